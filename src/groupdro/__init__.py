@@ -1,0 +1,36 @@
+"""Models that hold up on their worst group, with a proof of how close to the best possible they are."""
+
+from groupdro import datasets
+from groupdro.data import GroupedData
+from groupdro.problem import (
+    GroupRisk,
+    Huber,
+    L2Domain,
+    Logistic,
+    SimplexDomain,
+    Softmax,
+    Squared,
+    SquaredHinge,
+)
+from groupdro.solvers import ALEG, ALEM, Result, Solver, Status, solve
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "ALEG",
+    "ALEM",
+    "GroupRisk",
+    "GroupedData",
+    "Huber",
+    "L2Domain",
+    "Logistic",
+    "Result",
+    "SimplexDomain",
+    "Softmax",
+    "Solver",
+    "Squared",
+    "SquaredHinge",
+    "Status",
+    "datasets",
+    "solve",
+]

@@ -1,0 +1,204 @@
+"""Certificates: an upper bound, a lower bound that no model can beat, and the gap between them.
+
+Any w gives the upper bound max_i value_i(w) + penalty(w). Any q gives a lower bound of min_w F(w, q), which is at most
+the optimum; at a point where a pass was made, its linearisation costs nothing more. The best w and the best q may come
+from different points.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from groupdro.fenchel import best_scaled_bound, intercept_bound, rounding_slack
+from groupdro.problem import Domain, Evaluation, GroupRisk
+
+__all__ = ["Certificate", "Cut", "CutAggregate", "linearise"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """An affine minorant of F(., q): ``constant + <gradient, coef> + penalty(coef)``, for every coef.
+
+    Attributes
+    ----------
+    constant : float
+        Value at the origin, less the slack for rounding at the point of the pass.
+    gradient : ndarray, shaped as the coefficients
+        Slope.
+    intercept_slope : float
+        Size of the slope along a free intercept. Unless it is zero the minorant has no lower bound.
+    q : ndarray of shape (n_groups,)
+        The group weights it belongs to.
+    slope_mass : float
+        Scale of the rounding error of the gradient.
+    """
+
+    constant: float
+    gradient: Floats
+    intercept_slope: float
+    q: Floats
+    slope_mass: float
+
+    def bound(self, problem: GroupRisk, domain: Domain) -> float:
+        """Return the minorant's minimum over the domain."""
+        if self.intercept_slope > 0:
+            return -np.inf
+        slack = rounding_slack(problem, self.slope_mass, domain.reach(self.gradient), 0.0)
+        return self.constant + domain.lower(self.gradient) - slack
+
+    def mix(self, other: "Cut", share: float) -> "Cut":
+        """Return (1 - share) self + share other, a minorant for the mixture of both q."""
+        keep = 1.0 - share
+        return Cut(
+            constant=keep * self.constant + share * other.constant,
+            gradient=keep * self.gradient + share * other.gradient,
+            intercept_slope=keep * self.intercept_slope + share * other.intercept_slope,
+            q=keep * self.q + share * other.q,
+            slope_mass=keep * self.slope_mass + share * other.slope_mass,
+        )
+
+
+def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
+    """Return the linearisation of F(., q) at an evaluation."""
+    value = float(at.q @ problem.group_values(at.group_risks))
+    inner = float(np.vdot(at.gradient, at.w))
+    slack = rounding_slack(problem, at.slope_mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
+    return Cut(
+        constant=value - inner - slack,
+        gradient=problem.coef(at.gradient),
+        intercept_slope=float(np.abs(problem.intercept(at.gradient)).sum()),
+        q=at.q,
+        slope_mass=at.slope_mass,
+    )
+
+
+class CutAggregate:
+    """A mixture of all cuts seen, kept in the memory of one; its bound never falls.
+
+    Slopes of different points cancel in a mixture, so its bound can exceed that of every single cut. Each new cut
+    enters with the share that maximises the bound, a concave problem in one variable. With `duals`, the rows' dual
+    variables are averaged in the same shares: the conjugate is convex, so their bound is at least as good, at the
+    price of one number a row (a row and class).
+    """
+
+    def __init__(self, problem: GroupRisk, *, duals: bool = False):
+        self.problem = problem
+        self.cut: Cut | None = None
+        self._keep_duals = duals
+        self._row_weights: Floats | None = None  # sum of shares times row weights
+        self._moments: Floats | None = None  # the same with each row weight times its dual
+
+    def add(self, at: Evaluation, domain: Domain) -> float:
+        """Mix in the linearisation at an evaluation and return the best bound of the mixture."""
+        problem, new = self.problem, linearise(self.problem, at)
+        share = 1.0
+        if self.cut is not None:
+            old = self.cut
+
+            def loss_of(share: float) -> float:
+                return -old.mix(new, share).bound(problem, domain)
+
+            inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-3})
+            share = min((float(inner.x), 0.0, 1.0), key=loss_of)
+        self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
+        bound = self.cut.bound(problem, domain)
+        if self._keep_duals:
+            bound = max(bound, self._dual_bound(at, share, domain))
+        return bound
+
+    def _dual_bound(self, at: Evaluation, share: float, domain: Domain) -> float:
+        problem, cut = self.problem, self.cut
+        assert cut is not None
+        weights = problem.data.row_weights(at.q)
+        slopes = problem.loss.value_and_slope(at.margins, problem.data.y)[1]
+        moments = slopes * weights if slopes.ndim == 1 else slopes * weights[:, None]
+        if self._row_weights is None or self._moments is None or share == 1.0:
+            self._row_weights, self._moments = weights, moments
+        else:
+            self._row_weights = (1.0 - share) * self._row_weights + share * weights
+            self._moments = (1.0 - share) * self._moments + share * moments
+        mass = np.where(self._row_weights > 0, self._row_weights, 1.0)
+        duals = self._moments / (mass if slopes.ndim == 1 else mass[:, None])
+        return best_scaled_bound(problem, domain, cut.q, self._row_weights, duals, cut.gradient)
+
+
+class Certificate:
+    """The best pair of bounds seen, and the w and q that prove them.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    average_duals : bool
+        Whether to average dual variables over all points seen, for a tighter bound at one number a row.
+
+    Attributes
+    ----------
+    w, upper : ndarray, float
+        The best w, and the objective there.
+    group_risks : ndarray of shape (n_groups,)
+        Average loss of each group at w.
+    q, lower : ndarray, float
+        The best group weights, and the bound that they prove.
+    """
+
+    def __init__(self, problem: GroupRisk, *, average_duals: bool = False):
+        self.problem = problem
+        self.w: Floats | None = None
+        self.q: Floats | None = None
+        self.group_risks: Floats | None = None
+        self.upper = np.inf
+        self.lower = -np.inf
+        self._aggregate = CutAggregate(problem, duals=average_duals)
+
+    @property
+    def gap(self) -> float:
+        """Upper minus lower bound; never less than the rounding of the upper bound itself."""
+        if not np.isfinite(self.lower):
+            return np.inf
+        return max(self.upper - self.lower, 1e-12 * abs(self.upper))
+
+    @property
+    def relative_gap(self) -> float:
+        """Gap relative to the size of the upper bound."""
+        return self.gap / abs(self.upper) if self.upper else np.inf
+
+    def observe(self, at: Evaluation) -> None:
+        """Take both bounds from a pass over the data."""
+        self.offer(at.w, at.group_risks)
+        if self.q is None:
+            self.q = at.q.copy()  # until a finite lower bound is proved
+        if not np.isfinite(at.gradient).all():
+            return
+        self._raise(linearise(self.problem, at).bound(self.problem, self.domain), at.q)
+        if self.problem.fit_intercept:
+            self._raise(intercept_bound(self.problem, self.domain, at), at.q)
+            return
+        bound = self._aggregate.add(at, self.domain)
+        if self._aggregate.cut is not None:
+            self._raise(bound, self._aggregate.cut.q)
+
+    def offer(self, w: Floats, group_risks: Floats) -> None:
+        """Take the upper bound of a point whose risks are known."""
+        upper = self.problem.objective(w, group_risks)
+        if upper < self.upper:  # false for NaN
+            self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper
+
+    @property
+    def domain(self) -> Domain:
+        """The domain, or the part of it whose penalty alone does not exceed what the best w shows possible.
+
+        The penalty at the solution is at most the optimum less the worst value there; losses are at least 0, so no
+        value is below minus its reference.
+        """
+        if not np.isfinite(self.upper):
+            return self.problem.domain
+        return self.problem.domain.within(self.upper + float(self.problem.references.upper.min()))
+
+    def _raise(self, lower: float, q: Floats) -> None:
+        if lower > self.lower:
+            self.lower, self.q = lower, q.copy()

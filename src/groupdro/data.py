@@ -1,0 +1,238 @@
+"""Rows ordered by group: what every solver works on."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.grouping import read_groups
+from groupdro.kernels.groups import group_means, spread_to_rows
+from groupdro.rows import CsrRows, DenseRows, read_rows
+
+__all__ = ["Draw", "GroupedData"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_NO_INDICES: Indices = np.empty(0, np.int64)
+_NO_WEIGHTS: Floats = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Members drawn for one step of a stochastic solver.
+
+    A group's estimate is the sum of ``weights`` times the quantity over its drawn members.
+
+    Attributes
+    ----------
+    members, groups : ndarray of shape (n_drawn,)
+        The drawn members and the group of each.
+    weights : ndarray of shape (n_drawn,)
+        The weight of each in its group's estimate; with one member a group, 1.
+    """
+
+    members: Indices
+    groups: Indices
+    weights: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedData:
+    """Rows, labels, groups and weights.
+
+    Group i has the members ``offsets[i]:offsets[i + 1]``. Groups without overlap are stored in this order, so that
+    member e is row e. Overlapping groups, and mapped files in another order, are not copied: member e is then row
+    ``members[e]``. The mean of a quantity over group i weighs member e by ``weights[e]``, which sum to one in the
+    group, or by 1 / n_i. Build it with `from_arrays`.
+
+    Attributes
+    ----------
+    rows : DenseRows or CsrRows
+        The stored rows of X.
+    y : ndarray of shape (n_rows,)
+        Labels in the order of the stored rows.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's members begin and end.
+    members : ndarray of shape (n_members,), or empty
+        Stored row of each member; empty where member e is row e.
+    weights : ndarray of shape (n_members,), or empty
+        Weight of each member in its group; empty where all weigh the same.
+    names : tuple
+        Names of the groups.
+    source : ndarray of shape (n_rows,)
+        The user's index of each stored row: the way back.
+    feature_names : tuple of str or None
+        Names of the columns, where X came with them.
+    """
+
+    rows: DenseRows | CsrRows
+    y: NDArray[Any]
+    offsets: Indices
+    members: Indices
+    weights: Floats
+    names: tuple[Any, ...]
+    source: Indices
+    feature_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_arrays(cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "GroupedData":
+        """Order rows by group.
+
+        Parameters
+        ----------
+        X : ndarray, memmap, DataFrame, or CSR/CSC matrix or array of shape (n_rows, n_features)
+            Numeric features. float32 stays float32; sums over it are taken in float64.
+        y : array-like of shape (n_rows,)
+            Labels or targets.
+        groups : array-like, Series, DataFrame, boolean or sparse matrix, or None
+            One label a row; or several columns, whose combinations are the groups; or a boolean or sparse
+            membership matrix with a column a group, where groups may overlap. None is one group of all rows.
+        sample_weight : array-like of shape (n_rows,), optional
+            Non-negative weights, used relative to the total of the group.
+
+        Returns
+        -------
+        GroupedData
+            The grouped rows. Memory-mapped rows are never copied.
+        """
+        rows, feature_names = read_rows(X)
+        if rows.n_rows == 0:
+            raise ValueError("X has no rows.")
+        if rows.n_features == 0:
+            raise ValueError("X has no columns.")
+        y = _read_vector(y, "y", rows.n_rows)
+        grouping = read_groups(groups, rows.n_rows)
+        weights = _NO_WEIGHTS
+        if sample_weight is not None:
+            weights = _normalise(_read_vector(sample_weight, "sample_weight", rows.n_rows), grouping)
+
+        members, source = grouping.members, np.arange(rows.n_rows)
+        if not grouping.overlapping:
+            ordered = bool((np.diff(members) == 1).all())
+            if not ordered and not rows.mapped:
+                rows, y, source = rows.subset(members), y[members], members
+                ordered = True
+            if ordered:
+                members = _NO_INDICES
+        data = cls(rows, y, grouping.offsets, members, weights, grouping.names, source, feature_names)
+        # A norm is finite just when all entries are (or their squares overflow, which no solver could use either).
+        bad = ~np.isfinite(data.row_norms)
+        if bad.any():
+            row = int(source[np.argmax(bad)])
+            raise ValueError(f"X has {int(bad.sum())} rows with NaN, infinite or too large entries, first row {row}.")
+        return data
+
+    @property
+    def n_rows(self) -> int:
+        """Number of stored rows, each counted once however many groups hold it."""
+        return self.rows.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.rows.n_features
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def group_sizes(self) -> Indices:
+        """Number of members of each group."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def row_norms(self) -> Floats:
+        """Euclidean norm of each stored row."""
+        return self.rows.norms(2)
+
+    def group_means(self, values: Floats) -> Floats:
+        """Average a quantity of the stored rows over each group."""
+        means = np.empty(self.n_groups)
+        group_means(values, self.offsets, self.members, self.weights, means)
+        return means
+
+    def row_weights(self, q: Floats) -> Floats:
+        """Return the weight of each stored row in sum_i q_i mean_i."""
+        out = np.empty(self.n_rows)
+        spread_to_rows(q, self.offsets, self.members, self.weights, out)
+        return out
+
+    def rows_of(self, members: Indices) -> Indices:
+        """Return the stored rows of members."""
+        return self.members[members] if self.members.size else members
+
+    def group(self, i: int) -> "GroupedData":
+        """Return the rows of one group as data of their own."""
+        span = slice(self.offsets[i], self.offsets[i + 1])
+        stored = self.members[span] if self.members.size else span
+        return GroupedData(
+            rows=self.rows.subset(stored),
+            y=self.y[stored],
+            offsets=np.array([0, self.group_sizes[i]]),
+            members=_NO_INDICES,
+            weights=self.weights[span],
+            names=(self.names[i],),
+            source=self.source[stored],
+            feature_names=self.feature_names,
+        )
+
+    def to_user_order(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Bring a quantity of the stored rows into the order in which the user gave them."""
+        out = np.empty_like(values)
+        out[self.source] = values
+        return out
+
+    def draw(self, rng: np.random.Generator) -> Draw:
+        """Draw one member of every group, with the probability of its weight in the group."""
+        groups = np.arange(self.n_groups)
+        if self.weights.size:
+            # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
+            # the running total are rows of weight zero; searching from the right steps over them.
+            place = np.searchsorted(self._cumulative_weights, groups + rng.random(self.n_groups), side="right")
+            members = np.clip(place, self.offsets[:-1], self._last_drawable)
+        else:
+            members = rng.integers(self.offsets[:-1], self.offsets[1:])
+        return Draw(members, groups, np.ones(self.n_groups))
+
+    @cached_property
+    def _cumulative_weights(self) -> Floats:
+        return np.cumsum(self.weights)
+
+    @cached_property
+    def _last_drawable(self) -> Indices:
+        """Last member with a positive weight, where rounding may push a draw past the group's end."""
+        drawable = np.where(self.weights > 0, np.arange(len(self.weights)), 0)
+        return np.maximum.reduceat(drawable, self.offsets[:-1])
+
+
+def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
+    native = nw.from_native(values, pass_through=True, allow_series=True)
+    array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}. Encode labels first.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has NaN or infinite values.")
+    return array
+
+
+def _normalise(weight: NDArray[Any], grouping: Any) -> Floats:
+    """Return the weight of each member relative to its group's total."""
+    if (weight < 0).any():
+        raise ValueError("sample_weight has negative values.")
+    # Scaling by the largest first keeps the sums finite for weights near the limits of float64.
+    largest = weight.max()
+    by_member = (weight / largest if largest > 0 else weight)[grouping.members].astype(np.float64)
+    totals = np.add.reduceat(by_member, grouping.offsets[:-1])
+    if not totals.all():
+        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(totals))]!r}.")
+    return by_member / np.repeat(totals, np.diff(grouping.offsets))

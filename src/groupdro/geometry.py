@@ -1,0 +1,140 @@
+"""Mirror steps: how a player moves, in coordinates where averaging and stepping are linear.
+
+A geometry keeps its player in mirror coordinates: w itself for the Euclidean one, logits for entropy. A step goes
+from a centre in these coordinates along a gradient and returns mirror coordinates again; `point` gives the player.
+With the potential psi (half the squared norm, or the negative entropy), a step is exactly
+
+    argmin over the domain of  step * (<gradient, z> + penalty(z)) + B(z, centre),    B the Bregman distance of psi.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.problem import GroupRisk, L2Domain
+
+__all__ = ["Entropy", "Euclidean", "Geometry", "geometry_of", "softmax"]
+
+Floats = NDArray[np.float64]
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return weights proportional to exp(logits), with the largest exponent at 0 so that none overflows."""
+    weights = np.exp(logits - logits.max())
+    weights /= weights.sum()
+    return weights
+
+
+class Geometry(ABC):
+    """One player's mirror step.
+
+    Attributes
+    ----------
+    dual_order : float
+        Order of the norm that measures gradients: 2, or infinity for entropy.
+    radius : float
+        Bound of the player in the geometry's own norm (2 or 1); infinite where nothing bounds it.
+    squared_diameter : float
+        D^2, the range of psi over the domain.
+    """
+
+    dual_order: float
+    radius: float
+    squared_diameter: float
+
+    @abstractmethod
+    def mirror(self, point: Floats) -> Floats:
+        """Return the mirror coordinates of a point inside the domain."""
+
+    @abstractmethod
+    def point(self, mirror: Floats) -> Floats:
+        """Return the point that mirror coordinates stand for."""
+
+    @abstractmethod
+    def step(self, centre: Floats, step: float, gradient: Floats) -> Floats:
+        """Return the mirror coordinates after a step against the gradient."""
+
+
+@dataclass(frozen=True)
+class Euclidean(Geometry):
+    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free."""
+
+    radius: float
+    penalty: float
+    n_bound: int
+    dual_order = 2.0
+
+    @property
+    def squared_diameter(self) -> float:  # type: ignore[override]
+        """Half the squared radius."""
+        return self.radius**2 / 2.0
+
+    def mirror(self, point: Floats) -> Floats:
+        """Return the point."""
+        return point
+
+    def point(self, mirror: Floats) -> Floats:
+        """Return the point."""
+        return mirror
+
+    def step(self, centre: Floats, step: float, gradient: Floats) -> Floats:
+        """Descend, shrink by the penalty, project on the ball: exact in this order, the quadratic being round."""
+        w = centre - step * gradient
+        bound = w[: self.n_bound]
+        if self.penalty:
+            bound /= 1.0 + step * self.penalty
+        norm = float(np.linalg.norm(bound))
+        if norm > self.radius:
+            bound *= self.radius / norm
+        return w
+
+
+@dataclass(frozen=True)
+class Entropy(Geometry):
+    """psi(q) = sum q ln q on the simplex of n points; mirror coordinates are logits, up to a constant."""
+
+    n: int
+    dual_order = np.inf
+    radius = 1.0
+
+    @property
+    def squared_diameter(self) -> float:  # type: ignore[override]
+        """Logarithm of the number of points."""
+        return float(np.log(self.n))
+
+    def mirror(self, point: Floats) -> Floats:
+        """Return logarithms, kept finite for weights that underflowed to zero."""
+        return np.log(np.maximum(point, np.finfo(np.float64).tiny))
+
+    def point(self, mirror: Floats) -> Floats:
+        """Return the weights."""
+        return softmax(mirror)
+
+    def step(self, centre: Floats, step: float, gradient: Floats) -> Floats:
+        """Move the logits against the gradient, with the largest at zero so that they cannot drift."""
+        logits = centre - step * gradient
+        logits -= logits.max()
+        return logits
+
+
+def geometry_of(problem: GroupRisk, radius: float | None = None) -> Geometry:
+    """Return the geometry in which w lives: Euclidean for balls and penalties, entropy on the simplex.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    radius : float, optional
+        A smaller ball that is known to hold the solution.
+
+    Returns
+    -------
+    Geometry
+        The geometry of w; that of q is always ``Entropy(n_groups)``.
+    """
+    if isinstance(problem.domain, L2Domain):
+        ball = problem.domain.radius if radius is None else min(radius, problem.domain.radius)
+        return Euclidean(ball, problem.domain.penalty, problem.data.n_features)
+    return Entropy(problem.data.n_features)

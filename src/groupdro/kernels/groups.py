@@ -1,0 +1,31 @@
+"""Sums over the members of groups, linear in the number of members whatever the number of groups.
+
+Group i has the members offsets[i] .. offsets[i+1]. Member e is the stored row members[e], or row e itself where
+`members` is empty; it weighs weights[e] in its group, or 1 / n_i where `weights` is empty.
+"""
+
+from groupdro.kernels.compile import compiled
+
+__all__ = ["group_means", "spread_to_rows"]
+
+
+@compiled
+def group_means(values, offsets, members, weights, means):
+    """Set means[i] to the weighted mean of values[row] over group i."""
+    for i in range(offsets.size - 1):
+        total = 0.0
+        for e in range(offsets[i], offsets[i + 1]):
+            row = members[e] if members.size else e
+            total += (weights[e] if weights.size else 1.0) * values[row]
+        means[i] = total if weights.size else total / (offsets[i + 1] - offsets[i])
+
+
+@compiled
+def spread_to_rows(q, offsets, members, weights, row_weights):
+    """Set row_weights[row] to the sum of q_i times the row's weight over the groups that hold it."""
+    row_weights[:] = 0.0
+    for i in range(offsets.size - 1):
+        uniform = q[i] / (offsets[i + 1] - offsets[i])
+        for e in range(offsets[i], offsets[i + 1]):
+            row = members[e] if members.size else e
+            row_weights[row] += q[i] * weights[e] if weights.size else uniform

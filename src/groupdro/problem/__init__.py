@@ -1,0 +1,22 @@
+"""A loss of a linear model over a domain, averaged within groups."""
+
+from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
+from groupdro.problem.group_risk import Constants, Counters, Evaluation, GroupRisk, References
+from groupdro.problem.losses import Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
+
+__all__ = [
+    "Constants",
+    "Counters",
+    "Domain",
+    "Evaluation",
+    "GroupRisk",
+    "Huber",
+    "L2Domain",
+    "Logistic",
+    "Loss",
+    "References",
+    "SimplexDomain",
+    "Softmax",
+    "Squared",
+    "SquaredHinge",
+]

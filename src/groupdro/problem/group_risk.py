@@ -1,0 +1,368 @@
+"""The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.data import Draw, GroupedData
+from groupdro.problem.domains import Domain, SimplexDomain
+from groupdro.problem.losses import Loss
+
+__all__ = ["Constants", "Counters", "Evaluation", "GroupRisk", "References"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Counters:
+    """What was asked of the data, in rows.
+
+    Attributes
+    ----------
+    grad_evals : int
+        Loss gradients of single rows, where those at a snapshot are free because its margins are kept.
+    grad_evals_paper : int
+        The same as the paper counts, with a drawn row's gradient at the snapshot counted again.
+    row_reads : int
+        Rows of X read; divided by the number of rows, the passes over the data.
+    """
+
+    grad_evals: int = 0
+    grad_evals_paper: int = 0
+    row_reads: int = 0
+    counting: bool = field(default=True, repr=False)
+
+    def add(self, *, grad_evals: int = 0, grad_evals_paper: int = 0, row_reads: int = 0) -> None:
+        """Count, unless counting is suspended."""
+        if self.counting:
+            self.grad_evals += grad_evals
+            self.grad_evals_paper += grad_evals_paper
+            self.row_reads += row_reads
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Leave what happens inside uncounted: evaluations for a trace or a final check."""
+        before, self.counting = self.counting, False
+        try:
+            yield
+        finally:
+            self.counting = before
+
+
+@dataclass(frozen=True)
+class References:
+    """Bounds of what each group could reach alone, whose regret is then minimised.
+
+    Attributes
+    ----------
+    upper, lower : ndarray of shape (n_groups,)
+        ``lower[i] <= min_w R_i(w) + penalty(w) <= upper[i]``. Solvers and lower bounds subtract ``upper`` from the
+        risks, upper bounds subtract ``lower``: so both stay valid however roughly the minima are known.
+    """
+
+    upper: Floats
+    lower: Floats
+
+    @classmethod
+    def none(cls, n_groups: int) -> "References":
+        """Return zeros: plain risks instead of regrets."""
+        return cls(np.zeros(n_groups), np.zeros(n_groups))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One pass over the data at (w, q).
+
+    Attributes
+    ----------
+    w : ndarray
+        Parameters.
+    q : ndarray of shape (n_groups,)
+        Group weights.
+    margins : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Outputs of the model, kept so that the rows' losses and slopes at w can be had again without X.
+    group_risks : ndarray of shape (n_groups,)
+        Average loss of each group.
+    gradient : ndarray, shaped as w
+        sum_i q_i grad R_i(w), without the penalty.
+    slope_mass : float
+        Weighted sum of the slopes' sizes, which scales the rounding error of the gradient.
+    """
+
+    w: Floats
+    q: Floats
+    margins: Floats
+    group_risks: Floats
+    gradient: Floats
+    slope_mass: float
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Lipschitz and smoothness constants of the rows' losses, in the norm of the geometry of w.
+
+    Attributes
+    ----------
+    lipschitz : float
+        G = max over rows of the loss's Lipschitz constant in w.
+    smoothness : float
+        L = max over rows of the Lipschitz constant of the loss's gradient.
+    mean_square_smoothness : float
+        max over groups of the root mean square of the same: enough for guarantees in expectation.
+    """
+
+    lipschitz: float
+    smoothness: float
+    mean_square_smoothness: float
+
+
+class GroupRisk:
+    """A loss of a linear model, averaged within groups, over a domain.
+
+    The problem is to minimise over w the largest of the groups' values, which is the saddle point of
+
+        F(w, q) = sum_i q_i (R_i(w) - reference_i) + penalty(w),    w in the domain, q in the simplex,
+        R_i(w)  = mean over group i of loss(x.w, y),
+        grad_w  = sum_i q_i mean over group i of loss'(x.w, y) x + grad penalty(w).
+
+    Shapes: w is (n_features + fit_intercept,) or (n_features + fit_intercept, n_outputs); the intercept is the last
+    entry or row, free of radius and penalty. q, risks and references are (n_groups,).
+
+    Parameters
+    ----------
+    data : GroupedData
+        The rows.
+    loss : Loss
+        The loss of a row.
+    domain : Domain
+        Where the coefficients may lie.
+    fit_intercept : bool
+        Whether to append an intercept.
+    references : References, optional
+        Bounds of each group's own minimum, which turn risks into regrets.
+    counters : Counters, optional
+        Counters to share with another problem on the same data.
+
+    Attributes
+    ----------
+    counters : Counters
+        What was asked of the data so far.
+    """
+
+    def __init__(
+        self,
+        data: GroupedData,
+        loss: Loss,
+        domain: Domain,
+        *,
+        fit_intercept: bool = False,
+        references: References | None = None,
+        counters: Counters | None = None,
+    ):
+        y = loss.encode(data.y)
+        n_outputs = loss.n_outputs(y)
+        if isinstance(domain, SimplexDomain):
+            if n_outputs > 1:
+                raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
+            if fit_intercept:
+                raise ValueError("fit_intercept must be False on the simplex, whose weights are all there is.")
+        self.data = replace(data, y=y)
+        self.loss = loss.with_outputs(n_outputs)  # a single group may lack the last classes
+        self.domain = domain
+        self.fit_intercept = fit_intercept
+        self.references = references if references is not None else References.none(data.n_groups)
+        self.regret = references is not None
+        self.counters = counters if counters is not None else Counters()
+        rows_of_w = data.n_features + fit_intercept
+        self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
+
+    # ------------------------------------------------------------------ parts of w
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return self.data.n_groups
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, each counted once however many groups hold it."""
+        return self.data.n_rows
+
+    def coef(self, w: Floats) -> Floats:
+        """Return the part of w (or of a gradient) that the domain concerns."""
+        return w[: self.data.n_features]
+
+    def intercept(self, w: Floats) -> Floats:
+        """Return the free part of w (or of a gradient), empty without an intercept."""
+        return w[self.data.n_features :]
+
+    def start(self) -> Floats:
+        """Return the point at which solvers begin: the domain's centre, with no intercept."""
+        w = np.zeros(self.shape)
+        self.coef(w)[...] = self.domain.start(self.coef(w).shape)
+        return w
+
+    @property
+    def passes(self) -> float:
+        """Passes over the data so far."""
+        return self.counters.row_reads / self.n_rows
+
+    # ------------------------------------------------------------------ passes over the data
+
+    def evaluate(self, w: Floats, q: Floats) -> Evaluation:
+        """Return margins, group risks and the weighted gradient at (w, q) by one pass over the data."""
+        data, y = self.data, self.data.y
+        row_weights = data.row_weights(q)
+        margins = np.empty((self.n_rows, *self.shape[1:]))
+        losses = np.empty(self.n_rows)
+        gradient = np.zeros(self.shape)
+        slope_mass = 0.0
+        for place, block in data.rows.blocks():
+            margins[place] = block @ self.coef(w) + self._offset(w)
+            losses[place], slopes = self.loss.value_and_slope(margins[place], y[place])
+            weighted = _scale_rows(slopes, row_weights[place])
+            self.coef(gradient)[...] += block.T @ weighted
+            if self.fit_intercept:
+                self.intercept(gradient)[...] += weighted.sum(axis=0)
+            slope_mass += float(np.abs(weighted).sum())
+        self.counters.add(grad_evals=self.n_rows, grad_evals_paper=self.n_rows, row_reads=self.n_rows)
+        return Evaluation(w, q, margins, data.group_means(losses), gradient, slope_mass)
+
+    def risks(self, w: Floats) -> Floats:
+        """Return the group risks at w by one pass without a gradient."""
+        losses = np.empty(self.n_rows)
+        for place, block in self.data.rows.blocks():
+            losses[place] = self.loss.value(block @ self.coef(w) + self._offset(w), self.data.y[place])
+        self.counters.add(row_reads=self.n_rows)
+        return self.data.group_means(losses)
+
+    def combine_rows(self, coefficients: Floats) -> Floats:
+        """Return sum over rows of coefficient times x (without intercept) by one pass: the transposed product."""
+        out = np.zeros((self.data.n_features, *self.shape[1:]))
+        for place, block in self.data.rows.blocks():
+            out += block.T @ coefficients[place]
+        self.counters.add(row_reads=self.n_rows)
+        return out
+
+    def sampled_difference(self, draw: Draw, at: Evaluation, w: Floats, q: Floats) -> tuple[Floats, Floats]:
+        """Return what variance reduction adds to the snapshot's risks and gradient.
+
+        For the drawn rows, the losses at w minus those at the snapshot, by group; and the gradient at (w, q) minus
+        that at the snapshot's own (w, q). Both slopes multiply the same x, and the snapshot's margins are known, so
+        each drawn row is read once.
+
+        Parameters
+        ----------
+        draw : Draw
+            The drawn members.
+        at : Evaluation
+            The snapshot.
+        w, q : ndarray
+            The point of the step.
+
+        Returns
+        -------
+        loss_difference : ndarray of shape (n_groups,)
+            Unbiased for R(w) - R(snapshot).
+        gradient_difference : ndarray, shaped as w
+            Unbiased for grad F(w, q) - grad F(snapshot), without the penalty.
+        """
+        rows = self.data.rows_of(draw.members)
+        X, y = self.data.rows.take(rows), self.data.y[rows]
+        new, new_slope = self.loss.value_and_slope(X @ self.coef(w) + self._offset(w), y)
+        old, old_slope = self.loss.value_and_slope(at.margins[rows], y)
+        change = np.asarray(draw.weights * (new - old), dtype=np.float64)
+        loss_difference = np.bincount(draw.groups, weights=change, minlength=self.n_groups).astype(
+            np.float64, copy=False
+        )
+        weighted = _scale_rows(new_slope, draw.weights * q[draw.groups])
+        weighted -= _scale_rows(old_slope, draw.weights * at.q[draw.groups])
+        gradient = np.zeros(self.shape)
+        self.coef(gradient)[...] = X.T @ weighted
+        if self.fit_intercept:
+            self.intercept(gradient)[...] = weighted.sum(axis=0)
+        n = len(rows)
+        self.counters.add(grad_evals=n, grad_evals_paper=2 * n, row_reads=n)
+        return loss_difference, gradient
+
+    def _offset(self, w: Floats) -> Any:
+        return w[-1] if self.fit_intercept else 0.0
+
+    # ------------------------------------------------------------------ values
+
+    def group_values(self, group_risks: Floats) -> Floats:
+        """Return what the saddle function weighs by q: risks, less the references where there are any."""
+        return group_risks - self.references.upper
+
+    def objective(self, w: Floats, group_risks: Floats) -> float:
+        """Return an upper bound of the objective at w: the worst value with the penalty."""
+        return float((group_risks - self.references.lower).max()) + self.domain.penalty_at(self.coef(w))
+
+    def unattained(self) -> str | None:
+        """Say why no finite w is best, where that can be told from the labels."""
+        return self.loss.unattained(self.data.y) if self.fit_intercept else None
+
+    # ------------------------------------------------------------------ related problems
+
+    def group(self, i: int) -> "GroupRisk":
+        """Return the problem of group i alone, counted together with this one."""
+        return GroupRisk(
+            self.data.group(i),
+            self.loss,
+            self.domain,
+            fit_intercept=self.fit_intercept,
+            counters=self.counters,
+        )
+
+    def with_references(self, references: References) -> "GroupRisk":
+        """Return the problem of the worst regret against the references, counted together with this one."""
+        return GroupRisk(
+            self.data,
+            self.loss,
+            self.domain,
+            fit_intercept=self.fit_intercept,
+            references=references,
+            counters=self.counters,
+        )
+
+    # ------------------------------------------------------------------ constants
+
+    @cached_property
+    def max_row_norm(self) -> float:
+        """Largest Euclidean norm of a row, the intercept's 1 included."""
+        return float(np.hypot(self.data.row_norms.max(), float(self.fit_intercept)))
+
+    def constants(self, order: float, radius: float) -> Constants:
+        """Bound the rows' losses on the domain.
+
+        Parameters
+        ----------
+        order : {2, inf}
+            Norm of x that is dual to the geometry of w: 2 for Euclidean, inf for entropy.
+        radius : float
+            Bound of w in the geometry's own norm.
+
+        Returns
+        -------
+        Constants
+            Bounds over all w within the radius.
+        """
+        norms = self.data.row_norms if order == 2 else self.data.rows.norms(np.inf)
+        if self.fit_intercept:
+            norms = np.hypot(norms, 1.0)
+        lipschitz = self.loss.lipschitz(self.data.y, radius * norms) * norms
+        smoothness = self.loss.smoothness * norms**2
+        return Constants(
+            lipschitz=float(lipschitz.max()),
+            smoothness=float(smoothness.max()),
+            mean_square_smoothness=float(np.sqrt(self.data.group_means(smoothness**2).max())),
+        )
+
+
+def _scale_rows(values: Floats, scale: Floats) -> Floats:
+    return values * scale if values.ndim == 1 else values * scale[:, None]

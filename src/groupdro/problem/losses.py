@@ -1,0 +1,347 @@
+"""Losses of a linear model's output.
+
+A loss is convex in the output u of a row (a number, or one number a class), at least 0, and comes with
+
+    value and slope      l(u), l'(u)
+    conjugate            l*(a) = sup_u a.u - l(u): what a lower bound is made of; infinite outside its domain, a
+                         convex set that holds 0 (because l >= 0), so that duals may be averaged and scaled down
+    balanced duals       duals whose weighted sum is exactly zero, which an unbounded intercept asks for
+    constants            how fast l and l' change with u, from which a solver's steps are derived
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.kernels import losses as kernels
+
+__all__ = ["Huber", "Logistic", "Loss", "Softmax", "Squared", "SquaredHinge"]
+
+Floats = NDArray[np.float64]
+
+
+class Loss(ABC):
+    """What a problem needs of a loss. Shapes: one output a row, or (n_rows, n_outputs).
+
+    ``duals`` stand for slopes: any values in the domain of the conjugate give a valid lower bound, and the slopes
+    at a point give the bound of that point's linearisation.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Check labels and return them in the loss's own code."""
+
+    def n_outputs(self, y: NDArray[Any]) -> int:
+        """Return the number of outputs of the model, given encoded labels."""
+        del y
+        return 1
+
+    def with_outputs(self, n_outputs: int) -> "Loss":
+        """Return the loss with its number of outputs fixed, whatever labels are seen later."""
+        del n_outputs
+        return self
+
+    @abstractmethod
+    def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Return l(u) and l'(u) for each row."""
+
+    @abstractmethod
+    def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return l(u) for each row."""
+
+    @abstractmethod
+    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return l''(u) for each row, or a generalised second derivative where l' has a kink."""
+
+    @abstractmethod
+    def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+        """Return l*(duals) for each row."""
+
+    @abstractmethod
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+        """Return duals near the given ones, in the conjugate's domain, whose weighted sum is zero."""
+
+    @abstractmethod
+    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+        """Bound |l'| for each row over outputs |u| <= reach."""
+
+    #: Bound of l'' over all outputs and labels.
+    smoothness: ClassVar[float]
+
+    def unattained(self, y: NDArray[Any]) -> str | None:
+        """Say why a free intercept has no finite best value for these labels, or None where it has one."""
+        del y
+        return None
+
+
+class _ScalarLoss(Loss):
+    """A loss of one output, computed by a kernel that is chosen by code."""
+
+    code: ClassVar[int]
+
+    @property
+    def _parameter(self) -> float:
+        return 0.0
+
+    def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+        losses, slopes = np.empty_like(u), np.empty_like(u)
+        kernels.losses_and_slopes(self.code, self._parameter, u, y, losses, slopes)
+        return losses, slopes
+
+    def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+        losses = np.empty_like(u)
+        kernels.values_only(self.code, self._parameter, u, y, losses)
+        return losses
+
+    def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+        out = np.empty_like(duals)
+        kernels.conjugates(self.code, self._parameter, duals, y, out)
+        return out
+
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+        # Scaling down the heavier sign keeps every dual between zero and where it was, hence in the domain.
+        del y
+        mass = row_weights * duals
+        up, down = mass[mass > 0].sum(), -mass[mass < 0].sum()
+        if up > down:
+            return np.where(duals > 0, duals * (down / up), duals)
+        if down > up:
+            return np.where(duals < 0, duals * (up / down), duals)
+        return duals
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _TwoClassLoss(_ScalarLoss):
+    """A loss of the margin y u with labels -1 and +1."""
+
+    def encode(self, y: NDArray[Any]) -> Floats:
+        labels = np.unique(y)
+        if np.isin(labels, (-1, 1)).all():
+            return y.astype(np.float64)
+        if np.isin(labels, (0, 1)).all():
+            return 2.0 * y.astype(np.float64) - 1.0
+        raise ValueError(f"y must be -1 and +1, or 0 and 1, for the {self.name} loss; got {labels[:5].tolist()}.")
+
+
+class Logistic(_TwoClassLoss):
+    """Logistic loss ln(1 + exp(-y u)) of labels -1 and +1.
+
+    |l'| <= 1, l'' <= 1/4. With a = -y p, p in [0, 1]: l*(a) = p ln p + (1 - p) ln(1 - p).
+    """
+
+    name = "logistic"
+    code = kernels.LOGISTIC
+    smoothness = 0.25
+
+    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return p (1 - p), p the probability of a class."""
+        del y
+        e = np.exp(-np.abs(u))  # the curvature is even in u, and e cannot overflow
+        return np.asarray(e / (1.0 + e) ** 2)
+
+    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+        """Bound |l'| by 1."""
+        del y
+        return np.ones_like(reach)
+
+    def unattained(self, y: NDArray[Any]) -> str | None:
+        """Name labels of one class, whose loss falls forever with the intercept."""
+        if (y == y[0]).all():
+            return "all labels are the same, so that the loss falls forever as the intercept grows"
+        return None
+
+
+class SquaredHinge(_TwoClassLoss):
+    """Squared hinge loss max(0, 1 - y u)^2 / 2 of labels -1 and +1.
+
+    |l'| <= 1 + |u|, l'' <= 1. With a = -y p, p >= 0: l*(a) = p^2 / 2 - p.
+    """
+
+    name = "squared_hinge"
+    code = kernels.SQUARED_HINGE
+    smoothness = 1.0
+
+    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return 1 where the margin is short of 1."""
+        return (y * u < 1.0).astype(np.float64)
+
+    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+        """Bound |l'| by 1 + |u|."""
+        del y
+        return 1.0 + reach
+
+
+class _RegressionLoss(_ScalarLoss):
+    """A loss of the residual u - y."""
+
+    def encode(self, y: NDArray[Any]) -> Floats:
+        return y.astype(np.float64)
+
+
+class Squared(_RegressionLoss):
+    """Squared loss (u - y)^2 / 2.
+
+    |l'| <= |u| + |y|, l'' = 1, l*(a) = a^2 / 2 + a y.
+    """
+
+    name = "squared"
+    code = kernels.SQUARED
+    smoothness = 1.0
+
+    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return 1."""
+        del y
+        return np.ones_like(u)
+
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+        """Subtract the weighted mean: the domain is the whole line."""
+        del y
+        return duals - (row_weights @ duals) / row_weights.sum()
+
+    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+        """Bound |l'| by |u| + |y|."""
+        return reach + np.abs(y)
+
+
+class Huber(_RegressionLoss):
+    """Huber loss: r^2 / 2 up to |r| = delta, delta (|r| - delta / 2) beyond, r = u - y.
+
+    |l'| <= delta, l'' <= 1, l*(a) = a^2 / 2 + a y for |a| <= delta.
+
+    Parameters
+    ----------
+    delta : float
+        Residual at which the loss turns from quadratic to linear, in the units of y.
+    """
+
+    name = "huber"
+    code = kernels.HUBER
+    smoothness = 1.0
+
+    def __init__(self, delta: float = 1.35):
+        if not (np.isfinite(delta) and delta > 0):
+            raise ValueError(f"delta must be positive and finite, got {delta!r}.")
+        self.delta = float(delta)
+
+    @property
+    def _parameter(self) -> float:
+        return self.delta
+
+    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return 1 on the quadratic part."""
+        return (np.abs(u - y) <= self.delta).astype(np.float64)
+
+    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+        """Bound |l'| by delta, or by the largest residual where that is smaller."""
+        return np.minimum(self.delta, reach + np.abs(y))
+
+    def __repr__(self) -> str:
+        return f"Huber(delta={self.delta})"
+
+
+class Softmax(Loss):
+    """Multi-class logistic loss lse(u) - u_y of labels 0 .. C-1, with one output a class.
+
+    |l'| <= sqrt 2, l'' <= 1/2 (Euclidean). With a = p - e_y, p in the simplex: l*(a) = sum_c p_c ln p_c.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        Number of classes; by default the largest label plus one.
+    """
+
+    name = "softmax"
+    smoothness = 0.5
+
+    def __init__(self, n_classes: int | None = None):
+        self.n_classes = n_classes
+
+    def encode(self, y: NDArray[Any]) -> NDArray[np.int64]:
+        """Check that labels count from 0."""
+        if (y != np.floor(y)).any() or (y < 0).any():
+            raise ValueError("y must be whole numbers from 0 for the softmax loss. Encode labels first.")
+        codes = y.astype(np.int64)
+        if self.n_classes is not None and codes.max() >= self.n_classes:
+            raise ValueError(f"y has label {int(codes.max())}, but n_classes is {self.n_classes}.")
+        return codes
+
+    def n_outputs(self, y: NDArray[Any]) -> int:
+        """Return the number of classes."""
+        return self.n_classes if self.n_classes is not None else max(2, int(y.max()) + 1)
+
+    def with_outputs(self, n_outputs: int) -> "Softmax":
+        """Return the loss of this many classes."""
+        return Softmax(n_outputs)
+
+    def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Return the loss and p - e_y."""
+        probability, losses = self._probabilities(u, y)
+        probability[np.arange(len(y)), y] -= 1.0
+        return losses, probability
+
+    def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return the loss."""
+        return self._probabilities(u, y)[1]
+
+    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return p, from which the second derivative is diag(p) - p p'."""
+        return self._probabilities(u, y)[0]
+
+    @staticmethod
+    def _probabilities(u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+        shifted = u - u.max(axis=1, keepdims=True)  # the largest exponent is 0: no overflow
+        own = shifted[np.arange(len(y)), y]
+        np.exp(shifted, out=shifted)
+        total = shifted.sum(axis=1)
+        shifted /= total[:, None]
+        return shifted, np.log(total) - own
+
+    def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+        """Return the negative entropy of p = duals + e_y, which must be a distribution up to rounding."""
+        p = duals.copy()
+        p[np.arange(len(y)), y] += 1.0
+        inside = (p.min(axis=1) >= -1e-14) & (np.abs(p.sum(axis=1) - 1.0) <= 1e-12)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            entropy = np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
+        return np.where(inside, entropy, np.inf)
+
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+        """Mix every p with one vector s so that the weighted mean of p becomes that of the labels."""
+        C = duals.shape[1]
+        total = row_weights.sum()
+        E = np.bincount(y, row_weights, minlength=C) / total
+        excess = (row_weights @ duals) / total  # P - E, since duals = p - e_y
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(excess > 0, excess / E, 0.0).max()  # t / (1 - t)
+        if ratio == 0.0:
+            return duals
+        if not np.isfinite(ratio):  # a class without weight: only p = e_y has its mean
+            return np.zeros_like(duals)
+        t = ratio / (1.0 + ratio)
+        s = np.maximum(E - excess / ratio, 0.0)
+        s /= s.sum()
+        # duals = p - e_y, so the mixture (1 - t) p + t s has the duals (1 - t) (p - e_y) + t (s - e_y).
+        mixed = (1.0 - t) * duals + t * s
+        mixed[np.arange(len(y)), y] -= t
+        return mixed
+
+    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+        """Bound |l'| by sqrt 2."""
+        del y
+        return np.full_like(reach, np.sqrt(2.0))
+
+    def unattained(self, y: NDArray[Any]) -> str | None:
+        """Name classes without a row, whose intercept falls forever."""
+        missing = np.flatnonzero(np.bincount(y, minlength=self.n_outputs(y)) == 0)
+        if len(missing):
+            return f"no row has label {int(missing[0])}, whose intercept would fall forever"
+        return None
+
+    def __repr__(self) -> str:
+        return f"Softmax(n_classes={self.n_classes})"

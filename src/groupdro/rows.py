@@ -1,0 +1,203 @@
+"""How the rows of X are stored: the only code that tells dense, sparse and mapped rows apart.
+
+Both kinds give blocks of consecutive rows as float64, on which ``block @ w`` and ``block.T @ a`` work. A pass that
+does both products on a block reads X from memory once, because the block stays in the processor's cache, and sums in
+float64 whatever the storage.
+"""
+
+import mmap
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+__all__ = ["CsrRows", "DenseRows", "Rows", "read_rows"]
+
+Floats = NDArray[np.float64]
+
+_BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
+
+
+class Rows(Protocol):
+    """Rows of X in some storage."""
+
+    n_rows: int
+    n_features: int
+    mapped: bool
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield consecutive rows with their place, as float64 that supports ``@`` and ``.T``."""
+        ...
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        """Return the given rows as float64 that supports ``@`` and ``.T``."""
+        ...
+
+    def subset(self, rows: "NDArray[np.int64] | slice") -> "Rows":
+        """Return storage of only these rows, a view where a slice allows it."""
+        ...
+
+    def norms(self, order: float) -> Floats:
+        """Return the 2-norm or the maximum norm of each row, by one pass."""
+        ...
+
+
+class DenseRows:
+    """Rows of a C-ordered array of floating point, in memory or mapped from a file."""
+
+    def __init__(self, X: NDArray[Any]):
+        self.X = X
+        self.n_rows, self.n_features = X.shape
+        self.mapped = _mapping_of(X) is not None
+
+    def blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """Yield blocks of rows; a block of float32 is widened in a buffer that the next block overwrites."""
+        step = max(1, min(self.n_rows, _BLOCK_VALUES // max(self.n_features, 1)))
+        widen = self.X.dtype != np.float64
+        buffer = np.empty((step, self.n_features)) if widen else None
+        for start in range(0, self.n_rows, step):
+            place = slice(start, min(start + step, self.n_rows))
+            block = np.asarray(self.X[place])
+            if buffer is not None:
+                wide = buffer[: len(block)]
+                wide[...] = block
+                block = wide
+            yield place, block
+            if self.mapped:
+                _release(self.X, place)
+
+    def take(self, rows: NDArray[np.int64]) -> Floats:
+        """Gather rows."""
+        return np.asarray(self.X[rows], dtype=np.float64)
+
+    def subset(self, rows: "NDArray[np.int64] | slice") -> "DenseRows":
+        """Select rows."""
+        return DenseRows(self.X[rows])
+
+    def norms(self, order: float) -> Floats:
+        """Compute the norm of each row."""
+        out = np.empty(self.n_rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, block in self.blocks():
+                if order == 2:
+                    out[place] = np.sqrt(np.einsum("ij,ij->i", block, block))
+                else:
+                    out[place] = np.abs(block).max(axis=1, initial=0.0)
+        return out
+
+
+class CsrRows:
+    """Rows of a compressed sparse row matrix."""
+
+    mapped = False
+
+    def __init__(self, X: Any):
+        self.X = X
+        self.n_rows, self.n_features = X.shape
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield the rows in one block: a dense gradient a block would cost more than the entries."""
+        yield slice(0, self.n_rows), self._float64(self.X)
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        """Gather rows."""
+        return self._float64(self.X[rows])
+
+    def subset(self, rows: "NDArray[np.int64] | slice") -> "CsrRows":
+        """Select rows."""
+        return CsrRows(self.X[rows])
+
+    def norms(self, order: float) -> Floats:
+        """Compute the norm of each row."""
+        row = np.repeat(np.arange(self.n_rows), np.diff(self.X.indptr))
+        values = np.abs(self.X.data.astype(np.float64))
+        if order == 2:
+            with np.errstate(over="ignore"):
+                return np.sqrt(np.bincount(row, values**2, minlength=self.n_rows))
+        out = np.zeros(self.n_rows)
+        np.maximum.at(out, row, values)
+        return out
+
+    @staticmethod
+    def _float64(X: Any) -> Any:
+        return X if X.dtype == np.float64 else X.astype(np.float64)
+
+
+def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
+    """Read X in any accepted container.
+
+    Parameters
+    ----------
+    X : ndarray, memmap, DataFrame, or CSR/CSC matrix or array
+        Two-dimensional and numeric. Floating-point ndarrays in C order, memmaps and CSR are not copied.
+
+    Returns
+    -------
+    rows : DenseRows or CsrRows
+        The rows.
+    feature_names : tuple of str or None
+        The columns' names, where X has them.
+    """
+    if sp.issparse(X):
+        matrix = sp.csr_array(X)
+        if matrix.dtype.kind not in "fiub":
+            raise ValueError(f"X must be numeric, got a sparse matrix of {matrix.dtype}.")
+        if matrix.dtype not in (np.float32, np.float64):
+            matrix = matrix.astype(np.float64)
+        if not matrix.has_sorted_indices or not matrix.has_canonical_format:
+            matrix = matrix.copy()  # summing duplicates works in place, and X is the user's
+            matrix.sum_duplicates()
+        return CsrRows(matrix), None
+
+    native = nw.from_native(X, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    names: tuple[str, ...] | None = None
+    if isinstance(native, nw.DataFrame):
+        names = tuple(str(name) for name in native.columns)
+        text = [name for name, dtype in native.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
+        if text:
+            raise ValueError(f"X has columns that are not numeric: {text}. Encode them first.")
+        array = native.to_numpy()
+    else:
+        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got shape {array.shape}.")
+    if array.dtype.kind not in "fiub":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"X must be numeric, got dtype {array.dtype}.") from None
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if _mapping_of(array) is None:
+        array = np.ascontiguousarray(array)
+    return DenseRows(array), names
+
+
+def _mapping_of(array: Any) -> np.memmap[Any, Any] | None:
+    """Return the memory map behind an array, if there is one."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return array
+        array = array.base
+    return None
+
+
+def _release(X: NDArray[Any], place: slice) -> None:
+    """Give back the resident pages of mapped rows that were read; the system keeps them cached.
+
+    Pages of a copy-on-write map (mode "c") hold changes that exist nowhere else, and stay.
+    """
+    mapping = _mapping_of(X)
+    if mapping is None or mapping.mode == "c" or not X.flags.c_contiguous or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    pages: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]  # NumPy has no public way to it
+    map_start = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
+    block = X[place]
+    start = block.__array_interface__["data"][0] - map_start
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    pages.madvise(mmap.MADV_DONTNEED, first, start + block.nbytes - first)

@@ -1,0 +1,23 @@
+"""Solvers: one algorithm a file, and the driver that owns the only loop."""
+
+from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.alem import ALEM
+from groupdro.solvers.base import SOLVERS, Requirement, Run, Solver, State
+from groupdro.solvers.driver import solve
+from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
+
+__all__ = [
+    "ALEG",
+    "ALEM",
+    "SOLVERS",
+    "OutputPair",
+    "Progress",
+    "Requirement",
+    "Result",
+    "Run",
+    "Solver",
+    "State",
+    "Status",
+    "TraceRow",
+    "solve",
+]

@@ -1,0 +1,114 @@
+"""The contract of a solver."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.problem import Evaluation, GroupRisk
+
+__all__ = ["BOUNDED", "SOLVERS", "Requirement", "Run", "Solver", "State", "make_solver"]
+
+Floats = NDArray[np.float64]
+
+#: Every solver class by its name; a class enters when it is defined.
+SOLVERS: dict[str, type["Solver"]] = {}
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Something that a solver needs of a problem."""
+
+    what: str
+    holds: Callable[[GroupRisk], bool]
+    remedy: str
+
+
+BOUNDED = Requirement(
+    what="a bounded domain",
+    holds=lambda problem: not problem.fit_intercept,
+    remedy="the intercept is free; append a column of ones to X instead, which puts it under the radius or penalty",
+)
+
+
+@dataclass
+class State:
+    """What every solver's state holds; a solver adds its own fields.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+        The latest pass over the data. The driver takes its certificate from it.
+    epoch : int
+        Epochs done. Random numbers are a function of the seed and the epoch.
+    """
+
+    evaluation: Evaluation
+    epoch: int = field(default=0, kw_only=True)
+
+
+@dataclass
+class Run:
+    """What is left of a run's budget, for solvers that need other solutions first."""
+
+    tol: float
+    passes_left: Callable[[], float]
+    seconds_left: Callable[[], float]
+    interrupted: bool = False
+
+
+class Solver(ABC):
+    """An algorithm that advances a state by epochs.
+
+    A subclass sets `name`, and implements `init` and `epoch`. It never loops until convergence, never looks at a
+    clock and never computes a certificate: the driver does, from the evaluation that each epoch leaves in the state.
+    Defining the class registers it under its name.
+    """
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            SOLVERS[cls.name] = cls
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What the solver needs of a problem, checked before the first pass."""
+        return ()
+
+    def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
+        """Return the problem that the epochs work on, after solving what it depends on."""
+        del run, seed
+        return problem
+
+    @abstractmethod
+    def init(self, problem: GroupRisk, seed: int) -> Any:
+        """Evaluate the starting point and return the state."""
+
+    @abstractmethod
+    def epoch(self, problem: GroupRisk, state: Any) -> None:
+        """Advance the state by one epoch and evaluate where it stands."""
+
+    def average(self, state: Any) -> tuple[Floats, Floats] | None:
+        """Return the pair (w, q) that the solver's theorem speaks of, where it is not the state's own."""
+        del state
+        return None
+
+    def check(self, problem: GroupRisk) -> None:
+        """Refuse a problem that lacks something the solver needs, naming it."""
+        for requirement in self.requires:
+            if not requirement.holds(problem):
+                raise ValueError(f"solver {self.name!r} requires {requirement.what}: {requirement.remedy}.")
+
+
+def make_solver(solver: str | Solver) -> Solver:
+    """Return a solver from its name, or the one given."""
+    if isinstance(solver, Solver):
+        return solver
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {sorted(SOLVERS)} or a Solver, got {solver!r}.")
+    return SOLVERS[solver]()

@@ -1,0 +1,248 @@
+"""The only loop: budgets, certificate, trace, callbacks and interruption."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from groupdro.certificate import Certificate
+from groupdro.problem import GroupRisk
+from groupdro.solvers.base import Run, Solver, State, make_solver
+from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
+
+__all__ = ["solve"]
+
+Callback = Callable[[Progress], bool | None]
+
+
+def solve(
+    problem: GroupRisk,
+    solver: str | Solver = "aleg",
+    *,
+    tol: float = 1e-4,
+    atol: float = 0.0,
+    max_passes: float = 1000.0,
+    max_time: float = np.inf,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    average_duals: bool = False,
+) -> Result:
+    """Solve a problem until its certified gap is within the tolerance, or a budget ends.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    solver : str or Solver
+        A registered solver's name, or a solver with options.
+    tol : float
+        Certified gap at which to stop, relative to the upper bound. For regrets, whose best value may be zero,
+        relative to the larger of the upper bound and `tol`.
+    atol : float
+        Certified gap at which to stop, in the units of the loss; the looser of the two counts.
+    max_passes : float
+        Passes over the data. A run ends after the epoch that reaches it.
+    max_time : float
+        Seconds, without compilation and evaluations for the trace. A run ends after the epoch that reaches it.
+    seed : int
+        Seed of all random numbers. The same seed gives the same run.
+    callbacks : iterable of callable
+        Each is called with a `Progress` after every epoch, off the clock; one that returns True ends the run.
+    average_duals : bool
+        Whether to average dual variables for a tighter lower bound, at one number a row (a row and class).
+
+    Returns
+    -------
+    Result
+        The best certified pair, with the way it was found. Ctrl-C ends a run with the best pair so far.
+    """
+    _check_options(tol, atol, max_passes, max_time)
+    solver = make_solver(solver)
+    solver.check(problem)
+    run = _Driver(problem, solver, tol, atol, max_passes, max_time, tuple(callbacks), average_duals)
+    return run(seed)
+
+
+def _check_options(tol: float, atol: float, max_passes: float, max_time: float) -> None:
+    for name, value in (("tol", tol), ("atol", atol)):
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and not negative, got {value!r}.")
+    for name, value in (("max_passes", max_passes), ("max_time", max_time)):
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value!r}.")
+
+
+class _Driver:
+    """One run."""
+
+    def __init__(
+        self,
+        problem: GroupRisk,
+        solver: Solver,
+        tol: float,
+        atol: float,
+        max_passes: float,
+        max_time: float,
+        callbacks: tuple[Callback, ...],
+        average_duals: bool,
+    ):
+        self.problem, self.solver, self.callbacks = problem, solver, callbacks
+        self.tol, self.atol, self.max_passes, self.max_time = tol, atol, max_passes, max_time
+        self.average_duals = average_duals
+        self.before = replace(problem.counters)
+        self.trace: list[TraceRow] = []
+        self.off_clock = 0.0
+
+    def __call__(self, seed: int) -> Result:
+        self._compile()
+        self.started = time.perf_counter()
+        run = Run(
+            tol=self.tol,
+            passes_left=lambda: self.max_passes - self.passes,
+            seconds_left=lambda: self.max_time - self.seconds,
+        )
+        # What follows the preparation is interrupted in the loop below; the preparation itself says so in `run`.
+        problem = self.problem = self.solver.prepare(self.problem, run, seed)
+        self.certificate = certificate = Certificate(problem, average_duals=self.average_duals)
+        state: State | None = None
+        status: Status | None = None
+        reason = problem.unattained()
+        try:
+            state = self.solver.init(problem, seed)
+            status = self._after_epoch(state)
+            if reason is not None:
+                status = Status.NO_FINITE_MINIMISER
+            elif run.interrupted:
+                status = Status.INTERRUPTED
+            while status is None:
+                self.solver.epoch(problem, state)
+                state.epoch += 1
+                status = self._after_epoch(state)
+        except KeyboardInterrupt:
+            if state is None or certificate.w is None or certificate.q is None:
+                raise  # nothing was certified yet, so there is nothing to keep
+            status = Status.INTERRUPTED
+        return self._finish(state, status, reason)
+
+    # ------------------------------------------------------------------ budgets
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started - self.off_clock
+
+    @property
+    def passes(self) -> float:
+        return (self.problem.counters.row_reads - self.before.row_reads) / self.problem.n_rows
+
+    def _compile(self) -> None:
+        """Compile the kernels of a pass, which belongs to no budget."""
+        problem = self.problem
+        rows = np.zeros(1, np.int64)
+        margins = np.zeros((1, *problem.shape[1:]))
+        slopes = problem.loss.value_and_slope(margins, problem.data.y[rows])[1]
+        problem.loss.conjugate(slopes, problem.data.y[rows])
+        problem.data.group_means(np.zeros(problem.n_rows))
+        problem.data.row_weights(np.zeros(problem.n_groups))
+
+    # ------------------------------------------------------------------ after each epoch
+
+    def _after_epoch(self, state: State) -> Status | None:
+        """Certify where the state stands, record it, and say whether the run is over."""
+        at, certificate = state.evaluation, self.certificate
+        if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
+            return Status.NUMERICAL_FAILURE
+        certificate.observe(at)
+        counters = self.problem.counters
+        self.trace.append(
+            TraceRow(
+                epoch=state.epoch,
+                passes=self.passes,
+                grad_evals=counters.grad_evals - self.before.grad_evals,
+                grad_evals_paper=counters.grad_evals_paper - self.before.grad_evals_paper,
+                seconds=self.seconds,
+                upper=certificate.upper,
+                lower=certificate.lower,
+            )
+        )
+        if self._within_tolerance():
+            return Status.CONVERGED
+        if self._callback_stops(state):
+            return Status.INTERRUPTED
+        if self.passes >= self.max_passes:
+            return Status.PASS_LIMIT
+        if self.seconds >= self.max_time:
+            return Status.TIME_LIMIT
+        return None
+
+    def _within_tolerance(self) -> bool:
+        upper = self.certificate.upper
+        size = max(upper, self.tol) if self.problem.regret else abs(upper)
+        return self.certificate.gap <= max(self.tol * size, self.atol)
+
+    def _callback_stops(self, state: State) -> bool:
+        if not self.callbacks:
+            return False
+        begun = time.perf_counter()
+        with self.problem.counters.suspended():
+            progress = Progress(self.trace[-1], self.certificate, state)
+            stops = [callback(progress) is True for callback in self.callbacks]
+        self.off_clock += time.perf_counter() - begun
+        return any(stops)
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, state: State, status: Status, reason: str | None) -> Result:
+        problem, certificate, seconds, passes = self.problem, self.certificate, self.seconds, self.passes
+        if certificate.w is None or certificate.q is None or certificate.group_risks is None:
+            raise FloatingPointError(
+                "The very first pass over the data gave no finite risks and bounds: X or y is too large."
+            )
+        with problem.counters.suspended():
+            average = self._average(state)
+            # "Converged" is said of the model that is returned, not of what was computed on the way to it.
+            fresh = problem.risks(certificate.w)
+            certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
+        if self._within_tolerance() and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
+            status = Status.CONVERGED  # thanks to the average
+        elif status is Status.CONVERGED and not self._within_tolerance():
+            status = Status.NUMERICAL_FAILURE
+        message = status.value
+        if status is Status.NO_FINITE_MINIMISER:
+            message = f"No finite minimiser exists: {reason}."
+        elif status is not Status.CONVERGED:
+            message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
+        counters = replace(
+            problem.counters,
+            grad_evals=problem.counters.grad_evals - self.before.grad_evals,
+            grad_evals_paper=problem.counters.grad_evals_paper - self.before.grad_evals_paper,
+            row_reads=problem.counters.row_reads - self.before.row_reads,
+        )
+        return Result(
+            w=certificate.w,
+            q=certificate.q,
+            group_risks=certificate.group_risks,
+            upper_bound=certificate.upper,
+            lower_bound=certificate.lower,
+            gap=certificate.gap,
+            status=status,
+            message=message,
+            counters=counters,
+            passes=passes,
+            seconds=seconds,
+            epochs=state.epoch,
+            trace=tuple(self.trace),
+            average=average,
+            group_names=problem.data.names,
+        )
+
+    def _average(self, state: State) -> OutputPair | None:
+        """Certify the solver's average, which may improve the best pair too."""
+        pair = self.solver.average(state)
+        if pair is None:
+            return None
+        own = Certificate(self.problem)
+        at = self.problem.evaluate(*pair)
+        own.observe(at)
+        self.certificate.observe(at)
+        return OutputPair(pair[0], pair[1], own.upper, own.lower)

@@ -1,0 +1,137 @@
+"""What a run reports: its status, its trace and its result."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.certificate import Certificate
+from groupdro.problem import Counters
+
+if TYPE_CHECKING:
+    from groupdro.solvers.base import State
+
+__all__ = ["OutputPair", "Progress", "Result", "Status", "TraceRow"]
+
+Floats = NDArray[np.float64]
+
+
+class Status(Enum):
+    """How a run ended; the value is a sentence for the user."""
+
+    CONVERGED = "The certified gap is within the tolerance."
+    PASS_LIMIT = "The pass limit was reached before the certified gap was within the tolerance."
+    TIME_LIMIT = "The time limit was reached before the certified gap was within the tolerance."
+    INTERRUPTED = "The run was interrupted; the best certified pair so far is returned."
+    NO_FINITE_MINIMISER = "No finite minimiser exists."
+    NUMERICAL_FAILURE = "A risk or gradient was not finite; the best certified pair so far is returned."
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """Where a run stood after an epoch; both bounds are the best so far."""
+
+    epoch: int
+    passes: float
+    grad_evals: int
+    grad_evals_paper: int
+    seconds: float
+    upper: float
+    lower: float
+
+    @property
+    def gap(self) -> float:
+        """Upper minus lower bound."""
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after each epoch. It must not change any of it."""
+
+    latest: TraceRow
+    certificate: Certificate
+    state: "State"
+
+
+@dataclass(frozen=True, eq=False)
+class OutputPair:
+    """A pair (w, q) that an algorithm's theory speaks of, with bounds of its own."""
+
+    w: Floats
+    q: Floats
+    upper: float
+    lower: float
+
+    @property
+    def gap(self) -> float:
+        """Upper minus lower bound of this very pair."""
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The best certified pair of a run.
+
+    Attributes
+    ----------
+    w : ndarray
+        Parameters with the smallest objective seen; the intercept, if any, is the last entry or row.
+    q : ndarray of shape (n_groups,)
+        Group weights that prove the lower bound.
+    group_risks : ndarray of shape (n_groups,)
+        Average loss of each group at w.
+    upper_bound : float
+        Objective at w: the worst group's risk (or regret), with the penalty.
+    lower_bound : float
+        No parameters in the domain have a smaller objective.
+    gap : float
+        Certified distance from the best possible: upper_bound - lower_bound, at least the rounding of either.
+    status : Status
+        How the run ended.
+    message : str
+        The same as a sentence, with particulars.
+    counters : Counters
+        What the run asked of the data.
+    passes, seconds, epochs : float, float, int
+        Passes over the data, time without evaluations for the trace, and epochs.
+    trace : tuple of TraceRow
+        One row an epoch.
+    average : OutputPair or None
+        The step-weighted average that the solver's theorem speaks of, where it has one.
+    """
+
+    w: Floats
+    q: Floats
+    group_risks: Floats
+    upper_bound: float
+    lower_bound: float
+    gap: float
+    status: Status
+    message: str
+    counters: Counters
+    passes: float
+    seconds: float
+    epochs: int
+    trace: tuple[TraceRow, ...]
+    average: OutputPair | None
+    group_names: tuple[Any, ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the gap is within the tolerance."""
+        return self.status is Status.CONVERGED
+
+    @property
+    def worst_group(self) -> Any:
+        """Name of the group with the largest risk at w."""
+        return self.group_names[int(np.argmax(self.group_risks))]
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.status.name.lower()}: worst group {self.worst_group!r}, "
+            f"{self.lower_bound:.6g} <= optimum <= {self.upper_bound:.6g}, "
+            f"gap {self.gap:.2g} in {self.passes:.1f} passes, {self.seconds:.2g} s)"
+        )
