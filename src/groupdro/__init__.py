@@ -1,6 +1,6 @@
 """Models that hold up on their worst group, with a proof of how close to the best possible they are."""
 
-from groupdro import datasets
+from groupdro import certificate, datasets
 from groupdro.data import GroupedData
 from groupdro.problem import (
     GroupRisk,
@@ -31,6 +31,7 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "Status",
+    "certificate",
     "datasets",
     "solve",
 ]

@@ -75,7 +75,7 @@ def best_scaled_bound(
 
     # The bound is concave in c; a rough maximiser is as valid as an exact one.
     inner = minimize_scalar(lambda c: -bound(c), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
-    return max(bound(1.0), bound(float(inner.x)))
+    return max(bound(1.0), bound(float(inner.x)), bound(0.0))
 
 
 def centred_margins(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> Floats:

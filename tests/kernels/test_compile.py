@@ -1,0 +1,49 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import groupdro
+
+SCRIPT = """
+import numpy as np, groupdro as gd
+from groupdro.kernels.groups import group_means
+rng = np.random.default_rng(0)
+data = gd.GroupedData.from_arrays(rng.normal(size=(20, 2)), np.sign(rng.normal(size=20)), np.arange(20) % 2)
+print(type(group_means._cache).__name__)
+print(gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0)), tol=0.1, max_passes=500).converged)
+"""
+
+
+def run(package_root: Path, home: Path, **more: str) -> list[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(package_root), **more}
+    command = [sys.executable, "-B", "-W", "error", "-c", SCRIPT]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=home.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def copy_package(to: Path) -> Path:
+    shutil.copytree(Path(groupdro.__file__).parent, to / "groupdro", ignore=shutil.ignore_patterns("__pycache__"))
+    return to
+
+
+def test_import_and_solve_work_where_no_cache_can_be_written(tmp_path):
+    root = copy_package(tmp_path / "lib")
+    # A file stands where each place of the cache would need a directory, which stops even an administrator.
+    (root / "groupdro" / "kernels" / "__pycache__").write_text("")
+    (tmp_path / "home").write_text("")
+    assert run(root, tmp_path / "home") == ["NullCache", "True"]
+
+
+def test_a_later_process_finds_the_compiled_kernels(tmp_path):
+    root = copy_package(tmp_path / "lib")
+    cache = tmp_path / "cache"
+    (tmp_path / "home").mkdir()
+    first = run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache))
+    compiled = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")}
+    assert first == ["FunctionCache", "True"]
+    assert compiled
+    assert run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache)) == first
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")} == compiled

@@ -1,0 +1,63 @@
+"""ALEG written out with loops over groups, for one logistic output on a ball: slow, and plain to check by eye."""
+
+import numpy as np
+
+
+def phi(u):
+    return np.log1p(np.exp(-u)) if u > 0 else -u + np.log1p(np.exp(u))
+
+
+def phi_slope(u):
+    return -1.0 / (1.0 + np.exp(u))
+
+
+def project(v, radius):
+    return v * min(1.0, radius / max(np.linalg.norm(v), 1e-300))
+
+
+def normalise(logits):
+    p = np.exp(logits - logits.max())
+    return p / p.sum()
+
+
+def naive_aleg(groups, radius, draws, etas, alphas, shift=None):
+    """Run ALEG.
+
+    groups : list of arrays (n_i, d), labels absorbed in the rows.
+    draws : draws[s][k][i] is the row of group i in step k of epoch s. etas, alphas : [s][k].
+    Returns every z_{k+1} as (w, q), the last snapshot, and the step-weighted average of z_{k+1/2}.
+    """
+    m, d = len(groups), groups[0].shape[1]
+    shift = np.zeros(m) if shift is None else shift
+    SW, SQ = radius**2, 2 * np.log(m)
+    w, theta = np.zeros(d), np.zeros(m)
+    ws, qs, tb = w.copy(), np.full(m, 1 / m), theta.copy()
+    W, Q, H, path = np.zeros(d), np.zeros(m), 0.0, []
+    for s in range(len(draws)):
+        U = [[x @ ws for x in group] for group in groups]
+        Rv = np.array([np.mean([phi(u) for u in U[i]]) for i in range(m)]) - shift
+        g = sum(qs[i] / len(groups[i]) * phi_slope(U[i][j]) * x for i in range(m) for j, x in enumerate(groups[i]))
+        sum_w, sum_theta, sum_q, sum_a = np.zeros(d), np.zeros(m), np.zeros(m), 0.0
+        for k in range(len(draws[s])):
+            a, eta = alphas[s][k], etas[s][k]
+            b_w, b_theta = a * ws + (1 - a) * w, a * tb + (1 - a) * theta
+            wh, qh = project(b_w - SW * eta * g, radius), normalise(b_theta + SQ * eta * Rv)
+            dr, dg = np.zeros(m), np.zeros(d)
+            for i in range(m):
+                j = draws[s][k][i]
+                x, old = groups[i][j], U[i][j]
+                new = x @ wh
+                dr[i] = phi(new) - phi(old)
+                dg += (qh[i] * phi_slope(new) - qs[i] * phi_slope(old)) * x
+            w = project(b_w - SW * eta * (g + dg), radius)
+            theta = b_theta + SQ * eta * (Rv + dr)
+            sum_w, sum_theta, sum_q, sum_a = (
+                sum_w + a * w,
+                sum_theta + a * theta,
+                sum_q + a * normalise(theta),
+                sum_a + a,
+            )
+            W, Q, H = W + eta * wh, Q + eta * qh, H + eta
+            path.append((w, normalise(theta)))
+        ws, tb, qs = sum_w / sum_a, sum_theta / sum_a, sum_q / sum_a
+    return path, (ws, qs), (W / H, Q / H)

@@ -1,0 +1,190 @@
+"""Random problems whose certificates are held against CVXPY with Clarabel.
+
+    python -m tests.reference.random_problems 1000
+
+prints how many were tried, by loss, domain and objective, and every bound that was wrong.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.certificate import Certificate, CutAggregate, linearise
+from groupdro.fenchel import best_scaled_bound, intercept_bound
+from groupdro.problem import GroupRisk, References
+from tests.reference.convex import group_minima, worst_value
+
+LOSSES = ("logistic", "softmax", "squared", "huber", "squared_hinge")
+DOMAINS = ("ball", "penalty", "both", "simplex")
+TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one problem: nothing wrong, left out, or the bounds that were wrong."""
+
+    kind: str
+    accurate: bool
+    violations: tuple[str, ...]
+    reference_gap: float  # certified gap at the reference solution, relative to max(1, optimum)
+
+
+def make_problem(seed: int) -> tuple[GroupRisk, str]:
+    rng = np.random.default_rng([seed, 2403])
+    loss_name, domain_name = rng.choice(LOSSES), rng.choice(DOMAINS)
+    if loss_name == "softmax" and domain_name == "simplex":
+        domain_name = "both"  # the simplex is for one output
+    storage = rng.choice(["dense", "csr", "float32"])
+    m = int(rng.choice([1, 2, 3, 5, 10, 25, 50]))
+    d = int(rng.integers(1, 7))
+    overlapping, weighted = rng.random() < 0.25, rng.random() < 0.3
+    intercept = domain_name != "simplex" and rng.random() < 0.4
+    # Unbalanced: many groups of one row, a few large ones.
+    sizes = np.maximum(1, np.floor(rng.pareto(1.0, m) * 2 + (rng.random(m) < 0.5) * 3)).astype(int).clip(max=40)
+    groups = np.repeat(np.arange(m), sizes)
+    n = len(groups)
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1, 1, d)
+    if storage == "csr":
+        X *= rng.random((n, d)) < 0.5
+    signal = X @ rng.normal(size=d)
+    if loss_name in ("logistic", "squared_hinge"):
+        y = np.where(signal + rng.normal(size=n) * np.abs(signal).mean() > 0, 1.0, -1.0)
+        if intercept and (y == y[0]).all():
+            intercept = False
+    elif loss_name == "softmax":
+        classes = int(rng.integers(2, 4))
+        y = rng.integers(0, classes, n)
+        intercept = intercept and len(np.unique(y)) == y.max() + 1 and y.max() > 0
+    else:
+        y = signal + rng.standard_t(3, n) * 10.0 ** rng.uniform(-1, 0.5)
+    loss = {
+        "logistic": gd.Logistic(),
+        "softmax": gd.Softmax(),
+        "squared": gd.Squared(),
+        "huber": gd.Huber(float(rng.uniform(0.3, 2))),
+        "squared_hinge": gd.SquaredHinge(),
+    }[str(loss_name)]
+    radius, penalty = float(10.0 ** rng.uniform(-1, 0.7)), float(10.0 ** rng.uniform(-2.5, 0))
+    domain = {
+        "ball": gd.L2Domain(radius=radius),
+        "penalty": gd.L2Domain(penalty=penalty),
+        "both": gd.L2Domain(radius=radius, penalty=penalty),
+        "simplex": gd.SimplexDomain(),
+    }[str(domain_name)]
+    membership = groups
+    if overlapping:
+        own = groups[:, None] == np.arange(m)
+        membership = own | (rng.random((n, m)) < 0.1)
+    weight = rng.random(n) * (rng.random(n) < 0.9) + 1e-3 if weighted else None
+    stored = sp.csr_array(X) if storage == "csr" else X.astype(np.float32) if storage == "float32" else X
+    order = rng.permutation(n)
+    data = gd.GroupedData.from_arrays(
+        stored[order], y[order], membership[order], None if weight is None else weight[order]
+    )
+    problem = GroupRisk(data, loss, domain, fit_intercept=bool(intercept))
+    objective = "MERO" if rng.random() < 0.35 else "GDRO"
+    return problem, f"{loss_name} {domain_name} {objective}"
+
+
+def judge(seed: int) -> Verdict:
+    """Hold every kind of bound of one problem against the reference."""
+    problem, kind = make_problem(seed)
+    rng = np.random.default_rng([seed, 1])
+    regret = kind.endswith("MERO")
+    minima, accurate = group_minima(problem) if regret else (None, True)
+    reference = worst_value(problem, minima)
+    if not (accurate and reference.accurate):
+        return Verdict(kind, False, (), np.nan)
+
+    optimum, size = reference.value, max(1.0, abs(reference.value))
+    violations = []
+
+    def check(name: str, lower: float, upper: float = np.inf) -> None:
+        if lower > optimum + TOLERANCE * size or upper < optimum - TOLERANCE * size or np.isnan([lower, upper]).any():
+            violations.append(f"seed {seed} {kind}: {name} gives [{lower!r}, {upper!r}], optimum {optimum!r}")
+
+    # 1. A solver's certificate, of a run too short to have converged.
+    solver = gd.ALEG(guarantee=not problem.fit_intercept)
+    if regret:
+        solver = gd.ALEM(solver, solver, stage_one_passes=7)
+    passes = 50 if regret else 12
+    result = gd.solve(problem, solver, max_passes=passes, tol=0.0, seed=seed, average_duals=bool(seed % 2))
+    check("solver", result.lower_bound, result.upper_bound)
+    if result.average is not None:
+        check("average", result.average.lower, result.average.upper)
+
+    # 2. Every kind of bound at points that no solver would visit, with references as rough as these.
+    if minima is not None:
+        slack = rng.random(problem.n_groups) * 0.01
+        problem = problem.with_references(References(minima + slack, minima - slack[::-1]))
+    aggregate, averaged = CutAggregate(problem), CutAggregate(problem, duals=True)
+    for _ in range(4):
+        w = _random_point(problem, rng)
+        q = rng.dirichlet(np.full(problem.n_groups, 0.5))
+        at = problem.evaluate(w, q)
+        check("upper", -np.inf, problem.objective(w, at.group_risks))
+        domain = problem.domain.within(problem.objective(w, at.group_risks) + problem.references.upper.min())
+        check("linearisation", linearise(problem, at).bound(problem, domain))
+        if problem.fit_intercept:
+            check("intercept", intercept_bound(problem, domain, at))
+            continue
+        check("cuts", aggregate.add(at, domain))
+        check("averaged duals", averaged.add(at, domain))
+        weights = problem.data.row_weights(q)
+        duals = problem.loss.value_and_slope(at.margins, problem.data.y)[1]
+        check("scaled duals", best_scaled_bound(problem, domain, q, weights, duals, problem.coef(at.gradient)))
+
+    # 3. The bounds are not vacuous: at the reference's own solution they nearly meet.
+    if minima is not None:
+        problem = problem.with_references(References(minima, minima))
+    certificate = Certificate(problem)
+    certificate.observe(problem.evaluate(_feasible(problem, reference.w), reference.q))
+    check("reference point", certificate.lower, certificate.upper)
+    return Verdict(kind, True, tuple(violations), certificate.gap / size)
+
+
+def _random_point(problem: GroupRisk, rng: np.random.Generator) -> np.ndarray:
+    w = rng.normal(size=problem.shape)
+    return _feasible(problem, w if problem.domain.start((1,)).sum() == 0 else np.abs(w))
+
+
+def _feasible(problem: GroupRisk, w: np.ndarray) -> np.ndarray:
+    w = np.array(w, dtype=np.float64)
+    coef = problem.coef(w)
+    if isinstance(problem.domain, gd.SimplexDomain):
+        coef[...] = np.maximum(coef, 0.0)
+        coef /= coef.sum()
+    else:
+        coef *= min(1.0, problem.domain.radius / max(np.linalg.norm(coef), 1e-300))
+    return w
+
+
+def judge_all(seeds: range, workers: int = 2) -> Iterator[Verdict]:
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(judge, seeds, chunksize=5)
+
+
+def main(count: int) -> int:
+    kinds, wrong, left_out, gaps = Counter(), [], 0, []
+    for verdict in judge_all(range(count)):
+        kinds[verdict.kind] += 1
+        wrong += verdict.violations
+        left_out += not verdict.accurate
+        gaps.append(verdict.reference_gap)
+    for kind, tried in sorted(kinds.items()):
+        print(f"{kind:36} {tried:5}")
+    print(*wrong, sep="\n")
+    gaps = np.array([gap for gap in gaps if np.isfinite(gap)])
+    print(f"certified gap at the reference solution: median {np.median(gaps):.1e}, largest {gaps.max():.1e}")
+    print(f"{count} problems, {left_out} left out as inaccurate references, {len(wrong)} bounds wrong")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 150))

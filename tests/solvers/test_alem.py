@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+import groupdro as gd
+from tests.reference.convex import group_minima, worst_value
+
+
+def make_problem(seed=0, domain=None, noise=(0.05, 0.2, 0.4)):
+    """Groups that share a rule but differ in noise: their best risks differ, which is what regret is for."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(3), 20)
+    X = rng.normal(size=(60, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    flip = rng.random(60) < np.array(noise)[groups]
+    y = np.sign(X @ np.array([1.0, -1.0, 0.5])) * np.where(flip, -1, 1)
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    return gd.GroupRisk(data, gd.Logistic(), domain or gd.L2Domain(radius=3.0))
+
+
+@pytest.mark.parametrize(
+    "domain", [gd.L2Domain(radius=3.0), gd.L2Domain(penalty=0.05), gd.L2Domain(radius=2.0, penalty=0.01)]
+)
+def test_the_certified_gap_encloses_the_true_regret(domain):
+    problem = make_problem(domain=domain)
+    minima, accurate = group_minima(problem)
+    reference = worst_value(problem, minima)
+    assert accurate
+    assert reference.accurate
+    result = gd.solve(problem, gd.ALEM(stage_one_passes=401), max_passes=3000, tol=0.0, atol=0.02)
+    assert result.converged
+    assert result.lower_bound - 1e-8 <= reference.value <= result.upper_bound + 1e-8
+    true_regret = (problem.risks(result.w) - minima).max() + problem.domain.penalty_at(result.w)
+    assert reference.value - 1e-8 <= true_regret <= result.upper_bound + 1e-8
+
+
+def test_rough_minima_widen_the_gap_but_never_break_it():
+    problem = make_problem()
+    minima, _ = group_minima(problem)
+    optimum = worst_value(problem, minima).value
+    rough = gd.solve(problem, gd.ALEM(stage_one_passes=3), max_passes=600, tol=0.0)
+    fine = gd.solve(problem, gd.ALEM(stage_one_passes=301), max_passes=1500, tol=0.0)
+    assert fine.gap < rough.gap
+    for result in (rough, fine):
+        assert result.lower_bound - 1e-8 <= optimum <= result.upper_bound + 1e-8
+
+
+def test_groups_with_equal_minima_have_the_same_solution_as_for_plain_risk():
+    # One group written twice in other names: both minima are equal, so regret is risk less a constant.
+    problem = make_problem(noise=(0.2, 0.2, 0.2))
+    data = problem.data
+    both = np.ones((60, 2), dtype=bool)
+    same = gd.GroupRisk(gd.GroupedData.from_arrays(data.rows.X, data.y, both), gd.Logistic(), problem.domain)
+    minima, _ = group_minima(same)
+    result = gd.solve(same, gd.ALEM(stage_one_passes=2001), max_passes=8000, tol=0.0, atol=5e-3)
+    assert result.converged
+    assert result.lower_bound <= 1e-8  # nobody has regret
+    assert result.group_risks.max() == pytest.approx(minima.max(), abs=5e-3)
+
+
+def test_both_stages_are_counted_and_budgeted():
+    problem = make_problem()
+    result = gd.solve(problem, gd.ALEM(stage_one_passes=11), max_passes=40, tol=0.0)
+    # Stage one: a pass at the start, then 11 over every group (5 epochs of 2 passes and the first snapshot).
+    stage_one = 1 + 11
+    assert result.trace[0].passes == pytest.approx(stage_one + 1)
+    assert 40 <= result.passes < 43
+    N, steps = 60, 20
+    assert result.counters.grad_evals == 11 * N + (1 + result.epochs) * N + result.epochs * 3 * steps
+
+
+def test_a_free_intercept_is_named_once():
+    problem = make_problem()
+    free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
+    with pytest.raises(ValueError, match="'alem' requires a bounded domain"):
+        gd.solve(free, "alem")

@@ -1,0 +1,176 @@
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import groupdro as gd
+from groupdro.problem import Evaluation
+from groupdro.solvers import SOLVERS, State, Status
+
+
+def make_problem(n=60, d=3, m=4, seed=0, domain=None, **options):
+    rng = np.random.default_rng(seed)
+    data = gd.GroupedData.from_arrays(rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.integers(0, m, n))
+    return gd.GroupRisk(data, gd.Logistic(), domain or gd.L2Domain(radius=1.0), **options)
+
+
+def test_counts_of_an_epoch_are_exactly_those_of_the_paper():
+    problem = make_problem()
+    N, m, K, S = 60, 4, 7, 5
+    result = gd.solve(problem, gd.ALEG(K), tol=0.0, max_passes=(S + 1) + S * m * K / N - 1e-9)
+    assert result.epochs == S
+    steps = np.diff([(row.grad_evals, row.grad_evals_paper) for row in result.trace], axis=0)
+    assert steps.tolist() == [[N + m * K, N + 2 * m * K]] * S
+    # The pass at the very first snapshot precedes the first epoch; those of the average and the last check are free.
+    assert result.counters.grad_evals == N + S * (N + m * K)
+    assert result.passes == pytest.approx(1 + S + S * m * K / N)
+
+
+def test_trace_bounds_are_monotone_and_enclose_the_result():
+    result = gd.solve(make_problem(), tol=0.0, max_passes=60)
+    uppers, lowers = [row.upper for row in result.trace], [row.lower for row in result.trace]
+    assert uppers == sorted(uppers, reverse=True)
+    assert lowers == sorted(lowers)
+    assert result.upper_bound <= uppers[-1]
+    assert result.lower_bound >= lowers[-1]
+    assert result.gap == pytest.approx(result.upper_bound - result.lower_bound)
+
+
+def test_the_result_describes_its_own_w():
+    problem = make_problem()
+    result = gd.solve(problem, max_passes=60)
+    np.testing.assert_allclose(problem.risks(result.w), result.group_risks, rtol=1e-14)
+    assert result.upper_bound == pytest.approx(result.group_risks.max(), rel=1e-14)
+    assert result.worst_group == int(np.argmax(result.group_risks))
+    assert result.q.sum() == pytest.approx(1.0)
+    assert f"{result.upper_bound:.6g}" in repr(result)
+
+
+def test_statuses_of_the_budgets():
+    assert gd.solve(make_problem(), tol=0.5).status is Status.CONVERGED
+    limited = gd.solve(make_problem(), tol=0.0, max_passes=5)
+    assert limited.status is Status.PASS_LIMIT
+    assert "pass limit" in limited.message
+    assert "Gap" in limited.message
+    assert gd.solve(make_problem(), tol=0.0, max_passes=1e9, max_time=0.05).status is Status.TIME_LIMIT
+
+
+def test_absolute_tolerance():
+    result = gd.solve(make_problem(), tol=0.0, atol=0.01, max_passes=2000)
+    assert result.converged
+    assert 0 < result.gap <= 0.01
+
+
+def test_no_finite_minimiser_is_named():
+    data = gd.GroupedData.from_arrays(np.random.default_rng(0).normal(size=(9, 2)), np.ones(9), np.arange(9) % 3)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1.0), fit_intercept=True)
+    result = gd.solve(problem, gd.ALEG(guarantee=False))
+    assert result.status is Status.NO_FINITE_MINIMISER
+    assert "all labels are the same" in result.message
+
+
+def test_same_seed_same_bits_and_other_seed_other_path():
+    a, b, c = (gd.solve(make_problem(), tol=0.0, max_passes=30, seed=seed).average.w for seed in (1, 1, 2))
+    assert a.tobytes() == b.tobytes()
+    assert a.tobytes() != c.tobytes()
+
+
+def test_callbacks_see_progress_off_the_clock_and_uncounted_and_can_stop():
+    problem, seen = make_problem(), []
+
+    def callback(progress):
+        time.sleep(0.02)
+        problem.risks(progress.certificate.w)
+        seen.append(progress.latest)
+        return len(seen) == 4
+
+    result = gd.solve(problem, tol=0.0, callbacks=[callback])
+    assert result.status is Status.INTERRUPTED
+    assert [row.epoch for row in seen] == [0, 1, 2, 3]
+    assert seen == list(result.trace)
+    assert result.passes == pytest.approx(1 + 3 * (1 + 15 * 4 / 60))
+    unwatched = gd.solve(make_problem(), tol=0.0, max_passes=result.passes)
+    assert result.seconds < unwatched.seconds + 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tol": -1.0}, "tol must be"),
+        ({"tol": np.nan}, "tol must be"),
+        ({"atol": np.inf}, "atol must be"),
+        ({"max_passes": 0}, "max_passes must be positive"),
+        ({"max_time": -1}, "max_time must be positive"),
+        ({"solver": "newton"}, "solver must be one of"),
+    ],
+)
+def test_bad_options_name_the_argument(options, message):
+    with pytest.raises(ValueError, match=message):
+        gd.solve(make_problem(), **options)
+
+
+class _Broken(gd.Solver):
+    """Walks off to infinity after a few epochs."""
+
+    def init(self, problem, seed):
+        return State(problem.evaluate(problem.start(), np.full(problem.n_groups, 1 / problem.n_groups)))
+
+    def epoch(self, problem, state):
+        at = state.evaluation
+        risks = at.group_risks if state.epoch < 3 else np.full(problem.n_groups, np.nan)
+        state.evaluation = Evaluation(at.w, at.q, at.margins, risks, at.gradient, at.slope_mass)
+
+
+def test_values_that_are_not_finite_end_as_numerical_failure_with_the_last_good_pair():
+    result = gd.solve(make_problem(), _Broken(), tol=0.0)
+    assert result.status is Status.NUMERICAL_FAILURE
+    assert result.epochs == 4
+    assert np.isfinite([result.upper_bound, result.lower_bound]).all()
+
+
+def test_converged_is_taken_back_when_the_returned_model_does_not_have_the_claimed_risk():
+    class Liar(_Broken):
+        def init(self, problem, seed):
+            state = super().init(problem, seed)
+            at = state.evaluation
+            state.evaluation = Evaluation(at.w, at.q, at.margins, at.group_risks * 0.5, at.gradient * 0, at.slope_mass)
+            return state
+
+    result = gd.solve(make_problem(), Liar(), tol=1e-3)
+    assert result.status is Status.NUMERICAL_FAILURE
+
+
+def test_a_solver_registers_itself_by_its_name():
+    assert SOLVERS["aleg"] is gd.ALEG
+
+    class Mine(_Broken):
+        name = "mine"
+
+    try:
+        assert gd.solve(make_problem(), "mine", tol=0.0).epochs == 4
+    finally:
+        del SOLVERS["mine"]
+
+
+def test_an_interrupt_keeps_the_best_certified_pair():
+    problem = make_problem()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    begun = time.perf_counter()
+    result = gd.solve(problem, tol=0.0, max_passes=1e9)
+    assert time.perf_counter() - begun < 2.0
+    assert result.status is Status.INTERRUPTED
+    assert result.epochs > 0
+    assert result.upper_bound == pytest.approx(problem.risks(result.w).max(), rel=1e-14)
+
+
+def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
+    problem = make_problem(m=30, n=600)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    result = gd.solve(problem, gd.ALEM(stage_one_passes=1e5), tol=1e-9, max_passes=1e9)
+    assert result.status is Status.INTERRUPTED
+    assert result.lower_bound <= result.upper_bound

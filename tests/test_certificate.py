@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+
+import groupdro as gd
+from groupdro.certificate import Certificate, CutAggregate, linearise
+from groupdro.fenchel import best_scaled_bound, centred_margins, fenchel_bound, intercept_bound
+from tests.reference.convex import worst_value
+from tests.reference.random_problems import judge
+
+LOSSES = {
+    "logistic": gd.Logistic(),
+    "squared": gd.Squared(),
+    "huber": gd.Huber(0.7),
+    "squared_hinge": gd.SquaredHinge(),
+    "softmax": gd.Softmax(),
+}
+
+
+def make_problem(loss="logistic", domain=None, seed=0, intercept=False, dtype=np.float64, n=40):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n) if loss == "softmax" else np.sign(rng.normal(size=n))
+    X = rng.normal(size=(n, 3)).astype(dtype)
+    data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, n))
+    return gd.GroupRisk(data, LOSSES[loss], domain or gd.L2Domain(radius=1.5), fit_intercept=intercept)
+
+
+def random_evaluation(problem, rng, scale=0.4):
+    return problem.evaluate(rng.normal(size=problem.shape) * scale, rng.dirichlet(np.ones(problem.n_groups)))
+
+
+@pytest.mark.parametrize("block", range(15))
+def test_no_bound_of_random_problems_passes_the_optimum(block):
+    # The first 150 of the 1,000 that `python -m tests.reference.random_problems 1000` judges.
+    verdicts = [judge(seed) for seed in range(10 * block, 10 * block + 10)]
+    assert not [line for verdict in verdicts for line in verdict.violations]
+    assert sum(not verdict.accurate for verdict in verdicts) <= 1
+    assert max(verdict.reference_gap for verdict in verdicts if verdict.accurate) < 1e-4
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("domain", [gd.L2Domain(radius=1.5), gd.L2Domain(penalty=0.2), gd.L2Domain(1.0, 0.1)])
+def test_slopes_as_duals_give_the_linearisation_bound(loss, domain):
+    problem = make_problem(loss, domain)
+    at = random_evaluation(problem, np.random.default_rng(1))
+    weights = problem.data.row_weights(at.q)
+    duals = problem.loss.value_and_slope(at.margins, problem.data.y)[1]
+    fenchel = fenchel_bound(problem, domain, at.q, weights, duals, at.gradient)
+    assert fenchel == pytest.approx(linearise(problem, at).bound(problem, domain), abs=1e-11)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_aggregated_cuts_never_fall_and_averaged_scaled_duals_are_at_least_as_good(loss):
+    problem = make_problem(loss)
+    rng = np.random.default_rng(2)
+    cuts, duals = CutAggregate(problem), CutAggregate(problem, duals=True)
+    bounds, better, single = [], 0, -np.inf
+    for _ in range(8):
+        at = random_evaluation(problem, rng)
+        bounds.append(cuts.add(at, problem.domain))
+        with_duals = duals.add(at, problem.domain)
+        single = max(single, linearise(problem, at).bound(problem, problem.domain))
+        assert with_duals >= bounds[-1] - 1e-12
+        better += with_duals > bounds[-1] + 1e-6
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > single + 1e-6
+    assert better
+
+
+def test_scaling_duals_rescues_those_that_overshoot():
+    problem = make_problem("squared")
+    at = random_evaluation(problem, np.random.default_rng(3), scale=2.0)
+    weights = problem.data.row_weights(at.q)
+    duals = problem.loss.value_and_slope(at.margins, problem.data.y)[1]
+    args = (problem, problem.domain, at.q, weights, duals, at.gradient)
+    assert fenchel_bound(*args) < -1 < 0 <= best_scaled_bound(*args) <= worst_value(problem).value
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(loss):
+    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True)
+    rng = np.random.default_rng(4)
+    reference = worst_value(problem)
+    for _ in range(5):
+        at = random_evaluation(problem, rng)
+        assert linearise(problem, at).bound(problem, problem.domain) == -np.inf
+        bound = intercept_bound(problem, problem.domain, at)
+        assert np.isfinite(bound)
+        assert bound <= reference.value + 1e-8
+    near = problem.evaluate(reference.w + 1e-3, reference.q)
+    assert intercept_bound(problem, problem.domain, near) >= reference.value - 1e-3
+    exact = problem.evaluate(reference.w, reference.q)
+    assert intercept_bound(problem, problem.domain, exact) == pytest.approx(reference.value, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_centring_finds_the_best_intercept_from_far_away(loss):
+    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True)
+    w = np.random.default_rng(5).normal(size=problem.shape)
+    w[-1] += 8.0 * np.arange(1, 1 + w[-1].size).reshape(w[-1].shape)
+    at = problem.evaluate(w, np.full(4, 0.25))
+    weights = problem.data.row_weights(at.q)
+    slopes = problem.loss.value_and_slope(centred_margins(problem, at, weights), problem.data.y)[1]
+    assert np.abs(weights @ slopes).max() < 1e-9
+
+
+def test_a_penalty_confines_the_solution_and_so_tightens_the_bound():
+    problem = make_problem(domain=gd.L2Domain(penalty=0.01))
+    certificate = Certificate(problem)
+    at = random_evaluation(problem, np.random.default_rng(6), scale=0.05)
+    certificate.observe(at)
+    assert certificate.domain.radius == pytest.approx(np.sqrt(2 * certificate.upper / 0.01), rel=1e-9)
+    assert np.linalg.norm(worst_value(problem).w) <= certificate.domain.radius
+    assert certificate.lower >= linearise(problem, at).bound(problem, problem.domain)
+
+
+def test_a_domain_without_any_bound_is_refused_with_the_reason():
+    with pytest.raises(ValueError, match="separable group has no minimiser"):
+        gd.L2Domain()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_float32_rows_give_valid_and_tight_certificates(loss):
+    problem = make_problem(loss, dtype=np.float32)
+    reference = worst_value(problem)  # solved in float64 on the very values that float32 holds
+    certificate = Certificate(problem)
+    certificate.observe(problem.evaluate(reference.w * (1 - 1e-12), reference.q))
+    assert certificate.lower <= reference.value + 1e-8
+    assert certificate.upper >= reference.value - 1e-8
+    assert certificate.gap < 1e-5
+
+
+def test_the_gap_is_never_below_the_rounding_of_the_bounds():
+    data = gd.GroupedData.from_arrays(np.zeros((4, 1)), np.array([1.0, -1, 1, -1]), [0, 0, 1, 1])
+    result = gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0)))
+    assert result.converged
+    assert 0 < result.gap <= 1e-11
+    assert result.upper_bound == pytest.approx(np.log(2))
+
+
+def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(30, 2)) * 1e8
+    data = gd.GroupedData.from_arrays(X, np.sign(rng.normal(size=30)), np.arange(30) % 3)
+    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e-6))
+    exact = gd.GroupedData.from_arrays(X * 1e-8, data.to_user_order(data.y), np.arange(30) % 3)
+    optimum = worst_value(gd.GroupRisk(exact, gd.Squared(), gd.L2Domain(radius=1e2))).value
+    result = gd.solve(problem, gd.ALEG(guarantee=True), max_passes=40, tol=0.0)
+    assert result.lower_bound <= optimum + 1e-7
+    assert result.upper_bound >= optimum - 1e-7

@@ -1,0 +1,128 @@
+import ast
+from pathlib import Path
+
+import pytest
+
+import groupdro
+
+# From the top, which everything below may import, to the bottom. A name stands for a module or for a whole package.
+LAYERS = (
+    ("kernels",),
+    ("rows", "grouping", "data"),
+    ("problem",),
+    ("geometry",),
+    ("fenchel", "certificate"),
+    ("solvers",),
+)
+ORDER = {name: place for place, name in enumerate(name for layer in LAYERS for name in layer)}
+ALONE = "datasets"  # imports nothing of the package; anyone but a kernel may import it
+ROOT = Path(groupdro.__file__).parent
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = ("groupdro", *path.relative_to(ROOT).with_suffix("").parts)
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def place_of(module):
+    package, _, rest = module.partition(".")
+    return rest.split(".")[0] or package
+
+
+def is_module(name):
+    path = ROOT.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def imported_modules(source, module, is_package):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.split(".")[: len(module.split(".")) - node.level + is_package]
+                base = ".".join([*above, *base.split(".")]).rstrip(".")
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            names = [name if is_module(name) else base for name in inner]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if name.split(".")[0] == "groupdro")
+
+
+def faults(source, module, is_package=False):
+    own = place_of(module)
+    if own == "groupdro":
+        return []
+    found = []
+    for line, name in imported_modules(source, module, is_package):
+        other = place_of(name)
+        if own == other or (other == ALONE and own != "kernels"):
+            continue
+        if own == ALONE or other not in ORDER or ORDER[other] > ORDER[own]:
+            found.append(f"line {line}: {module} imports {name}, but '{own}' may not import from '{other}'")
+    return found
+
+
+def test_the_package_was_found():
+    assert {place_of(name) for name, _ in modules()} >= {"groupdro", "kernels", "data", "problem", "solvers"}
+
+
+@pytest.mark.parametrize(("module", "path"), [pytest.param(*found, id=found[0]) for found in modules()])
+def test_a_module_imports_only_from_layers_above(module, path):
+    place = place_of(module)
+    assert place in {"groupdro", ALONE, *ORDER}, (
+        f"{module} has no layer: place '{place}' in the table LAYERS of tests/test_layers.py and of CONTRIBUTING.md."
+    )
+    found = faults(path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py")
+    assert not found, "\n".join(found)
+
+
+def test_every_layer_of_the_table_exists():
+    assert {place_of(name) for name, _ in modules()} >= {ALONE, *ORDER}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("groupdro.kernels.groups", "from groupdro.data import Draw"),
+        ("groupdro.kernels.groups", "from groupdro import datasets"),
+        ("groupdro.rows", "import groupdro.data"),
+        ("groupdro.rows", "import numpy, groupdro.grouping as g"),
+        ("groupdro.data", "from groupdro.problem.losses import Loss"),
+        ("groupdro.problem.losses", "from groupdro import geometry"),
+        ("groupdro.problem.losses", "from .. import geometry"),
+        ("groupdro.problem.losses", "from ..solvers.base import Solver"),
+        ("groupdro.problem.losses", "def f():\n    from groupdro.certificate import Certificate"),
+        ("groupdro.geometry", "if TYPE_CHECKING:\n    from groupdro.solvers import Solver"),
+        ("groupdro.fenchel", "from groupdro.certificate import Certificate"),
+        ("groupdro.certificate", "from groupdro.solvers.result import Result"),
+        ("groupdro.solvers.base", "from groupdro import GroupRisk"),
+        ("groupdro.solvers.base", "import groupdro"),
+        ("groupdro.solvers.base", "from groupdro.not_in_the_table import x"),
+        ("groupdro.datasets", "from groupdro.rows import read_rows"),
+    ],
+)
+def test_the_check_finds_a_forbidden_import(module, source):
+    assert len(faults(source, module)) == 1
+
+
+def test_the_check_resolves_relative_imports_of_a_package():
+    assert faults("from .losses import Loss\nfrom ..data import Draw", "groupdro.problem", is_package=True) == []
+    assert len(faults("from ..solvers import Solver", "groupdro.problem", is_package=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("groupdro", "from groupdro.solvers import solve"),
+        ("groupdro.kernels.groups", "import math, numba\nfrom groupdro.kernels.compile import compiled"),
+        ("groupdro.data", "from groupdro.rows import read_rows\nfrom groupdro.grouping import read_groups"),
+        ("groupdro.problem.losses", "from groupdro.kernels import losses as kernels\nfrom . import domains"),
+        ("groupdro.certificate", "from groupdro.fenchel import bound\nfrom groupdro import datasets"),
+        ("groupdro.solvers.base", "from groupdro.geometry import Entropy\nfrom .result import Result"),
+    ],
+)
+def test_the_check_allows_imports_from_above_and_from_the_same_package(module, source):
+    assert faults(source, module) == []

@@ -1,0 +1,81 @@
+"""The sizes that the layers are laid for: many groups, and rows that stay on disk."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import groupdro as gd
+
+
+def test_a_hundred_thousand_groups_build_and_evaluate_without_a_loop_over_groups():
+    m, n_i, d = 100_000, 10, 4
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(m * n_i, d))
+    y = np.sign(rng.normal(size=len(X)))
+    groups = rng.permutation(np.repeat(np.arange(m), n_i))
+    begun = time.perf_counter()
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+    built = time.perf_counter() - begun
+    w, q = rng.normal(size=d), rng.dirichlet(np.ones(m))
+    problem.evaluate(w, q)  # compiles
+    begun = time.perf_counter()
+    at = problem.evaluate(w, q)
+    evaluated = time.perf_counter() - begun
+    begun = time.perf_counter()
+    product = X @ w
+    product @ X
+    products = time.perf_counter() - begun
+    losses = np.logaddexp(0, -y * (X @ w))
+    expected = np.bincount(groups, losses, minlength=m) / n_i
+    np.testing.assert_allclose(at.group_risks, expected, rtol=1e-12)
+    print(f"{m} groups: built in {built:.2f} s, evaluated in {evaluated:.3f} s, two products {products:.3f} s")
+    assert evaluated < 1.0  # a Python loop over 10^5 groups would take several seconds
+
+
+MAPPED = """
+import sys
+import numpy as np, psutil
+import groupdro as gd
+n, d, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+X = np.memmap(path, np.float32, "r", shape=(n, d))
+rng = np.random.default_rng(0)
+y, groups = np.sign(rng.normal(size=n)), rng.integers(0, 50, n)   # not in the file's order
+small = gd.GroupedData.from_arrays(np.eye(2, dtype=np.float32), [1.0, -1.0], [0, 1])
+gd.GroupRisk(small, gd.Logistic(), gd.L2Domain(radius=1.0)).evaluate(np.zeros(2), np.ones(2) / 2)   # compiles
+process = psutil.Process()
+before, peak = process.memory_info().rss, 0
+import threading
+done = threading.Event()
+def watch():
+    global peak
+    while not done.wait(0.002):
+        peak = max(peak, process.memory_info().rss)
+watcher = threading.Thread(target=watch); watcher.start()
+data = gd.GroupedData.from_arrays(X, y, groups)
+problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+at = problem.evaluate(np.full(d, 0.01), np.full(50, 0.02))
+done.set(); watcher.join()
+assert data.members.size == n and np.isfinite(at.group_risks).all()
+print((peak - before) / 1e6)
+"""
+
+
+def test_a_mapped_file_of_two_gigabytes_evaluates_in_little_memory(tmp_path):
+    n, d = 500_000, 1024
+    path = tmp_path / "rows.f32"
+    block = np.random.default_rng(0).standard_normal((10_000, d)).astype(np.float32)
+    with path.open("wb") as file:
+        for _ in range(n // len(block)):
+            block.tofile(file)
+    assert path.stat().st_size > 2e9
+    command = [sys.executable, "-W", "error", "-c", MAPPED, str(n), str(d), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    added = float(done.stdout)
+    print(
+        f"mapped file of {path.stat().st_size / 1e9:.2f} GB: {added:.0f} MB of additional resident memory at the peak"
+    )
+    assert added < 300
