@@ -367,3 +367,8 @@ def test_sparse_entries_other_than_zero_and_one_are_refused(container, entry):
 def test_labels_without_a_hash_are_refused():
     with pytest.raises(ValueError, match="groups has labels that cannot be told apart"):
         read_groups(objects({}, {}), 2)
+
+
+def test_masked_labels_are_missing_and_refused():
+    with pytest.raises(ValueError, match="groups has missing values"):
+        read_groups(np.ma.array([1, 2, 3], mask=[False, True, False]), 3)

@@ -273,3 +273,8 @@ def test_columns_that_are_not_numeric_are_refused_by_name(column):
     frame = pd.DataFrame if isinstance(column, pd.Series) else pl.DataFrame
     with pytest.raises(ValueError, match=r"X has columns that are not numeric: \['city'\]"):
         read_rows(frame({"size": [1.0, 2.0], "city": column}))
+
+
+def test_masked_entries_are_refused():
+    with pytest.raises(ValueError, match="X has masked entries"):
+        read_rows(np.ma.array(np.ones((2, 2)), mask=np.eye(2, dtype=bool)))

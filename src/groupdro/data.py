@@ -1,6 +1,6 @@
 """Rows ordered by group: what every solver works on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -122,9 +122,16 @@ class GroupedData:
         # A norm is finite just when all entries are (or their squares overflow, which no solver could use either).
         bad = ~np.isfinite(data.row_norms)
         if bad.any():
-            row = int(source[np.argmax(bad)])
+            row = int(source[bad].min())
             raise ValueError(f"X has {int(bad.sum())} rows with NaN, infinite or too large entries, first row {row}.")
         return data
+
+    def with_labels(self, y: NDArray[Any]) -> "GroupedData":
+        """Return the same rows with other labels, in the order of the stored rows."""
+        out = replace(self, y=y)
+        if "row_norms" in self.__dict__:
+            out.__dict__["row_norms"] = self.row_norms  # the labels do not change them, and they cost a pass
+        return out
 
     @property
     def n_rows(self) -> int:
@@ -183,7 +190,7 @@ class GroupedData:
         )
 
     def to_user_order(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Bring a quantity of the stored rows into the order in which the user gave them."""
+        """Bring a quantity of all stored rows into the order in which the user gave them."""
         out = np.empty_like(values)
         out[self.source] = values
         return out
@@ -195,7 +202,7 @@ class GroupedData:
             # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
             # the running total are rows of weight zero; searching from the right steps over them.
             place = np.searchsorted(self._cumulative_weights, groups + rng.random(self.n_groups), side="right")
-            members = np.clip(place, self.offsets[:-1], self._last_drawable)
+            members = np.clip(place, *self._drawable)
         else:
             members = rng.integers(self.offsets[:-1], self.offsets[1:])
         return Draw(members, groups, np.ones(self.n_groups))
@@ -205,10 +212,11 @@ class GroupedData:
         return np.cumsum(self.weights)
 
     @cached_property
-    def _last_drawable(self) -> Indices:
-        """Last member with a positive weight, where rounding may push a draw past the group's end."""
-        drawable = np.where(self.weights > 0, np.arange(len(self.weights)), 0)
-        return np.maximum.reduceat(drawable, self.offsets[:-1])
+    def _drawable(self) -> tuple[Indices, Indices]:
+        """First and last member of each group with a positive weight: rounding may push a draw past either."""
+        place, positive, starts = np.arange(len(self.weights)), self.weights > 0, self.offsets[:-1]
+        first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
+        return first, np.maximum.reduceat(np.where(positive, place, -1), starts)
 
 
 def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
@@ -219,7 +227,7 @@ def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
     if array.shape != (n_rows,):
         raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}. Encode labels first.")
+        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}.")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has NaN or infinite values.")
     return array
@@ -229,10 +237,10 @@ def _normalise(weight: NDArray[Any], grouping: Any) -> Floats:
     """Return the weight of each member relative to its group's total."""
     if (weight < 0).any():
         raise ValueError("sample_weight has negative values.")
-    # Scaling by the largest first keeps the sums finite for weights near the limits of float64.
-    largest = weight.max()
-    by_member = (weight / largest if largest > 0 else weight)[grouping.members].astype(np.float64)
-    totals = np.add.reduceat(by_member, grouping.offsets[:-1])
-    if not totals.all():
-        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(totals))]!r}.")
-    return by_member / np.repeat(totals, np.diff(grouping.offsets))
+    by_member = weight.astype(np.float64)[grouping.members]
+    starts, sizes = grouping.offsets[:-1], np.diff(grouping.offsets)
+    largest = np.maximum.reduceat(by_member, starts)
+    if not largest.all():
+        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(largest))]!r}.")
+    by_member /= np.repeat(largest, sizes)  # first, so that no sum overflows
+    return by_member / np.repeat(np.add.reduceat(by_member, starts), sizes)

@@ -69,7 +69,7 @@ class Euclidean(Geometry):
     @property
     def squared_diameter(self) -> float:  # type: ignore[override]
         """Half the squared radius."""
-        return self.radius**2 / 2.0
+        return self.radius * self.radius / 2.0
 
     def mirror(self, point: Floats) -> Floats:
         """Return the point."""

@@ -53,28 +53,41 @@ def read_groups(groups: Any, n_rows: int) -> Grouping:
     if groups is None:
         return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
     if sp.issparse(groups):
-        return _read_membership(sp.csc_array(groups), None, n_rows)
+        if groups.ndim != 2:
+            raise ValueError(f"groups must have a column a group where it is sparse, got shape {groups.shape}.")
+        return _read_membership(groups, None, n_rows)
 
     native = nw.from_native(groups, pass_through=True, allow_series=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
         _check_length(len(native), n_rows)
-        if all(dtype == nw.Boolean for dtype in native.schema.values()):
-            return _read_membership(sp.csc_array(native.to_numpy()), tuple(native.columns), n_rows)
-        return _from_columns([_read_series(native[name]) for name in native.columns])
+        columns = [native.get_column(name) for name in native.columns]
+        if not columns:
+            raise ValueError("groups has no column.")
+        if all(column.dtype == nw.Boolean for column in columns):
+            for column in columns:
+                _refuse_missing(column)
+            member = np.column_stack([column.to_numpy().astype(bool) for column in columns])
+            return _read_membership(sp.coo_array(member), tuple(native.columns), n_rows)
+        return _from_columns([_read_series(column) for column in columns])
     if isinstance(native, nw.Series):
         _check_length(len(native), n_rows)
         return _from_columns([_read_series(native)])
 
+    if isinstance(groups, np.ma.MaskedArray) and groups.mask.any():
+        raise ValueError("groups has missing values (masked): name them or drop the rows.")
     array = np.asarray(groups)
+    if not isinstance(groups, np.ndarray) and array.dtype.kind in "US":
+        # NumPy turns a list of text and anything else into text: 1 would join "1", and NaN become a group.
+        array = np.asarray(groups, dtype=object)
     if array.ndim not in (1, 2):
         raise ValueError(f"groups must have one or two dimensions, got shape {array.shape}.")
     _check_length(len(array), n_rows)
     if array.ndim == 1:
         return _from_columns([_read_array(array)])
     if array.dtype == bool:
-        return _read_membership(sp.csc_array(array), None, n_rows)
+        return _read_membership(sp.coo_array(array), None, n_rows)
     if array.shape[1] == 0:
         raise ValueError("groups has no column.")
     if array.shape[1] > 1 and array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all():
@@ -91,9 +104,13 @@ def _check_length(length: int, n_rows: int) -> None:
         raise ValueError(f"groups has {length} rows but X has {n_rows}.")
 
 
-def _read_series(series: "nw.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
+def _refuse_missing(series: "nw.Series[Any]") -> None:
     if series.is_null().any():
         raise ValueError(f"groups has missing values (column {series.name!r}): name them or drop the rows.")
+
+
+def _read_series(series: "nw.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
+    _refuse_missing(series)
     return _read_array(series.to_numpy())
 
 
@@ -155,11 +172,13 @@ def _from_columns(columns: list[tuple[NDArray[np.int64], list[Any]]]) -> Groupin
 
 def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) -> Grouping:
     _check_length(matrix.shape[0], n_rows)
+    matrix = matrix.tocoo()
     if not np.isin(matrix.data, (0, 1)).all():
         raise ValueError("groups is a membership matrix with entries other than 0 and 1.")
-    matrix = matrix.astype(np.int8)
-    matrix.sum_duplicates()
+    # Entries that are given twice are one membership: booleans do not add up.
+    matrix = sp.csc_array((matrix.data.astype(bool), (matrix.row, matrix.col)), shape=matrix.shape)
     matrix.eliminate_zeros()
+    matrix.sort_indices()
     sizes = np.diff(matrix.indptr)
     if names is None:
         names = tuple(range(len(sizes)))

@@ -142,6 +142,8 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         The columns' names, where X has them.
     """
     if sp.issparse(X):
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
         matrix = sp.csr_array(X)
         if matrix.dtype.kind not in "fiub":
             raise ValueError(f"X must be numeric, got a sparse matrix of {matrix.dtype}.")
@@ -152,6 +154,8 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
             matrix.sum_duplicates()
         return CsrRows(matrix), None
 
+    if isinstance(X, np.ma.MaskedArray) and X.mask.any():
+        raise ValueError("X has masked entries: fill them or drop the rows.")
     native = nw.from_native(X, pass_through=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
@@ -161,16 +165,19 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         text = [name for name, dtype in native.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
         if text:
             raise ValueError(f"X has columns that are not numeric: {text}. Encode them first.")
-        array = native.to_numpy()
+        flags = [name for name, dtype in native.schema.items() if dtype == nw.Boolean]
+        array = native.with_columns(nw.col(*flags).cast(nw.Float64)).to_numpy() if flags else native.to_numpy()
     else:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {array.shape}.")
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(f"X must be numeric, got dtype {array.dtype}.") from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"X must be numeric, got dtype {array.dtype}.")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     if _mapping_of(array) is None:
@@ -181,7 +188,8 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
 def _mapping_of(array: Any) -> np.memmap[Any, Any] | None:
     """Return the memory map behind an array, if there is one."""
     while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap):
+        # Copies of a map keep its class, without the map.
+        if isinstance(array, np.memmap) and getattr(array, "_mmap", None) is not None:
             return array
         array = array.base
     return None

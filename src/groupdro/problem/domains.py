@@ -75,8 +75,8 @@ class L2Domain(Domain):
         """Return the minimum, attained at -t gradient for the t of `reach`."""
         t = float(np.linalg.norm(gradient))
         if self.penalty == 0 or t > self.penalty * self.radius:
-            return -self.radius * t + 0.5 * self.penalty * self.radius**2
-        return -(t**2) / (2.0 * self.penalty)
+            return -self.radius * (t - 0.5 * self.penalty * self.radius)
+        return -0.5 * t * (t / self.penalty)
 
     def reach(self, gradient: Floats) -> float:
         """Return the radius, or less where the penalty holds the minimiser inside."""

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -171,7 +171,7 @@ class GroupRisk:
                 raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
             if fit_intercept:
                 raise ValueError("fit_intercept must be False on the simplex, whose weights are all there is.")
-        self.data = replace(data, y=y)
+        self.data = data.with_labels(y)
         self.loss = loss.with_outputs(n_outputs)  # a single group may lack the last classes
         self.domain = domain
         self.fit_intercept = fit_intercept
@@ -305,7 +305,10 @@ class GroupRisk:
 
     def unattained(self) -> str | None:
         """Say why no finite w is best, where that can be told from the labels."""
-        return self.loss.unattained(self.data.y) if self.fit_intercept else None
+        if not self.fit_intercept:
+            return None
+        weighted = self.data.row_weights(np.ones(self.n_groups)) > 0
+        return self.loss.unattained(self.data.y[weighted])
 
     # ------------------------------------------------------------------ related problems
 
@@ -355,7 +358,8 @@ class GroupRisk:
         norms = self.data.row_norms if order == 2 else self.data.rows.norms(np.inf)
         if self.fit_intercept:
             norms = np.hypot(norms, 1.0)
-        lipschitz = self.loss.lipschitz(self.data.y, radius * norms) * norms
+        reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros reaches nothing
+        lipschitz = self.loss.lipschitz(self.data.y, reach) * norms
         smoothness = self.loss.smoothness * norms**2
         return Constants(
             lipschitz=float(lipschitz.max()),

@@ -260,6 +260,8 @@ class Softmax(Loss):
     smoothness = 0.5
 
     def __init__(self, n_classes: int | None = None):
+        if n_classes is not None and (n_classes != int(n_classes) or n_classes < 2):
+            raise ValueError(f"n_classes must be a whole number from 2, got {n_classes!r}.")
         self.n_classes = n_classes
 
     def encode(self, y: NDArray[Any]) -> NDArray[np.int64]:
