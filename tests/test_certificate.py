@@ -1,9 +1,12 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, linearise
-from groupdro.fenchel import best_scaled_bound, centred_margins, fenchel_bound, intercept_bound
+from groupdro.fenchel import best_scaled_bound, fenchel_bound, intercept_bound
+from groupdro.problem.intercept import best_shift
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge
 
@@ -99,7 +102,8 @@ def test_centring_finds_the_best_intercept_from_far_away(loss):
     w[-1] += 8.0 * np.arange(1, 1 + w[-1].size).reshape(w[-1].shape)
     at = problem.evaluate(w, np.full(4, 0.25))
     weights = problem.data.row_weights(at.q)
-    slopes = problem.loss.value_and_slope(centred_margins(problem, at, weights), problem.data.y)[1]
+    margins = at.margins + best_shift(problem.loss, at.margins, problem.data.y, weights)
+    slopes = problem.loss.value_and_slope(margins, problem.data.y)[1]
     assert np.abs(weights @ slopes).max() < 1e-9
 
 
@@ -147,3 +151,30 @@ def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
     result = gd.solve(problem, gd.ALEG(guarantee=True), max_passes=40, tol=0.0)
     assert result.lower_bound <= optimum + 1e-7
     assert result.upper_bound >= optimum - 1e-7
+
+
+@pytest.mark.parametrize("n", [1_000, 1_000_000])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_sums_of_many_equal_losses_do_not_drift_past_the_truth(loss, n):
+    data = gd.GroupedData.from_arrays(np.zeros((n, 1)), np.ones(n) if loss == "logistic" else np.full(n, 0.3))
+    result = gd.solve(gd.GroupRisk(data, LOSSES[loss], gd.L2Domain(radius=1.0)))
+    truth = np.log(2) if loss == "logistic" else 0.045
+    assert result.converged
+    assert abs(result.upper_bound - truth) <= 1e-14
+    assert result.lower_bound <= truth
+
+
+@pytest.mark.parametrize("offset", [0, 10**6, 10**9])
+@pytest.mark.parametrize("loss", [gd.Squared(), gd.Huber(1e6)])
+def test_targets_far_from_zero_do_not_lift_the_bound_of_a_free_intercept(loss, offset):
+    # With zero columns the best value at q is the weighted variance / 2, which whole numbers give exactly.
+    rng = np.random.default_rng(offset % 97)
+    for _ in range(20):
+        y = rng.integers(-4, 5, 24)
+        data = gd.GroupedData.from_arrays(np.zeros((24, 1)), y + offset, np.arange(24) % 3)
+        problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=1.0), fit_intercept=True)
+        at = problem.evaluate(np.array([0.0, offset + 1.0]), np.full(3, 1 / 3))
+        truth = Fraction(int((y**2).sum()) * 24 - int(y.sum()) ** 2, 2 * 24**2)
+        bound = intercept_bound(problem, problem.domain, at)
+        assert Fraction(bound) <= truth
+        assert bound >= float(truth) - 1e-14 * max(1.0, offset) * 50

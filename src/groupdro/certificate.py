@@ -114,7 +114,7 @@ class CutAggregate:
         problem, cut = self.problem, self.cut
         assert cut is not None
         weights = problem.data.row_weights(at.q)
-        slopes = problem.loss.value_and_slope(at.margins, problem.data.y)[1]
+        slopes = problem.slopes_at(at)
         moments = slopes * weights if slopes.ndim == 1 else slopes * weights[:, None]
         if self._row_weights is None or self._moments is None or share == 1.0:
             self._row_weights, self._moments = weights, moments
@@ -134,7 +134,8 @@ class Certificate:
     problem : GroupRisk
         The problem.
     average_duals : bool
-        Whether to average dual variables over all points seen, for a tighter bound at one number a row.
+        Whether to average dual variables over all points seen, for a tighter bound at one number a row. Without
+        effect where an intercept is free: its bound repairs the duals of each point anew.
 
     Attributes
     ----------
@@ -152,28 +153,31 @@ class Certificate:
         self.q: Floats | None = None
         self.group_risks: Floats | None = None
         self.upper = np.inf
-        self.lower = -np.inf
+        # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
+        self.lower = -float(problem.references.upper.min())
         self._aggregate = CutAggregate(problem, duals=average_duals)
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether the lower bound exceeds the upper by more than rounding: then neither can be trusted."""
+        return self.lower > self.upper + 1e-9 * max(1.0, abs(self.upper))
 
     @property
     def gap(self) -> float:
         """Upper minus lower bound; never less than the rounding of the upper bound itself."""
-        if not np.isfinite(self.lower):
+        if self.contradicts_itself:
             return np.inf
         return max(self.upper - self.lower, 1e-12 * abs(self.upper))
-
-    @property
-    def relative_gap(self) -> float:
-        """Gap relative to the size of the upper bound."""
-        return self.gap / abs(self.upper) if self.upper else np.inf
 
     def observe(self, at: Evaluation) -> None:
         """Take both bounds from a pass over the data."""
         self.offer(at.w, at.group_risks)
         if self.q is None:
-            self.q = at.q.copy()  # until a finite lower bound is proved
-        if not np.isfinite(at.gradient).all():
-            return
+            self.q = at.q.copy()
+            if self.problem.regret:
+                self.q[:] = np.arange(len(at.q)) == np.argmin(self.problem.references.upper)
+        if not (np.isfinite(at.gradient).all() and abs(at.q.sum() - 1.0) <= 1e-9 and (at.q >= 0).all()):
+            return  # weights outside the simplex prove nothing
         self._raise(linearise(self.problem, at).bound(self.problem, self.domain), at.q)
         if self.problem.fit_intercept:
             self._raise(intercept_bound(self.problem, self.domain, at), at.q)
@@ -190,14 +194,8 @@ class Certificate:
 
     @property
     def domain(self) -> Domain:
-        """The domain, or the part of it whose penalty alone does not exceed what the best w shows possible.
-
-        The penalty at the solution is at most the optimum less the worst value there; losses are at least 0, so no
-        value is below minus its reference.
-        """
-        if not np.isfinite(self.upper):
-            return self.problem.domain
-        return self.problem.domain.within(self.upper + float(self.problem.references.upper.min()))
+        """The part of the domain that holds the solution, as far as the best w tells."""
+        return self.problem.solution_domain(self.upper)
 
     def _raise(self, lower: float, q: Floats) -> None:
         if lower > self.lower:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from groupdro.grouping import read_groups
 from groupdro.kernels.groups import group_means, spread_to_rows
-from groupdro.rows import CsrRows, DenseRows, read_rows
+from groupdro.rows import Rows, read_rows
 
 __all__ = ["Draw", "GroupedData"]
 
@@ -51,7 +51,7 @@ class GroupedData:
 
     Attributes
     ----------
-    rows : DenseRows or CsrRows
+    rows : Rows
         The stored rows of X.
     y : ndarray of shape (n_rows,)
         Labels in the order of the stored rows.
@@ -69,7 +69,7 @@ class GroupedData:
         Names of the columns, where X came with them.
     """
 
-    rows: DenseRows | CsrRows
+    rows: Rows
     y: NDArray[Any]
     offsets: Indices
     members: Indices
@@ -80,7 +80,7 @@ class GroupedData:
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "GroupedData":
-        """Order rows by group.
+        """Order rows by group. Reads X once, for the norms of its rows.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem import Domain, GroupRisk, L2Domain
 
 __all__ = ["Entropy", "Euclidean", "Geometry", "geometry_of", "softmax"]
 
@@ -119,22 +119,22 @@ class Entropy(Geometry):
         return logits
 
 
-def geometry_of(problem: GroupRisk, radius: float | None = None) -> Geometry:
+def geometry_of(problem: GroupRisk, domain: Domain | None = None) -> Geometry:
     """Return the geometry in which w lives: Euclidean for balls and penalties, entropy on the simplex.
 
     Parameters
     ----------
     problem : GroupRisk
         The problem.
-    radius : float, optional
-        A smaller ball that is known to hold the solution.
+    domain : Domain, optional
+        A smaller domain that is known to hold the solution.
 
     Returns
     -------
     Geometry
         The geometry of w; that of q is always ``Entropy(n_groups)``.
     """
-    if isinstance(problem.domain, L2Domain):
-        ball = problem.domain.radius if radius is None else min(radius, problem.domain.radius)
-        return Euclidean(ball, problem.domain.penalty, problem.data.n_features)
+    domain = problem.domain if domain is None else domain
+    if isinstance(domain, L2Domain):
+        return Euclidean(domain.radius, domain.penalty, problem.data.n_features)
     return Entropy(problem.data.n_features)

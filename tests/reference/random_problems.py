@@ -81,7 +81,9 @@ def make_problem(seed: int) -> tuple[GroupRisk, str]:
     if overlapping:
         own = groups[:, None] == np.arange(m)
         membership = own | (rng.random((n, m)) < 0.1)
-    weight = rng.random(n) * (rng.random(n) < 0.9) + 1e-3 if weighted else None
+    weight = rng.random(n) * (rng.random(n) < 0.8) if weighted else None
+    if weight is not None:  # some rows weigh nothing, but no whole group does
+        weight[np.unique(groups, return_index=True)[1]] += 0.1
     stored = sp.csr_array(X) if storage == "csr" else X.astype(np.float32) if storage == "float32" else X
     order = rng.permutation(n)
     data = gd.GroupedData.from_arrays(

@@ -73,3 +73,32 @@ def test_a_free_intercept_is_named_once():
     free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
     with pytest.raises(ValueError, match="'alem' requires a bounded domain"):
         gd.solve(free, "alem")
+
+
+def test_the_worst_group_is_that_of_the_regret_and_the_references_are_told():
+    problem = make_problem()
+    minima, _ = group_minima(problem)
+    result = gd.solve(problem, gd.ALEM(stage_one_passes=201), max_passes=600, tol=0.0)
+    assert (result.references.lower <= minima + 1e-8).all()
+    assert (result.references.upper >= minima - 1e-8).all()
+    regrets = result.group_risks - result.references.lower
+    assert result.upper_bound == pytest.approx(regrets.max(), rel=1e-12)
+    assert result.worst_group == int(np.argmax(regrets))
+
+
+def test_a_group_of_one_class_has_minimum_zero_where_the_intercept_is_free():
+    problem = make_problem()
+    data = problem.data
+    pure = np.where(data.y > 0, "yes", "no")  # class and group coincide
+    free = gd.GroupRisk(
+        gd.GroupedData.from_arrays(data.rows.X, data.y, pure),
+        gd.Logistic(),
+        gd.L2Domain(penalty=0.1),
+        fit_intercept=True,
+    )
+    single = gd.ALEG(guarantee=False)
+    result = gd.solve(free, gd.ALEM(single, single), max_passes=100, tol=1e-3)
+    assert result.references.upper.tolist() == [0.0, 0.0]
+    plain = worst_value(free)
+    assert result.lower_bound - 1e-8 <= plain.value <= result.upper_bound + 1e-8
+    assert result.gap < 0.05

@@ -174,3 +174,68 @@ def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     result = gd.solve(problem, gd.ALEM(stage_one_passes=1e5), tol=1e-9, max_passes=1e9)
     assert result.status is Status.INTERRUPTED
     assert result.lower_bound <= result.upper_bound
+
+
+@pytest.mark.parametrize("after_calls", [1, 40, 77])
+def test_an_interrupt_inside_an_epoch_certifies_nothing_of_the_half_made_state(after_calls, monkeypatch):
+    problem, calls = make_problem(), 0
+    whole = gd.GroupRisk.sampled_difference
+
+    def interrupted(self, *args):
+        nonlocal calls
+        calls += 1
+        if calls == after_calls:
+            raise KeyboardInterrupt
+        return whole(self, *args)
+
+    monkeypatch.setattr(gd.GroupRisk, "sampled_difference", interrupted)
+    result = gd.solve(problem, tol=0.0, max_passes=100)
+    assert result.status is Status.INTERRUPTED
+    assert result.average is None
+    assert result.q.sum() == pytest.approx(1.0)
+    assert result.lower_bound <= result.upper_bound
+
+
+def test_bounds_that_contradict_each_other_are_a_failure_and_never_convergence():
+    class Contradiction(_Broken):
+        def epoch(self, problem, state):
+            at = state.evaluation
+            too_good = at.group_risks + 5.0 * (state.epoch == 0)
+            state.evaluation = Evaluation(at.w, at.q, at.margins, too_good, at.gradient * 0, at.slope_mass)
+
+    result = gd.solve(make_problem(), Contradiction(), tol=1e-3, max_passes=1.0)
+    assert result.status is Status.PASS_LIMIT
+    problem, solver = make_problem(), Contradiction()
+    result = gd.solve(problem, solver, tol=1e-3, callbacks=[lambda progress: progress.latest.epoch == 3])
+    assert result.status is Status.NUMERICAL_FAILURE
+
+
+def test_weights_outside_the_simplex_prove_nothing():
+    problem = make_problem()
+    certificate = gd.certificate.Certificate(problem)
+    certificate.observe(problem.evaluate(problem.start(), np.full(4, 0.5)))
+    assert certificate.lower == 0.0
+
+
+def test_any_true_value_of_a_callback_stops():
+    result = gd.solve(make_problem(), tol=0.0, callbacks=[lambda progress: np.bool_(progress.latest.epoch == 2)])
+    assert result.epochs == 2
+
+
+def test_an_optimum_of_zero_is_reached_with_an_absolute_tolerance():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 3))
+    data = gd.GroupedData.from_arrays(X, X @ np.array([0.3, -0.2, 0.1]), np.arange(12) % 3)
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1.0)), atol=1e-3, max_passes=5000)
+    assert result.converged
+    assert result.lower_bound == 0.0
+
+
+def test_a_missing_class_is_named_only_after_the_budget_was_used():
+    rng = np.random.default_rng(0)
+    data = gd.GroupedData.from_arrays(rng.normal(size=(30, 2)), rng.integers(0, 2, 30), np.arange(30) % 3)
+    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(penalty=0.1), fit_intercept=True)
+    result = gd.solve(problem, gd.ALEG(guarantee=False), tol=0.0, max_passes=30)
+    assert result.status is Status.NO_FINITE_MINIMISER
+    assert "no row has label 2" in result.message
+    assert result.epochs > 5

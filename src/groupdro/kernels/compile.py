@@ -5,17 +5,28 @@ from typing import Any
 
 import numba
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "compiled_fast"]
+
+
+def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    except RuntimeError:
+        # No directory of the cache is writable (a read-only install without HOME): compile in every process.
+        return numba.njit(nogil=True, error_model="numpy", **options)(function)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on first use, keeping the machine code on disk where there is a place for it.
 
-    Divisions follow IEEE rules (no Python exception inside a loop) and no reordering of sums is allowed, so that a
-    kernel gives the same bits on every run.
+    Divisions follow IEEE rules: no Python exception inside a loop.
     """
-    try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:
-        # No directory of the cache is writable (a read-only install without HOME): compile in every process.
-        return numba.njit(nogil=True, error_model="numpy")(function)
+    return _compile(function)
+
+
+def compiled_fast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel whose sums over features may be reordered, without which they cannot be vectorised.
+
+    The order is fixed when the code is compiled, so that the same machine gives the same bits on every run.
+    """
+    return _compile(function, fastmath={"reassoc", "contract"})

@@ -13,10 +13,16 @@ __all__ = ["group_means", "spread_to_rows"]
 def group_means(values, offsets, members, weights, means):
     """Set means[i] to the weighted mean of values[row] over group i."""
     for i in range(offsets.size - 1):
+        # Compensated (Neumaier): equal terms round the same way, and a plain sum of 10^6 of them loses five digits.
         total = 0.0
+        lost = 0.0
         for e in range(offsets[i], offsets[i + 1]):
             row = members[e] if members.size else e
-            total += (weights[e] if weights.size else 1.0) * values[row]
+            term = (weights[e] if weights.size else 1.0) * values[row]
+            new = total + term
+            lost += (total - new) + term if abs(total) >= abs(term) else (term - new) + total
+            total = new
+        total += lost
         means[i] = total if weights.size else total / (offsets[i + 1] - offsets[i])
 
 

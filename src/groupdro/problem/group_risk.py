@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from groupdro.data import Draw, GroupedData
 from groupdro.problem.domains import Domain, SimplexDomain
+from groupdro.problem.intercept import best_shift
 from groupdro.problem.losses import Loss
 
 __all__ = ["Constants", "Counters", "Evaluation", "GroupRisk", "References"]
@@ -299,16 +300,50 @@ class GroupRisk:
         """Return what the saddle function weighs by q: risks, less the references where there are any."""
         return group_risks - self.references.upper
 
+    def solution_domain(self, upper: float) -> Domain:
+        """Return a domain that holds the solution, given that the optimum is at most `upper`.
+
+        The penalty at the solution is the optimum less the worst value there. Losses are at least 0, so no value is
+        below minus its reference.
+        """
+        return self.domain.within(upper + float(self.references.upper.min())) if np.isfinite(upper) else self.domain
+
     def objective(self, w: Floats, group_risks: Floats) -> float:
         """Return an upper bound of the objective at w: the worst value with the penalty."""
         return float((group_risks - self.references.lower).max()) + self.domain.penalty_at(self.coef(w))
 
     def unattained(self) -> str | None:
         """Say why no finite w is best, where that can be told from the labels."""
-        if not self.fit_intercept:
-            return None
-        weighted = self.data.row_weights(np.ones(self.n_groups)) > 0
-        return self.loss.unattained(self.data.y[weighted])
+        return self.loss.unattained(self._weighted_labels()) if self.fit_intercept else None
+
+    def vanishes(self) -> bool:
+        """Tell whether the intercept alone brings every loss to zero, or as near as one likes."""
+        return self.fit_intercept and self.loss.vanishes(self._weighted_labels())
+
+    def _weighted_labels(self) -> NDArray[Any]:
+        return self.data.y[self.data.row_weights(np.ones(self.n_groups)) > 0]
+
+    # ------------------------------------------------------------------ sums over rows for dual bounds
+
+    def dual_value(self, duals: Floats, row_weights: Floats) -> tuple[float, float, float]:
+        """Return the weighted sum of conjugates, that of their sizes, and that of the duals' sizes.
+
+        The sizes scale the rounding errors of sums whose terms cancel.
+        """
+        carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
+        conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
+        sizes = np.abs(duals[carried]).reshape(len(weights), -1).sum(axis=1)
+        return float(weights @ conjugates), float(weights @ np.abs(conjugates)), float(weights @ sizes)
+
+    def slopes_at(self, at: Evaluation) -> Floats:
+        """Return the slopes of the rows' losses at an evaluation."""
+        return self.loss.value_and_slope(at.margins, self.data.y)[1]
+
+    def balanced_slopes(self, at: Evaluation, row_weights: Floats) -> Floats:
+        """Return slopes at the intercept that is best for the weights, repaired to a weighted sum of zero."""
+        margins = at.margins + best_shift(self.loss, at.margins, self.data.y, row_weights)
+        slopes = self.loss.value_and_slope(margins, self.data.y)[1]
+        return self.loss.balance(slopes, self.data.y, row_weights)
 
     # ------------------------------------------------------------------ related problems
 

@@ -77,6 +77,10 @@ class Loss(ABC):
         del y
         return None
 
+    def vanishes(self, y: NDArray[Any]) -> bool:
+        """Tell whether one output for all rows brings the loss of these labels to zero, or toward it."""
+        return bool((y == y[0]).all())
+
 
 class _ScalarLoss(Loss):
     """A loss of one output, computed by a kernel that is chosen by code."""

@@ -121,8 +121,8 @@ class ALEG(Solver):
         geometry = geometry_of(problem)
         if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
             # The penalty at the solution cannot exceed what the start shows possible.
-            value = problem.objective(at.w, at.group_risks) + float(problem.references.upper.min())
-            geometry = geometry_of(problem, problem.domain.within(value).reach(np.full(1, np.inf)))
+            held = problem.solution_domain(problem.objective(at.w, at.group_risks))
+            geometry = geometry_of(problem, held)
         length = self.epoch_length
         if length is None:
             length = max(1, round(float(problem.data.group_sizes.mean())))

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 def group_references(
-    problem: GroupRisk, solver: Solver, run: Run, *, tol: float, max_passes: float, seed: int
+    problem: GroupRisk, solver: Solver, run: Run, *, atol: float, max_passes: float, seed: int
 ) -> References:
     """Bound each group's own minimum by solving it alone.
 
@@ -29,8 +29,8 @@ def group_references(
         The solver of a group's problem.
     run : Run
         The budget. When it ends, the groups that are left keep rough bounds, which are valid too.
-    tol : float
-        Certified relative gap of a group's minimum.
+    atol : float
+        Certified gap at which a group's minimum is good enough.
     max_passes : float
         Passes over a group's own rows.
     seed : int
@@ -46,16 +46,13 @@ def group_references(
     lower = np.zeros(problem.n_groups)  # losses and penalties are at least 0
     try:
         for i in range(problem.n_groups):
-            if run.passes_left() <= 0 or run.seconds_left() <= 0:
+            alone, seconds = problem.group(i), run.seconds_left()
+            if run.passes_left() <= 0 or seconds <= 0:
                 break
-            found = solve(
-                problem.group(i),
-                solver,
-                tol=tol,
-                max_passes=max_passes,
-                max_time=run.seconds_left(),
-                seed=seed,
-            )
+            if alone.vanishes():
+                upper[i] = 0.0
+                continue
+            found = solve(alone, solver, tol=0.0, atol=atol, max_passes=max_passes, max_time=seconds, seed=seed)
             upper[i] = min(upper[i], found.upper_bound)
             lower[i] = max(lower[i], found.lower_bound)
             if found.status is Status.INTERRUPTED:
@@ -103,9 +100,15 @@ class ALEM(Solver):
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Stage one: bound every group's own minimum."""
-        # The regrets' gap is the sum of both stages' errors: stage one takes a small share of the tolerance.
+        # The regrets' gap is the sum of both stages' errors. How large the regrets are is not known yet, so stage one
+        # takes a small share of the least gap that the tolerance may ask for.
         references = group_references(
-            problem, self.stage_one, run, tol=0.1 * run.tol, max_passes=self.stage_one_passes, seed=seed
+            problem,
+            self.stage_one,
+            run,
+            atol=0.1 * max(run.tol**2, run.atol),
+            max_passes=self.stage_one_passes,
+            seed=seed,
         )
         return problem.with_references(references)
 

@@ -55,6 +55,7 @@ class Run:
     """What is left of a run's budget, for solvers that need other solutions first."""
 
     tol: float
+    atol: float
     passes_left: Callable[[], float]
     seconds_left: Callable[[], float]
     interrupted: bool = False

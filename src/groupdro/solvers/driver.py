@@ -38,7 +38,8 @@ def solve(
         A registered solver's name, or a solver with options.
     tol : float
         Certified gap at which to stop, relative to the upper bound. For regrets, whose best value may be zero,
-        relative to the larger of the upper bound and `tol`.
+        relative to the larger of the upper bound and `tol`. An optimum of exactly zero (data that the model fits
+        without loss) needs `atol`.
     atol : float
         Certified gap at which to stop, in the units of the loss; the looser of the two counts.
     max_passes : float
@@ -48,7 +49,7 @@ def solve(
     seed : int
         Seed of all random numbers. The same seed gives the same run.
     callbacks : iterable of callable
-        Each is called with a `Progress` after every epoch, off the clock; one that returns True ends the run.
+        Each is called with a `Progress` after every epoch, off the clock; one that returns a true value ends the run.
     average_duals : bool
         Whether to average dual variables for a tighter lower bound, at one number a row (a row and class).
 
@@ -99,6 +100,7 @@ class _Driver:
         self.started = time.perf_counter()
         run = Run(
             tol=self.tol,
+            atol=self.atol,
             passes_left=lambda: self.max_passes - self.passes,
             seconds_left=lambda: self.max_time - self.seconds,
         )
@@ -108,22 +110,27 @@ class _Driver:
         state: State | None = None
         status: Status | None = None
         reason = problem.unattained()
+        whole = True  # whether the state is that of the end of an epoch
         try:
             state = self.solver.init(problem, seed)
             status = self._after_epoch(state)
-            if reason is not None:
-                status = Status.NO_FINITE_MINIMISER
+            if reason is not None and problem.vanishes():
+                status = Status.NO_FINITE_MINIMISER  # the infimum is 0, and no gap relative to it can be reached
             elif run.interrupted:
                 status = Status.INTERRUPTED
             while status is None:
+                whole = False
                 self.solver.epoch(problem, state)
                 state.epoch += 1
+                whole = True
                 status = self._after_epoch(state)
         except KeyboardInterrupt:
             if state is None or certificate.w is None or certificate.q is None:
                 raise  # nothing was certified yet, so there is nothing to keep
             status = Status.INTERRUPTED
-        return self._finish(state, status, reason)
+        if reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
+            status = Status.NO_FINITE_MINIMISER
+        return self._finish(state, status, reason, self._average(state) if whole else None)
 
     # ------------------------------------------------------------------ budgets
 
@@ -142,6 +149,7 @@ class _Driver:
         margins = np.zeros((1, *problem.shape[1:]))
         slopes = problem.loss.value_and_slope(margins, problem.data.y[rows])[1]
         problem.loss.conjugate(slopes, problem.data.y[rows])
+        problem.loss.value(margins, problem.data.y[rows])
         problem.data.group_means(np.zeros(problem.n_rows))
         problem.data.row_weights(np.zeros(problem.n_groups))
 
@@ -186,26 +194,25 @@ class _Driver:
         begun = time.perf_counter()
         with self.problem.counters.suspended():
             progress = Progress(self.trace[-1], self.certificate, state)
-            stops = [callback(progress) is True for callback in self.callbacks]
+            stops = [bool(callback(progress)) for callback in self.callbacks]
         self.off_clock += time.perf_counter() - begun
         return any(stops)
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, state: State, status: Status, reason: str | None) -> Result:
+    def _finish(self, state: State, status: Status, reason: str | None, average: OutputPair | None) -> Result:
         problem, certificate, seconds, passes = self.problem, self.certificate, self.seconds, self.passes
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             raise FloatingPointError(
                 "The very first pass over the data gave no finite risks and bounds: X or y is too large."
             )
         with problem.counters.suspended():
-            average = self._average(state)
             # "Converged" is said of the model that is returned, not of what was computed on the way to it.
             fresh = problem.risks(certificate.w)
             certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
         if self._within_tolerance() and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
             status = Status.CONVERGED  # thanks to the average
-        elif status is Status.CONVERGED and not self._within_tolerance():
+        elif certificate.contradicts_itself or (status is Status.CONVERGED and not self._within_tolerance()):
             status = Status.NUMERICAL_FAILURE
         message = status.value
         if status is Status.NO_FINITE_MINIMISER:
@@ -234,6 +241,7 @@ class _Driver:
             trace=tuple(self.trace),
             average=average,
             group_names=problem.data.names,
+            references=problem.references,
         )
 
     def _average(self, state: State) -> OutputPair | None:
@@ -241,8 +249,10 @@ class _Driver:
         pair = self.solver.average(state)
         if pair is None:
             return None
-        own = Certificate(self.problem)
-        at = self.problem.evaluate(*pair)
-        own.observe(at)
-        self.certificate.observe(at)
+        own, begun = Certificate(self.problem), time.perf_counter()
+        with self.problem.counters.suspended():
+            at = self.problem.evaluate(*pair)
+            own.observe(at)
+            self.certificate.observe(at)
+        self.off_clock += time.perf_counter() - begun
         return OutputPair(pair[0], pair[1], own.upper, own.lower)

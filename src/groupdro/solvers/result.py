@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.certificate import Certificate
-from groupdro.problem import Counters
+from groupdro.problem import Counters, References
 
 if TYPE_CHECKING:
     from groupdro.solvers.base import State
@@ -101,6 +101,10 @@ class Result:
         One row an epoch.
     average : OutputPair or None
         The step-weighted average that the solver's theorem speaks of, where it has one.
+    group_names : tuple
+        Names of the groups.
+    references : References
+        Certified bounds of each group's own minimum where regrets were minimised; zeros otherwise.
     """
 
     w: Floats
@@ -118,6 +122,7 @@ class Result:
     trace: tuple[TraceRow, ...]
     average: OutputPair | None
     group_names: tuple[Any, ...]
+    references: References
 
     @property
     def converged(self) -> bool:
@@ -126,8 +131,8 @@ class Result:
 
     @property
     def worst_group(self) -> Any:
-        """Name of the group with the largest risk at w."""
-        return self.group_names[int(np.argmax(self.group_risks))]
+        """Name of the group that sets the upper bound: the largest risk, or regret, at w."""
+        return self.group_names[int(np.argmax(self.group_risks - self.references.lower))]
 
     def __repr__(self) -> str:
         return (

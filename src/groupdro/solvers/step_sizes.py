@@ -47,9 +47,8 @@ def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight
 
 @dataclass(frozen=True)
 class EpochParameters:
-    """One epoch's length K_s, snapshot weights alpha_k^s and base steps eta_k^s, both of shape (K_s,)."""
+    """One epoch's snapshot weights alpha_k^s and base steps eta_k^s, both of shape (K_s,)."""
 
-    length: int
     alpha: Floats
     eta: Floats
 
@@ -87,7 +86,7 @@ class Schedules:
             eta = np.sqrt(alpha / 5.0) / self.lipschitz if self.lipschitz > 0 else np.ones(K)
         else:
             eta = _steps(self.eta, s, K, "step")
-        return EpochParameters(K, alpha, eta)
+        return EpochParameters(alpha, eta)
 
     def check(self, s: int) -> None:
         """Refuse epoch s where the proof of convergence does not cover it, with the reason.

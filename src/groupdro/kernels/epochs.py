@@ -1,0 +1,115 @@
+"""Epochs of ALEG for one output: the steps between two snapshots, fused.
+
+The arrays of a step's players are
+
+    players of w, each (p,):  w, snapshot, gradient, steps, and the work space centre, half, difference
+    players of q, each (m,):  logits, centre, values, snapshot weights, and the work space
+
+`totals` (3 arrays) and `sums` (4 numbers) accumulate what the snapshot and the choice of the next steps need. Rows are
+drawn beforehand, so that the readable form of the same epoch can be run on the same draws.
+"""
+
+from groupdro.kernels.compile import compiled_fast
+from groupdro.kernels.losses import slope, value
+from groupdro.kernels.mirror import descend, soften
+
+__all__ = ["dense_steps"]
+
+
+@compiled_fast
+def dense_steps(
+    X, y, code, parameter, intercept, rows, groups, weights, margins, w, w_snapshot, gradient, steps, penalty, radius,
+    logits, logit_centre, values, q_snapshot, q_step, alpha, w_total, logit_total, q_total, sums, work_w, work_q,
+):  # fmt: skip
+    """Make len(rows) steps on dense rows.
+
+    Parameters
+    ----------
+    X, y : ndarray of shape (n, d), (n,)
+        Rows and labels.
+    code, parameter : int, float
+        The loss.
+    intercept : bool
+        Whether the last entry of w is an intercept.
+    rows : ndarray of shape (K, s)
+        Rows drawn for each step.
+    groups, weights : ndarray of shape (s,)
+        Group and weight of each draw of a step.
+    margins : ndarray of shape (n,)
+        Outputs at the snapshot.
+    w, w_snapshot, gradient, steps : ndarray of shape (p,)
+        Iterate (changed), snapshot, its gradient, and the step of each coordinate.
+    penalty, radius : float
+        Of the domain.
+    logits, logit_centre, values, q_snapshot : ndarray of shape (m,)
+        Iterate of q (changed), mirror coordinates of its snapshot, group values and weights at the snapshot.
+    q_step, alpha : float
+        Step of the logits, weight of the snapshot in the centre.
+    w_total, logit_total, q_total : ndarray
+        Sums over the steps, added to.
+    sums : ndarray of shape (4,)
+        Sums of |gradient difference|^2 in the metric of the steps, of the variance of the loss differences under q,
+        and of the squared distances of both half points from the snapshot; added to.
+    work_w, work_q : ndarray of shape (3, p), (4, m)
+        Work space.
+    """
+    d = X.shape[1]
+    p = w.size
+    m = logits.size
+    centre, half, difference = work_w[0], work_w[1], work_w[2]
+    q_centre, half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2], work_q[3]
+    for k in range(rows.shape[0]):
+        for j in range(p):
+            centre[j] = alpha * w_snapshot[j] + (1.0 - alpha) * w[j]
+            difference[j] = 0.0
+        descend(centre, gradient, steps, penalty, radius, d, half)
+        for i in range(m):
+            q_centre[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i]
+            half_logits[i] = q_centre[i] + q_step * values[i]
+            loss_difference[i] = 0.0
+        soften(half_logits, q_half)
+
+        for e in range(rows.shape[1]):
+            r = rows[k, e]
+            u = half[d] if intercept else 0.0
+            for j in range(d):
+                u += X[r, j] * half[j]
+            i = groups[e]
+            old = margins[r]
+            loss_difference[i] += weights[e] * (value(code, parameter, u, y[r]) - value(code, parameter, old, y[r]))
+            c = weights[e] * (
+                q_half[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
+            )
+            for j in range(d):
+                difference[j] += c * X[r, j]
+            if intercept:
+                difference[d] += c
+
+        moved, changed = 0.0, 0.0
+        for j in range(p):
+            moved += (half[j] - w_snapshot[j]) ** 2 / steps[j]
+            changed += steps[j] * difference[j] ** 2
+            difference[j] += gradient[j]
+        descend(centre, difference, steps, penalty, radius, d, w)
+        for j in range(p):
+            w_total[j] += w[j]
+
+        mean, square, shifted = 0.0, 0.0, 0.0
+        for i in range(m):
+            mean += q_half[i] * loss_difference[i]
+            square += q_half[i] * loss_difference[i] ** 2
+            larger = max(q_half[i], q_snapshot[i], 1e-30)
+            shifted += (q_half[i] - q_snapshot[i]) ** 2 / larger
+            logits[i] = half_logits[i] + q_step * loss_difference[i]
+        soften(logits, q_half)
+        largest = logits[0]
+        for i in range(1, m):
+            largest = max(largest, logits[i])
+        for i in range(m):
+            logits[i] -= largest
+            logit_total[i] += logits[i]
+            q_total[i] += q_half[i]
+        sums[0] += changed
+        sums[1] += square - mean * mean
+        sums[2] += moved
+        sums[3] += shifted
