@@ -148,7 +148,7 @@ def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
     problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e-6))
     exact = gd.GroupedData.from_arrays(X * 1e-8, data.to_user_order(data.y), np.arange(30) % 3)
     optimum = worst_value(gd.GroupRisk(exact, gd.Squared(), gd.L2Domain(radius=1e2))).value
-    result = gd.solve(problem, gd.ALEG(guarantee=True), max_passes=40, tol=0.0)
+    result = gd.solve(problem, gd.ALEGTheory(guarantee=True), max_passes=40, tol=0.0)
     assert result.lower_bound <= optimum + 1e-7
     assert result.upper_bound >= optimum - 1e-7
 

@@ -12,13 +12,14 @@ from groupdro.problem import (
     Squared,
     SquaredHinge,
 )
-from groupdro.solvers import ALEG, ALEM, Result, Solver, Status, solve
+from groupdro.solvers import ALEG, ALEM, ALEGTheory, Result, Solver, Status, solve
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ALEG",
     "ALEM",
+    "ALEGTheory",
     "GroupRisk",
     "GroupedData",
     "Huber",

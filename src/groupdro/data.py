@@ -40,6 +40,25 @@ class Draw:
     weights: Floats
 
 
+@dataclass(frozen=True)
+class BatchPlan:
+    """How many members of each group every step of an epoch draws, in proportion to the groups' sizes.
+
+    Attributes
+    ----------
+    steps : int
+        Steps of an epoch, in which about as many members are drawn as there are rows.
+    groups : ndarray of shape (n_drawn,)
+        Group of each draw of a step.
+    weights : ndarray of shape (n_drawn,)
+        One over the draws of that group.
+    """
+
+    steps: int
+    groups: Indices
+    weights: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class GroupedData:
     """Rows, labels, groups and weights.
@@ -129,8 +148,8 @@ class GroupedData:
     def with_labels(self, y: NDArray[Any]) -> "GroupedData":
         """Return the same rows with other labels, in the order of the stored rows."""
         out = replace(self, y=y)
-        if "row_norms" in self.__dict__:
-            out.__dict__["row_norms"] = self.row_norms  # the labels do not change them, and they cost a pass
+        if "_moments" in self.__dict__:
+            out.__dict__["_moments"] = self._moments  # the labels do not change them, and they cost a pass
         return out
 
     @property
@@ -156,7 +175,16 @@ class GroupedData:
     @cached_property
     def row_norms(self) -> Floats:
         """Euclidean norm of each stored row."""
-        return self.rows.norms(2)
+        return self._moments[0]
+
+    @cached_property
+    def column_squares(self) -> Floats:
+        """Mean square of each column, with every group counted alike."""
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats]:
+        return self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
 
     def group_means(self, values: Floats) -> Floats:
         """Average a quantity of the stored rows over each group."""
@@ -198,14 +226,39 @@ class GroupedData:
     def draw(self, rng: np.random.Generator) -> Draw:
         """Draw one member of every group, with the probability of its weight in the group."""
         groups = np.arange(self.n_groups)
+        return Draw(self._draw_members(groups, 1, rng)[0], groups, np.ones(self.n_groups))
+
+    def plan_batches(self, rows_per_step: int) -> BatchPlan:
+        """Divide an epoch into steps of about so many rows, each with members of every group.
+
+        Groups get draws in proportion to their sizes and at least one, so that a step has at least as many rows as
+        there are groups, and small groups are drawn more often than once an epoch.
+        """
+        sizes = self.group_sizes
+        if (sizes == sizes[0]).all():
+            share = max(1, min(int(sizes[0]), round(rows_per_step / self.n_groups)))
+            counts = np.full(self.n_groups, share)
+            steps = max(1, int(sizes[0]) // share)
+        else:
+            # Four rows a group on average keep the extra draws of small groups a fraction of the epoch.
+            per_step = max(rows_per_step, 4 * self.n_groups)
+            steps = max(1, round(sizes.sum() / per_step))
+            counts = np.maximum(1, np.round(sizes / steps)).astype(np.int64)
+        return BatchPlan(steps, np.repeat(np.arange(self.n_groups), counts), np.repeat(1.0 / counts, counts))
+
+    def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
+        """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn)."""
+        return self._draw_members(plan.groups, n_steps, rng)
+
+    def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+        shape = (n, len(groups))
         if self.weights.size:
             # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
             # the running total are rows of weight zero; searching from the right steps over them.
-            place = np.searchsorted(self._cumulative_weights, groups + rng.random(self.n_groups), side="right")
-            members = np.clip(place, *self._drawable)
-        else:
-            members = rng.integers(self.offsets[:-1], self.offsets[1:])
-        return Draw(members, groups, np.ones(self.n_groups))
+            place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
+            first, last = self._drawable
+            return np.clip(place, first[groups], last[groups])
+        return rng.integers(self.offsets[groups], self.offsets[groups + 1], size=shape)
 
     @cached_property
     def _cumulative_weights(self) -> Floats:

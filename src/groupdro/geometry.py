@@ -9,10 +9,12 @@ With the potential psi (half the squared norm, or the negative entropy), a step 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.kernels.mirror import descend
 from groupdro.problem import Domain, GroupRisk, L2Domain
 
 __all__ = ["Entropy", "Euclidean", "Geometry", "geometry_of", "softmax"]
@@ -53,13 +55,24 @@ class Geometry(ABC):
         """Return the point that mirror coordinates stand for."""
 
     @abstractmethod
-    def step(self, centre: Floats, step: float, gradient: Floats) -> Floats:
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Return the mirror coordinates after a step against the gradient."""
+
+    @abstractmethod
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Return the step times the squared size of a gradient difference, in the local norm at a point."""
+
+    @abstractmethod
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Return the squared distance of two points, in the local norm, over the step."""
 
 
 @dataclass(frozen=True)
 class Euclidean(Geometry):
-    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free."""
+    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free.
+
+    A step may be a number, or one for each entry of w: a diagonal metric.
+    """
 
     radius: float
     penalty: float
@@ -79,8 +92,14 @@ class Euclidean(Geometry):
         """Return the point."""
         return mirror
 
-    def step(self, centre: Floats, step: float, gradient: Floats) -> Floats:
-        """Descend, shrink by the penalty, project on the ball: exact in this order, the quadratic being round."""
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
+        """Descend, shrink by the penalty, project on the ball: exact in this order where the quadratic is round."""
+        if isinstance(step, np.ndarray):
+            w = np.empty_like(centre)
+            n_bound = self.n_bound * (centre.size // len(centre))
+            flat = (array.ravel() for array in (centre, gradient, step))
+            descend(*flat, self.penalty, self.radius, n_bound, w.ravel())
+            return w
         w = centre - step * gradient
         bound = w[: self.n_bound]
         if self.penalty:
@@ -89,6 +108,15 @@ class Euclidean(Geometry):
         if norm > self.radius:
             bound *= self.radius / norm
         return w
+
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Weigh squares by the steps; the norm is the same everywhere."""
+        del point
+        return float((step * difference * difference).sum())
+
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Weigh squares by one over the steps."""
+        return float(((a - b) ** 2 / step).sum())
 
 
 @dataclass(frozen=True)
@@ -112,11 +140,20 @@ class Entropy(Geometry):
         """Return the weights."""
         return softmax(mirror)
 
-    def step(self, centre: Floats, step: float, gradient: Floats) -> Floats:
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Move the logits against the gradient, with the largest at zero so that they cannot drift."""
         logits = centre - step * gradient
         logits -= logits.max()
         return logits
+
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Take the variance under the point: the local norm, where the largest entry would be far too pessimistic."""
+        mean = float(point @ difference)
+        return float(step * (point @ (difference - mean) ** 2))
+
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Weigh squares by one over the larger of the two points."""
+        return float(((a - b) ** 2 / np.maximum(np.maximum(a, b), 1e-30)).sum() / step)
 
 
 def geometry_of(problem: GroupRisk, domain: Domain | None = None) -> Geometry:

@@ -40,8 +40,12 @@ class Rows(Protocol):
         """Return storage of only these rows, a view where a slice allows it."""
         ...
 
-    def norms(self, order: float) -> Floats:
-        """Return the 2-norm or the maximum norm of each row, by one pass."""
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
+        """Return the 2-norm of each row and the weighted sum of squares of each column, by one pass."""
+        ...
+
+    def largest(self) -> Floats:
+        """Return the maximum norm of each row, by one pass."""
         ...
 
 
@@ -77,15 +81,21 @@ class DenseRows:
         """Select rows."""
         return DenseRows(self.X[rows])
 
-    def norms(self, order: float) -> Floats:
-        """Compute the norm of each row."""
-        out = np.empty(self.n_rows)
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
+        """Compute row norms and column squares."""
+        norms, squares = np.empty(self.n_rows), np.zeros(self.n_features)
         with np.errstate(over="ignore", invalid="ignore"):
             for place, block in self.blocks():
-                if order == 2:
-                    out[place] = np.sqrt(np.einsum("ij,ij->i", block, block))
-                else:
-                    out[place] = np.abs(block).max(axis=1, initial=0.0)
+                squared = block * block
+                norms[place] = np.sqrt(squared.sum(axis=1))
+                squares += row_weights[place] @ squared
+        return norms, squares
+
+    def largest(self) -> Floats:
+        """Compute the maximum norm of each row."""
+        out = np.empty(self.n_rows)
+        for place, block in self.blocks():
+            out[place] = np.abs(block).max(axis=1)
         return out
 
 
@@ -110,15 +120,17 @@ class CsrRows:
         """Select rows."""
         return CsrRows(self.X[rows])
 
-    def norms(self, order: float) -> Floats:
-        """Compute the norm of each row."""
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
+        """Compute row norms and column squares."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            squared = self._float64(self.X).power(2)
+            return np.sqrt(squared @ np.ones(self.n_features)), squared.T @ row_weights
+
+    def largest(self) -> Floats:
+        """Compute the maximum norm of each row."""
         row = np.repeat(np.arange(self.n_rows), np.diff(self.X.indptr))
-        values = np.abs(self.X.data.astype(np.float64))
-        if order == 2:
-            with np.errstate(over="ignore"):
-                return np.sqrt(np.bincount(row, values**2, minlength=self.n_rows))
         out = np.zeros(self.n_rows)
-        np.maximum.at(out, row, values)
+        np.maximum.at(out, row, np.abs(self.X.data.astype(np.float64)))
         return out
 
     @staticmethod

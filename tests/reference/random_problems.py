@@ -112,7 +112,7 @@ def judge(seed: int) -> Verdict:
             violations.append(f"seed {seed} {kind}: {name} gives [{lower!r}, {upper!r}], optimum {optimum!r}")
 
     # 1. A solver's certificate, of a run too short to have converged.
-    solver = gd.ALEG(guarantee=not problem.fit_intercept)
+    solver = gd.ALEGTheory(guarantee=not problem.fit_intercept)
     if regret:
         solver = gd.ALEM(solver, solver, stage_one_passes=7)
     passes = 50 if regret else 12

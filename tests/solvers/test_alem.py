@@ -96,7 +96,7 @@ def test_a_group_of_one_class_has_minimum_zero_where_the_intercept_is_free():
         gd.L2Domain(penalty=0.1),
         fit_intercept=True,
     )
-    single = gd.ALEG(guarantee=False)
+    single = gd.ALEGTheory(guarantee=False)
     result = gd.solve(free, gd.ALEM(single, single), max_passes=100, tol=1e-3)
     assert result.references.upper.tolist() == [0.0, 0.0]
     plain = worst_value(free)

@@ -20,7 +20,7 @@ def make_problem(n=60, d=3, m=4, seed=0, domain=None, **options):
 def test_counts_of_an_epoch_are_exactly_those_of_the_paper():
     problem = make_problem()
     N, m, K, S = 60, 4, 7, 5
-    result = gd.solve(problem, gd.ALEG(K), tol=0.0, max_passes=(S + 1) + S * m * K / N - 1e-9)
+    result = gd.solve(problem, gd.ALEGTheory(K), tol=0.0, max_passes=(S + 1) + S * m * K / N - 1e-9)
     assert result.epochs == S
     steps = np.diff([(row.grad_evals, row.grad_evals_paper) for row in result.trace], axis=0)
     assert steps.tolist() == [[N + m * K, N + 2 * m * K]] * S
@@ -67,13 +67,13 @@ def test_absolute_tolerance():
 def test_no_finite_minimiser_is_named():
     data = gd.GroupedData.from_arrays(np.random.default_rng(0).normal(size=(9, 2)), np.ones(9), np.arange(9) % 3)
     problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1.0), fit_intercept=True)
-    result = gd.solve(problem, gd.ALEG(guarantee=False))
+    result = gd.solve(problem, gd.ALEGTheory(guarantee=False))
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "all labels are the same" in result.message
 
 
 def test_same_seed_same_bits_and_other_seed_other_path():
-    a, b, c = (gd.solve(make_problem(), tol=0.0, max_passes=30, seed=seed).average.w for seed in (1, 1, 2))
+    a, b, c = (gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=30, seed=seed).average.w for seed in (1, 1, 2))
     assert a.tobytes() == b.tobytes()
     assert a.tobytes() != c.tobytes()
 
@@ -87,12 +87,12 @@ def test_callbacks_see_progress_off_the_clock_and_uncounted_and_can_stop():
         seen.append(progress.latest)
         return len(seen) == 4
 
-    result = gd.solve(problem, tol=0.0, callbacks=[callback])
+    result = gd.solve(problem, "aleg-theory", tol=0.0, callbacks=[callback])
     assert result.status is Status.INTERRUPTED
     assert [row.epoch for row in seen] == [0, 1, 2, 3]
     assert seen == list(result.trace)
     assert result.passes == pytest.approx(1 + 3 * (1 + 15 * 4 / 60))
-    unwatched = gd.solve(make_problem(), tol=0.0, max_passes=result.passes)
+    unwatched = gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=result.passes)
     assert result.seconds < unwatched.seconds + 0.05
 
 
@@ -144,7 +144,7 @@ def test_converged_is_taken_back_when_the_returned_model_does_not_have_the_claim
 
 
 def test_a_solver_registers_itself_by_its_name():
-    assert SOLVERS["aleg"] is gd.ALEG
+    assert SOLVERS["aleg-theory"] is gd.ALEGTheory
 
     class Mine(_Broken):
         name = "mine"
@@ -189,7 +189,7 @@ def test_an_interrupt_inside_an_epoch_certifies_nothing_of_the_half_made_state(a
         return whole(self, *args)
 
     monkeypatch.setattr(gd.GroupRisk, "sampled_difference", interrupted)
-    result = gd.solve(problem, tol=0.0, max_passes=100)
+    result = gd.solve(problem, "aleg-theory", tol=0.0, max_passes=100)
     assert result.status is Status.INTERRUPTED
     assert result.average is None
     assert result.q.sum() == pytest.approx(1.0)
@@ -235,7 +235,7 @@ def test_a_missing_class_is_named_only_after_the_budget_was_used():
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(30, 2)), rng.integers(0, 2, 30), np.arange(30) % 3)
     problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(penalty=0.1), fit_intercept=True)
-    result = gd.solve(problem, gd.ALEG(guarantee=False), tol=0.0, max_passes=30)
+    result = gd.solve(problem, gd.ALEGTheory(guarantee=False), tol=0.0, max_passes=30)
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "no row has label 2" in result.message
     assert result.epochs > 5

@@ -18,7 +18,8 @@ __all__ = ["dense_steps"]
 
 @compiled_fast
 def dense_steps(
-    X, y, code, parameter, intercept, rows, groups, weights, margins, w, w_snapshot, gradient, steps, penalty, radius,
+    X, y, code, parameter, intercept, rotation, rows, groups, weights, margins,
+    w, w_snapshot, gradient, steps, penalty, radius,
     logits, logit_centre, values, q_snapshot, q_step, alpha, w_total, logit_total, q_total, sums, work_w, work_q,
 ):  # fmt: skip
     """Make len(rows) steps on dense rows.
@@ -31,6 +32,9 @@ def dense_steps(
         The loss.
     intercept : bool
         Whether the last entry of w is an intercept.
+    rotation : ndarray of shape (d, d) or (0, 0)
+        Orthogonal matrix whose columns are the coordinates in which w, snapshot, gradient and steps are given; empty
+        where these are the features themselves.
     rows : ndarray of shape (K, s)
         Rows drawn for each step.
     groups, weights : ndarray of shape (s,)
@@ -48,21 +52,32 @@ def dense_steps(
     w_total, logit_total, q_total : ndarray
         Sums over the steps, added to.
     sums : ndarray of shape (4,)
-        Sums of |gradient difference|^2 in the metric of the steps, of the variance of the loss differences under q,
-        and of the squared distances of both half points from the snapshot; added to.
-    work_w, work_q : ndarray of shape (3, p), (4, m)
+        Sums over the steps of what the geometries call squared gradients, of w and of q, and squared distances of
+        the half points from the snapshot, of w and of q; added to.
+    work_w, work_q : ndarray of shape (5, p), (4, m)
         Work space.
     """
     d = X.shape[1]
     p = w.size
     m = logits.size
+    rotated = rotation.size > 0
     centre, half, difference = work_w[0], work_w[1], work_w[2]
+    point, sampled = (work_w[3], work_w[4]) if rotated else (half, difference)  # in the coordinates of the features
     q_centre, half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2], work_q[3]
     for k in range(rows.shape[0]):
         for j in range(p):
             centre[j] = alpha * w_snapshot[j] + (1.0 - alpha) * w[j]
             difference[j] = 0.0
+            sampled[j] = 0.0
         descend(centre, gradient, steps, penalty, radius, d, half)
+        if rotated:
+            for j in range(d):
+                total = 0.0
+                for c in range(d):
+                    total += rotation[j, c] * half[c]
+                point[j] = total
+            for j in range(d, p):
+                point[j] = half[j]
         for i in range(m):
             q_centre[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i]
             half_logits[i] = q_centre[i] + q_step * values[i]
@@ -71,9 +86,9 @@ def dense_steps(
 
         for e in range(rows.shape[1]):
             r = rows[k, e]
-            u = half[d] if intercept else 0.0
+            u = point[d] if intercept else 0.0
             for j in range(d):
-                u += X[r, j] * half[j]
+                u += X[r, j] * point[j]
             i = groups[e]
             old = margins[r]
             loss_difference[i] += weights[e] * (value(code, parameter, u, y[r]) - value(code, parameter, old, y[r]))
@@ -81,9 +96,17 @@ def dense_steps(
                 q_half[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
             )
             for j in range(d):
-                difference[j] += c * X[r, j]
+                sampled[j] += c * X[r, j]
             if intercept:
-                difference[d] += c
+                sampled[d] += c
+
+        if rotated:
+            for j in range(d):
+                c = sampled[j]
+                for i in range(d):
+                    difference[i] += rotation[j, i] * c
+            for j in range(d, p):
+                difference[j] = sampled[j]
 
         moved, changed = 0.0, 0.0
         for j in range(p):
@@ -110,6 +133,6 @@ def dense_steps(
             logit_total[i] += logits[i]
             q_total[i] += q_half[i]
         sums[0] += changed
-        sums[1] += square - mean * mean
+        sums[1] += q_step * (square - mean * mean)
         sums[2] += moved
-        sums[3] += shifted
+        sums[3] += shifted / q_step

@@ -2,7 +2,7 @@
 
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.group_risk import Constants, Counters, Evaluation, GroupRisk, References
-from groupdro.problem.losses import Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
+from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Softmax, Squared, SquaredHinge
 
 __all__ = [
     "Constants",
@@ -15,6 +15,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "References",
+    "ScalarLoss",
     "SimplexDomain",
     "Softmax",
     "Squared",

@@ -291,6 +291,42 @@ class GroupRisk:
         self.counters.add(grad_evals=n, grad_evals_paper=2 * n, row_reads=n)
         return loss_difference, gradient
 
+    def feature_curvature(self, draw: Draw, at: Evaluation) -> Floats:
+        """Return an estimate of the Hessian of F(., q) at an evaluation, from drawn members.
+
+        For several outputs, whose Hessian couples classes, the mean over classes of the diagonal blocks. The
+        intercept, if any, is the last row and column.
+        """
+        rows = self.data.rows_of(draw.members)
+        X = self.data.rows.take(rows)
+        X = np.asarray(X.todense()) if hasattr(X, "todense") else X
+        if self.fit_intercept:
+            X = np.hstack([X, np.ones((len(X), 1))])
+        curvature = self.loss.curvature(at.margins[rows], self.data.y[rows])
+        if curvature.ndim == 2:
+            curvature = (curvature * (1.0 - curvature)).mean(axis=1)
+        weights = curvature * draw.weights * at.q[draw.groups]
+        self.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
+        return (X * weights[:, None]).T @ X
+
+    def curvature_product(self, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
+        """Return an estimate of the Hessian of F(., q) at an evaluation times a direction, from drawn members."""
+        rows = self.data.rows_of(draw.members)
+        X = self.data.rows.take(rows)
+        curvature = self.loss.curvature(at.margins[rows], self.data.y[rows])
+        moved = X @ self.coef(direction) + self._offset(direction)
+        if moved.ndim == 2:  # the second derivative of a class model is diag(p) - p p'
+            bent = curvature * (moved - (curvature * moved).sum(axis=1, keepdims=True))
+        else:
+            bent = curvature * moved
+        weighted = _scale_rows(bent, draw.weights * at.q[draw.groups])
+        out = np.zeros(self.shape)
+        self.coef(out)[...] = X.T @ weighted
+        if self.fit_intercept:
+            self.intercept(out)[...] = weighted.sum(axis=0)
+        self.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
+        return out
+
     def _offset(self, w: Floats) -> Any:
         return w[-1] if self.fit_intercept else 0.0
 
@@ -390,7 +426,7 @@ class GroupRisk:
         Constants
             Bounds over all w within the radius.
         """
-        norms = self.data.row_norms if order == 2 else self.data.rows.norms(np.inf)
+        norms = self.data.row_norms if order == 2 else self.data.rows.largest()
         if self.fit_intercept:
             norms = np.hypot(norms, 1.0)
         reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros reaches nothing

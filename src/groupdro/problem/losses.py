@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupdro.kernels import losses as kernels
 
-__all__ = ["Huber", "Logistic", "Loss", "Softmax", "Squared", "SquaredHinge"]
+__all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Softmax", "Squared", "SquaredHinge"]
 
 Floats = NDArray[np.float64]
 
@@ -82,7 +82,7 @@ class Loss(ABC):
         return bool((y == y[0]).all())
 
 
-class _ScalarLoss(Loss):
+class ScalarLoss(Loss):
     """A loss of one output, computed by a kernel that is chosen by code."""
 
     code: ClassVar[int]
@@ -91,22 +91,31 @@ class _ScalarLoss(Loss):
     def _parameter(self) -> float:
         return 0.0
 
+    @property
+    def kernel(self) -> tuple[int, float]:
+        """Code and parameter by which kernels know the loss."""
+        return self.code, self._parameter
+
     def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Return loss and slope by the kernel."""
         losses, slopes = np.empty_like(u), np.empty_like(u)
         kernels.losses_and_slopes(self.code, self._parameter, u, y, losses, slopes)
         return losses, slopes
 
     def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+        """Return the loss by the kernel."""
         losses = np.empty_like(u)
         kernels.values_only(self.code, self._parameter, u, y, losses)
         return losses
 
     def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+        """Return the conjugate by the kernel."""
         out = np.empty_like(duals)
         kernels.conjugates(self.code, self._parameter, duals, y, out)
         return out
 
     def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+        """Scale down the duals of the heavier sign."""
         # Scaling down the heavier sign keeps every dual between zero and where it was, hence in the domain.
         del y
         mass = row_weights * duals
@@ -121,7 +130,7 @@ class _ScalarLoss(Loss):
         return f"{type(self).__name__}()"
 
 
-class _TwoClassLoss(_ScalarLoss):
+class _TwoClassLoss(ScalarLoss):
     """A loss of the margin y u with labels -1 and +1."""
 
     def encode(self, y: NDArray[Any]) -> Floats:
@@ -181,7 +190,7 @@ class SquaredHinge(_TwoClassLoss):
         return 1.0 + reach
 
 
-class _RegressionLoss(_ScalarLoss):
+class _RegressionLoss(ScalarLoss):
     """A loss of the residual u - y."""
 
     def encode(self, y: NDArray[Any]) -> Floats:

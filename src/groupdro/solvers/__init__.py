@@ -1,6 +1,7 @@
 """Solvers: one algorithm a file, and the driver that owns the only loop."""
 
 from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
 from groupdro.solvers.base import SOLVERS, Requirement, Run, Solver, State
 from groupdro.solvers.driver import solve
@@ -10,6 +11,7 @@ __all__ = [
     "ALEG",
     "ALEM",
     "SOLVERS",
+    "ALEGTheory",
     "OutputPair",
     "Progress",
     "Requirement",

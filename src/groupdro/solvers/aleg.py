@@ -1,197 +1,294 @@
-"""ALEG: variance-reduced mirror prox for the empirical group DRO problem (Yu, Cai, Jiang, Zhang 2024, Algorithm 1)."""
+"""ALEG with measured steps: the default solver.
+
+The algorithm is that of `aleg_theory`; what the theorem takes from worst-case constants is measured here. An epoch
+whose measurements break the inequality of the proof, or whose gap rose, is taken back and repeated with shorter steps.
+"""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.data import Draw
+from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, Geometry, geometry_of
-from groupdro.problem import GroupRisk
-from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
-from groupdro.solvers.step_sizes import Schedule, Schedules, saddle_constant
+from groupdro.problem import Evaluation, GroupRisk, L2Domain
+from groupdro.solvers.base import Solver, State
+from groupdro.solvers.inner_loop import InnerLoop
 
-__all__ = ["ALEG", "AlegState", "Player"]
+__all__ = ["ALEG", "AlegState"]
 
 Floats = NDArray[np.float64]
 
-
-@dataclass
-class Player:
-    """One of the two players, w or q.
-
-    Attributes
-    ----------
-    geometry : Geometry
-        How the player moves.
-    scale : float
-        Twice the squared diameter, by which the paper's norm multiplies the player's steps.
-    mirror : ndarray
-        z_k, in mirror coordinates.
-    centre : ndarray
-        Mirror coordinates of the snapshot: the mean of those of the last epoch's iterates. For entropy this is not
-        the mirror image of the mean point, which is the snapshot at which the pass is made.
-    total : ndarray
-        Sum of base steps times the points z_{k+1/2}, of which the output is the average.
-    """
-
-    geometry: Geometry
-    scale: float
-    mirror: Floats
-    centre: Floats
-    total: Floats
-
-    @classmethod
-    def at(cls, geometry: Geometry, point: Floats) -> "Player":
-        """Return a player at a point, with its snapshot there too."""
-        mirror = geometry.mirror(point)
-        return cls(geometry, 2.0 * geometry.squared_diameter, mirror, mirror, np.zeros_like(point))
+_TARGET = 4.0  # ratio that the steps aim at
+_REFUSED = 15.0  # ratio at which an epoch is taken back
+_RISE = 1.3  # rise of the gap at which an epoch is taken back
+_GROWTH = 3.0  # largest growth of the steps in an epoch
+_CAREFUL_GROWTH = 1.3  # the same once an epoch was taken back
+_PRICE = 8.0  # first step of the logits, relative to that of w in units of the curvature, times ln m
+_CURVATURE_ROWS = 2000
+_CURVATURE_FLOOR = 0.2  # curvature below which directions are treated alike, relative to the mean
+_ROTATED_FEATURES = 256  # up to so many features, the metric is that of the whole Hessian
 
 
 @dataclass
 class AlegState(State):
-    """State of ALEG; the evaluation is the pass at the snapshot (w^s, q^s)."""
+    """State of ALEG; the evaluation is the pass at the snapshot.
 
-    w: Player
-    q: Player
-    eta_total: float
-    schedules: Schedules
+    Attributes
+    ----------
+    w, logits : ndarray
+        Mirror coordinates of the iterate.
+    w_centre, logit_centre : ndarray
+        Mean mirror coordinates of the epoch that led to the snapshot.
+    metric : ndarray or float
+        Scale of the step of each entry of w, in the coordinates of the rotation.
+    rotation : ndarray of shape (n_features, n_features) or (0, 0)
+        Coordinates along which the curvature was measured; empty for the features themselves.
+    w_step, q_step : float
+        Steps of both players.
+    target, growth : float
+        Ratio that the steps aim at, and the largest growth an epoch; both are lowered when an epoch is taken back.
+    rejected : int
+        Epochs taken back.
+    capped : int
+        Times that the largest curvature was measured.
+    direction : ndarray
+        The direction of largest curvature so far, from which it is sought again.
+    seed : int
+        Seed.
+    """
+
+    w: Floats
+    logits: Floats
+    w_centre: Floats
+    logit_centre: Floats
+    metric: Floats | float
+    rotation: Floats
+    w_step: float
+    q_step: float
+    target: float
+    growth: float
+    rejected: int
+    capped: int
+    direction: Floats
     seed: int
 
 
 class ALEG(Solver):
-    """Variance-reduced mirror prox with one sample of every group a step.
+    """Variance-reduced mirror prox that measures its own steps.
 
-    Each epoch makes a pass at the snapshot and then K steps. A step goes twice from the same centre, a mixture of
-    snapshot and iterate: along the snapshot's gradient to z_{k+1/2}, and along the gradient corrected by the
-    difference that one drawn row a group shows there, to z_{k+1}. After S epochs of K steps at the theorem's step,
-    the expected gap of the step-weighted average of the z_{k+1/2} is at most 3 sqrt(5) L_z / (S sqrt K).
-
-    A penalty is handled exactly inside the step. With a penalty and no radius, the ball is the one that must hold
-    the solution because the penalty outside exceeds the objective at the start.
+    Nothing has to be set. Each epoch draws about as many rows as there are, in mini-batches with members of every
+    group, and ends with a pass at the mean of its iterates. The two steps, of w and of the group weights, follow what
+    the epoch measured: how much gradients differ between the half points and the snapshot, and how the gap divides
+    between the players.
 
     Parameters
     ----------
-    epoch_length : Schedule, optional
-        K_s, the steps of epoch s; by default the mean group size. A constant, a sequence with an entry an epoch whose
-        last repeats, or a function of the epoch.
-    alpha : Schedule, optional
-        alpha_k^s, the weight of the snapshot in the centre; by default 1 / K_s. An entry may be a number or a number
-        a step.
-    step : Schedule, optional
-        eta_k^s, the base step; by default the largest that the theorem allows.
-    constant : {"tight", "paper"}
-        Which bound of the Lipschitz constant L_z to use.
-    guarantee : bool
-        Whether to refuse schedules and domains that the theorem does not cover.
-
-    References
-    ----------
-    Yu, Cai, Jiang, Zhang. Efficient Algorithms for Empirical Group Distributionally Robust Optimization and Beyond.
-    ICML 2024.
+    rows_per_step : int, optional
+        Rows drawn in a step; by default as few as fill the processor, which is one of each group where there are many.
+    scale_columns : bool
+        Whether steps follow the scale of each column. The objective stays the same.
     """
 
     name = "aleg"
 
-    def __init__(
-        self,
-        epoch_length: Schedule | None = None,
-        alpha: Schedule | None = None,
-        step: Schedule | None = None,
-        *,
-        constant: Literal["tight", "paper"] = "tight",
-        guarantee: bool = True,
-    ):
-        self.epoch_length = epoch_length
-        self.alpha = alpha
-        self.step_size = step
-        self.constant = constant
-        self.guarantee = guarantee
+    def __init__(self, *, rows_per_step: int | None = None, scale_columns: bool = True):
+        self.rows_per_step = rows_per_step
+        self.scale_columns = scale_columns
 
-    @property
-    def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, without which the theorem says nothing."""
-        return (BOUNDED,) if self.guarantee else ()
+    def plan(self, problem: GroupRisk) -> BatchPlan:
+        """Return how an epoch is divided into steps."""
+        rows = self.rows_per_step
+        if rows is None:
+            d = problem.data.n_features
+            rotated = self.scale_columns and isinstance(problem.domain, L2Domain) and d <= _ROTATED_FEATURES
+            rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else 16
+        return problem.data.plan_batches(min(rows, problem.n_rows))
 
     def init(self, problem: GroupRisk, seed: int) -> AlegState:
-        """Evaluate the centre of the domain and uniform weights."""
+        """Evaluate the start, and find steps by short trials from there."""
         m = problem.n_groups
-        at = problem.evaluate(problem.start(), np.full(m, 1.0 / m))
+        w = problem.start()
+        at = problem.evaluate(w, np.full(m, 1.0 / m))
         geometry = geometry_of(problem)
-        if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
-            # The penalty at the solution cannot exceed what the start shows possible.
-            held = problem.solution_domain(problem.objective(at.w, at.group_risks))
-            geometry = geometry_of(problem, held)
-        length = self.epoch_length
-        if length is None:
-            length = max(1, round(float(problem.data.group_sizes.mean())))
-        L_z = saddle_constant(problem, geometry, self.constant)
-        schedules = Schedules(length, self.alpha, self.step_size, L_z)
-        if self.guarantee:
-            for s in range(schedules.n_listed):
-                schedules.check(s)
-        return AlegState(
+        metric = self._metric(problem, geometry)
+        mirror = geometry.mirror(w)
+        state = AlegState(
             evaluation=at,
-            w=Player.at(geometry, at.w),
-            q=Player.at(Entropy(m), at.q),
-            eta_total=0.0,
-            schedules=schedules,
+            w=mirror,
+            logits=np.zeros(m),
+            w_centre=mirror,
+            logit_centre=np.zeros(m),
+            metric=metric,
+            rotation=np.empty((0, 0)),
+            w_step=1.0 / problem.shape[0],
+            q_step=1.0,
+            target=_TARGET,
+            growth=_GROWTH,
+            rejected=0,
+            capped=0,
+            direction=np.random.default_rng([seed, 1 << 20]).standard_normal(problem.shape),
             seed=seed,
+        )
+        self._measure_curvature(problem, state)
+        self._find_first_steps(problem, state)
+        return state
+
+    def _metric(self, problem: GroupRisk, geometry: Geometry) -> Floats | float:
+        """Return one over the largest curvature along each column, or along all where they hardly differ."""
+        squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
+        mean = float(squares.mean())
+        if mean == 0.0 or not isinstance(geometry, Euclidean):
+            return 1.0
+        bend = problem.loss.smoothness
+        scale = 1.0 / (bend * np.maximum(squares, 1e-3 * mean))
+        if not self.scale_columns or scale.max() <= 4.0 * scale.min():
+            return 1.0 / (bend * mean)
+        full = scale if len(problem.shape) == 1 else scale[:, None]
+        return np.ascontiguousarray(np.broadcast_to(full, problem.shape))
+
+    def _measure_curvature(self, problem: GroupRisk, state: AlegState) -> None:
+        """Take the coordinates of the loop from a sample of the Hessian, where the features are few.
+
+        Rotations leave ball and penalty as they are, so that any of them may be used.
+        """
+        d = problem.data.n_features
+        if not (self.scale_columns and isinstance(problem.domain, L2Domain) and d <= _ROTATED_FEATURES):
+            return
+        draw = self._sample(problem, state, max(_CURVATURE_ROWS, 20 * d))
+        hessian = problem.feature_curvature(draw, state.evaluation)
+        if not np.isfinite(hessian).all():
+            return
+        values, directions = np.linalg.eigh(hessian[:d, :d])
+        # Steps along directions that the sample hardly shows would be all noise.
+        floor = _CURVATURE_FLOOR * float(values.mean())
+        if floor <= 0:
+            return
+        state.rotation = np.ascontiguousarray(directions)
+        scale = 1.0 / (np.maximum(values, 0.0) + floor + problem.domain.penalty)
+        if problem.fit_intercept:
+            scale = np.append(scale, 1.0 / (hessian[d, d] + floor))
+        full = scale if len(problem.shape) == 1 else scale[:, None]
+        state.metric = np.ascontiguousarray(np.broadcast_to(full, problem.shape))
+
+    def _sample(self, problem: GroupRisk, state: AlegState, n_rows: int) -> Draw:
+        """Draw members of every group, about so many rows in all."""
+        plan = self.plan(problem)
+        times = max(1, min(n_rows // len(plan.groups), plan.steps))
+        rng = np.random.default_rng([state.seed, (1 << 22) + state.epoch])
+        members = problem.data.draw_steps(plan, times, rng)
+        return Draw(members.ravel(), np.tile(plan.groups, times), np.tile(plan.weights, times) / times)
+
+    def _find_first_steps(self, problem: GroupRisk, state: AlegState) -> None:
+        """Lengthen the steps by trials of a few steps until their ratio nears the target."""
+        plan, log_m = self.plan(problem), float(np.log(problem.n_groups))
+        length = max(4, plan.steps // 25)
+        for trial in range(4):
+            state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
+            loop = self._loop(problem, state, plan)
+            loop.run(problem, plan, length, np.random.default_rng([state.seed, (1 << 21) + trial]))
+            ratio = loop.ratio
+            if not np.isfinite(ratio):
+                state.w_step *= 1e-2
+                continue
+            factor = np.sqrt(0.25 * state.target / max(ratio, 1e-12))
+            state.w_step *= float(np.clip(factor, 1e-2, 1e2))
+            if 0.5 < factor < 2.0:
+                break
+        state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
+
+    def _loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
+        return InnerLoop(
+            at=state.evaluation,
+            geometry=geometry_of(problem),
+            w_steps=state.w_step * state.metric,
+            rotation=state.rotation,
+            q_step=state.q_step,
+            alpha=1.0 / plan.steps,
+            w=state.w,
+            w_centre=state.w_centre,
+            logits=state.logits,
+            logit_centre=state.logit_centre,
         )
 
     def epoch(self, problem: GroupRisk, state: AlegState) -> None:
-        """Make K steps, move the snapshot to their mean, and pass over the data there."""
-        if self.guarantee:
-            state.schedules.check(state.epoch)
-        now = state.schedules.epoch(state.epoch)
-        rng = np.random.default_rng([state.seed, state.epoch])
-        players = (state.w, state.q)
-        points = [np.zeros_like(player.total) for player in players]
-        mirrors = [np.zeros_like(player.mirror) for player in players]
-        for alpha, eta in zip(now.alpha.tolist(), now.eta.tolist(), strict=True):
-            self.step(problem, state, problem.data.draw(rng), alpha, eta)
-            for player, point, mirror in zip(players, points, mirrors, strict=True):
-                point += alpha * player.geometry.point(player.mirror)
-                mirror += alpha * player.mirror
-        # The snapshot is the alpha-weighted mean of z_1 .. z_K, in points for the pass and in mirror coordinates
-        # for the centre; the iterate carries over.
-        total = float(now.alpha.sum())
-        for player, mirror in zip(players, mirrors, strict=True):
-            player.centre = mirror / total
-        state.evaluation = problem.evaluate(points[0] / total, points[1] / total)
+        """Make an epoch's steps, pass over the data at their mean, and choose the next steps."""
+        plan, at = self.plan(problem), state.evaluation
+        loop = self._loop(problem, state, plan)
+        loop.run(problem, plan, plan.steps, np.random.default_rng([state.seed, state.epoch]))
+        ratio, fresh = loop.ratio, None
+        if np.isfinite(ratio) and ratio <= _REFUSED:
+            q = loop.weights / loop.weights.sum()
+            fresh = problem.evaluate(loop.mean_point(), q)
+        before = self._halves(problem, at, np.inf)
+        after = self._halves(problem, fresh, np.inf) if fresh is not None else (np.inf, np.inf)
+        if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
+            self._take_back(problem, state, ratio)
+            return
+        self._lengthen(problem, state, fresh, ratio, fell=sum(after) < sum(before))
+        state.w, state.logits = loop.iterate(), loop.logits
+        state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / loop.n_steps
+        state.evaluation = fresh
+        if (state.epoch + 2) & (state.epoch + 1) == 0:  # after epochs 1, 3, 7, 15, ..., ever more rarely
+            self._measure_curvature(problem, state)
+        if state.rejected:
+            self._cap(problem, state)
 
-    def step(self, problem: GroupRisk, state: AlegState, draw: Draw, alpha: float, eta: float) -> None:
-        """Advance both players by one step on a draw.
+    def _take_back(self, problem: GroupRisk, state: AlegState, ratio: float) -> None:
+        """Return to the snapshot, iterate included, with shorter steps."""
+        geometry, at = geometry_of(problem), state.evaluation
+        # The last iterate is worse than the snapshot: going on from it would make every repetition fail too.
+        state.w = state.w_centre = geometry.mirror(at.w)
+        state.logits = state.logit_centre = Entropy(problem.n_groups).mirror(at.q)
+        shorter = float(np.clip(np.sqrt(state.target / ratio), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
+        state.w_step, state.q_step = state.w_step * shorter, state.q_step * shorter
+        if ratio <= _REFUSED:  # the ratio gave no warning: trust it less
+            state.target, state.growth = max(0.3, 0.7 * state.target), _CAREFUL_GROWTH
+        state.rejected += 1
 
-        Sets the players' mirror coordinates and output sums.
+    def _lengthen(self, problem: GroupRisk, state: AlegState, fresh: Evaluation, ratio: float, *, fell: bool) -> None:
+        """Choose the next steps: both by the ratio, and their balance by whose half of the gap is larger."""
+        factor = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.5, state.growth))
+        balance = 1.0
+        # A large half of w after a step that was too long must shorten the step, so balancing waits for a gap that
+        # fell. The radius is where w is, because a ball that does not bind must not matter.
+        if fell:
+            reach = float(np.linalg.norm(problem.coef(fresh.w)))
+            q_half, w_half = self._halves(problem, state.evaluation, reach)
+            balance = float(np.clip((max(q_half, 1e-14) / max(w_half, 1e-14)) ** 0.2, 0.5, 2.0))
+        state.w_step *= min(factor / balance, state.growth)
+        state.q_step *= min(factor * balance, state.growth)
+        # Weights that hardly move could not follow once w has settled.
+        state.q_step = max(state.q_step, 0.25 * _PRICE * float(np.log(problem.n_groups)) * state.w_step)
+
+    def _cap(self, problem: GroupRisk, state: AlegState) -> None:
+        """Keep the step of w below one over the largest curvature.
+
+        An inner step multiplies errors by about 1 - alpha - step * curvature. Past 2 they explode within an epoch, and
+        the ratio, measured along the path, does not see it coming: the path has no component left there.
         """
-        at, w, q = state.evaluation, state.w, state.q
-        gradients = (at.gradient, -problem.group_values(at.group_risks))  # the second player ascends
+        if state.rotation.size:
+            state.w_step = min(state.w_step, 1.0)  # the metric is one over the curvature itself
+            return
+        draw, v = self._sample(problem, state, _CURVATURE_ROWS), state.direction
+        for _ in range(10 if state.capped == 0 else 3):
+            v = v / np.sqrt(float((v * v / state.metric).sum()))
+            bent = problem.curvature_product(draw, state.evaluation, v)
+            largest = float((v * bent).sum())
+            v = state.metric * bent
+            if not np.isfinite(largest) or largest <= 0:
+                return
+        state.direction, state.capped = v, state.capped + 1
+        state.w_step = min(state.w_step, 1.0 / largest)
 
-        # 1. The centre between snapshot and iterate, in mirror coordinates.
-        centres = [alpha * player.centre + (1.0 - alpha) * player.mirror for player in (w, q)]
-
-        # 2. z_{k+1/2}: a step along the snapshot's gradient.
-        w_half, q_half = (
-            player.geometry.point(player.geometry.step(centre, player.scale * eta, gradient))
-            for player, centre, gradient in zip((w, q), centres, gradients, strict=True)
-        )
-
-        # 3. What the drawn rows show at z_{k+1/2} beyond the snapshot.
-        loss_difference, gradient_difference = problem.sampled_difference(draw, at, w_half, q_half)
-
-        # 4. z_{k+1}: from the same centre along the corrected gradient.
-        w.mirror = w.geometry.step(centres[0], w.scale * eta, gradients[0] + gradient_difference)
-        q.mirror = q.geometry.step(centres[1], q.scale * eta, gradients[1] - loss_difference)
-
-        # 5. The output averages z_{k+1/2} by its step.
-        w.total += eta * w_half
-        q.total += eta * q_half
-        state.eta_total += eta
-
-    def average(self, state: AlegState) -> tuple[Floats, Floats] | None:
-        """Return the step-weighted average of the z_{k+1/2}, of which the theorem speaks."""
-        if state.eta_total == 0.0:
-            return None
-        return state.w.total / state.eta_total, state.q.total / state.eta_total
+    def _halves(self, problem: GroupRisk, at: Evaluation, reach: float) -> tuple[float, float]:
+        """Return both players' shares of the gap at an evaluation, for w no further out than reach."""
+        values = problem.group_values(at.group_risks)
+        q_half = float(values.max() - at.q @ values)
+        domain, coef, slope = problem.domain, problem.coef(at.w), problem.coef(at.gradient)
+        if isinstance(domain, L2Domain) and 0 < reach < domain.radius:
+            domain = L2Domain(reach, domain.penalty)
+        w_half = domain.penalty_at(coef) + float(np.vdot(slope, coef)) - domain.lower(slope)
+        # A free intercept has no bound of its own: what a step of about one over its curvature would gain.
+        w_half += float((problem.intercept(at.gradient) ** 2).sum())
+        return q_half, w_half

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.problem import GroupRisk, References
-from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.base import Requirement, Run, Solver
 from groupdro.solvers.driver import solve
 from groupdro.solvers.result import Status
@@ -74,7 +74,7 @@ class ALEM(Solver):
 
     Parameters
     ----------
-    stage_one, stage_two : ALEG, optional
+    stage_one, stage_two : Solver, optional
         The solver of each stage; by default ALEG with the theorem's parameters.
     stage_one_passes : float
         Passes over each group's rows in stage one; S epochs with K = n_i are 2 S + 1.
@@ -84,13 +84,13 @@ class ALEM(Solver):
 
     def __init__(
         self,
-        stage_one: ALEG | None = None,
-        stage_two: ALEG | None = None,
+        stage_one: Solver | None = None,
+        stage_two: Solver | None = None,
         *,
         stage_one_passes: float = 101.0,
     ):
-        self.stage_one = stage_one if stage_one is not None else ALEG()
-        self.stage_two = stage_two if stage_two is not None else ALEG()
+        self.stage_one = stage_one if stage_one is not None else ALEGTheory()
+        self.stage_two = stage_two if stage_two is not None else ALEGTheory()
         self.stage_one_passes = stage_one_passes
 
     @property

@@ -1,0 +1,197 @@
+"""ALEG with the parameters of its theorem (Yu, Cai, Jiang, Zhang 2024, Algorithm 1)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.data import Draw
+from groupdro.geometry import Entropy, Euclidean, Geometry, geometry_of
+from groupdro.problem import GroupRisk
+from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
+from groupdro.solvers.step_sizes import Schedule, Schedules, saddle_constant
+
+__all__ = ["ALEGTheory", "Player", "TheoryState"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Player:
+    """One of the two players, w or q.
+
+    Attributes
+    ----------
+    geometry : Geometry
+        How the player moves.
+    scale : float
+        Twice the squared diameter, by which the paper's norm multiplies the player's steps.
+    mirror : ndarray
+        z_k, in mirror coordinates.
+    centre : ndarray
+        Mirror coordinates of the snapshot: the mean of those of the last epoch's iterates. For entropy this is not
+        the mirror image of the mean point, which is the snapshot at which the pass is made.
+    total : ndarray
+        Sum of base steps times the points z_{k+1/2}, of which the output is the average.
+    """
+
+    geometry: Geometry
+    scale: float
+    mirror: Floats
+    centre: Floats
+    total: Floats
+
+    @classmethod
+    def at(cls, geometry: Geometry, point: Floats) -> "Player":
+        """Return a player at a point, with its snapshot there too."""
+        mirror = geometry.mirror(point)
+        return cls(geometry, 2.0 * geometry.squared_diameter, mirror, mirror, np.zeros_like(point))
+
+
+@dataclass
+class TheoryState(State):
+    """State of ALEGTheory; the evaluation is the pass at the snapshot (w^s, q^s)."""
+
+    w: Player
+    q: Player
+    eta_total: float
+    schedules: Schedules
+    seed: int
+
+
+class ALEGTheory(Solver):
+    """ALEG to the letter: variance-reduced mirror prox with one sample of every group a step.
+
+    Each epoch makes a pass at the snapshot and then K steps. A step goes twice from the same centre, a mixture of
+    snapshot and iterate: along the snapshot's gradient to z_{k+1/2}, and along the gradient corrected by the
+    difference that one drawn row a group shows there, to z_{k+1}. After S epochs of K steps at the theorem's step,
+    the expected gap of the step-weighted average of the z_{k+1/2} is at most 3 sqrt(5) L_z / (S sqrt K).
+
+    A penalty is handled exactly inside the step. With a penalty and no radius, the ball is the one that must hold
+    the solution because the penalty outside exceeds the objective at the start.
+
+    Parameters
+    ----------
+    epoch_length : Schedule, optional
+        K_s, the steps of epoch s; by default the mean group size. A constant, a sequence with an entry an epoch whose
+        last repeats, or a function of the epoch.
+    alpha : Schedule, optional
+        alpha_k^s, the weight of the snapshot in the centre; by default 1 / K_s. An entry may be a number or a number
+        a step.
+    step : Schedule, optional
+        eta_k^s, the base step; by default the largest that the theorem allows.
+    constant : {"tight", "paper"}
+        Which bound of the Lipschitz constant L_z to use.
+    guarantee : bool
+        Whether to refuse schedules and domains that the theorem does not cover.
+
+    References
+    ----------
+    Yu, Cai, Jiang, Zhang. Efficient Algorithms for Empirical Group Distributionally Robust Optimization and Beyond.
+    ICML 2024.
+    """
+
+    name = "aleg-theory"
+
+    def __init__(
+        self,
+        epoch_length: Schedule | None = None,
+        alpha: Schedule | None = None,
+        step: Schedule | None = None,
+        *,
+        constant: Literal["tight", "paper"] = "tight",
+        guarantee: bool = True,
+    ):
+        self.epoch_length = epoch_length
+        self.alpha = alpha
+        self.step_size = step
+        self.constant = constant
+        self.guarantee = guarantee
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """A bounded domain, without which the theorem says nothing."""
+        return (BOUNDED,) if self.guarantee else ()
+
+    def init(self, problem: GroupRisk, seed: int) -> TheoryState:
+        """Evaluate the centre of the domain and uniform weights."""
+        m = problem.n_groups
+        at = problem.evaluate(problem.start(), np.full(m, 1.0 / m))
+        geometry = geometry_of(problem)
+        if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
+            # The penalty at the solution cannot exceed what the start shows possible.
+            held = problem.solution_domain(problem.objective(at.w, at.group_risks))
+            geometry = geometry_of(problem, held)
+        length = self.epoch_length
+        if length is None:
+            length = max(1, round(float(problem.data.group_sizes.mean())))
+        L_z = saddle_constant(problem, geometry, self.constant)
+        schedules = Schedules(length, self.alpha, self.step_size, L_z)
+        if self.guarantee:
+            for s in range(schedules.n_listed):
+                schedules.check(s)
+        return TheoryState(
+            evaluation=at,
+            w=Player.at(geometry, at.w),
+            q=Player.at(Entropy(m), at.q),
+            eta_total=0.0,
+            schedules=schedules,
+            seed=seed,
+        )
+
+    def epoch(self, problem: GroupRisk, state: TheoryState) -> None:
+        """Make K steps, move the snapshot to their mean, and pass over the data there."""
+        if self.guarantee:
+            state.schedules.check(state.epoch)
+        now = state.schedules.epoch(state.epoch)
+        rng = np.random.default_rng([state.seed, state.epoch])
+        players = (state.w, state.q)
+        points = [np.zeros_like(player.total) for player in players]
+        mirrors = [np.zeros_like(player.mirror) for player in players]
+        for alpha, eta in zip(now.alpha.tolist(), now.eta.tolist(), strict=True):
+            self.step(problem, state, problem.data.draw(rng), alpha, eta)
+            for player, point, mirror in zip(players, points, mirrors, strict=True):
+                point += alpha * player.geometry.point(player.mirror)
+                mirror += alpha * player.mirror
+        # The snapshot is the alpha-weighted mean of z_1 .. z_K, in points for the pass and in mirror coordinates
+        # for the centre; the iterate carries over.
+        total = float(now.alpha.sum())
+        for player, mirror in zip(players, mirrors, strict=True):
+            player.centre = mirror / total
+        state.evaluation = problem.evaluate(points[0] / total, points[1] / total)
+
+    def step(self, problem: GroupRisk, state: TheoryState, draw: Draw, alpha: float, eta: float) -> None:
+        """Advance both players by one step on a draw.
+
+        Sets the players' mirror coordinates and output sums.
+        """
+        at, w, q = state.evaluation, state.w, state.q
+        gradients = (at.gradient, -problem.group_values(at.group_risks))  # the second player ascends
+
+        # 1. The centre between snapshot and iterate, in mirror coordinates.
+        centres = [alpha * player.centre + (1.0 - alpha) * player.mirror for player in (w, q)]
+
+        # 2. z_{k+1/2}: a step along the snapshot's gradient.
+        w_half, q_half = (
+            player.geometry.point(player.geometry.step(centre, player.scale * eta, gradient))
+            for player, centre, gradient in zip((w, q), centres, gradients, strict=True)
+        )
+
+        # 3. What the drawn rows show at z_{k+1/2} beyond the snapshot.
+        loss_difference, gradient_difference = problem.sampled_difference(draw, at, w_half, q_half)
+
+        # 4. z_{k+1}: from the same centre along the corrected gradient.
+        w.mirror = w.geometry.step(centres[0], w.scale * eta, gradients[0] + gradient_difference)
+        q.mirror = q.geometry.step(centres[1], q.scale * eta, gradients[1] - loss_difference)
+
+        # 5. The output averages z_{k+1/2} by its step.
+        w.total += eta * w_half
+        q.total += eta * q_half
+        state.eta_total += eta
+
+    def average(self, state: TheoryState) -> tuple[Floats, Floats] | None:
+        """Return the step-weighted average of the z_{k+1/2}, of which the theorem speaks."""
+        if state.eta_total == 0.0:
+            return None
+        return state.w.total / state.eta_total, state.q.total / state.eta_total

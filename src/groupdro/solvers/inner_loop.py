@@ -1,0 +1,160 @@
+"""The steps of ALEG between two snapshots: readable, and fused into one compiled loop."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.data import BatchPlan, Draw
+from groupdro.geometry import Entropy, Euclidean, Geometry
+from groupdro.kernels.epochs import dense_steps
+from groupdro.problem import Evaluation, GroupRisk, ScalarLoss
+from groupdro.rows import DenseRows
+
+__all__ = ["InnerLoop"]
+
+Floats = NDArray[np.float64]
+
+_SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
+_SECONDS_A_VALUE = 5e-10
+
+
+@dataclass
+class InnerLoop:
+    """Both players between two snapshots.
+
+    Attributes
+    ----------
+    at : Evaluation
+        The snapshot.
+    geometry : Geometry
+        The geometry of w.
+    w_steps : ndarray or float
+        Step of w: a number, or one for each entry.
+    q_step, alpha : float
+        Step of the logits, and weight of the snapshot in the centre.
+    w, w_centre : ndarray
+        Mirror coordinates of the iterate (changed by steps) and of the snapshot.
+    rotation : ndarray of shape (n_features, n_features) or (0, 0)
+        Columns are the coordinates that `w_steps` belong to; empty for the features themselves. The loop works in
+        these coordinates, in which ball and penalty look the same, and takes and gives those of the features.
+    logits, logit_centre : ndarray of shape (n_groups,)
+        The same of q.
+    points, mirrors, weights, logit_total : ndarray
+        Sums over the steps of w, of its mirror coordinates, of q and of the logits.
+    sums : ndarray of shape (4,)
+        Sums over the steps of the squared gradient differences of w and q and the squared distances of w and q from
+        the snapshot, as the geometries measure them.
+    n_steps : int
+        Steps made.
+    """
+
+    at: Evaluation
+    geometry: Geometry
+    w_steps: Floats | float
+    q_step: float
+    alpha: float
+    w: Floats
+    w_centre: Floats
+    logits: Floats
+    logit_centre: Floats
+    rotation: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+    def __post_init__(self) -> None:
+        self.w, self.logits = self._turn(self.w), self.logits.copy()
+        self.w_centre = self._turn(self.w_centre)
+        self.snapshot, self.gradient = self._turn(self.at.w), self._turn(self.at.gradient)
+        self.points, self.mirrors = np.zeros_like(self.w), np.zeros_like(self.w)
+        self.weights, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
+        self.sums = np.zeros(4)
+        self.n_steps = 0
+
+    def _turn(self, w: Floats, *, back: bool = False) -> Floats:
+        """Return w (or a gradient) in the loop's own coordinates, or back in those of the features."""
+        out = w.copy()
+        d = len(self.rotation)
+        if d:
+            out[:d] = (self.rotation if back else self.rotation.T) @ w[:d]
+        return out
+
+    def iterate(self) -> Floats:
+        """Return the iterate in mirror coordinates."""
+        return self._turn(self.w, back=True)
+
+    def mean_point(self) -> Floats:
+        """Return the mean of w over the steps."""
+        return self._turn(self.points / self.n_steps, back=True)
+
+    def mean_mirror(self) -> Floats:
+        """Return the mean of the mirror coordinates over the steps."""
+        return self._turn(self.mirrors / self.n_steps, back=True)
+
+    def run(self, problem: GroupRisk, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> None:
+        """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
+        kinds = ((problem.data.rows, DenseRows), (problem.loss, ScalarLoss), (self.geometry, Euclidean))
+        fused = all(isinstance(part, kind) for part, kind in kinds)
+        seconds = len(plan.groups) * (problem.data.n_features + 50) * _SECONDS_A_VALUE
+        piece = max(1, int(_SECONDS_A_PIECE / seconds))
+        for start in range(0, n_steps, piece):
+            members = problem.data.draw_steps(plan, min(piece, n_steps - start), rng)
+            (self.fused_steps if fused else self.readable_steps)(problem, plan, members)
+
+    def readable_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+        """Make a step for each row of members."""
+        at, geometry, entropy = self.at, self.geometry, Entropy(problem.n_groups)
+        values = problem.group_values(at.group_risks)
+        for drawn in members:
+            # 1. The centre between snapshot and iterate.
+            w_centre = self.alpha * self.w_centre + (1.0 - self.alpha) * self.w
+            q_centre = self.alpha * self.logit_centre + (1.0 - self.alpha) * self.logits
+            # 2. The half point, along the snapshot's gradient.
+            w_half = geometry.point(geometry.step(w_centre, self.w_steps, self.gradient))
+            q_half = entropy.point(entropy.step(q_centre, self.q_step, -values))
+            # 3. What the drawn rows show there beyond the snapshot.
+            draw = Draw(drawn, plan.groups, plan.weights)
+            loss_difference, sampled = problem.sampled_difference(draw, at, self._turn(w_half, back=True), q_half)
+            gradient_difference = self._turn(sampled)
+            # 4. The step, from the same centre.
+            self.w = geometry.step(w_centre, self.w_steps, self.gradient + gradient_difference)
+            self.logits = entropy.step(q_centre, self.q_step, -(values + loss_difference))
+            # 5. What the next snapshot and the choice of steps need.
+            self.points += geometry.point(self.w)
+            self.mirrors += self.w
+            self.weights += entropy.point(self.logits)
+            self.logit_total += self.logits
+            self.sums += (
+                geometry.squared_gradient(self.w_steps, gradient_difference, w_half),
+                entropy.squared_gradient(self.q_step, loss_difference, q_half),
+                geometry.squared_distance(self.w_steps, w_half, self.snapshot),
+                entropy.squared_distance(self.q_step, q_half, at.q),
+            )
+        self.n_steps += len(members)
+
+    def fused_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+        """Make the same steps in one compiled loop: one output, dense rows, Euclidean w."""
+        data, at = problem.data, self.at
+        assert isinstance(self.geometry, Euclidean)
+        assert isinstance(data.rows, DenseRows)
+        assert isinstance(problem.loss, ScalarLoss)
+        rows = data.rows_of(members)
+        w_steps = np.broadcast_to(self.w_steps, self.w.shape)
+        values = problem.group_values(at.group_risks)
+        dense_steps(
+            data.rows.X, data.y, *problem.loss.kernel, problem.fit_intercept, self.rotation,
+            rows, plan.groups, plan.weights, at.margins,
+            self.w, self.snapshot, self.gradient, np.ascontiguousarray(w_steps),
+            self.geometry.penalty, self.geometry.radius,
+            self.logits, self.logit_centre, values, at.q, self.q_step, self.alpha,
+            self.points, self.logit_total, self.weights, self.sums,
+            np.empty((5, self.w.size)), np.empty((4, problem.n_groups)),
+        )  # fmt: skip
+        self.mirrors = self.points
+        self.n_steps += len(members)
+        drawn = rows.size
+        problem.counters.add(grad_evals=drawn, grad_evals_paper=2 * drawn, row_reads=drawn)
+
+    @property
+    def ratio(self) -> float:
+        """What the proof wants below one fifth: squared gradient differences over alpha times squared distances."""
+        gradient_w, gradient_q, distance_w, distance_q = self.sums
+        return float((gradient_w + gradient_q) / (self.alpha * (distance_w + distance_q) + 1e-300))
