@@ -12,7 +12,7 @@ from groupdro.problem import (
     Squared,
     SquaredHinge,
 )
-from groupdro.solvers import ALEG, ALEM, ALEGTheory, Result, Solver, Status, solve
+from groupdro.solvers import ALEG, ALEM, ALEGTheory, GroupSQP, Result, Solver, Status, solve
 
 __version__ = "0.1.0.dev0"
 
@@ -21,6 +21,7 @@ __all__ = [
     "ALEM",
     "ALEGTheory",
     "GroupRisk",
+    "GroupSQP",
     "GroupedData",
     "Huber",
     "L2Domain",

@@ -73,7 +73,9 @@ def test_no_finite_minimiser_is_named():
 
 
 def test_same_seed_same_bits_and_other_seed_other_path():
-    a, b, c = (gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=30, seed=seed).average.w for seed in (1, 1, 2))
+    a, b, c = (
+        gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=30, seed=seed).average.w for seed in (1, 1, 2)
+    )
     assert a.tobytes() == b.tobytes()
     assert a.tobytes() != c.tobytes()
 

@@ -5,6 +5,7 @@ from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
 from groupdro.solvers.base import SOLVERS, Requirement, Run, Solver, State
 from groupdro.solvers.driver import solve
+from groupdro.solvers.group_sqp import GroupSQP
 from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "ALEM",
     "SOLVERS",
     "ALEGTheory",
+    "GroupSQP",
     "OutputPair",
     "Progress",
     "Requirement",

@@ -44,10 +44,13 @@ class State:
         The latest pass over the data. The driver takes its certificate from it.
     epoch : int
         Epochs done. Random numbers are a function of the seed and the epoch.
+    stalled : bool
+        Whether the solver sees no way to go on, as at the end of floating-point accuracy.
     """
 
     evaluation: Evaluation
     epoch: int = field(default=0, kw_only=True)
+    stalled: bool = field(default=False, kw_only=True)
 
 
 @dataclass

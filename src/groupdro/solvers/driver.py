@@ -177,6 +177,8 @@ class _Driver:
             return Status.CONVERGED
         if self._callback_stops(state):
             return Status.INTERRUPTED
+        if state.stalled:
+            return Status.STALLED
         if self.passes >= self.max_passes:
             return Status.PASS_LIMIT
         if self.seconds >= self.max_time:

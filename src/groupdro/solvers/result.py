@@ -26,6 +26,7 @@ class Status(Enum):
     TIME_LIMIT = "The time limit was reached before the certified gap was within the tolerance."
     INTERRUPTED = "The run was interrupted; the best certified pair so far is returned."
     NO_FINITE_MINIMISER = "No finite minimiser exists."
+    STALLED = "Rounding leaves the solver no way to go on; the best certified pair is returned."
     NUMERICAL_FAILURE = "A risk or gradient was not finite; the best certified pair so far is returned."
 
 

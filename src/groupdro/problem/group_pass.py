@@ -1,0 +1,145 @@
+"""One pass that gives every group's own gradient, and the Hessian of their mixture: what second-order solvers ask."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from groupdro.problem.group_risk import Evaluation, GroupRisk
+
+__all__ = ["GroupEvaluation", "evaluate_groups"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEvaluation:
+    """One pass over the data at w, with all groups' gradients.
+
+    Attributes
+    ----------
+    w, margins, group_risks : ndarray
+        As in `Evaluation`.
+    gradients : ndarray of shape (n_groups, *w.shape)
+        Gradient of each group's risk, without the penalty.
+    masses : ndarray of shape (n_groups,)
+        Weighted sum of the slopes' sizes in each group.
+    hessian : ndarray of shape (w.size, w.size) or None
+        Second derivative of sum_i q_i R_i for the q that was asked for, w flattened.
+    """
+
+    w: Floats
+    margins: Floats
+    group_risks: Floats
+    gradients: Floats
+    masses: Floats
+    hessian: Floats | None
+
+    def at(self, q: Floats) -> Evaluation:
+        """Return the evaluation at (w, q), without another pass."""
+        gradient = np.tensordot(q, self.gradients, axes=1)
+        return Evaluation(self.w, q, self.margins, self.group_risks, gradient, float(q @ self.masses))
+
+
+def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = None) -> GroupEvaluation:
+    """Pass over the data at w.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    w : ndarray
+        Parameters.
+    hessian_q : ndarray of shape (n_groups,), optional
+        Group weights of the Hessian; without them none is computed.
+
+    Returns
+    -------
+    GroupEvaluation
+        Risks and gradients of all groups. Reads X once.
+    """
+    data, y, d = problem.data, problem.data.y, problem.data.n_features
+    margins = np.empty((problem.n_rows, *problem.shape[1:]))
+    losses, sizes = np.empty(problem.n_rows), np.empty(problem.n_rows)
+    gradients = np.zeros((problem.n_groups, *problem.shape))
+    row_weights = None if hessian_q is None else data.row_weights(hessian_q)
+    size = int(np.prod(problem.shape))
+    hessian = None if hessian_q is None else np.zeros((size, size))
+    incidence = _incidence(problem)
+    for place, block in data.rows.blocks():
+        margins[place] = block @ w[:d] + (w[d] if problem.fit_intercept else 0.0)
+        losses[place], slopes = problem.loss.value_and_slope(margins[place], y[place])
+        sizes[place] = np.abs(slopes).reshape(len(slopes), -1).sum(axis=1)
+        _add_group_sums(gradients, incidence, place, block, slopes, problem)
+        if hessian is not None and row_weights is not None:
+            bend = problem.loss.curvature(margins[place], y[place])
+            _add_hessian(hessian, block, bend, row_weights[place], problem)
+    problem.counters.add(grad_evals=problem.n_rows, grad_evals_paper=problem.n_rows, row_reads=problem.n_rows)
+    return GroupEvaluation(w, margins, data.group_means(losses), gradients, data.group_means(sizes), hessian)
+
+
+def _incidence(problem: GroupRisk) -> Any:
+    """Return the (n_groups, n_rows) matrix of weights of rows in groups."""
+    data = problem.data
+    weights = data.weights if data.weights.size else np.repeat(1.0 / data.group_sizes, data.group_sizes)
+    members = data.members if data.members.size else np.arange(data.n_rows)
+    return sp.csr_array((weights, members, data.offsets), shape=(data.n_groups, data.n_rows))
+
+
+def _add_group_sums(
+    gradients: Floats, incidence: Any, place: slice, block: Any, slopes: Floats, problem: GroupRisk
+) -> None:
+    """Add the block's share of every group's gradient."""
+    d = problem.data.n_features
+    if not problem.data.members.size and isinstance(block, np.ndarray):
+        # Rows in the order of groups: each group's part of the block is one product on a contiguous piece.
+        offsets = problem.data.offsets
+        first, last = np.searchsorted(offsets, [place.start, place.stop - 1], side="right") - 1
+        for i in range(first, last + 1):
+            low, high = max(offsets[i], place.start), min(offsets[i + 1], place.stop)
+            piece = slice(low - place.start, high - place.start)
+            weighted = _times(slopes[piece], incidence.data[low:high])
+            gradients[i, :d] += block[piece].T @ weighted
+            if problem.fit_intercept:
+                gradients[i, d] += weighted.sum(axis=0)
+        return
+    share = incidence if place == slice(0, problem.n_rows) else incidence[:, place]
+    outputs = slopes.reshape(len(slopes), -1)
+    for c in range(outputs.shape[1]):
+        weighted = share @ sp.diags_array(outputs[:, c])
+        product = weighted @ block
+        target = gradients[:, :, c] if slopes.ndim == 2 else gradients
+        target[:, :d] += product.toarray() if sp.issparse(product) else product
+        if problem.fit_intercept:
+            target[:, d] += share @ outputs[:, c]
+
+
+def _add_hessian(hessian: Floats, block: Any, bend: Floats, weights: Floats, problem: GroupRisk) -> None:
+    """Add the block's share of the Hessian."""
+    if problem.fit_intercept:
+        ones = np.ones((block.shape[0], 1))
+        block = sp.hstack([block, sp.csr_array(ones)]).tocsr() if sp.issparse(block) else np.hstack([block, ones])
+    if bend.ndim == 1:
+        hessian += _weighted_gram(block, bend * weights)
+        return
+    # Classes couple: the block of classes (a, b) has the weights p_a (1{a = b} - p_b).
+    p, C = bend, bend.shape[1]
+    blocks = hessian.reshape(block.shape[1], C, block.shape[1], C)
+    for a in range(C):
+        for b in range(a, C):
+            gram = _weighted_gram(block, weights * p[:, a] * ((a == b) - p[:, b]))
+            blocks[:, a, :, b] += gram
+            if a != b:
+                blocks[:, b, :, a] += gram
+
+
+def _weighted_gram(block: Any, weights: Floats) -> Floats:
+    if sp.issparse(block):
+        return (block.T @ (sp.diags_array(weights) @ block)).toarray()
+    return block.T @ (block * weights[:, None])
+
+
+def _times(values: Floats, scale: Floats) -> Floats:
+    return values * scale if values.ndim == 1 else values * scale[:, None]

@@ -1,0 +1,245 @@
+"""Sequential quadratic programming on all groups at once: high accuracy where a pass is cheap."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
+from groupdro.solvers.base import Requirement, Solver, State
+from groupdro.solvers.simplex_qp import solve_simplex_qp
+
+__all__ = ["GroupSQP", "SqpState"]
+
+Floats = NDArray[np.float64]
+
+_NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
+_WORKING_SET = 400  # groups that enter the quadratic program, the worst first
+_SUFFICIENT = 1e-4
+_HALVINGS = 12
+_ROUNDING = 1e-15  # of the objective
+
+EUCLIDEAN = Requirement(
+    what="a ball or an L2 penalty",
+    holds=lambda problem: isinstance(problem.domain, L2Domain),
+    remedy="the simplex is not supported; use solver='aleg'",
+)
+
+
+@dataclass
+class SqpState(State):
+    """State of GroupSQP; the evaluation is at the iterate and the latest group weights.
+
+    Attributes
+    ----------
+    groups : GroupEvaluation
+        The pass at the iterate.
+    steps, changes : list of ndarray
+        Pairs (change of w, change of the Lagrangian's gradient) of the L-BFGS matrix, flattened.
+    multiplier : float
+        The ball's multiplier in the last quadratic program, which bends the Lagrangian.
+    failures : int
+        Line searches in a row that found no descent.
+    """
+
+    groups: GroupEvaluation
+    steps: list[Floats] = field(default_factory=list)
+    changes: list[Floats] = field(default_factory=list)
+    multiplier: float = 0.0
+    failures: int = 0
+
+
+class GroupSQP(Solver):
+    """Newton-like steps for the worst group.
+
+    A pass gives every group's value and gradient. The step minimises the worst of the groups' linear models plus a
+    common quadratic, the Hessian of the Lagrangian, whose dual is a quadratic program in as many variables as there
+    are groups; its solution is the next q, and so a certificate. With one group this is Newton's method or L-BFGS on
+    the ball: the oracle for a group's own minimum.
+
+    Parameters
+    ----------
+    hessian : {"auto", "newton", "lbfgs"}
+        The exact Hessian, or an approximation from the gradients seen; by default exact up to 600 parameters.
+    memory : int
+        Pairs that the approximation keeps.
+    start : ndarray, optional
+        Where to begin; by default the domain's centre.
+    """
+
+    name = "sqp"
+
+    def __init__(
+        self, hessian: Literal["auto", "newton", "lbfgs"] = "auto", *, memory: int = 20, start: Floats | None = None
+    ):
+        if hessian not in ("auto", "newton", "lbfgs"):
+            raise ValueError(f"hessian must be 'auto', 'newton' or 'lbfgs', got {hessian!r}.")
+        self.hessian = hessian
+        self.memory = memory
+        self.start = start
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """A domain whose boundary is a ball."""
+        return (EUCLIDEAN,)
+
+    def _newton(self, problem: GroupRisk) -> bool:
+        return self.hessian == "newton" or (self.hessian == "auto" and int(np.prod(problem.shape)) <= _NEWTON_SIZE)
+
+    def _evaluate(self, problem: GroupRisk, w: Floats, q: Floats) -> GroupEvaluation:
+        return evaluate_groups(problem, w, q if self._newton(problem) else None)
+
+    def init(self, problem: GroupRisk, seed: int) -> SqpState:
+        """Evaluate the start with uniform weights."""
+        del seed
+        q = np.full(problem.n_groups, 1.0 / problem.n_groups)
+        w = problem.start() if self.start is None else np.array(self.start, dtype=np.float64)
+        groups = self._evaluate(problem, w, q)
+        return SqpState(groups.at(q), groups)
+
+    def epoch(self, problem: GroupRisk, state: SqpState) -> None:
+        """Solve the quadratic model, search along its step, and pass over the data at the new point."""
+        domain = problem.domain
+        assert isinstance(domain, L2Domain)
+        here, size = state.groups, state.groups.w.size
+        w = here.w
+        values = problem.group_values(here.group_risks)
+
+        # 1. The worst groups' gradients, penalty included, and the ball's normal.
+        working = np.sort(np.argsort(-values)[:_WORKING_SET])
+        pull = np.zeros_like(w)
+        problem.coef(pull)[...] = problem.coef(w)
+        rows = here.gradients[working].reshape(len(working), size) + domain.penalty * pull.ravel()
+        inside = values[working]
+
+        # 2. The dual of the quadratic model: group weights, and the ball's multiplier where the step would leave it.
+        solve = self._inverse(problem, state)
+        solved = solve(rows)
+        x = solve_simplex_qp(rows @ solved.T, inside, len(working))
+        step = -(x @ solved).reshape(w.shape)
+        state.multiplier = 0.0
+        if np.linalg.norm(problem.coef(w + step)) > domain.radius:
+            slack = 0.5 * (float(np.vdot(pull, pull)) - domain.radius**2)
+            rows, inside = np.vstack([rows, pull.ravel()]), np.append(inside, slack)
+            solved = np.vstack([solved, solve(pull.reshape(1, size))])
+            x = solve_simplex_qp(rows @ solved.T, inside, len(working))
+            step = -(x @ solved).reshape(w.shape)
+            state.multiplier = float(x[-1])
+        q = np.zeros(problem.n_groups)
+        q[working] = x[: len(working)]
+
+        # 3. A step that lowers the worst value by a share of what the model promises.
+        promised = float(inside[: len(working)].max() - (inside + rows @ step.ravel())[: len(working)].max())
+        there = self._search(problem, here, step, q, promised)
+        if there is None:
+            # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
+            state.steps.clear()
+            state.changes.clear()
+            state.evaluation = here.at(q)
+            self._note_failure(state)
+            return
+        if promised <= _ROUNDING * abs(float(values.max())):
+            self._note_failure(state)  # a step, but only within rounding
+        else:
+            state.failures = 0
+
+        # 4. What the step taught about the curvature.
+        if not self._newton(problem):
+            moved = there.w - w
+            change = np.tensordot(q, there.gradients - here.gradients, axes=1)
+            problem.coef(change)[...] += (domain.penalty + state.multiplier) * problem.coef(moved)
+            moved, change = moved.ravel(), change.ravel()
+            if moved @ change > 1e-12 * (moved @ moved):
+                state.steps.append(moved)
+                state.changes.append(change)
+                del state.steps[: -self.memory], state.changes[: -self.memory]
+        state.groups, state.evaluation = there, there.at(q)
+
+    @staticmethod
+    def _note_failure(state: SqpState) -> None:
+        state.failures += 1
+        state.stalled = state.failures > 2
+
+    def _search(
+        self, problem: GroupRisk, here: GroupEvaluation, step: Floats, q: Floats, promised: float
+    ) -> GroupEvaluation | None:
+        """Halve the step until the objective falls; most often the whole step is taken."""
+        domain = problem.domain
+        assert isinstance(domain, L2Domain)
+        old = float(problem.group_values(here.group_risks).max()) + domain.penalty_at(problem.coef(here.w))
+        t, rounding = 1.0, _ROUNDING * abs(old)
+        for _ in range(_HALVINGS):
+            w = here.w + t * step
+            coef = problem.coef(w)
+            norm = float(np.linalg.norm(coef))
+            if norm > domain.radius:
+                coef *= domain.radius / norm
+            # Only the whole step is evaluated in full at once: shorter ones are tried by their risks alone.
+            there = self._evaluate(problem, w, q) if t == 1.0 else None
+            risks = problem.risks(w) if there is None else there.group_risks
+            new = float(problem.group_values(risks).max()) + domain.penalty_at(problem.coef(w))
+            if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + rounding:
+                return self._evaluate(problem, w, q) if there is None else there
+            if promised <= rounding:
+                return None
+            t *= 0.5
+        return None
+
+    def _inverse(self, problem: GroupRisk, state: SqpState) -> Any:
+        """Return the function that multiplies rows by the inverse of the model's curvature."""
+        hessian = state.groups.hessian
+        domain = problem.domain
+        assert isinstance(domain, L2Domain)
+        if hessian is None:
+            return _Lbfgs(state.steps, state.changes, self._first_scale(problem)).apply
+        curvature = hessian.copy()
+        n_bound = problem.coef(state.groups.w).size
+        diagonal = np.diag_indices_from(curvature)
+        bend = domain.penalty + state.multiplier
+        curvature[diagonal] += np.where(np.arange(len(curvature)) < n_bound, bend, 0.0)
+        # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them.
+        ridge = 1e-10 * max(float(np.trace(curvature)) / len(curvature), 1e-300)
+        while True:
+            try:
+                regular = curvature.copy()
+                regular[diagonal] += ridge
+                factor = cho_factor(regular, check_finite=False)
+                break
+            except np.linalg.LinAlgError:
+                ridge *= 100.0
+        return lambda rows: cho_solve(factor, rows.T, check_finite=False).T
+
+    @staticmethod
+    def _first_scale(problem: GroupRisk) -> float:
+        norms = problem.data.row_norms
+        return 1.0 / max(problem.loss.smoothness * float(np.mean(norms**2)), 1e-300)
+
+
+class _Lbfgs:
+    """The compact form of the L-BFGS inverse: scale * I + U W U', U = [S, scale * Y]."""
+
+    def __init__(self, steps: list[Floats], changes: list[Floats], first_scale: float):
+        self.scale = first_scale
+        self.U: Floats | None = None
+        if not steps:
+            return
+        S, Y = np.array(steps), np.array(changes)
+        SY, YY = S @ Y.T, Y @ Y.T
+        k = len(steps)
+        self.scale = scale = float(SY[-1, -1] / YY[-1, -1])
+        R_inverse = np.linalg.inv(np.triu(SY))
+        middle = np.zeros((2 * k, 2 * k))
+        middle[:k, :k] = R_inverse.T @ (np.diag(np.diag(SY)) + scale * YY) @ R_inverse
+        middle[:k, k:] = -R_inverse.T
+        middle[k:, :k] = -R_inverse
+        self.U, self.W = np.vstack([S, scale * Y]), middle
+
+    def apply(self, rows: Floats) -> Floats:
+        """Return rows times the inverse."""
+        out = self.scale * rows
+        if self.U is not None:
+            out += ((rows @ self.U.T) @ self.W) @ self.U
+        return out

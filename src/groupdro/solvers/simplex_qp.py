@@ -1,0 +1,75 @@
+"""A small quadratic program over a simplex, solved to rounding by an active set."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["solve_simplex_qp"]
+
+Floats = NDArray[np.float64]
+
+
+def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int) -> Floats:
+    """Maximise v.x - x'Mx / 2 over x >= 0 with the first n_simplex entries summing to one.
+
+    A primal active-set method: solve on the free entries, step until one of them reaches zero and drop it, and when
+    none does let in the entry whose reduced gain is largest. Any point that it returns is feasible.
+
+    Parameters
+    ----------
+    M : ndarray of shape (n, n)
+        Symmetric and positive semidefinite.
+    v : ndarray of shape (n,)
+        Linear gain.
+    n_simplex : int
+        Entries that sum to one; the others are only non-negative.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The maximiser.
+    """
+    n = len(v)
+    on_simplex = (np.arange(n) < n_simplex).astype(np.float64)
+    v = v - on_simplex * v[:n_simplex].max()  # a constant on the simplex, taken off to keep digits
+    # Entries off the simplex have no scale of their own: give them that of the others, or rounding drowns these.
+    sizes = np.diag(M)
+    typical = max(float(np.median(sizes[:n_simplex])), 1e-300)
+    scale = np.where((on_simplex == 0) & (sizes > 0), np.sqrt(typical / np.maximum(sizes, 1e-300)), 1.0)
+    M, v = M * np.outer(scale, scale), v * scale
+    # A ridge for singular systems, relative to each entry: groups without curvature of their own have huge ones.
+    ridge = 1e-15 * np.diag(M) + 1e-300
+    x = np.zeros(n)
+    x[int(np.argmax(v[:n_simplex] - 0.5 * np.diag(M)[:n_simplex]))] = 1.0
+    free = x > 0
+    for _ in range(20 * n + 50):
+        index = np.flatnonzero(free)
+        k = len(index)
+        kkt = np.zeros((k + 1, k + 1))
+        kkt[:k, :k] = M[np.ix_(index, index)] + np.diag(ridge[index])
+        kkt[:k, k] = kkt[k, :k] = on_simplex[index]
+        try:
+            solution = np.linalg.solve(kkt, np.append(v[index], 1.0))
+        except np.linalg.LinAlgError:
+            solution = np.linalg.lstsq(kkt, np.append(v[index], 1.0), rcond=None)[0]
+        target, price = solution[:k], solution[k]
+        if not np.isfinite(target).all():
+            break
+        if (target < 0).any():
+            # Go as far toward the target as stays feasible; the entry that blocks leaves.
+            falling = target < x[index]
+            ratios = np.where(falling & (target < 0), x[index] / np.maximum(x[index] - target, 1e-300), np.inf)
+            block = int(np.argmin(ratios))
+            x[index] += min(1.0, ratios[block]) * (target - x[index])
+            x[index[block]] = 0.0
+            free[index[block]] = False
+            x = np.maximum(x, 0.0)
+            continue
+        x[:] = 0.0
+        x[index] = target
+        gain = np.where(free, -np.inf, v - M @ x - price * on_simplex)
+        best = int(np.argmax(gain))
+        if gain[best] <= 1e-13 * (1.0 + float(np.abs(v[best])) + abs(float(price))):
+            break
+        free[best] = True
+    x[:n_simplex] /= x[:n_simplex].sum()
+    return x * scale

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import groupdro as gd
+from groupdro.problem.group_pass import evaluate_groups
+from groupdro.solvers import Status
+from tests.reference.convex import group_minima, membership_matrix, worst_value
+from tests.solvers.test_aleg import LOSSES, make_problem
+
+DOMAINS = [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05), gd.L2Domain(1.0, 0.02), gd.L2Domain(radius=50.0)]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
+def test_it_reaches_the_optimum_to_high_accuracy(loss, domain, hessian):
+    problem = make_problem(loss, domain)
+    result = gd.solve(problem, gd.GroupSQP(hessian), tol=1e-8, max_passes=400)
+    reference = worst_value(problem)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= reference.value <= result.upper_bound + 1e-7
+    assert result.gap <= 1e-8 * result.upper_bound
+    assert result.passes < (60 if hessian == "newton" else 400)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_free_intercept_weights_and_overlap(loss):
+    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True, weights=True)
+    rng = np.random.default_rng(0)
+    member = rng.random((problem.n_rows, 5)) < 0.4
+    member[:, 0] = True
+    data = gd.GroupedData.from_arrays(problem.data.rows.X, problem.data.y, member, rng.random(problem.n_rows) + 0.1)
+    for each in (problem, gd.GroupRisk(data, LOSSES[loss], gd.L2Domain(penalty=0.1), fit_intercept=True)):
+        result = gd.solve(each, gd.GroupSQP(), tol=1e-7, max_passes=200)
+        assert result.converged
+        assert result.lower_bound - 1e-7 <= worst_value(each).value <= result.upper_bound + 1e-7
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("storage", ["dense", "csr", "overlap"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_group_gradients_and_hessian_against_finite_differences(loss, storage, intercept):
+    problem = make_problem(loss, intercept=intercept, sizes=(9, 4, 7), weights=True)
+    X, y = problem.data.rows.X, problem.data.y
+    groups = np.repeat(np.arange(3), [9, 4, 7])
+    if storage == "overlap":
+        groups = (groups[:, None] == np.arange(3)) | (np.arange(20)[:, None] % 3 == 0)
+    if storage != "dense":
+        rows = sp.csr_array(X) if storage == "csr" else X
+        data = gd.GroupedData.from_arrays(rows, y, groups, np.arange(20) + 1.0)
+        problem = gd.GroupRisk(data, LOSSES[loss], gd.L2Domain(radius=1.0), fit_intercept=intercept)
+    rng = np.random.default_rng(3)
+    w, q = rng.normal(size=problem.shape) * 0.3, np.array([0.2, 0.5, 0.3])
+    here = evaluate_groups(problem, w, q)
+    np.testing.assert_allclose(here.group_risks, problem.risks(w), rtol=1e-13)
+    plain = problem.evaluate(w, q)
+    np.testing.assert_allclose(here.at(q).gradient, plain.gradient, atol=1e-12)
+    assert here.at(q).slope_mass == pytest.approx(plain.slope_mass)
+    direction = rng.normal(size=problem.shape)
+    ahead, behind = (evaluate_groups(problem, w + h * direction) for h in (1e-5, -1e-5))
+    slope = (ahead.group_risks - behind.group_risks) / 2e-5
+    np.testing.assert_allclose(here.gradients.reshape(3, -1) @ direction.ravel(), slope, atol=1e-7)
+    if loss in ("logistic", "softmax", "squared"):  # the others' second derivatives jump
+        bend = (ahead.at(q).gradient - behind.at(q).gradient).ravel() / 2e-5
+        np.testing.assert_allclose(here.hessian @ direction.ravel(), bend, atol=1e-6)
+    assert membership_matrix(problem).sum(axis=1) == pytest.approx(1.0)
+
+
+def test_one_group_is_the_oracle_of_ordinary_regression():
+    rng = np.random.default_rng(0)
+    X, signal = rng.normal(size=(300, 5)), rng.normal(size=5)
+    y = np.sign(X @ signal + rng.normal(size=300))
+    data = gd.GroupedData.from_arrays(X, y)
+    ours = gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.01), fit_intercept=True), "sqp", tol=1e-10)
+    theirs = LogisticRegression(C=1 / (300 * 0.01), tol=1e-10, max_iter=1000).fit(X, y)
+    np.testing.assert_allclose(ours.w[:-1], theirs.coef_[0], atol=1e-5)
+    assert ours.w[-1] == pytest.approx(theirs.intercept_[0], abs=1e-5)
+    target = X @ signal + rng.normal(size=300)
+    line = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, target), gd.Squared(), gd.L2Domain(penalty=0.1), fit_intercept=True
+    )
+    ridge = Ridge(alpha=0.1 * 300).fit(X, target)
+    np.testing.assert_allclose(gd.solve(line, "sqp", tol=1e-10).w, [*ridge.coef_, ridge.intercept_], atol=1e-6)
+
+
+def test_collinear_columns_and_separable_groups_on_a_ball():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, 200)
+    X = np.column_stack([np.eye(4)[kind], np.ones(200), rng.normal(size=200)])  # dummies and constant are collinear
+    y = np.where(kind == 0, 1.0, np.sign(rng.normal(size=200)))  # a category decides: its coefficient wants to infinity
+    problem = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, kind % 3), gd.Logistic(), gd.L2Domain(radius=30.0))
+    result = gd.solve(problem, "sqp", tol=1e-7, max_passes=200)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+def test_many_groups_enter_by_a_working_set(monkeypatch):
+    monkeypatch.setattr("groupdro.solvers.group_sqp._WORKING_SET", 6)
+    problem = make_problem(sizes=(12,) * 25)
+    result = gd.solve(problem, "sqp", tol=1e-6, max_passes=300)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+def test_it_stops_where_rounding_leaves_nothing_to_gain():
+    result = gd.solve(make_problem(), "sqp", tol=0.0, max_passes=1000)
+    assert result.status is Status.STALLED
+    assert result.gap < 1e-11
+    assert result.passes < 100
+
+
+def test_it_starts_where_it_is_told():
+    problem = make_problem()
+    solved = gd.solve(problem, "sqp", tol=1e-10)
+    again = gd.solve(problem, gd.GroupSQP(start=solved.w), tol=1e-8)
+    assert again.converged
+    assert again.epochs <= 3
+
+
+def test_the_simplex_is_refused():
+    with pytest.raises(ValueError, match="'sqp' requires a ball or an L2 penalty"):
+        gd.solve(make_problem("squared", gd.SimplexDomain()), "sqp")
+    with pytest.raises(ValueError, match="hessian must be"):
+        gd.GroupSQP("exact")
+
+
+def test_regret_against_the_independent_solver():
+    problem = make_problem()
+    minima, _ = group_minima(problem)
+    result = gd.solve(problem, gd.ALEM(gd.GroupSQP(), gd.GroupSQP(), stage_one_passes=60), tol=1e-6)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem, minima).value <= result.upper_bound + 1e-7
