@@ -12,7 +12,7 @@ from groupdro.problem import (
     Squared,
     SquaredHinge,
 )
-from groupdro.solvers import ALEG, ALEM, ALEGTheory, GroupSQP, Result, Solver, Status, solve
+from groupdro.solvers import ALEG, ALEM, ALEGTheory, Auto, GroupSQP, Quadratic, Result, Solver, Status, solve
 
 __version__ = "0.1.0.dev0"
 
@@ -20,12 +20,14 @@ __all__ = [
     "ALEG",
     "ALEM",
     "ALEGTheory",
+    "Auto",
     "GroupRisk",
     "GroupSQP",
     "GroupedData",
     "Huber",
     "L2Domain",
     "Logistic",
+    "Quadratic",
     "Result",
     "SimplexDomain",
     "Softmax",

@@ -68,7 +68,7 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
 @pytest.mark.parametrize("domain", [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05), gd.L2Domain(1.0, 0.02)])
 def test_it_converges_to_the_optimum_with_nothing_set(loss, domain):
     problem = make_problem(loss, domain)
-    result = gd.solve(problem, tol=1e-4, max_passes=600)
+    result = gd.solve(problem, "aleg", tol=1e-4, max_passes=600)
     optimum = worst_value(problem).value
     assert result.converged
     assert result.lower_bound - 1e-8 <= optimum <= result.upper_bound + 1e-8
@@ -77,7 +77,7 @@ def test_it_converges_to_the_optimum_with_nothing_set(loss, domain):
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_it_converges_on_the_simplex(loss):
     problem = make_problem(loss, gd.SimplexDomain())
-    result = gd.solve(problem, tol=1e-4, max_passes=600)
+    result = gd.solve(problem, "aleg", tol=1e-4, max_passes=600)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
     assert result.w.min() >= 0
@@ -87,7 +87,7 @@ def test_it_converges_on_the_simplex(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_it_converges_with_a_free_intercept_and_weights(loss):
     problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True, weights=True)
-    result = gd.solve(problem, tol=1e-3, max_passes=600)
+    result = gd.solve(problem, "aleg", tol=1e-3, max_passes=600)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
 
@@ -99,7 +99,7 @@ def test_units_of_the_features_do_not_matter_where_the_radius_follows_them(scale
         plain.data.rows.X * scale, plain.data.y, np.repeat(np.arange(3), plain.data.group_sizes)
     )
     scaled = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0 / scale))
-    a, b = (gd.solve(problem, tol=1e-4, max_passes=400) for problem in (plain, scaled))
+    a, b = (gd.solve(problem, "aleg", tol=1e-4, max_passes=400) for problem in (plain, scaled))
     assert a.converged
     assert b.converged
     assert b.upper_bound == pytest.approx(a.upper_bound, rel=1e-3)
@@ -122,14 +122,14 @@ def test_columns_of_very_different_scale_are_met_by_the_metric():
 def test_steps_that_start_absurdly_wrong_recover(first, monkeypatch):
     problem = make_problem()
     monkeypatch.setattr(gd.ALEG, "_find_first_steps", lambda self, problem, state: setattr(state, "w_step", first))
-    result = gd.solve(problem, tol=1e-3, max_passes=400)
+    result = gd.solve(problem, "aleg", tol=1e-3, max_passes=400)
     assert result.converged
     assert np.isfinite(result.upper_bound)
 
 
 def test_unbalanced_groups_and_single_rows():
     problem = make_problem(sizes=(1, 300, 1, 7))
-    result = gd.solve(problem, tol=1e-3, max_passes=600)
+    result = gd.solve(problem, "aleg", tol=1e-3, max_passes=600)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
 

@@ -134,7 +134,7 @@ def test_permuting_or_duplicating_groups_leaves_the_optimum():
     optimum = worst_value(problem).value
     for other in (duplicated, permuted):
         assert worst_value(other).value == pytest.approx(optimum, abs=1e-8)
-        result = gd.solve(other, tol=1e-3, max_passes=4000)
+        result = gd.solve(other, "aleg-theory", tol=1e-3, max_passes=4000)
         assert result.converged
         assert result.lower_bound <= optimum + 1e-9
         assert result.upper_bound >= optimum - 1e-9
@@ -152,7 +152,7 @@ def test_permuting_or_duplicating_groups_leaves_the_optimum():
 def test_the_theorems_step_converges_to_the_optimum(loss, domain):
     problem = small_problem(sizes=(6, 9, 5), loss=loss, domain=domain)
     optimum = worst_value(problem).value
-    result = gd.solve(problem, tol=5e-3, max_passes=20_000)
+    result = gd.solve(problem, "aleg-theory", tol=5e-3, max_passes=20_000)
     assert result.converged
     assert result.lower_bound - 1e-8 <= optimum <= result.upper_bound + 1e-8
     assert result.gap <= 5e-3 * result.upper_bound
@@ -162,7 +162,7 @@ def test_softmax_converges_to_the_optimum():
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(30, 3)), rng.integers(0, 3, 30), rng.integers(0, 4, 30))
     problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=1.0))
-    result = gd.solve(problem, tol=5e-3, max_passes=5000)
+    result = gd.solve(problem, "aleg-theory", tol=5e-3, max_passes=5000)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
 
@@ -172,7 +172,7 @@ def test_one_group_needs_no_weights():
     geometry = geometry_of(problem)
     constants = problem.constants(2, geometry.radius)
     assert saddle_constant(problem, geometry, "tight") == pytest.approx(4.0 * constants.mean_square_smoothness)
-    result = gd.solve(problem, tol=1e-3, max_passes=3000)
+    result = gd.solve(problem, "aleg-theory", tol=1e-3, max_passes=3000)
     assert result.converged
     assert result.q.tolist() == [1.0]
     assert result.lower_bound - 1e-9 <= worst_value(problem).value <= result.upper_bound + 1e-9
@@ -228,8 +228,8 @@ def test_schedules_inside_the_proof_are_taken():
 def test_a_free_intercept_is_refused_by_the_theorem_and_named():
     problem = small_problem()
     free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
-    with pytest.raises(ValueError, match="'aleg' requires a bounded domain: the intercept is free"):
-        gd.solve(free)
+    with pytest.raises(ValueError, match="'aleg-theory' requires a bounded domain: the intercept is free"):
+        gd.solve(free, "aleg-theory")
     assert np.isfinite(gd.solve(free, gd.ALEGTheory(guarantee=False), max_passes=20).gap)
 
 

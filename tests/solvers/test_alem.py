@@ -26,7 +26,9 @@ def test_the_certified_gap_encloses_the_true_regret(domain):
     reference = worst_value(problem, minima)
     assert accurate
     assert reference.accurate
-    result = gd.solve(problem, gd.ALEM(stage_one_passes=401), max_passes=3000, tol=0.0, atol=0.02)
+    result = gd.solve(
+        problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=401), max_passes=3000, tol=0.0, atol=0.02
+    )
     assert result.converged
     assert result.lower_bound - 1e-8 <= reference.value <= result.upper_bound + 1e-8
     true_regret = (problem.risks(result.w) - minima).max() + problem.domain.penalty_at(result.w)
@@ -37,8 +39,8 @@ def test_rough_minima_widen_the_gap_but_never_break_it():
     problem = make_problem()
     minima, _ = group_minima(problem)
     optimum = worst_value(problem, minima).value
-    rough = gd.solve(problem, gd.ALEM(stage_one_passes=3), max_passes=600, tol=0.0)
-    fine = gd.solve(problem, gd.ALEM(stage_one_passes=301), max_passes=1500, tol=0.0)
+    rough = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=3), max_passes=600, tol=0.0)
+    fine = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=301), max_passes=1500, tol=0.0)
     assert fine.gap < rough.gap
     for result in (rough, fine):
         assert result.lower_bound - 1e-8 <= optimum <= result.upper_bound + 1e-8
@@ -51,7 +53,9 @@ def test_groups_with_equal_minima_have_the_same_solution_as_for_plain_risk():
     both = np.ones((60, 2), dtype=bool)
     same = gd.GroupRisk(gd.GroupedData.from_arrays(data.rows.X, data.y, both), gd.Logistic(), problem.domain)
     minima, _ = group_minima(same)
-    result = gd.solve(same, gd.ALEM(stage_one_passes=2001), max_passes=8000, tol=0.0, atol=5e-3)
+    result = gd.solve(
+        same, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=2001), max_passes=8000, tol=0.0, atol=5e-3
+    )
     assert result.converged
     assert result.lower_bound <= 1e-8  # nobody has regret
     assert result.group_risks.max() == pytest.approx(minima.max(), abs=5e-3)
@@ -59,7 +63,7 @@ def test_groups_with_equal_minima_have_the_same_solution_as_for_plain_risk():
 
 def test_both_stages_are_counted_and_budgeted():
     problem = make_problem()
-    result = gd.solve(problem, gd.ALEM(stage_one_passes=11), max_passes=40, tol=0.0)
+    result = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=11), max_passes=40, tol=0.0)
     # Stage one: a pass at the start, then 11 over every group (5 epochs of 2 passes and the first snapshot).
     stage_one = 1 + 11
     assert result.trace[0].passes == pytest.approx(stage_one + 1)
@@ -72,13 +76,13 @@ def test_a_free_intercept_is_named_once():
     problem = make_problem()
     free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
     with pytest.raises(ValueError, match="'alem' requires a bounded domain"):
-        gd.solve(free, "alem")
+        gd.solve(free, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory()))
 
 
 def test_the_worst_group_is_that_of_the_regret_and_the_references_are_told():
     problem = make_problem()
     minima, _ = group_minima(problem)
-    result = gd.solve(problem, gd.ALEM(stage_one_passes=201), max_passes=600, tol=0.0)
+    result = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=201), max_passes=600, tol=0.0)
     assert (result.references.lower <= minima + 1e-8).all()
     assert (result.references.upper >= minima - 1e-8).all()
     regrets = result.group_risks - result.references.lower

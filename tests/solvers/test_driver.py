@@ -30,7 +30,7 @@ def test_counts_of_an_epoch_are_exactly_those_of_the_paper():
 
 
 def test_trace_bounds_are_monotone_and_enclose_the_result():
-    result = gd.solve(make_problem(), tol=0.0, max_passes=60)
+    result = gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=60)
     uppers, lowers = [row.upper for row in result.trace], [row.lower for row in result.trace]
     assert uppers == sorted(uppers, reverse=True)
     assert lowers == sorted(lowers)
@@ -41,7 +41,7 @@ def test_trace_bounds_are_monotone_and_enclose_the_result():
 
 def test_the_result_describes_its_own_w():
     problem = make_problem()
-    result = gd.solve(problem, max_passes=60)
+    result = gd.solve(problem, "aleg-theory", max_passes=60)
     np.testing.assert_allclose(problem.risks(result.w), result.group_risks, rtol=1e-14)
     assert result.upper_bound == pytest.approx(result.group_risks.max(), rel=1e-14)
     assert result.worst_group == int(np.argmax(result.group_risks))
@@ -50,16 +50,16 @@ def test_the_result_describes_its_own_w():
 
 
 def test_statuses_of_the_budgets():
-    assert gd.solve(make_problem(), tol=0.5).status is Status.CONVERGED
-    limited = gd.solve(make_problem(), tol=0.0, max_passes=5)
+    assert gd.solve(make_problem(), "aleg-theory", tol=0.5).status is Status.CONVERGED
+    limited = gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=5)
     assert limited.status is Status.PASS_LIMIT
     assert "pass limit" in limited.message
     assert "Gap" in limited.message
-    assert gd.solve(make_problem(), tol=0.0, max_passes=1e9, max_time=0.05).status is Status.TIME_LIMIT
+    assert gd.solve(make_problem(), "aleg-theory", tol=0.0, max_passes=1e9, max_time=0.05).status is Status.TIME_LIMIT
 
 
 def test_absolute_tolerance():
-    result = gd.solve(make_problem(), tol=0.0, atol=0.01, max_passes=2000)
+    result = gd.solve(make_problem(), "aleg-theory", tol=0.0, atol=0.01, max_passes=2000)
     assert result.converged
     assert 0 < result.gap <= 0.01
 
@@ -162,7 +162,7 @@ def test_an_interrupt_keeps_the_best_certified_pair():
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     begun = time.perf_counter()
-    result = gd.solve(problem, tol=0.0, max_passes=1e9)
+    result = gd.solve(problem, "aleg-theory", tol=0.0, max_passes=1e9)
     assert time.perf_counter() - begun < 2.0
     assert result.status is Status.INTERRUPTED
     assert result.epochs > 0
@@ -173,7 +173,9 @@ def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     problem = make_problem(m=30, n=600)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    result = gd.solve(problem, gd.ALEM(stage_one_passes=1e5), tol=1e-9, max_passes=1e9)
+    result = gd.solve(
+        problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=1e5), tol=1e-9, max_passes=1e9
+    )
     assert result.status is Status.INTERRUPTED
     assert result.lower_bound <= result.upper_bound
 
@@ -220,7 +222,9 @@ def test_weights_outside_the_simplex_prove_nothing():
 
 
 def test_any_true_value_of_a_callback_stops():
-    result = gd.solve(make_problem(), tol=0.0, callbacks=[lambda progress: np.bool_(progress.latest.epoch == 2)])
+    result = gd.solve(
+        make_problem(), "aleg-theory", tol=0.0, callbacks=[lambda progress: np.bool_(progress.latest.epoch == 2)]
+    )
     assert result.epochs == 2
 
 
@@ -228,7 +232,7 @@ def test_an_optimum_of_zero_is_reached_with_an_absolute_tolerance():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 3))
     data = gd.GroupedData.from_arrays(X, X @ np.array([0.3, -0.2, 0.1]), np.arange(12) % 3)
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1.0)), atol=1e-3, max_passes=5000)
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1.0)), "aleg", atol=1e-3, max_passes=5000)
     assert result.converged
     assert result.lower_bound == 0.0
 

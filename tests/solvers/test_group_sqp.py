@@ -114,7 +114,7 @@ def test_it_stops_where_rounding_leaves_nothing_to_gain():
 def test_it_starts_where_it_is_told():
     problem = make_problem()
     solved = gd.solve(problem, "sqp", tol=1e-10)
-    again = gd.solve(problem, gd.GroupSQP(start=solved.w), tol=1e-8)
+    again = gd.solve(problem, gd.GroupSQP(start=(solved.w, solved.q)), tol=1e-8)
     assert again.converged
     assert again.epochs <= 3
 

@@ -45,6 +45,10 @@ class Counters:
             self.grad_evals_paper += grad_evals_paper
             self.row_reads += row_reads
 
+    def merge(self, other: "Counters") -> None:
+        """Add what another one counted."""
+        self.add(grad_evals=other.grad_evals, grad_evals_paper=other.grad_evals_paper, row_reads=other.row_reads)
+
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """Leave what happens inside uncounted: evaluations for a trace or a final check."""

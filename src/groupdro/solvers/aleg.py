@@ -220,8 +220,8 @@ class ALEG(Solver):
         if np.isfinite(ratio) and ratio <= _REFUSED:
             q = loop.weights / loop.weights.sum()
             fresh = problem.evaluate(loop.mean_point(), q)
-        before = self._halves(problem, at, np.inf)
-        after = self._halves(problem, fresh, np.inf) if fresh is not None else (np.inf, np.inf)
+        before = self.halves(problem, at)
+        after = self.halves(problem, fresh) if fresh is not None else (np.inf, np.inf)
         if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
             self._take_back(problem, state, ratio)
             return
@@ -254,7 +254,7 @@ class ALEG(Solver):
         # fell. The radius is where w is, because a ball that does not bind must not matter.
         if fell:
             reach = float(np.linalg.norm(problem.coef(fresh.w)))
-            q_half, w_half = self._halves(problem, state.evaluation, reach)
+            q_half, w_half = self.halves(problem, state.evaluation, reach)
             balance = float(np.clip((max(q_half, 1e-14) / max(w_half, 1e-14)) ** 0.2, 0.5, 2.0))
         state.w_step *= min(factor / balance, state.growth)
         state.q_step *= min(factor * balance, state.growth)
@@ -281,7 +281,7 @@ class ALEG(Solver):
         state.direction, state.capped = v, state.capped + 1
         state.w_step = min(state.w_step, 1.0 / largest)
 
-    def _halves(self, problem: GroupRisk, at: Evaluation, reach: float) -> tuple[float, float]:
+    def halves(self, problem: GroupRisk, at: Evaluation, reach: float = np.inf) -> tuple[float, float]:
         """Return both players' shares of the gap at an evaluation, for w no further out than reach."""
         values = problem.group_values(at.group_risks)
         q_half = float(values.max() - at.q @ values)

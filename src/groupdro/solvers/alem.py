@@ -1,19 +1,25 @@
 """ALEM: each group's own minimum first, then ALEG on the regrets (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.problem import GroupRisk, References
-from groupdro.solvers.aleg_theory import ALEGTheory
+from groupdro.problem import Counters, GroupRisk, References
 from groupdro.solvers.base import Requirement, Run, Solver
+from groupdro.solvers.choose import Auto
 from groupdro.solvers.driver import solve
-from groupdro.solvers.result import Status
+from groupdro.solvers.group_sqp import GroupSQP
+from groupdro.solvers.result import Result
 
 __all__ = ["ALEM", "group_references"]
 
 Floats = NDArray[np.float64]
+
+_FINEST = 1e-11  # certified gap of a group's minimum below which rounding decides
 
 
 def group_references(
@@ -44,38 +50,59 @@ def group_references(
     start = problem.start()
     upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
     lower = np.zeros(problem.n_groups)  # losses and penalties are at least 0
+    stop = threading.Event()
+
+    def bound(i: int) -> tuple[int, Result | None, Counters]:
+        alone, seconds = problem.group(i), run.seconds_left()
+        # Counters of its own: the groups are solved side by side.
+        alone.counters = Counters()
+        if stop.is_set() or run.passes_left() <= 0 or seconds <= 0:
+            return i, None, alone.counters
+        if alone.vanishes():
+            upper[i] = 0.0
+            return i, None, alone.counters
+        # One that is interrupted here could be in any thread: only the main one gets Ctrl-C, and tells the others.
+        found = solve(
+            alone,
+            solver,
+            tol=0.0,
+            atol=atol,
+            max_passes=max_passes,
+            max_time=seconds,
+            seed=seed,
+            callbacks=[lambda _: stop.is_set()],
+        )
+        return i, found, alone.counters
+
+    pool = ThreadPoolExecutor(max_workers=min(problem.n_groups, os.cpu_count() or 1))
     try:
-        for i in range(problem.n_groups):
-            alone, seconds = problem.group(i), run.seconds_left()
-            if run.passes_left() <= 0 or seconds <= 0:
-                break
-            if alone.vanishes():
-                upper[i] = 0.0
-                continue
-            found = solve(alone, solver, tol=0.0, atol=atol, max_passes=max_passes, max_time=seconds, seed=seed)
-            upper[i] = min(upper[i], found.upper_bound)
-            lower[i] = max(lower[i], found.lower_bound)
-            if found.status is Status.INTERRUPTED:
-                run.interrupted = True
-                break
+        for i, found, counters in pool.map(bound, range(problem.n_groups)):
+            problem.counters.merge(counters)
+            if found is not None:
+                upper[i] = min(upper[i], found.upper_bound)
+                lower[i] = max(lower[i], found.lower_bound)
     except KeyboardInterrupt:
         run.interrupted = True
+    finally:
+        stop.set()
+        pool.shutdown()
     return References(upper, lower)
 
 
 class ALEM(Solver):
     """Minimise the worst group's regret in two stages.
 
-    Stage one runs ALEG on each group alone and keeps certified bounds of its minimum R_i*; the upper one is the best
-    risk seen, which is at most that of the paper's average. Stage two runs ALEG on the regrets against the upper
-    bounds. The certificate uses both bounds, so that it holds for the true regrets however rough stage one was:
+    Stage one solves each group alone, several at a time, and keeps certified bounds of its minimum R_i*; the upper one
+    is the best risk seen, which is at most that of the paper's average. Stage two minimises the worst regret against
+    the upper bounds. The certificate uses both bounds, and holds for the true regrets however rough stage one was:
 
         gap = max_i (R_i(w) - lower_i) - (bound at q of sum_i q_i (R_i - upper_i)).
 
     Parameters
     ----------
     stage_one, stage_two : Solver, optional
-        The solver of each stage; by default ALEG with the theorem's parameters.
+        The solver of each stage; by default SQP for the groups alone, and what `Auto` chooses for their regrets.
+        The paper's own are `ALEGTheory` for both.
     stage_one_passes : float
         Passes over each group's rows in stage one; S epochs with K = n_i are 2 S + 1.
     """
@@ -89,8 +116,8 @@ class ALEM(Solver):
         *,
         stage_one_passes: float = 101.0,
     ):
-        self.stage_one = stage_one if stage_one is not None else ALEGTheory()
-        self.stage_two = stage_two if stage_two is not None else ALEGTheory()
+        self.stage_one = stage_one if stage_one is not None else GroupSQP()
+        self.stage_two = stage_two if stage_two is not None else Auto()
         self.stage_one_passes = stage_one_passes
 
     @property
@@ -106,11 +133,11 @@ class ALEM(Solver):
             problem,
             self.stage_one,
             run,
-            atol=0.1 * max(run.tol**2, run.atol),
+            atol=max(0.1 * max(run.tol**2, run.atol), _FINEST),
             max_passes=self.stage_one_passes,
             seed=seed,
         )
-        return problem.with_references(references)
+        return self.stage_two.prepare(problem.with_references(references), run, seed)
 
     def init(self, problem: GroupRisk, seed: int) -> Any:
         """Stage two begins."""
@@ -119,6 +146,10 @@ class ALEM(Solver):
     def epoch(self, problem: GroupRisk, state: Any) -> None:
         """Advance stage two."""
         self.stage_two.epoch(problem, state)
+
+    def describe(self) -> str:
+        """Say what both stages ran."""
+        return f"alem: {self.stage_one.describe()} for each group, then {self.stage_two.describe()}"
 
     def average(self, state: Any) -> tuple[Floats, Floats] | None:
         """Return stage two's average."""

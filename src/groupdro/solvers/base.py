@@ -97,6 +97,10 @@ class Solver(ABC):
     def epoch(self, problem: GroupRisk, state: Any) -> None:
         """Advance the state by one epoch and evaluate where it stands."""
 
+    def describe(self) -> str:
+        """Say what ran, and why where that was chosen."""
+        return getattr(self, "name", type(self).__name__)
+
     def average(self, state: Any) -> tuple[Floats, Floats] | None:
         """Return the pair (w, q) that the solver's theorem speaks of, where it is not the state's own."""
         del state

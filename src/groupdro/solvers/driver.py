@@ -18,7 +18,7 @@ Callback = Callable[[Progress], bool | None]
 
 def solve(
     problem: GroupRisk,
-    solver: str | Solver = "aleg",
+    solver: str | Solver = "auto",
     *,
     tol: float = 1e-4,
     atol: float = 0.0,
@@ -35,7 +35,8 @@ def solve(
     problem : GroupRisk
         The problem.
     solver : str or Solver
-        A registered solver's name, or a solver with options.
+        A registered solver's name, or a solver with options. "auto" picks one by a cost model; `Result.solver` says
+        which and why.
     tol : float
         Certified gap at which to stop, relative to the upper bound. For regrets, whose best value may be zero,
         relative to the larger of the upper bound and `tol`. An optimum of exactly zero (data that the model fits
@@ -244,6 +245,7 @@ class _Driver:
             average=average,
             group_names=problem.data.names,
             references=problem.references,
+            solver=self.solver.describe(),
         )
 
     def _average(self, state: State) -> OutputPair | None:

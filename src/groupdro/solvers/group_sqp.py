@@ -66,14 +66,18 @@ class GroupSQP(Solver):
         The exact Hessian, or an approximation from the gradients seen; by default exact up to 600 parameters.
     memory : int
         Pairs that the approximation keeps.
-    start : ndarray, optional
-        Where to begin; by default the domain's centre.
+    start : pair of ndarray, optional
+        The w and q to begin with; by default the domain's centre and equal weights.
     """
 
     name = "sqp"
 
     def __init__(
-        self, hessian: Literal["auto", "newton", "lbfgs"] = "auto", *, memory: int = 20, start: Floats | None = None
+        self,
+        hessian: Literal["auto", "newton", "lbfgs"] = "auto",
+        *,
+        memory: int = 20,
+        start: tuple[Floats, Floats] | None = None,
     ):
         if hessian not in ("auto", "newton", "lbfgs"):
             raise ValueError(f"hessian must be 'auto', 'newton' or 'lbfgs', got {hessian!r}.")
@@ -93,10 +97,9 @@ class GroupSQP(Solver):
         return evaluate_groups(problem, w, q if self._newton(problem) else None)
 
     def init(self, problem: GroupRisk, seed: int) -> SqpState:
-        """Evaluate the start with uniform weights."""
+        """Evaluate the start."""
         del seed
-        q = np.full(problem.n_groups, 1.0 / problem.n_groups)
-        w = problem.start() if self.start is None else np.array(self.start, dtype=np.float64)
+        w, q = self.start or (problem.start(), np.full(problem.n_groups, 1.0 / problem.n_groups))
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 

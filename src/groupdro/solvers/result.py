@@ -106,6 +106,8 @@ class Result:
         Names of the groups.
     references : References
         Certified bounds of each group's own minimum where regrets were minimised; zeros otherwise.
+    solver : str
+        What ran, and why where it was chosen automatically.
     """
 
     w: Floats
@@ -124,6 +126,7 @@ class Result:
     average: OutputPair | None
     group_names: tuple[Any, ...]
     references: References
+    solver: str
 
     @property
     def converged(self) -> bool:

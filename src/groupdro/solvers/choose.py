@@ -1,0 +1,139 @@
+"""solver="auto": a cost model picks a solver, and says why.
+
+The model counts the work of each way to the tolerance in multiples of one pass over the data:
+
+    quadratic   squared loss on dense rows: two passes, and one product of p x p a row
+    newton      about 12 passes, each with a product of p x p a row, which runs 10 times faster a multiplication
+    lbfgs       about 100 passes for each digit: columns of real data are seldom well conditioned
+    aleg        about 10 passes, then 8 for each digit, up to three digits
+
+for p parameters. SQP keeps every group's gradient, which must fit in memory; ALEG needs no more than a few vectors and
+takes the simplex too.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupdro.problem import GroupRisk, L2Domain, Squared
+from groupdro.rows import DenseRows
+from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.base import Run, Solver, State
+from groupdro.solvers.group_sqp import GroupSQP
+from groupdro.solvers.quadratic import Quadratic
+
+__all__ = ["Auto", "Choice", "choose"]
+
+_GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
+_NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
+_NEWTON_PASSES = 12.0
+_FAST_PRODUCT = 0.1  # time of a multiplication in a product of matrices, relative to one in a pass
+_HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was picked: the solver to begin with, the one to finish with if any, and why."""
+
+    first: Solver
+    then: str | None
+    reason: str
+
+
+def choose(problem: GroupRisk, tol: float) -> Choice:
+    """Pick the solver that the cost model finds cheapest.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    tol : float
+        Relative tolerance.
+
+    Returns
+    -------
+    Choice
+        The solver and the reason.
+    """
+    p, m = int(np.prod(problem.shape)), problem.n_groups
+    outputs = p // problem.shape[0]
+    digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
+    size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
+    if not isinstance(problem.domain, L2Domain):
+        return Choice(ALEG(), None, f"aleg: the simplex ({size})")
+    if m * p > _GRADIENT_VALUES:
+        return Choice(ALEG(), None, f"aleg: the groups' gradients would not fit in memory ({size})")
+    dense = isinstance(problem.data.rows, DenseRows)
+    # A row's share of the Hessian, in multiples of its share of a pass.
+    newton_pass = 1.0 + _FAST_PRODUCT * problem.shape[0] * outputs
+    if (
+        isinstance(problem.loss, Squared)
+        and dense
+        and not problem.fit_intercept
+        and not problem.data.rows.mapped
+        and problem.n_rows >= 2 * m * (p + 1)
+        and p <= _NEWTON_LIMIT
+    ):
+        return Choice(Quadratic(), None, f"quadratic: squared loss, compressed by QR ({size})")
+    newton = _NEWTON_PASSES * newton_pass if p <= _NEWTON_LIMIT else np.inf
+    lbfgs = 100.0 * digits
+    aleg = 10.0 + 8.0 * digits if digits <= 3.0 else np.inf
+    if newton <= min(lbfgs, aleg):
+        return Choice(GroupSQP("newton"), None, f"sqp with the exact Hessian: it is cheap ({size})")
+    if aleg < lbfgs:
+        return Choice(ALEG(), None, f"aleg: few digits are asked for ({size})")
+    return Choice(ALEG(), "lbfgs", f"aleg to two digits, then sqp with L-BFGS ({size})")
+
+
+@dataclass
+class AutoState(State):
+    """The state of the solver that runs."""
+
+    inner: State
+    solver: Solver
+
+
+class Auto(Solver):
+    """Pick a solver by a cost model, and hand over to another where that pays."""
+
+    name = "auto"
+
+    def __init__(self) -> None:
+        self.choice: Choice | None = None
+
+    def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
+        """Choose, and let the choice prepare."""
+        self.choice = choose(problem, run.tol if run.tol > 0 else 1e-9)
+        self.choice.first.check(problem)
+        return self.choice.first.prepare(problem, run, seed)
+
+    def describe(self) -> str:
+        """Say what was chosen and why."""
+        return f"auto: {self.choice.reason}" if self.choice is not None else "auto"
+
+    def init(self, problem: GroupRisk, seed: int) -> AutoState:
+        """Begin with the first solver."""
+        assert self.choice is not None
+        inner = self.choice.first.init(problem, seed)
+        return AutoState(inner.evaluation, inner, self.choice.first)
+
+    def epoch(self, problem: GroupRisk, state: AutoState) -> None:
+        """Advance the solver that runs; hand over once its gap is small."""
+        assert self.choice is not None
+        if self.choice.then is not None and isinstance(state.solver, ALEG):
+            gap = sum(state.solver.halves(problem, state.evaluation))
+            value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
+            if gap <= _HANDOVER * abs(value) or state.epoch >= 20:
+                start = (state.evaluation.w, state.evaluation.q)
+                state.solver = GroupSQP("lbfgs", start=start)
+                state.inner = state.solver.init(problem, 0)
+                state.evaluation = state.inner.evaluation
+                return
+        state.inner.epoch = state.epoch
+        state.solver.epoch(problem, state.inner)
+        state.evaluation, state.stalled = state.inner.evaluation, state.inner.stalled
+
+    def average(self, state: AutoState) -> Any:
+        """Return the average of the solver that runs."""
+        return state.solver.average(state.inner)

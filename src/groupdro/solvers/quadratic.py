@@ -1,0 +1,72 @@
+"""Squared loss: each group compressed by QR to as many rows as there are columns, and solved there."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.data import GroupedData
+from groupdro.problem import GroupRisk, Squared
+from groupdro.rows import DenseRows
+from groupdro.solvers.base import Requirement, Run
+from groupdro.solvers.driver import solve
+from groupdro.solvers.group_sqp import GroupSQP
+
+__all__ = ["Quadratic", "compress"]
+
+Floats = NDArray[np.float64]
+
+SQUARED_LOSS = Requirement(
+    what="the squared loss on dense rows without a free intercept",
+    holds=lambda p: isinstance(p.loss, Squared) and isinstance(p.data.rows, DenseRows) and not p.fit_intercept,
+    remedy="use solver='sqp', which takes every loss",
+)
+
+
+def compress(problem: GroupRisk) -> GroupRisk:
+    """Return a problem with the same group risks for every w, and at most n_features + 1 rows a group.
+
+    With [X_i, y_i] = Q R, the sum of squares |X_i w - y_i|^2 = |R (w, -1)|^2 for every w. Reads X once.
+    """
+    data = problem.data
+    rows, targets, sizes = [], [], []
+    for i in range(data.n_groups):
+        group = data.group(i)
+        weights = group.weights if group.weights.size else np.full(group.n_rows, 1.0 / group.n_rows)
+        table = np.column_stack([group.rows.take(np.arange(group.n_rows)), group.y])
+        if len(table) > table.shape[1]:
+            table = np.asarray(np.linalg.qr(np.sqrt(weights)[:, None] * table, mode="r"))
+            table *= np.sqrt(len(table))  # the mean over the new rows is the sum over R
+        else:
+            table *= np.sqrt(weights * len(table))[:, None]
+        rows.append(table[:, :-1])
+        targets.append(table[:, -1])
+        sizes.append(len(table))
+    problem.counters.add(grad_evals=data.n_rows, grad_evals_paper=data.n_rows, row_reads=data.n_rows)
+    small = GroupedData.from_arrays(np.vstack(rows), np.concatenate(targets), np.repeat(np.arange(len(sizes)), sizes))
+    references = problem.references if problem.regret else None
+    return GroupRisk(small, problem.loss, problem.domain, references=references)
+
+
+class Quadratic(GroupSQP):
+    """Exact solver of the squared loss for modest numbers of features.
+
+    The groups are compressed by QR in one pass; SQP solves the small problem, whose every pass then costs next to
+    nothing; one more pass over the data certifies the solution there. Should rounding have cost too much, SQP goes on
+    from it on the data themselves.
+    """
+
+    name = "quadratic"
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """The squared loss, besides what SQP needs."""
+        return (*super().requires, SQUARED_LOSS)
+
+    def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
+        """Solve the compressed problem and start from there."""
+        small = compress(problem)
+        seconds = max(run.seconds_left(), 1e-3)
+        found = solve(
+            small, GroupSQP(self.hessian), tol=0.1 * run.tol, atol=0.1 * run.atol, max_time=seconds, seed=seed
+        )
+        self.start = (found.w, found.q)
+        return problem

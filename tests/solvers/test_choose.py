@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.solvers.choose import choose
+from groupdro.solvers.quadratic import compress
+from tests.reference.convex import group_minima, worst_value
+from tests.solvers.test_aleg import LOSSES, make_problem
+
+
+def problem_of(n=60, d=3, m=3, loss=None, domain=None, sparse=False, classes=None, **options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    y = rng.integers(0, classes, n) if classes else np.sign(rng.normal(size=n))
+    data = gd.GroupedData.from_arrays(sp.csr_array(X) if sparse else X, y, np.arange(n) % m)
+    loss = loss or (gd.Softmax() if classes else gd.Logistic())
+    return gd.GroupRisk(data, loss, domain or gd.L2Domain(radius=1.0), **options)
+
+
+@pytest.mark.parametrize(
+    ("problem", "tol", "reason"),
+    [
+        (problem_of(domain=gd.SimplexDomain()), 1e-6, "aleg: the simplex"),
+        (problem_of(loss=gd.Squared()), 1e-6, "quadratic: squared loss"),
+        (problem_of(loss=gd.Squared(), fit_intercept=True), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(loss=gd.Squared(), sparse=True), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(loss=gd.Squared(), n=20, d=10), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(), 1e-1, "sqp with the exact Hessian"),
+        (problem_of(d=2500), 1e-2, "aleg: few digits"),
+        (problem_of(d=2500), 1e-6, "aleg to two digits, then sqp"),
+        (problem_of(d=900, classes=3), 1e-6, "aleg to two digits, then sqp"),
+    ],
+)
+def test_the_cost_model_says_what_it_picks_and_why(problem, tol, reason):
+    choice = choose(problem, tol)
+    assert reason in choice.reason
+    assert f"{problem.n_rows} rows" in choice.reason
+
+
+def test_gradients_of_too_many_groups_leave_aleg(monkeypatch):
+    monkeypatch.setattr("groupdro.solvers.choose._GRADIENT_VALUES", 5)
+    assert "would not fit in memory" in choose(problem_of(), 1e-6).reason
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("domain", [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05)])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_auto_reaches_the_optimum(loss, domain, intercept):
+    problem = make_problem(loss, domain, intercept=intercept)
+    result = gd.solve(problem, tol=1e-6)
+    assert result.converged
+    assert result.solver.startswith("auto: ")
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+def test_auto_hands_over_from_aleg_to_sqp(monkeypatch):
+    monkeypatch.setattr("groupdro.solvers.choose._NEWTON_LIMIT", 1)
+    problem = make_problem()
+    result = gd.solve(problem, tol=1e-8, max_passes=500)
+    assert "then sqp" in result.solver
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("domain", [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05)])
+def test_compression_keeps_every_risk_and_the_solution(weights, domain):
+    problem = make_problem("squared", domain, weights=weights, sizes=(40, 3, 60))
+    small = compress(problem)
+    assert small.n_rows == 5 + 3 + 5
+    for w in np.random.default_rng(0).normal(size=(5, 4)):
+        np.testing.assert_allclose(small.risks(w), problem.risks(w), rtol=1e-12)
+    result = gd.solve(problem, "quadratic", tol=1e-8)
+    assert result.converged
+    assert result.passes <= 4
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+def test_quadratic_refuses_what_it_cannot_compress():
+    with pytest.raises(ValueError, match="'quadratic' requires the squared loss"):
+        gd.solve(problem_of(), "quadratic")
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+def test_alem_by_default_reaches_the_regret_to_high_accuracy(loss):
+    problem = make_problem(loss)
+    minima, _ = group_minima(problem)
+    result = gd.solve(problem, "alem", tol=1e-5)
+    assert result.converged
+    assert "for each group, then auto" in result.solver
+    assert result.lower_bound - 1e-7 <= worst_value(problem, minima).value <= result.upper_bound + 1e-7
+    np.testing.assert_allclose(result.references.upper, minima, atol=1e-7)
