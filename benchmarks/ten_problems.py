@@ -40,9 +40,8 @@ def fit(p: Problem) -> gd.Result:
 def main() -> None:
     warnings.simplefilter("ignore")  # scikit-learn's own limit of 100 iterations
     ratios = []
-    print(
-        f"{'problem':26} {'rows':>7} {'cols':>4} {'groups':>6} {'gap':>8} {'passes':>6} {'ours s':>7} {'theirs':>7} ratio"
-    )
+    names = ("rows", 7), ("cols", 4), ("groups", 6), ("gap", 8), ("passes", 6), ("ours", 7), ("theirs", 7), ("ratio", 5)
+    print(f"{'problem':26}", *(f"{name:>{width}}" for name, width in names))
     for make in TEN:
         p = make()
         other = Ridge(fit_intercept=False) if p.task == "regression" else LogisticRegression(fit_intercept=False)
