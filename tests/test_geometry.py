@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupdro.data import GroupedData
-from groupdro.geometry import Entropy, Euclidean, geometry_of, softmax
+from groupdro.geometry import Entropy, Euclidean, Spectral, geometry_of, softmax
 from groupdro.problem import GroupRisk, L2Domain, Logistic, SimplexDomain, Softmax
 
 seeds = st.integers(0, 2**32 - 1)
@@ -172,3 +172,45 @@ def test_a_smaller_domain_that_holds_the_solution_shrinks_the_ball():
 def test_geometry_of_the_simplex_is_entropy_over_the_columns():
     data = GroupedData.from_arrays(np.ones((2, 3)), np.array([-1, 1]))
     assert geometry_of(GroupRisk(data, Logistic(), SimplexDomain())) == Entropy(3)
+
+
+@pytest.mark.parametrize("outputs", [(), (3,)])
+@pytest.mark.parametrize(("radius", "penalty"), [(0.3, 0.0), (np.inf, 0.4), (0.5, 0.2), (1e6, 0.0)])
+def test_the_spectral_step_is_the_proximal_step_of_its_metric(outputs, radius, penalty):
+    rng = np.random.default_rng(0)
+    d, r, step = 6, 2, 0.7
+    V = np.linalg.qr(rng.normal(size=(d, r)))[0]
+    scales, rest, free = np.array([0.2, 0.5]), 2.0, 0.3
+    geometry = Spectral(radius, penalty, d, V, scales, rest, free)
+    centre, gradient = rng.normal(size=(d + 1, *outputs)), rng.normal(size=(d + 1, *outputs))
+    ours = geometry.step(centre, step, gradient)
+    # The same by a full rotation: a complete basis makes the metric diagonal, where the other geometry is exact.
+    basis = np.linalg.qr(np.column_stack([V, rng.normal(size=(d, d - r))]))[0]
+    basis[:, :r] = V
+    turn = np.eye(d + 1)
+    turn[:d, :d] = basis
+    steps = step * np.array([*scales, *[rest] * (d - r), free])
+    steps = np.broadcast_to(steps.reshape(-1, *[1] * len(outputs)), centre.shape).copy()
+    plain = Euclidean(radius, penalty, d)
+    expected = turn @ plain.step(turn.T @ centre, steps, turn.T @ gradient)
+    np.testing.assert_allclose(ours, expected, atol=1e-12)
+    x, y = centre, gradient
+    assert geometry.squared_gradient(step, x, y) == pytest.approx(plain.squared_gradient(steps, turn.T @ x, y))
+    assert geometry.squared_distance(step, x, y) == pytest.approx(plain.squared_distance(steps, turn.T @ x, turn.T @ y))
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_a_step_with_a_diagonal_metric_is_the_proximal_step(penalty):
+    rng = np.random.default_rng(1)
+    for radius in (0.05, 0.4, 2.0, 50.0):
+        centre, gradient, steps = rng.normal(size=5), rng.normal(size=5), rng.uniform(0.01, 3.0, 5)
+        ours = Euclidean(radius, penalty, 4).step(centre, steps, gradient)
+        w = cp.Variable(5)
+        value = (
+            gradient @ w
+            + penalty / 2 * cp.sum_squares(w[:4])
+            + cp.sum(cp.multiply(1 / (2 * steps), cp.square(w - centre)))
+        )
+        cp.Problem(cp.Minimize(value), [cp.norm(w[:4]) <= radius]).solve(solver=cp.CLARABEL)
+        np.testing.assert_allclose(ours, w.value, atol=1e-4)
+        assert np.linalg.norm(ours[:4]) <= radius * (1 + 1e-14)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from groupdro.kernels.mirror import descend
 from groupdro.problem import Domain, GroupRisk, L2Domain
 
-__all__ = ["Entropy", "Euclidean", "Geometry", "geometry_of", "softmax"]
+__all__ = ["Entropy", "Euclidean", "Geometry", "Spectral", "geometry_of", "softmax"]
 
 Floats = NDArray[np.float64]
 
@@ -117,6 +117,96 @@ class Euclidean(Geometry):
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
         """Weigh squares by one over the steps."""
         return float(((a - b) ** 2 / step).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Spectral(Geometry):
+    """The Euclidean ball and penalty, with steps of their own along a few leading directions of the features.
+
+    The metric is rest * I + V diag(scales - rest) V' on the bound rows, and `free_scale` on the others. Ball and
+    penalty are round, so that a step needs only the components along V and what is left: the ball's multiplier solves
+    sum_i |a_i|^2 / (1 + s_i nu)^2 + |rest|^2 / (1 + s_0 nu)^2 = radius^2.
+
+    Attributes
+    ----------
+    directions : ndarray of shape (n_bound, r)
+        Orthonormal columns V.
+    scales, rest, free_scale : ndarray of shape (r,), float, float
+        Scale of the step along each direction, along all others, and of the free rows.
+    """
+
+    radius: float
+    penalty: float
+    n_bound: int
+    directions: Floats
+    scales: Floats
+    rest: float
+    free_scale: float
+    dual_order = 2.0
+
+    @property
+    def squared_diameter(self) -> float:  # type: ignore[override]
+        """Half the squared radius."""
+        return self.radius * self.radius / 2.0
+
+    def mirror(self, point: Floats) -> Floats:
+        """Return the point."""
+        return point
+
+    def point(self, mirror: Floats) -> Floats:
+        """Return the point."""
+        return mirror
+
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
+        """Descend in the metric, shrink by the penalty, project on the ball."""
+        w = np.empty_like(centre)
+        w[self.n_bound :] = centre[self.n_bound :] - step * self.free_scale * gradient[self.n_bound :]
+        bound, V, s, s0 = w[: self.n_bound], self.directions, step * self.scales, step * self.rest
+        np.multiply(gradient[: self.n_bound], -s0, out=bound)
+        bound += centre[: self.n_bound]
+        # Components along V: of the point, and what the metric adds to them beyond that of the rest.
+        along = V.T @ centre[: self.n_bound]
+        descent = V.T @ gradient[: self.n_bound]
+        shape = (-1,) + (1,) * (along.ndim - 1)
+        wanted = along - s.reshape(shape) * descent
+        have = along - s0 * descent
+        across = max(float(np.vdot(bound, bound)) - float(np.vdot(have, have)), 0.0)
+        squares = (wanted**2).reshape(len(s), -1).sum(axis=1)
+        nu = self._multiplier(squares, across, s, s0)
+        shrink, shrink0 = 1.0 + s * (self.penalty + nu), 1.0 + s0 * (self.penalty + nu)
+        if shrink0 != 1.0:
+            bound /= shrink0
+        bound += V @ (wanted / shrink.reshape(shape) - have / shrink0)
+        return w
+
+    def _multiplier(self, squares: Floats, across: float, s: Floats, s0: float) -> float:
+        nu = 0.0
+        for _ in range(50):
+            along, rest = 1.0 + s * (self.penalty + nu), 1.0 + s0 * (self.penalty + nu)
+            parts, part = squares / along**2, across / rest**2
+            square = float(parts.sum()) + part
+            norm = np.sqrt(square)
+            if norm <= self.radius * (1.0 + 1e-13):
+                break
+            slope = float((parts * s / along).sum()) + part * s0 / rest
+            nu += float((norm / self.radius - 1.0) * square / slope)
+        return nu
+
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Weigh squares by the metric times the step."""
+        del point
+        return step * self._weighted(difference, self.scales, self.rest, self.free_scale)
+
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Weigh squares by the inverse metric over the step."""
+        return self._weighted(a - b, 1.0 / self.scales, 1.0 / self.rest, 1.0 / self.free_scale) / step
+
+    def _weighted(self, x: Floats, scales: Floats, rest: float, free: float) -> float:
+        bound, others = x[: self.n_bound], x[self.n_bound :]
+        along = self.directions.T @ bound
+        squares = (along**2).reshape(len(scales), -1).sum(axis=1)
+        total = rest * float(np.vdot(bound, bound)) + float((scales - rest) @ squares)
+        return total + free * float(np.vdot(others, others))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Rows(Protocol):
         ...
 
     def take(self, rows: NDArray[np.int64]) -> Any:
-        """Return the given rows as float64 that supports ``@`` and ``.T``."""
+        """Return the given rows, in the precision in which they are stored, that supports ``@`` and ``.T``."""
         ...
 
     def subset(self, rows: "NDArray[np.int64] | slice") -> "Rows":
@@ -57,6 +57,11 @@ class DenseRows:
         self.n_rows, self.n_features = X.shape
         self.mapped = _mapping_of(X) is not None
 
+    @property
+    def compilable(self) -> bool:
+        """Whether kernels can read the rows as they are stored; half precision and foreign byte orders they cannot."""
+        return self.X.dtype in (np.float32, np.float64) and self.X.dtype.isnative
+
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yield blocks of rows; a block of float32 is widened in a buffer that the next block overwrites."""
         step = max(1, min(self.n_rows, _BLOCK_VALUES // max(self.n_features, 1)))
@@ -75,7 +80,8 @@ class DenseRows:
 
     def take(self, rows: NDArray[np.int64]) -> Floats:
         """Gather rows."""
-        return np.asarray(self.X[rows], dtype=np.float64)
+        taken = np.asarray(self.X[rows])
+        return taken if self.compilable else taken.astype(np.float32 if taken.dtype.itemsize < 8 else np.float64)
 
     def subset(self, rows: "NDArray[np.int64] | slice") -> "DenseRows":
         """Select rows."""
@@ -114,7 +120,7 @@ class CsrRows:
 
     def take(self, rows: NDArray[np.int64]) -> Any:
         """Gather rows."""
-        return self._float64(self.X[rows])
+        return self.X[rows]
 
     def subset(self, rows: "NDArray[np.int64] | slice") -> "CsrRows":
         """Select rows."""
@@ -193,7 +199,7 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     if _mapping_of(array) is None:
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     return DenseRows(array), names
 
 

@@ -166,3 +166,19 @@ def test_alem_with_measured_steps():
     minima, _ = group_minima(problem)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem, minima).value <= result.upper_bound + 1e-8
+
+
+def test_many_features_and_classes_use_the_leading_directions(monkeypatch):
+    monkeypatch.setattr("groupdro.solvers.aleg._ROTATED_FEATURES", 3)
+    monkeypatch.setattr("groupdro.solvers.aleg._LEADING_DIRECTIONS", 4)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 12)) * 10.0 ** np.linspace(0.7, -0.5, 12)  # a few directions bend most
+    data = gd.GroupedData.from_arrays(X.astype(np.float32), rng.integers(0, 3, 400), rng.integers(0, 4, 400))
+    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=2.0))
+    solver = gd.ALEG()
+    assert solver.init(problem, 0).spectral.directions.shape == (12, 4)
+    with_directions = gd.solve(problem, solver, tol=1e-3, max_passes=150)
+    without = gd.solve(problem, gd.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
+    assert with_directions.converged
+    assert with_directions.passes < without.passes
+    assert with_directions.lower_bound - 1e-6 <= worst_value(problem).value <= with_directions.upper_bound + 1e-6

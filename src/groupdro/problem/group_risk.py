@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from groupdro.data import Draw, GroupedData
@@ -279,7 +280,11 @@ class GroupRisk:
         """
         rows = self.data.rows_of(draw.members)
         X, y = self.data.rows.take(rows), self.data.y[rows]
-        new, new_slope = self.loss.value_and_slope(X @ self.coef(w) + self._offset(w), y)
+        # Products with several outputs are most of the time of a step: rows of float32 are multiplied in float32, whose
+        # rounding is far below what the draw leaves to chance.
+        X = X if len(self.shape) > 1 else X.astype(np.float64, copy=False)
+        outputs = np.asarray(X @ self.coef(w).astype(X.dtype, copy=False), dtype=np.float64)
+        new, new_slope = self.loss.value_and_slope(outputs + self._offset(w), y)
         old, old_slope = self.loss.value_and_slope(at.margins[rows], y)
         change = np.asarray(draw.weights * (new - old), dtype=np.float64)
         loss_difference = np.bincount(draw.groups, weights=change, minlength=self.n_groups).astype(
@@ -287,8 +292,8 @@ class GroupRisk:
         )
         weighted = _scale_rows(new_slope, draw.weights * q[draw.groups])
         weighted -= _scale_rows(old_slope, draw.weights * at.q[draw.groups])
-        gradient = np.zeros(self.shape)
-        self.coef(gradient)[...] = X.T @ weighted
+        gradient = np.empty(self.shape)
+        self.coef(gradient)[...] = X.T @ weighted.astype(X.dtype, copy=False)
         if self.fit_intercept:
             self.intercept(gradient)[...] = weighted.sum(axis=0)
         n = len(rows)
@@ -301,17 +306,39 @@ class GroupRisk:
         For several outputs, whose Hessian couples classes, the mean over classes of the diagonal blocks. The
         intercept, if any, is the last row and column.
         """
+        X, weights = self._curvature_rows(draw, at)
+        if self.fit_intercept:
+            X = np.hstack([X, np.ones((len(X), 1))])
+        return (X * weights[:, None]).T @ X
+
+    def leading_curvature(self, draw: Draw, at: Evaluation, n_directions: int) -> tuple[Floats, Floats, float]:
+        """Return the largest curvatures of F(., q) along directions of the features, these, and the mean of the rest.
+
+        From drawn members; for several outputs, of the mean over classes as in `feature_curvature`.
+        """
+        X, weights = self._curvature_rows(draw, at)
+        scaled = X * np.sqrt(weights).astype(X.dtype)[:, None]
+        # The smaller side's Gram matrix has the same eigenvalues; rows are usually fewer than features here.
+        gram = np.asarray(scaled @ scaled.T, dtype=np.float64)
+        n_directions = min(n_directions, len(gram))
+        values, vectors = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - n_directions, len(gram) - 1])
+        keep = values > 1e-12 * values[-1]
+        values, vectors = values[keep][::-1], vectors[:, keep][:, ::-1]
+        directions = np.asarray(scaled.T @ vectors.astype(scaled.dtype), dtype=np.float64) / np.sqrt(values)
+        directions, _ = np.linalg.qr(directions)  # float32 products leave them orthogonal to few digits
+        left = max(float(np.trace(gram)) - float(values.sum()), 0.0)
+        return values, directions, left / max(self.data.n_features - len(values), 1)
+
+    def _curvature_rows(self, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:
+        """Return drawn rows and the weight of each in the Hessian of the features."""
         rows = self.data.rows_of(draw.members)
         X = self.data.rows.take(rows)
         X = np.asarray(X.todense()) if hasattr(X, "todense") else X
-        if self.fit_intercept:
-            X = np.hstack([X, np.ones((len(X), 1))])
         curvature = self.loss.curvature(at.margins[rows], self.data.y[rows])
         if curvature.ndim == 2:
             curvature = (curvature * (1.0 - curvature)).mean(axis=1)
-        weights = curvature * draw.weights * at.q[draw.groups]
         self.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
-        return (X * weights[:, None]).T @ X
+        return X, curvature * draw.weights * at.q[draw.groups]
 
     def curvature_product(self, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
         """Return an estimate of the Hessian of F(., q) at an evaluation times a direction, from drawn members."""

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.data import BatchPlan, Draw
-from groupdro.geometry import Entropy, Euclidean, Geometry, geometry_of
+from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
 from groupdro.problem import Evaluation, GroupRisk, L2Domain
+from groupdro.rows import DenseRows
 from groupdro.solvers.base import Solver, State
 from groupdro.solvers.inner_loop import InnerLoop
 
@@ -23,10 +24,12 @@ _TARGET = 4.0  # ratio that the steps aim at
 _REFUSED = 15.0  # ratio at which an epoch is taken back
 _RISE = 1.3  # rise of the gap at which an epoch is taken back
 _GROWTH = 3.0  # largest growth of the steps in an epoch
-_CAREFUL_GROWTH = 1.3  # the same once an epoch was taken back
+_CAREFUL_GROWTH = 1.5  # the same once an epoch was taken back
 _PRICE = 8.0  # first step of the logits, relative to that of w in units of the curvature, times ln m
 _CURVATURE_ROWS = 2000
-_CURVATURE_FLOOR = 0.2  # curvature below which directions are treated alike, relative to the mean
+_CURVATURE_FLOOR = 0.05  # curvature below which directions are treated alike, relative to the mean
+_FEWEST_STEPS = 20  # of an epoch, where the data are few
+_LEADING_DIRECTIONS = 64
 _ROTATED_FEATURES = 256  # up to so many features, the metric is that of the whole Hessian
 
 
@@ -44,6 +47,8 @@ class AlegState(State):
         Scale of the step of each entry of w, in the coordinates of the rotation.
     rotation : ndarray of shape (n_features, n_features) or (0, 0)
         Coordinates along which the curvature was measured; empty for the features themselves.
+    spectral : Spectral or None
+        The metric along a few leading directions, where the features are many and the outputs several.
     w_step, q_step : float
         Steps of both players.
     target, growth : float
@@ -64,6 +69,7 @@ class AlegState(State):
     logit_centre: Floats
     metric: Floats | float
     rotation: Floats
+    spectral: Spectral | None
     w_step: float
     q_step: float
     target: float
@@ -103,7 +109,8 @@ class ALEG(Solver):
             d = problem.data.n_features
             rotated = self.scale_columns and isinstance(problem.domain, L2Domain) and d <= _ROTATED_FEATURES
             rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else 16
-        return problem.data.plan_batches(min(rows, problem.n_rows))
+            rows = min(rows, problem.n_rows // _FEWEST_STEPS)
+        return problem.data.plan_batches(max(1, rows))
 
     def init(self, problem: GroupRisk, seed: int) -> AlegState:
         """Evaluate the start, and find steps by short trials from there."""
@@ -121,6 +128,7 @@ class ALEG(Solver):
             logit_centre=np.zeros(m),
             metric=metric,
             rotation=np.empty((0, 0)),
+            spectral=None,
             w_step=1.0 / problem.shape[0],
             q_step=1.0,
             target=_TARGET,
@@ -153,9 +161,13 @@ class ALEG(Solver):
         Rotations leave ball and penalty as they are, so that any of them may be used.
         """
         d = problem.data.n_features
-        if not (self.scale_columns and isinstance(problem.domain, L2Domain) and d <= _ROTATED_FEATURES):
+        if not (self.scale_columns and isinstance(problem.domain, L2Domain)):
             return
-        draw = self._sample(problem, state, max(_CURVATURE_ROWS, 20 * d))
+        if d > _ROTATED_FEATURES:
+            if len(problem.shape) > 1 and isinstance(problem.data.rows, DenseRows):
+                self._measure_leading_curvature(problem, state, problem.domain)
+            return
+        draw = self._sample(problem, state, max(_CURVATURE_ROWS, 200 * d))
         hessian = problem.feature_curvature(draw, state.evaluation)
         if not np.isfinite(hessian).all():
             return
@@ -170,6 +182,23 @@ class ALEG(Solver):
             scale = np.append(scale, 1.0 / (hessian[d, d] + floor))
         full = scale if len(problem.shape) == 1 else scale[:, None]
         state.metric = np.ascontiguousarray(np.broadcast_to(full, problem.shape))
+
+    def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, domain: L2Domain) -> None:
+        """Take the metric along the leading directions of a sample, where the features are many."""
+        draw = self._sample(problem, state, _CURVATURE_ROWS)
+        values, directions, left = problem.leading_curvature(draw, state.evaluation, _LEADING_DIRECTIONS)
+        floor = max(float(values[-1]), left)
+        if not floor > 0:
+            return
+        state.spectral = Spectral(
+            radius=domain.radius,
+            penalty=domain.penalty,
+            n_bound=problem.data.n_features,
+            directions=directions,
+            scales=1.0 / (values + floor + domain.penalty),
+            rest=1.0 / (floor + domain.penalty),
+            free_scale=1.0 / max(float(values[0]), floor),
+        )
 
     def _sample(self, problem: GroupRisk, state: AlegState, n_rows: int) -> Draw:
         """Draw members of every group, about so many rows in all."""
@@ -200,8 +229,8 @@ class ALEG(Solver):
     def _loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
         return InnerLoop(
             at=state.evaluation,
-            geometry=geometry_of(problem),
-            w_steps=state.w_step * state.metric,
+            geometry=state.spectral if state.spectral is not None else geometry_of(problem),
+            w_steps=state.w_step if state.spectral is not None else state.w_step * state.metric,
             rotation=state.rotation,
             q_step=state.q_step,
             alpha=1.0 / plan.steps,
@@ -242,8 +271,9 @@ class ALEG(Solver):
         state.logits = state.logit_centre = Entropy(problem.n_groups).mirror(at.q)
         shorter = float(np.clip(np.sqrt(state.target / ratio), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
         state.w_step, state.q_step = state.w_step * shorter, state.q_step * shorter
+        state.growth = min(state.growth, _CAREFUL_GROWTH)
         if ratio <= _REFUSED:  # the ratio gave no warning: trust it less
-            state.target, state.growth = max(0.3, 0.7 * state.target), _CAREFUL_GROWTH
+            state.target = max(0.3, 0.7 * state.target)
         state.rejected += 1
 
     def _lengthen(self, problem: GroupRisk, state: AlegState, fresh: Evaluation, ratio: float, *, fell: bool) -> None:
@@ -267,7 +297,7 @@ class ALEG(Solver):
         An inner step multiplies errors by about 1 - alpha - step * curvature. Past 2 they explode within an epoch, and
         the ratio, measured along the path, does not see it coming: the path has no component left there.
         """
-        if state.rotation.size:
+        if state.rotation.size or state.spectral is not None:
             state.w_step = min(state.w_step, 1.0)  # the metric is one over the curvature itself
             return
         draw, v = self._sample(problem, state, _CURVATURE_ROWS), state.direction

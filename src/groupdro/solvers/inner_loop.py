@@ -91,8 +91,9 @@ class InnerLoop:
 
     def run(self, problem: GroupRisk, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> None:
         """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
-        kinds = ((problem.data.rows, DenseRows), (problem.loss, ScalarLoss), (self.geometry, Euclidean))
-        fused = all(isinstance(part, kind) for part, kind in kinds)
+        rows = problem.data.rows
+        fused = isinstance(rows, DenseRows) and rows.compilable
+        fused = fused and isinstance(problem.loss, ScalarLoss) and isinstance(self.geometry, Euclidean)
         seconds = len(plan.groups) * (problem.data.n_features + 50) * _SECONDS_A_VALUE
         piece = max(1, int(_SECONDS_A_PIECE / seconds))
         for start in range(0, n_steps, piece):
