@@ -8,7 +8,7 @@ import groupdro
 # From the top, which everything below may import, to the bottom. A name stands for a module or for a whole package.
 LAYERS = (
     ("kernels",),
-    ("rows", "grouping", "data"),
+    ("threads", "rows", "grouping", "data"),
     ("problem",),
     ("geometry",),
     ("fenchel", "certificate"),

@@ -25,7 +25,7 @@ def rounding_slack(problem: GroupRisk, slope_mass: float, reach: float, scale: f
     A sum of slopes times rows is wrong by a few units of rounding of the sum of their sizes, which moves a bound by
     that much times the distance at which the bound is taken; sums of losses are wrong relative to their own size.
     """
-    return 8.0 * float(np.finfo(np.float64).eps) * (slope_mass * problem.max_row_norm * reach + abs(scale))
+    return 32.0 * float(np.finfo(np.float64).eps) * (slope_mass * problem.max_row_norm * reach + abs(scale))
 
 
 def fenchel_bound(

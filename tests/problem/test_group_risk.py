@@ -115,7 +115,7 @@ def test_evaluate_gives_the_naive_risks_and_gradient(loss, fit_intercept, weight
     risks, gradients = naive(loss, arrays, w, fit_intercept)
     np.testing.assert_allclose(found.group_risks, risks, rtol=1e-12)
     np.testing.assert_allclose(found.gradient, np.tensordot(q, gradients, 1), rtol=1e-11, atol=1e-13)
-    np.testing.assert_array_equal(problem.risks(w), found.group_risks)
+    np.testing.assert_allclose(problem.risks(w), found.group_risks, rtol=1e-14)
     np.testing.assert_array_equal(w, before[0])
     np.testing.assert_array_equal(q, before[1])
     assert found.gradient.shape == problem.shape == w.shape
@@ -343,10 +343,10 @@ def test_references_turn_risks_into_regrets_on_the_safe_side():
     regret = plain.with_references(References(upper=np.array([0.3, 0.2, 0.1]), lower=np.array([0.2, 0.1, 0.0])))
     w = np.array([1.0, 2.0, 0.0])
     risks = plain.risks(w)
-    np.testing.assert_array_equal(regret.risks(w), risks)
+    np.testing.assert_allclose(regret.risks(w), risks, rtol=1e-14)
     np.testing.assert_allclose(regret.group_values(risks), risks - [0.3, 0.2, 0.1], rtol=1e-14)
     np.testing.assert_allclose(regret.objective(w, risks), (risks - [0.2, 0.1, 0.0]).max() + 1.25, rtol=1e-14)
-    np.testing.assert_array_equal(plain.group_values(risks), risks)
+    np.testing.assert_allclose(plain.group_values(risks), risks, rtol=1e-14)
     np.testing.assert_allclose(plain.objective(w, risks), risks.max() + 1.25, rtol=1e-14)
     assert regret.regret
     assert not plain.regret

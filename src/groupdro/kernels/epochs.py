@@ -9,7 +9,10 @@ The arrays of a step's players are
 drawn beforehand, so that the readable form of the same epoch can be run on the same draws.
 """
 
+import numpy as np
+
 from groupdro.kernels.compile import compiled_fast
+from groupdro.kernels.dense import add_rows, dots
 from groupdro.kernels.losses import slope, value
 from groupdro.kernels.mirror import descend, soften
 
@@ -60,6 +63,8 @@ def dense_steps(
     d = X.shape[1]
     p = w.size
     m = logits.size
+    four = np.empty(4)
+    inverse_steps = 1.0 / steps
     rotated = rotation.size > 0
     centre, half, difference = work_w[0], work_w[1], work_w[2]
     point, sampled = (work_w[3], work_w[4]) if rotated else (half, difference)  # in the coordinates of the features
@@ -84,21 +89,21 @@ def dense_steps(
             loss_difference[i] = 0.0
         soften(half_logits, q_half)
 
-        for e in range(rows.shape[1]):
-            r = rows[k, e]
-            u = point[d] if intercept else 0.0
-            for j in range(d):
-                u += X[r, j] * point[j]
-            i = groups[e]
-            old = margins[r]
-            loss_difference[i] += weights[e] * (value(code, parameter, u, y[r]) - value(code, parameter, old, y[r]))
-            c = weights[e] * (
-                q_half[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
-            )
-            for j in range(d):
-                sampled[j] += c * X[r, j]
-            if intercept:
-                sampled[d] += c
+        for e in range(0, rows.shape[1], 4):
+            n = min(4, rows.shape[1] - e)
+            dots(X, rows[k], e, n, point, d, four)
+            for t in range(n):
+                r, i = rows[k, e + t], groups[e + t]
+                u = four[t] + (point[d] if intercept else 0.0)
+                old = margins[r]
+                change = value(code, parameter, u, y[r]) - value(code, parameter, old, y[r])
+                loss_difference[i] += weights[e + t] * change
+                four[t] = weights[e + t] * (
+                    q_half[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
+                )
+                if intercept:
+                    sampled[d] += four[t]
+            add_rows(X, rows[k], e, n, four, d, sampled)
 
         if rotated:
             for j in range(d):
@@ -110,9 +115,10 @@ def dense_steps(
 
         moved, changed = 0.0, 0.0
         for j in range(p):
-            moved += (half[j] - w_snapshot[j]) ** 2 / steps[j]
-            changed += steps[j] * difference[j] ** 2
-            difference[j] += gradient[j]
+            gap, change = half[j] - w_snapshot[j], difference[j]
+            moved += gap * gap * inverse_steps[j]
+            changed += steps[j] * change * change
+            difference[j] = change + gradient[j]
         descend(centre, difference, steps, penalty, radius, d, w)
         for j in range(p):
             w_total[j] += w[j]

@@ -19,10 +19,16 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
     w_j(nu) = v_j / (1 + steps_j nu): Newton's method on 1 / |w| - 1 / radius, concave in nu, rises to the root.
     """
     square = 0.0
-    for j in range(n_bound):
-        v = (centre[j] - steps[j] * gradient[j]) / (1.0 + steps[j] * penalty)
-        out[j] = v
-        square += v * v
+    if penalty == 0.0:  # divisions would be most of the time
+        for j in range(n_bound):
+            v = centre[j] - steps[j] * gradient[j]
+            out[j] = v
+            square += v * v
+    else:
+        for j in range(n_bound):
+            v = (centre[j] - steps[j] * gradient[j]) / (1.0 + steps[j] * penalty)
+            out[j] = v
+            square += v * v
     for j in range(n_bound, centre.size):
         out[j] = centre[j] - steps[j] * gradient[j]
     if square <= radius * radius:

@@ -1,0 +1,64 @@
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+
+import groupdro as gd
+from groupdro.threads import map_threads, n_threads
+
+
+def make_problem(n=20_000, d=40):
+    rng = np.random.default_rng(0)
+    data = gd.GroupedData.from_arrays(rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), np.arange(n) % 5)
+    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+
+
+def gradient_bytes(_=None):
+    return make_problem().evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
+
+
+def test_results_come_in_order():
+    assert map_threads(lambda k: k * k, 20) == [k * k for k in range(20)]
+
+
+def test_the_number_of_threads_changes_no_bit():
+    script = "from tests.test_threads import gradient_bytes; print(hash(gradient_bytes()))"
+    printed = set()
+    for threads in ("1", "2", "4"):
+        env = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}
+        printed.add(
+            subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+        )
+    assert len(printed) == 1
+
+
+def test_many_python_threads_may_pass_at_once():
+    problem, expected = make_problem(), gradient_bytes()
+    out = [None] * 16
+
+    def work(k):
+        out[k] = problem.evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(out) == {expected}
+
+
+def test_a_forked_child_makes_threads_of_its_own(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    expected = gradient_bytes()  # the parent's pool exists now
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(gradient_bytes, range(4), chunksize=1) == [expected] * 4
+
+
+def test_the_environment_limits_the_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert n_threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert n_threads() >= 1
