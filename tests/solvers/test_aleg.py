@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.geometry import geometry_of
@@ -182,3 +183,48 @@ def test_many_features_and_classes_use_the_leading_directions(monkeypatch):
     assert with_directions.converged
     assert with_directions.passes < without.passes
     assert with_directions.lower_bound - 1e-6 <= worst_value(problem).value <= with_directions.upper_bound + 1e-6
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
+@pytest.mark.parametrize(
+    "domain", [gd.L2Domain(radius=0.2), gd.L2Domain(penalty=0.3), gd.L2Domain(radius=0.5, penalty=0.1)]
+)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain, intercept, dtype):
+    dense = make_problem(loss, domain, intercept=intercept, d=9)
+    X = sp.csr_array(dense.data.rows.X * (np.random.default_rng(3).random((125, 9)) < 0.4)).astype(dtype)
+    data = gd.GroupedData.from_arrays(X, dense.data.y, np.repeat(np.arange(3), dense.data.group_sizes))
+    problem = gd.GroupRisk(data, LOSSES[loss], domain, fit_intercept=intercept)
+    rng = np.random.default_rng(1)
+    plan = data.plan_batches(12)
+    at = problem.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
+    steps = np.full(problem.shape, 0.05)
+    if intercept:
+        steps[-1] = 0.2
+
+    def loop():
+        return InnerLoop(at, geometry_of(problem), steps, 0.2, 0.1, at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
+
+    sparse, readable = loop(), loop()
+    for _ in range(2):  # two pieces: the second goes on from the first
+        members = data.draw_steps(plan, 15, rng)
+        before = problem.counters.row_reads
+        sparse.sparse_steps(problem, plan, members)
+        assert problem.counters.row_reads - before == members.size
+        readable.readable_steps(problem, plan, members)
+    sparse.settle()
+    for name in ("w", "logits", "points", "mirrors", "weights", "logit_total", "sums"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_it_converges_on_sparse_rows(intercept):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((600, 40), density=0.1, rng=rng, format="csr")
+    y = np.sign(X @ rng.normal(size=40) + 0.3 * rng.normal(size=600))
+    data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, 600))
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.01), fit_intercept=intercept)
+    result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7

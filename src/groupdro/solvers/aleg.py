@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
 from groupdro.problem import Evaluation, GroupRisk, L2Domain
-from groupdro.rows import DenseRows
+from groupdro.rows import CsrRows, DenseRows
 from groupdro.solvers.base import Solver, State
 from groupdro.solvers.inner_loop import InnerLoop
 
@@ -148,9 +148,12 @@ class ALEG(Solver):
         mean = float(squares.mean())
         if mean == 0.0 or not isinstance(geometry, Euclidean):
             return 1.0
-        bend = problem.loss.smoothness
+        bend, d = problem.loss.smoothness, problem.data.n_features
         scale = 1.0 / (bend * np.maximum(squares, 1e-3 * mean))
-        if not self.scale_columns or scale.max() <= 4.0 * scale.min():
+        if isinstance(problem.data.rows, CsrRows):
+            # Steps that cost only the entries of their rows need one scale for all features.
+            scale[:d] = 1.0 / (bend * max(float(problem.data.column_squares.mean()), 1e-300))
+        elif not self.scale_columns or scale.max() <= 4.0 * scale.min():
             return 1.0 / (bend * mean)
         full = scale if len(problem.shape) == 1 else scale[:, None]
         return np.ascontiguousarray(np.broadcast_to(full, problem.shape))
@@ -161,10 +164,11 @@ class ALEG(Solver):
         Rotations leave ball and penalty as they are, so that any of them may be used.
         """
         d = problem.data.n_features
-        if not (self.scale_columns and isinstance(problem.domain, L2Domain)):
+        dense = isinstance(problem.data.rows, DenseRows)
+        if not (self.scale_columns and isinstance(problem.domain, L2Domain) and dense):
             return
         if d > _ROTATED_FEATURES:
-            if len(problem.shape) > 1 and isinstance(problem.data.rows, DenseRows):
+            if len(problem.shape) > 1:
                 self._measure_leading_curvature(problem, state, problem.domain)
             return
         draw = self._sample(problem, state, max(_CURVATURE_ROWS, 200 * d))

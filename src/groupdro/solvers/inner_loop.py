@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, Geometry
 from groupdro.kernels.epochs import dense_steps
+from groupdro.kernels.sparse import csr_steps
 from groupdro.problem import Evaluation, GroupRisk, ScalarLoss
-from groupdro.rows import DenseRows
+from groupdro.rows import CsrRows, DenseRows
 
 __all__ = ["InnerLoop"]
 
@@ -17,6 +18,38 @@ Floats = NDArray[np.float64]
 
 _SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
 _SECONDS_A_VALUE = 5e-10
+
+
+@dataclass
+class _Lazy:
+    """What sparse steps keep instead of w: see `kernels.sparse`."""
+
+    features: Floats
+    gram: Floats
+    coefficients: Floats
+    free: Floats
+
+    @classmethod
+    def begin(cls, w: Floats, snapshot: Floats, gradient: Floats, d: int) -> "_Lazy":
+        """Lay out the vectors by feature."""
+        features, gram, free = np.zeros((d, 8)), np.zeros(10), np.zeros(4)
+        vectors = (w[:d], snapshot[:d], gradient[:d])
+        for k, vector in enumerate(vectors):
+            features[:, k] = vector
+            gram[k] = vector @ vector
+        features[:, 5] = -1.0
+        gram[4:7] = vectors[0] @ vectors[1], vectors[0] @ vectors[2], vectors[1] @ vectors[2]
+        if len(w) > d:
+            free[:3] = w[d], snapshot[d], gradient[d]
+        return cls(features, gram, np.array([1.0, 0, 0, 1, 0, 0, 0, 0]), free)
+
+    def write(self, w: Floats, points: Floats) -> None:
+        """Set w to the iterate and add the sum of the iterates to points."""
+        d, vectors = len(self.features), self.features[:, :4]
+        points[:d] += vectors @ self.coefficients[4:] - self.features[:, 4]
+        w[:d] = vectors @ self.coefficients[:4]
+        if len(w) > d:
+            w[d], points[d] = self.free[0], points[d] + self.free[3]
 
 
 @dataclass
@@ -68,6 +101,7 @@ class InnerLoop:
         self.weights, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
         self.sums = np.zeros(4)
         self.n_steps = 0
+        self._lazy: _Lazy | None = None
 
     def _turn(self, w: Floats, *, back: bool = False) -> Floats:
         """Return w (or a gradient) in the loop's own coordinates, or back in those of the features."""
@@ -91,14 +125,19 @@ class InnerLoop:
 
     def run(self, problem: GroupRisk, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> None:
         """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
-        rows = problem.data.rows
-        fused = isinstance(rows, DenseRows) and rows.compilable
-        fused = fused and isinstance(problem.loss, ScalarLoss) and isinstance(self.geometry, Euclidean)
-        seconds = len(plan.groups) * (problem.data.n_features + 50) * _SECONDS_A_VALUE
+        rows, make = problem.data.rows, self.readable_steps
+        entries = float(problem.data.n_features)
+        if isinstance(problem.loss, ScalarLoss) and isinstance(self.geometry, Euclidean):
+            if isinstance(rows, DenseRows) and rows.compilable:
+                make = self.fused_steps
+            elif isinstance(rows, CsrRows) and not self.rotation.size and np.size(self.w_steps) > 1:
+                make, entries = self.sparse_steps, 50.0 * rows.X.nnz / rows.n_rows  # entries are scattered
+        seconds = (len(plan.groups) * (entries + 50.0) + 10.0 * problem.n_groups) * _SECONDS_A_VALUE
         piece = max(1, int(_SECONDS_A_PIECE / seconds))
         for start in range(0, n_steps, piece):
             members = problem.data.draw_steps(plan, min(piece, n_steps - start), rng)
-            (self.fused_steps if fused else self.readable_steps)(problem, plan, members)
+            make(problem, plan, members)
+        self.settle()
 
     def readable_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
         """Make a step for each row of members."""
@@ -153,6 +192,33 @@ class InnerLoop:
         self.n_steps += len(members)
         drawn = rows.size
         problem.counters.add(grad_evals=drawn, grad_evals_paper=2 * drawn, row_reads=drawn)
+
+    def sparse_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+        """Make the same steps on sparse rows, at the cost of their entries: one output, one step for all features."""
+        data, at = problem.data, self.at
+        assert isinstance(self.geometry, Euclidean)
+        assert isinstance(data.rows, CsrRows)
+        assert isinstance(problem.loss, ScalarLoss)
+        assert isinstance(self.w_steps, np.ndarray)
+        if self._lazy is None:
+            self._lazy = _Lazy.begin(self.w, self.snapshot, self.gradient, data.n_features)
+        X, rows, lazy = data.rows.X, data.rows_of(members), self._lazy
+        csr_steps(
+            X.data, X.indices, X.indptr, data.y, *problem.loss.kernel, problem.fit_intercept,
+            rows, plan.groups, plan.weights, at.margins,
+            lazy.features, lazy.gram, self.n_steps, float(self.w_steps[0]), float(self.w_steps[-1]),
+            self.geometry.penalty, self.geometry.radius, lazy.free,
+            self.logits, self.logit_centre, problem.group_values(at.group_risks), at.q, self.q_step, self.alpha,
+            lazy.coefficients, self.logit_total, self.weights, self.sums, np.empty((4, problem.n_groups)),
+        )  # fmt: skip
+        self.n_steps += len(members)
+        problem.counters.add(grad_evals=rows.size, grad_evals_paper=2 * rows.size, row_reads=rows.size)
+
+    def settle(self) -> None:
+        """Write out the iterate and the sums of sparse steps, which cost a pass over the features."""
+        if self._lazy is not None:
+            self._lazy.write(self.w, self.points)
+            self.mirrors, self._lazy = self.points, None
 
     @property
     def ratio(self) -> float:

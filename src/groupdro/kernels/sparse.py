@@ -1,0 +1,177 @@
+"""Epochs of ALEG for one output on compressed sparse rows: a step costs the entries of its rows at any dimension.
+
+Within a piece of an epoch the iterate is a combination of three dense vectors that do not change (its start, the
+snapshot and the full gradient) and one that changes only where drawn rows have entries:
+
+    w = p start + r snapshot + t gradient + z u.
+
+A step scales the four coefficients and adds to u; the norm that the projection needs follows from ten inner products,
+of which a step changes four. The sum of all iterates is a combination of the same vectors and one more of this kind.
+"""
+
+import math
+
+import numpy as np
+
+from groupdro.kernels.compile import compiled
+from groupdro.kernels.losses import slope, value
+from groupdro.kernels.mirror import soften
+
+__all__ = ["csr_steps"]
+
+
+@compiled
+def _square(a0, a1, a2, a3, gram):
+    """Return |a0 start + a1 snapshot + a2 gradient + a3 u|^2."""
+    diagonal = a0 * a0 * gram[0] + a1 * a1 * gram[1] + a2 * a2 * gram[2] + a3 * a3 * gram[3]
+    fixed = a0 * a1 * gram[4] + a0 * a2 * gram[5] + a1 * a2 * gram[6]
+    return max(diagonal + 2.0 * (fixed + a3 * (a0 * gram[7] + a1 * gram[8] + a2 * gram[9])), 0.0)
+
+
+@compiled
+def csr_steps(
+    data, indices, indptr, y, code, parameter, intercept, rows, groups, weights, margins,
+    features, gram, first_step, step, free_step, penalty, radius, free,
+    logits, logit_centre, values, q_snapshot, q_step, alpha, coefficients, logit_total, q_total, sums, work_q,
+):  # fmt: skip
+    """Make len(rows) steps on sparse rows.
+
+    Parameters
+    ----------
+    data, indices, indptr, y : ndarray
+        Sparse rows and labels.
+    code, parameter, intercept, rows, groups, weights, margins : as in `dense_steps`
+        The loss, and the draws.
+    features : ndarray of shape (d, 8)
+        For each feature: start, snapshot, gradient, u, late, and work space, of which the first of two entries is -1
+        at first. u and late are zero at first; the sum over all steps of z u is ``coefficients[7] * u - late``. All
+        that a step needs of a feature lies in one line of the cache.
+    gram : ndarray of shape (10,)
+        Inner products: of start, snapshot, gradient and u with themselves; of start with snapshot and gradient, of
+        snapshot with gradient; of u with start, snapshot and gradient. Kept up to date.
+    first_step : int
+        Number of steps made before with the same features.
+    step, free_step : float
+        Step of the coefficients and of the intercept.
+    penalty, radius : float
+        Of the domain.
+    free : ndarray of shape (4,)
+        Intercept: iterate (changed), snapshot, gradient, and sum over the steps (added to).
+    logits, logit_centre, values, q_snapshot, q_step, alpha : as in `dense_steps`
+        The player q.
+    coefficients : ndarray of shape (8,)
+        p, r, t, z, which are 1, 0, 0, 1 at first, and their sums over the steps. Kept up to date.
+    logit_total, q_total, sums, work_q : as in `dense_steps`
+        Sums over the steps, added to, and work space.
+    """
+    m = logits.size
+    q_centre, half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2], work_q[3]
+    longest = 0
+    for k in range(rows.shape[0]):
+        length = 0
+        for e in range(rows.shape[1]):
+            length += indptr[rows[k, e] + 1] - indptr[rows[k, e]]
+        longest = max(longest, length)
+    touched = np.empty(longest, np.int64)
+    p, r, t, z = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+    shrink = 1.0 / (1.0 + step * penalty)
+    for k in range(rows.shape[0]):
+        # The half point, before and after the projection.
+        a0, a1 = shrink * (1.0 - alpha) * p, shrink * (alpha + (1.0 - alpha) * r)
+        a2, a3 = shrink * ((1.0 - alpha) * t - step), shrink * (1.0 - alpha) * z
+        norm = math.sqrt(_square(a0, a1, a2, a3, gram))
+        scale = radius / norm if norm > radius else 1.0
+        h0, h1, h2, h3 = scale * a0, scale * a1, scale * a2, scale * a3
+        free_centre = alpha * free[1] + (1.0 - alpha) * free[0]
+        free_half = free_centre - free_step * free[2]
+        for i in range(m):
+            q_centre[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i]
+            half_logits[i] = q_centre[i] + q_step * values[i]
+            loss_difference[i] = 0.0
+        soften(half_logits, q_half)
+
+        count = 0
+        free_difference = 0.0
+        for e in range(rows.shape[1]):
+            row, i = rows[k, e], groups[e]
+            first, last = indptr[row], indptr[row + 1]
+            on_start, on_gradient, on_u = 0.0, 0.0, 0.0
+            for n in range(first, last):
+                j = indices[n]
+                on_start += data[n] * features[j, 0]
+                on_gradient += data[n] * features[j, 2]
+                on_u += data[n] * features[j, 3]
+            old = margins[row]
+            on_snapshot = old - (free[1] if intercept else 0.0)
+            new = h0 * on_start + h1 * on_snapshot + h2 * on_gradient + h3 * on_u
+            if intercept:
+                new += free_half
+            change = value(code, parameter, new, y[row]) - value(code, parameter, old, y[row])
+            loss_difference[i] += weights[e] * change
+            c = weights[e] * (
+                q_half[i] * slope(code, parameter, new, y[row]) - q_snapshot[i] * slope(code, parameter, old, y[row])
+            )
+            free_difference += c
+            for n in range(first, last):
+                j = indices[n]
+                if features[j, 5] != first_step + k:
+                    features[j, 5] = first_step + k
+                    features[j, 6] = 0.0
+                    touched[count] = j
+                    count += 1
+                features[j, 6] += c * data[n]
+
+        # What the difference of the gradients does to the inner products.
+        squared, with_start, with_snapshot, with_gradient, with_u = 0.0, 0.0, 0.0, 0.0, 0.0
+        for n in range(count):
+            j = touched[n]
+            v = features[j, 6]
+            squared += v * v
+            with_start += v * features[j, 0]
+            with_snapshot += v * features[j, 1]
+            with_gradient += v * features[j, 2]
+            with_u += v * features[j, 3]
+        sums[0] += step * squared
+        sums[2] += _square(h0, h1 - 1.0, h2, h3, gram) / step
+        if intercept:
+            sums[0] += free_step * free_difference**2
+            sums[2] += (free_half - free[1]) ** 2 / free_step
+        push = -shrink * step / a3
+        gram[3] += push * (2.0 * with_u + push * squared)
+        gram[7] += push * with_start
+        gram[8] += push * with_snapshot
+        gram[9] += push * with_gradient
+        before = coefficients[7]
+        for n in range(count):
+            j = touched[n]
+            v = push * features[j, 6]
+            features[j, 3] += v
+            features[j, 4] += before * v
+        norm = math.sqrt(_square(a0, a1, a2, a3, gram))
+        scale = radius / norm if norm > radius else 1.0
+        p, r, t, z = scale * a0, scale * a1, scale * a2, scale * a3
+        coefficients[4] += p
+        coefficients[5] += r
+        coefficients[6] += t
+        coefficients[7] += z
+        if intercept:
+            free[0] = free_centre - free_step * (free[2] + free_difference)
+            free[3] += free[0]
+
+        mean, square, shifted = 0.0, 0.0, 0.0
+        for i in range(m):
+            mean += q_half[i] * loss_difference[i]
+            square += q_half[i] * loss_difference[i] ** 2
+            shifted += (q_half[i] - q_snapshot[i]) ** 2 / max(q_half[i], q_snapshot[i], 1e-30)
+            logits[i] = half_logits[i] + q_step * loss_difference[i]
+        soften(logits, q_half)
+        largest = logits[0]
+        for i in range(1, m):
+            largest = max(largest, logits[i])
+        for i in range(m):
+            logits[i] -= largest
+            logit_total[i] += logits[i]
+            q_total[i] += q_half[i]
+        sums[1] += q_step * (square - mean * mean)
+        sums[3] += shifted / q_step
+    coefficients[0], coefficients[1], coefficients[2], coefficients[3] = p, r, t, z
