@@ -92,23 +92,30 @@ class CutAggregate:
         self._row_weights: Floats | None = None  # sum of shares times row weights
         self._moments: Floats | None = None  # the same with each row weight times its dual
 
-    def add(self, at: Evaluation, domain: Domain) -> float:
-        """Mix in the linearisation at an evaluation and return the best bound of the mixture."""
+    def add(self, at: Evaluation, domain: Domain, upper: float = np.inf) -> float:
+        """Mix in the linearisation at an evaluation and return the best bound of the mixture.
+
+        A cut that alone halves the distance to an upper bound replaces the mixture without a search.
+        """
         problem, new = self.problem, linearise(self.problem, at)
         share = 1.0
-        if self.cut is not None:
+        if self.cut is not None and not self._replaces(new, self.cut, domain, upper):
             old = self.cut
 
             def loss_of(share: float) -> float:
                 return -old.mix(new, share).bound(problem, domain)
 
-            inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-3})
+            inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.03})
             share = min((float(inner.x), 0.0, 1.0), key=loss_of)
         self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
         bound = self.cut.bound(problem, domain)
         if self._keep_duals:
             bound = max(bound, self._dual_bound(at, share, domain))
         return bound
+
+    def _replaces(self, new: Cut, old: Cut, domain: Domain, upper: float) -> bool:
+        gap = upper - old.bound(self.problem, domain)
+        return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
 
     def _dual_bound(self, at: Evaluation, share: float, domain: Domain) -> float:
         problem, cut = self.problem, self.cut
@@ -178,11 +185,10 @@ class Certificate:
                 self.q[:] = np.arange(len(at.q)) == np.argmin(self.problem.references.upper)
         if not (np.isfinite(at.gradient).all() and abs(at.q.sum() - 1.0) <= 1e-9 and (at.q >= 0).all()):
             return  # weights outside the simplex prove nothing
-        self._raise(linearise(self.problem, at).bound(self.problem, self.domain), at.q)
         if self.problem.fit_intercept:
             self._raise(intercept_bound(self.problem, self.domain, at), at.q)
             return
-        bound = self._aggregate.add(at, self.domain)
+        bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
             self._raise(bound, self._aggregate.cut.q)
 

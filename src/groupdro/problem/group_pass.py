@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from groupdro.problem.group_risk import Evaluation, GroupRisk
+from groupdro.rows import DenseRows
 
 __all__ = ["GroupEvaluation", "evaluate_groups"]
 
@@ -67,12 +68,16 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
     row_weights = None if hessian_q is None else data.row_weights(hessian_q)
     size = int(np.prod(problem.shape))
     hessian = None if hessian_q is None else np.zeros((size, size))
-    incidence = _incidence(problem)
+    ordered = not data.members.size and isinstance(data.rows, DenseRows)
+    incidence = None if ordered else _incidence(problem)
     for place, block in data.rows.blocks():
         margins[place] = block @ w[:d] + (w[d] if problem.fit_intercept else 0.0)
         losses[place], slopes = problem.loss.value_and_slope(margins[place], y[place])
         sizes[place] = np.abs(slopes).reshape(len(slopes), -1).sum(axis=1)
-        _add_group_sums(gradients, incidence, place, block, slopes, problem)
+        if incidence is None:
+            _add_ordered_sums(gradients, place, block, slopes, problem)
+        else:
+            _add_group_sums(gradients, incidence, place, block, slopes, problem)
         if hessian is not None and row_weights is not None:
             bend = problem.loss.curvature(margins[place], y[place])
             _add_hessian(hessian, block, bend, row_weights[place], problem)
@@ -88,23 +93,25 @@ def _incidence(problem: GroupRisk) -> Any:
     return sp.csr_array((weights, members, data.offsets), shape=(data.n_groups, data.n_rows))
 
 
+def _add_ordered_sums(gradients: Floats, place: slice, block: Any, slopes: Floats, problem: GroupRisk) -> None:
+    """Add the block's share of every group's gradient: rows in the order of groups, each one contiguous piece."""
+    data, d = problem.data, problem.data.n_features
+    first, last = np.searchsorted(data.offsets, [place.start, place.stop - 1], side="right") - 1
+    for i in range(first, last + 1):
+        low, high = max(data.offsets[i], place.start), min(data.offsets[i + 1], place.stop)
+        piece = slice(low - place.start, high - place.start)
+        weights = data.weights[low:high] if data.weights.size else np.full(high - low, 1.0 / data.group_sizes[i])
+        weighted = _times(slopes[piece], weights)
+        gradients[i, :d] += block[piece].T @ weighted
+        if problem.fit_intercept:
+            gradients[i, d] += weighted.sum(axis=0)
+
+
 def _add_group_sums(
     gradients: Floats, incidence: Any, place: slice, block: Any, slopes: Floats, problem: GroupRisk
 ) -> None:
-    """Add the block's share of every group's gradient."""
+    """Do the same for rows in any order and storage, by products with the groups' weights."""
     d = problem.data.n_features
-    if not problem.data.members.size and isinstance(block, np.ndarray):
-        # Rows in the order of groups: each group's part of the block is one product on a contiguous piece.
-        offsets = problem.data.offsets
-        first, last = np.searchsorted(offsets, [place.start, place.stop - 1], side="right") - 1
-        for i in range(first, last + 1):
-            low, high = max(offsets[i], place.start), min(offsets[i + 1], place.stop)
-            piece = slice(low - place.start, high - place.start)
-            weighted = _times(slopes[piece], incidence.data[low:high])
-            gradients[i, :d] += block[piece].T @ weighted
-            if problem.fit_intercept:
-                gradients[i, d] += weighted.sum(axis=0)
-        return
     share = incidence if place == slice(0, problem.n_rows) else incidence[:, place]
     outputs = slopes.reshape(len(slopes), -1)
     for c in range(outputs.shape[1]):
@@ -138,6 +145,9 @@ def _add_hessian(hessian: Floats, block: Any, bend: Floats, weights: Floats, pro
 def _weighted_gram(block: Any, weights: Floats) -> Floats:
     if sp.issparse(block):
         return (block.T @ (sp.diags_array(weights) @ block)).toarray()
+    if weights.min(initial=0.0) >= 0.0:
+        scaled = block * np.sqrt(weights)[:, None]
+        return scaled.T @ scaled  # one matrix with itself: half the work of two
     return block.T @ (block * weights[:, None])
 
 

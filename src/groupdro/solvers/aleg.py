@@ -218,7 +218,7 @@ class ALEG(Solver):
         length = max(4, plan.steps // 25)
         for trial in range(4):
             state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
-            loop = self._loop(problem, state, plan)
+            loop = self.inner_loop(problem, state, plan)
             loop.run(problem, plan, length, np.random.default_rng([state.seed, (1 << 21) + trial]))
             ratio = loop.ratio
             if not np.isfinite(ratio):
@@ -230,7 +230,8 @@ class ALEG(Solver):
                 break
         state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
 
-    def _loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
+    def inner_loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
+        """Return the steps of an epoch from where the state stands."""
         return InnerLoop(
             at=state.evaluation,
             geometry=state.spectral if state.spectral is not None else geometry_of(problem),
@@ -247,7 +248,7 @@ class ALEG(Solver):
     def epoch(self, problem: GroupRisk, state: AlegState) -> None:
         """Make an epoch's steps, pass over the data at their mean, and choose the next steps."""
         plan, at = self.plan(problem), state.evaluation
-        loop = self._loop(problem, state, plan)
+        loop = self.inner_loop(problem, state, plan)
         loop.run(problem, plan, plan.steps, np.random.default_rng([state.seed, state.epoch]))
         ratio, fresh = loop.ratio, None
         if np.isfinite(ratio) and ratio <= _REFUSED:

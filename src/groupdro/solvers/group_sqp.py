@@ -121,14 +121,16 @@ class GroupSQP(Solver):
         # 2. The dual of the quadratic model: group weights, and the ball's multiplier where the step would leave it.
         solve = self._inverse(problem, state)
         solved = solve(rows)
-        x = solve_simplex_qp(rows @ solved.T, inside, len(working))
+        known = state.evaluation.q[working]
+        begin = known / known.sum() if state.epoch and known.sum() > 0.5 else None  # the last solution, most often near
+        x = solve_simplex_qp(rows @ solved.T, inside, len(working), begin)
         step = -(x @ solved).reshape(w.shape)
         state.multiplier = 0.0
         if np.linalg.norm(problem.coef(w + step)) > domain.radius:
             slack = 0.5 * (float(np.vdot(pull, pull)) - domain.radius**2)
             rows, inside = np.vstack([rows, pull.ravel()]), np.append(inside, slack)
             solved = np.vstack([solved, solve(pull.reshape(1, size))])
-            x = solve_simplex_qp(rows @ solved.T, inside, len(working))
+            x = solve_simplex_qp(rows @ solved.T, inside, len(working), begin)
             step = -(x @ solved).reshape(w.shape)
             state.multiplier = float(x[-1])
         q = np.zeros(problem.n_groups)

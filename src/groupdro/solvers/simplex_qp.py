@@ -8,7 +8,7 @@ __all__ = ["solve_simplex_qp"]
 Floats = NDArray[np.float64]
 
 
-def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int) -> Floats:
+def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None = None) -> Floats:
     """Maximise v.x - x'Mx / 2 over x >= 0 with the first n_simplex entries summing to one.
 
     A primal active-set method: solve on the free entries, step until one of them reaches zero and drop it, and when
@@ -22,6 +22,8 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int) -> Floats:
         Linear gain.
     n_simplex : int
         Entries that sum to one; the others are only non-negative.
+    start : ndarray of shape (n_simplex,), optional
+        Entries to begin with, which sum to one; by default all on the best single one.
 
     Returns
     -------
@@ -39,7 +41,10 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int) -> Floats:
     # A ridge for singular systems, relative to each entry: groups without curvature of their own have huge ones.
     ridge = 1e-15 * np.diag(M) + 1e-300
     x = np.zeros(n)
-    x[int(np.argmax(v[:n_simplex] - 0.5 * np.diag(M)[:n_simplex]))] = 1.0
+    if start is not None:
+        x[:n_simplex] = start
+    else:
+        x[int(np.argmax(v[:n_simplex] - 0.5 * np.diag(M)[:n_simplex]))] = 1.0
     free = x > 0
     for _ in range(20 * n + 50):
         index = np.flatnonzero(free)

@@ -1,0 +1,250 @@
+"""Passes and times of the solvers, one figure a command.
+
+    python -m benchmarks.speed synthetic      passes of ALEG to a certified 1e-6 on the paper's set-up
+    python -m benchmarks.speed tabular        passes of ALEG to 1e-3 and 1e-4 on Adult and bank
+    python -m benchmarks.speed cifar FOLDER   passes of ALEG to a relative 1e-2 and 1e-3 on CIFAR-100
+    python -m benchmarks.speed epoch          an epoch on 100,000 x 1,024 beside the two products of BLAS
+    python -m benchmarks.speed csr            time of a sparse step at 10^4, 10^5 and 10^6 features
+    python -m benchmarks.speed groups         10^5 groups of 100 rows to a certified relative 1e-2
+    python -m benchmarks.speed clarabel       beside CVXPY with Clarabel at the same accuracy
+    python -m benchmarks.speed fairlearn      beside fairlearn's ExponentiatedGradient (needs fairlearn)
+    python -m benchmarks.speed startup        import and first fit in a new process, cold and warm
+
+Nothing is set but what the command says: solvers run with their defaults. Times are the best of several in one run.
+Those that read data need the variable GROUPDRO_DATA.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+import groupdro as gd
+from benchmarks.real_data import adult, bank, cifar
+
+
+def best_time(run: Callable[[], object], times: int = 5) -> float:
+    out = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        run()
+        out.append(time.perf_counter() - begun)
+    return min(out)
+
+
+def passes_to(result: gd.Result, gap: float, *, relative: bool = False) -> float:
+    return next((row.passes for row in result.trace if row.gap <= gap * (row.upper if relative else 1.0)), np.inf)
+
+
+def synthetic() -> None:
+    passes = []
+    for seed in range(5):
+        data = gd.GroupedData.from_arrays(*gd.datasets.make_gdro(25, 1000, 1024, seed=seed))
+        for radius in (1.0, 3.0, 10.0):
+            problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=radius))
+            result = gd.solve(problem, "aleg", tol=0.0, atol=1e-6, max_passes=150, seed=seed)
+            passes.append(result.passes)
+            print(
+                f"seed {seed} radius {radius:4}: {result.passes:.1f} passes, {result.seconds:.2f} s, {result.gap:.1e}"
+            )
+    print(f"mean {np.mean(passes):.1f}, worst {max(passes):.1f}")
+
+
+def tabular() -> None:
+    for make in (adult, bank):
+        p = make()
+        problem = gd.GroupRisk(gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.Logistic(), gd.L2Domain(radius=10.0))
+        for seed in range(3):
+            result = gd.solve(problem, "aleg", tol=0.0, atol=1e-4, max_passes=200, seed=seed)
+            at = [f"{passes_to(result, gap):.1f} to {gap:.0e}" for gap in (1e-2, 1e-3, 1e-4)]
+            print(f"{p.name}, seed {seed}: passes {', '.join(at)}; {result.seconds:.2f} s")
+
+
+def cifar100(folder: str) -> None:
+    p = cifar(Path(folder))
+    problem = gd.GroupRisk(gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.Softmax(), gd.L2Domain(radius=20.0))
+    for name, solver in (("aleg", gd.ALEG()), ("sqp with L-BFGS", gd.GroupSQP("lbfgs"))):
+        result = gd.solve(problem, solver, tol=1e-3, max_passes=60)
+        at = [f"{passes_to(result, gap, relative=True):.1f} to {gap:.0e}" for gap in (1e-2, 1e-3)]
+        print(
+            f"{name}: passes {', '.join(at)}; {result.passes:.1f} passes in {result.seconds:.0f} s, {result}",
+            flush=True,
+        )
+
+
+def epoch() -> None:
+    n, d, m = 100_000, 1024, 25
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((n, d)), np.sign(rng.standard_normal(n))
+    w, v = rng.standard_normal(d), rng.standard_normal(n)
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n // m)), gd.Logistic(), gd.L2Domain(radius=3.0)
+    )
+    solver = gd.ALEG()
+    state = solver.init(problem, 0)
+    plan = solver.plan(problem)
+
+    def inner() -> None:
+        solver.inner_loop(problem, state, plan).run(problem, plan, plan.steps, np.random.default_rng(0))
+
+    def everything() -> tuple[float, float, float]:
+        return (
+            best_time(lambda: (X @ w, v @ X), 10),
+            best_time(lambda: problem.evaluate(state.evaluation.w + 0.01, state.evaluation.q), 10),
+            best_time(inner, 10),
+        )
+
+    blas, full, steps = (min(times) for times in zip(*(everything() for _ in range(3)), strict=True))
+    print(f"X @ w and v @ X {blas:.4f} s; the full pass {full:.4f} s; the {plan.steps} inner steps {steps:.4f} s")
+    print(f"ratio of an epoch {(full + steps) / blas:.2f}")
+
+
+def csr() -> None:
+    n, entries, m = 100_000, 100, 20
+    rng = np.random.default_rng(0)
+    seconds = {}
+    for d in (10**4, 10**5, 10**6):
+        indices = np.sort(rng.integers(0, d, (n, entries)), axis=1).ravel()
+        X = sp.csr_array(
+            (rng.standard_normal(n * entries), indices, np.arange(0, n * entries + 1, entries)), shape=(n, d)
+        )
+        data = gd.GroupedData.from_arrays(X, np.sign(rng.standard_normal(n)), np.arange(n) % m)
+        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
+        solver = gd.ALEG()
+        state = solver.init(problem, 0)
+        plan = solver.plan(problem)
+
+        def steps(count: int, problem=problem, solver=solver, state=state, plan=plan) -> None:
+            solver.inner_loop(problem, state, plan).run(problem, plan, count, np.random.default_rng(0))
+
+        # What an epoch costs beyond its steps (laying out the features, once) drops out of the difference.
+        whole, half = (best_time(lambda c=c, steps=steps: steps(c), 5) for c in (plan.steps, plan.steps // 2))
+        seconds[d] = (whole - half) / (plan.steps - plan.steps // 2)
+        print(f"{d:8} features: {1e6 * seconds[d]:6.1f} us a step of {len(plan.groups)} rows; an epoch's {whole:.3f} s")
+    print(f"ratio of 10^6 to 10^4: {seconds[10**6] / seconds[10**4]:.2f}")
+
+
+def groups() -> None:
+    m, n_i, d = 100_000, 100, 100
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((m * n_i, d), dtype=np.float32)
+    shared = rng.standard_normal(d) / 10
+    noise = np.repeat(rng.standard_normal(m), n_i) * 0.5
+    y = np.sign(X @ shared + noise + rng.standard_normal(len(X)))
+    begun = time.perf_counter()
+    data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n_i))
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
+    print(f"built in {time.perf_counter() - begun:.1f} s", flush=True)
+    result = gd.solve(problem, "aleg", tol=1e-2, max_passes=120, max_time=400.0)
+    print(result, f"relative gap {result.gap / result.upper_bound:.1e}")
+
+
+def clarabel() -> None:
+    import cvxpy as cp
+
+    n, d, m = 30_000, 50, 10
+    X, y, group = gd.datasets.make_gdro(m, n // m, d, seed=0)
+    w, t = cp.Variable(d), cp.Variable()
+    losses = cp.logistic(-cp.multiply(y, X @ w))
+    inside = [cp.sum(losses[group == i]) * m / n <= t for i in range(m)]
+    program = cp.Problem(cp.Minimize(t), [*inside, cp.norm(w) <= 3.0])
+    begun = time.perf_counter()
+    program.solve(solver=cp.CLARABEL)
+    theirs = time.perf_counter() - begun
+
+    def fit() -> gd.Result:
+        data = gd.GroupedData.from_arrays(X, y, group)
+        return gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0)), tol=1e-9)
+
+    result, ours = fit(), best_time(fit, 10)
+    found = max(np.logaddexp(0, -(y * (X @ w.value)))[group == i].mean() for i in range(m))
+    print(f"Clarabel {theirs:.2f} s, worst risk {found:.9f}, {program.status}")
+    print(f"groupdro {ours:.4f} s, worst risk {result.upper_bound:.9f}, certified gap {result.gap:.1e}")
+    print(f"ratio {theirs / ours:.0f}")
+
+
+def fairlearn() -> None:
+    from fairlearn.reductions import BoundedGroupLoss, ExponentiatedGradient
+    from sklearn.linear_model import LogisticRegression
+
+    class Margins(LogisticRegression):
+        """Predicts margins, so that the loss of the constraint is the logistic loss of the fit."""
+
+        def predict(self, X: np.ndarray) -> np.ndarray:
+            return self.decision_function(X)
+
+    class LogisticLoss:
+        """The loss of a margin, as fairlearn calls it."""
+
+        min, max = 0.0, np.inf
+
+        def eval(self, y: np.ndarray, margin: np.ndarray) -> np.ndarray:
+            return np.logaddexp(0.0, -np.asarray(y) * np.asarray(margin))
+
+    n, d, m = 5_000, 20, 10
+    X, y, group = gd.datasets.make_gdro(m, n // m, d, seed=0)
+    reduction = ExponentiatedGradient(
+        Margins(C=1e6, fit_intercept=False),
+        BoundedGroupLoss(LogisticLoss(), upper_bound=0.0),
+        eps=0.01,
+        max_iter=50,
+        nu=1e-4,
+    )
+    begun = time.perf_counter()
+    reduction.fit(X, y, sensitive_features=group)
+    whole, oracle = time.perf_counter() - begun, float(np.sum(reduction.oracle_execution_times_))
+    mixture = sum(
+        weight * model.coef_[0] for weight, model in zip(reduction.weights_, reduction.predictors_, strict=True)
+    )
+
+    def fit() -> gd.Result:
+        data = gd.GroupedData.from_arrays(X, y, group)
+        return gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=100.0)), tol=1e-6)
+
+    result, ours = fit(), best_time(fit, 20)
+    risks = np.logaddexp(0.0, -y * (X @ mixture)).reshape(m, -1).mean(axis=1)
+    print(f"fairlearn {whole:.2f} s, of which its oracle {oracle:.2f} s; worst risk {risks.max():.6f}")
+    print(f"groupdro {ours:.4f} s, worst risk {result.upper_bound:.6f}, certified gap {result.gap:.1e}")
+    print(f"ratio to the oracle alone {oracle / ours:.0f}, to the whole {whole / ours:.0f}")
+
+
+STARTUP = """
+import time; begun = time.perf_counter()
+import numpy as np
+begun_ours = time.perf_counter()
+import groupdro as gd
+imported = time.perf_counter()
+rng = np.random.default_rng(0)
+data = gd.GroupedData.from_arrays(rng.normal(size=(1000, 20)), np.sign(rng.normal(size=1000)), np.arange(1000) % 5)
+problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
+for solver in ("auto", "aleg"):
+    before = time.perf_counter()
+    gd.solve(problem, solver, tol=1e-3)
+    print(f"{solver} {time.perf_counter() - before:.2f} s", end=", ")
+print(f"import {imported - begun:.2f} s, import and both fits {time.perf_counter() - begun:.2f} s")
+"""
+
+
+def startup() -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        for kind in ("cold", "warm", "warm"):
+            env = {**os.environ, "NUMBA_CACHE_DIR": cache}
+            done = subprocess.run([sys.executable, "-c", STARTUP], env=env, capture_output=True, text=True, check=True)
+            print(f"{kind} cache: {done.stdout.strip()}", flush=True)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "synthetic": synthetic, "tabular": tabular, "cifar": cifar100, "epoch": epoch, "csr": csr, "groups": groups,
+    "clarabel": clarabel, "fairlearn": fairlearn, "startup": startup,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+        raise SystemExit(__doc__)
+    COMMANDS[sys.argv[1]](*sys.argv[2:])
