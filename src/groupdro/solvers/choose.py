@@ -5,7 +5,8 @@ The model counts the work of each way to the tolerance in multiples of one pass 
     quadratic   squared loss on dense rows: two passes, and one product of p x p a row
     newton      about 12 passes, each with a product of p x p a row, which runs 10 times faster a multiplication
     lbfgs       about 100 passes for each digit: columns of real data are seldom well conditioned
-    aleg        about 10 passes, then 8 for each digit, up to three digits
+    aleg        about 10 passes, then 8 for each digit, up to three digits; more where groups are many, because the
+                weights of thousands of groups have far to go
 
 for p parameters. SQP keeps every group's gradient, which must fit in memory; ALEG needs no more than a few vectors and
 takes the simplex too.
@@ -78,7 +79,7 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
         return Choice(Quadratic(), None, f"quadratic: squared loss, compressed by QR ({size})")
     newton = _NEWTON_PASSES * newton_pass if p <= _NEWTON_LIMIT else np.inf
     lbfgs = 100.0 * digits
-    aleg = 10.0 + 8.0 * digits if digits <= 3.0 else np.inf
+    aleg = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
     if newton <= min(lbfgs, aleg):
         return Choice(GroupSQP("newton"), None, f"sqp with the exact Hessian: it is cheap ({size})")
     if aleg < lbfgs:
