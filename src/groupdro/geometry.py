@@ -67,16 +67,9 @@ class Geometry(ABC):
         """Return the squared distance of two points, in the local norm, over the step."""
 
 
-@dataclass(frozen=True)
-class Euclidean(Geometry):
-    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free.
+class _Round(Geometry):
+    """psi(w) = |w|^2 / 2, whose mirror coordinates are w itself."""
 
-    A step may be a number, or one for each entry of w: a diagonal metric.
-    """
-
-    radius: float
-    penalty: float
-    n_bound: int
     dual_order = 2.0
 
     @property
@@ -91,6 +84,18 @@ class Euclidean(Geometry):
     def point(self, mirror: Floats) -> Floats:
         """Return the point."""
         return mirror
+
+
+@dataclass(frozen=True)
+class Euclidean(_Round):
+    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free.
+
+    A step may be a number, or one for each entry of w: a diagonal metric.
+    """
+
+    radius: float
+    penalty: float
+    n_bound: int
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Descend, shrink by the penalty, project on the ball: exact in this order where the quadratic is round."""
@@ -120,7 +125,7 @@ class Euclidean(Geometry):
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral(Geometry):
+class Spectral(_Round):
     """The Euclidean ball and penalty, with steps of their own along a few leading directions of the features.
 
     The metric is rest * I + V diag(scales - rest) V' on the bound rows, and `free_scale` on the others. Ball and
@@ -142,20 +147,6 @@ class Spectral(Geometry):
     scales: Floats
     rest: float
     free_scale: float
-    dual_order = 2.0
-
-    @property
-    def squared_diameter(self) -> float:  # type: ignore[override]
-        """Half the squared radius."""
-        return self.radius * self.radius / 2.0
-
-    def mirror(self, point: Floats) -> Floats:
-        """Return the point."""
-        return point
-
-    def point(self, mirror: Floats) -> Floats:
-        """Return the point."""
-        return mirror
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Descend in the metric, shrink by the penalty, project on the ball."""

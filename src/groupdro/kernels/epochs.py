@@ -14,7 +14,7 @@ import numpy as np
 from groupdro.kernels.compile import compiled_fast
 from groupdro.kernels.dense import add_rows, dots
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import descend, soften
+from groupdro.kernels.mirror import descend, weigh, weigh_half
 
 __all__ = ["dense_steps"]
 
@@ -57,18 +57,17 @@ def dense_steps(
     sums : ndarray of shape (4,)
         Sums over the steps of what the geometries call squared gradients, of w and of q, and squared distances of
         the half points from the snapshot, of w and of q; added to.
-    work_w, work_q : ndarray of shape (5, p), (4, m)
+    work_w, work_q : ndarray of shape (5, p), (3, m)
         Work space.
     """
     d = X.shape[1]
     p = w.size
-    m = logits.size
     four = np.empty(4)
     inverse_steps = 1.0 / steps
     rotated = rotation.size > 0
     centre, half, difference = work_w[0], work_w[1], work_w[2]
     point, sampled = (work_w[3], work_w[4]) if rotated else (half, difference)  # in the coordinates of the features
-    q_centre, half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2], work_q[3]
+    half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
     for k in range(rows.shape[0]):
         for j in range(p):
             centre[j] = alpha * w_snapshot[j] + (1.0 - alpha) * w[j]
@@ -83,11 +82,7 @@ def dense_steps(
                 point[j] = total
             for j in range(d, p):
                 point[j] = half[j]
-        for i in range(m):
-            q_centre[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i]
-            half_logits[i] = q_centre[i] + q_step * values[i]
-            loss_difference[i] = 0.0
-        soften(half_logits, q_half)
+        weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference)
 
         for e in range(0, rows.shape[1], 4):
             n = min(4, rows.shape[1] - e)
@@ -123,22 +118,6 @@ def dense_steps(
         for j in range(p):
             w_total[j] += w[j]
 
-        mean, square, shifted = 0.0, 0.0, 0.0
-        for i in range(m):
-            mean += q_half[i] * loss_difference[i]
-            square += q_half[i] * loss_difference[i] ** 2
-            larger = max(q_half[i], q_snapshot[i], 1e-30)
-            shifted += (q_half[i] - q_snapshot[i]) ** 2 / larger
-            logits[i] = half_logits[i] + q_step * loss_difference[i]
-        soften(logits, q_half)
-        largest = logits[0]
-        for i in range(1, m):
-            largest = max(largest, logits[i])
-        for i in range(m):
-            logits[i] -= largest
-            logit_total[i] += logits[i]
-            q_total[i] += q_half[i]
         sums[0] += changed
-        sums[1] += q_step * (square - mean * mean)
         sums[2] += moved
-        sums[3] += shifted / q_step
+        weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums)

@@ -4,7 +4,7 @@ import math
 
 from groupdro.kernels.compile import compiled, compiled_fast
 
-__all__ = ["descend", "soften"]
+__all__ = ["descend", "soften", "weigh", "weigh_half"]
 
 _ROOT_STEPS = 50
 
@@ -71,3 +71,33 @@ def soften(logits, weights):
         total += weights[i]
     for i in range(logits.size):
         weights[i] /= total
+
+
+@compiled
+def weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference):
+    """Set the half point of q, as logits and weights, and clear the loss differences."""
+    for i in range(logits.size):
+        half_logits[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i] + q_step * values[i]
+        loss_difference[i] = 0.0
+    soften(half_logits, q_half)
+
+
+@compiled
+def weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums):
+    """Step q along the loss differences and add to its sums; q_half is overwritten with the new weights."""
+    mean, square, shifted = 0.0, 0.0, 0.0
+    largest = -math.inf
+    for i in range(logits.size):
+        mean += q_half[i] * loss_difference[i]
+        square += q_half[i] * loss_difference[i] ** 2
+        shifted += (q_half[i] - q_snapshot[i]) ** 2 / max(q_half[i], q_snapshot[i], 1e-30)
+        logits[i] = half_logits[i] + q_step * loss_difference[i]
+        largest = max(largest, logits[i])
+    for i in range(logits.size):
+        logits[i] -= largest  # so that they cannot drift
+        logit_total[i] += logits[i]
+    soften(logits, q_half)
+    for i in range(logits.size):
+        q_total[i] += q_half[i]
+    sums[1] += q_step * (square - mean * mean)
+    sums[3] += shifted / q_step

@@ -15,7 +15,7 @@ import numpy as np
 
 from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import soften
+from groupdro.kernels.mirror import weigh, weigh_half
 
 __all__ = ["csr_steps"]
 
@@ -64,8 +64,7 @@ def csr_steps(
     logit_total, q_total, sums, work_q : as in `dense_steps`
         Sums over the steps, added to, and work space.
     """
-    m = logits.size
-    q_centre, half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2], work_q[3]
+    half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
     longest = 0
     for k in range(rows.shape[0]):
         length = 0
@@ -84,11 +83,7 @@ def csr_steps(
         h0, h1, h2, h3 = scale * a0, scale * a1, scale * a2, scale * a3
         free_centre = alpha * free[1] + (1.0 - alpha) * free[0]
         free_half = free_centre - free_step * free[2]
-        for i in range(m):
-            q_centre[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i]
-            half_logits[i] = q_centre[i] + q_step * values[i]
-            loss_difference[i] = 0.0
-        soften(half_logits, q_half)
+        weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference)
 
         count = 0
         free_difference = 0.0
@@ -158,20 +153,5 @@ def csr_steps(
             free[0] = free_centre - free_step * (free[2] + free_difference)
             free[3] += free[0]
 
-        mean, square, shifted = 0.0, 0.0, 0.0
-        for i in range(m):
-            mean += q_half[i] * loss_difference[i]
-            square += q_half[i] * loss_difference[i] ** 2
-            shifted += (q_half[i] - q_snapshot[i]) ** 2 / max(q_half[i], q_snapshot[i], 1e-30)
-            logits[i] = half_logits[i] + q_step * loss_difference[i]
-        soften(logits, q_half)
-        largest = logits[0]
-        for i in range(1, m):
-            largest = max(largest, logits[i])
-        for i in range(m):
-            logits[i] -= largest
-            logit_total[i] += logits[i]
-            q_total[i] += q_half[i]
-        sums[1] += q_step * (square - mean * mean)
-        sums[3] += shifted / q_step
+        weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums)
     coefficients[0], coefficients[1], coefficients[2], coefficients[3] = p, r, t, z

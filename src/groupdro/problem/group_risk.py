@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from groupdro.data import Draw, GroupedData
@@ -331,64 +330,6 @@ class GroupRisk:
         n = len(rows)
         self.counters.add(grad_evals=n, grad_evals_paper=2 * n, row_reads=n)
         return loss_difference, gradient
-
-    def feature_curvature(self, draw: Draw, at: Evaluation) -> Floats:
-        """Return an estimate of the Hessian of F(., q) at an evaluation, from drawn members.
-
-        For several outputs, whose Hessian couples classes, the mean over classes of the diagonal blocks. The
-        intercept, if any, is the last row and column.
-        """
-        X, weights = self._curvature_rows(draw, at)
-        if self.fit_intercept:
-            X = np.hstack([X, np.ones((len(X), 1))])
-        return (X * weights[:, None]).T @ X
-
-    def leading_curvature(self, draw: Draw, at: Evaluation, n_directions: int) -> tuple[Floats, Floats, float]:
-        """Return the largest curvatures of F(., q) along directions of the features, these, and the mean of the rest.
-
-        From drawn members; for several outputs, of the mean over classes as in `feature_curvature`.
-        """
-        X, weights = self._curvature_rows(draw, at)
-        scaled = X * np.sqrt(weights).astype(X.dtype)[:, None]
-        # The smaller side's Gram matrix has the same eigenvalues; rows are usually fewer than features here.
-        gram = np.asarray(scaled @ scaled.T, dtype=np.float64)
-        n_directions = min(n_directions, len(gram))
-        values, vectors = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - n_directions, len(gram) - 1])
-        keep = values > 1e-12 * values[-1]
-        values, vectors = values[keep][::-1], vectors[:, keep][:, ::-1]
-        directions = np.asarray(scaled.T @ vectors.astype(scaled.dtype), dtype=np.float64) / np.sqrt(values)
-        directions, _ = np.linalg.qr(directions)  # float32 products leave them orthogonal to few digits
-        left = max(float(np.trace(gram)) - float(values.sum()), 0.0)
-        return values, directions, left / max(self.data.n_features - len(values), 1)
-
-    def _curvature_rows(self, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:
-        """Return drawn rows and the weight of each in the Hessian of the features."""
-        rows = self.data.rows_of(draw.members)
-        X = self.data.rows.take(rows)
-        X = np.asarray(X.todense()) if hasattr(X, "todense") else X
-        curvature = self.loss.curvature(at.margins[rows], self.data.y[rows])
-        if curvature.ndim == 2:
-            curvature = (curvature * (1.0 - curvature)).mean(axis=1)
-        self.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
-        return X, curvature * draw.weights * at.q[draw.groups]
-
-    def curvature_product(self, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
-        """Return an estimate of the Hessian of F(., q) at an evaluation times a direction, from drawn members."""
-        rows = self.data.rows_of(draw.members)
-        X = self.data.rows.take(rows)
-        curvature = self.loss.curvature(at.margins[rows], self.data.y[rows])
-        moved = X @ self.coef(direction) + self._offset(direction)
-        if moved.ndim == 2:  # the second derivative of a class model is diag(p) - p p'
-            bent = curvature * (moved - (curvature * moved).sum(axis=1, keepdims=True))
-        else:
-            bent = curvature * moved
-        weighted = _scale_rows(bent, draw.weights * at.q[draw.groups])
-        out = np.zeros(self.shape)
-        self.coef(out)[...] = X.T @ weighted
-        if self.fit_intercept:
-            self.intercept(out)[...] = weighted.sum(axis=0)
-        self.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
-        return out
 
     def _offset(self, w: Floats) -> Any:
         return w[-1] if self.fit_intercept else 0.0

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
 from groupdro.problem import Evaluation, GroupRisk, L2Domain
+from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
 from groupdro.rows import CsrRows, DenseRows
 from groupdro.solvers.base import Solver, State
 from groupdro.solvers.inner_loop import InnerLoop
@@ -172,7 +173,7 @@ class ALEG(Solver):
                 self._measure_leading_curvature(problem, state, problem.domain)
             return
         draw = self._sample(problem, state, max(_CURVATURE_ROWS, 200 * d))
-        hessian = problem.feature_curvature(draw, state.evaluation)
+        hessian = feature_curvature(problem, draw, state.evaluation)
         if not np.isfinite(hessian).all():
             return
         values, directions = np.linalg.eigh(hessian[:d, :d])
@@ -190,7 +191,7 @@ class ALEG(Solver):
     def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, domain: L2Domain) -> None:
         """Take the metric along the leading directions of a sample, where the features are many."""
         draw = self._sample(problem, state, _CURVATURE_ROWS)
-        values, directions, left = problem.leading_curvature(draw, state.evaluation, _LEADING_DIRECTIONS)
+        values, directions, left = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
         floor = max(float(values[-1]), left)
         if not floor > 0:
             return
@@ -308,7 +309,7 @@ class ALEG(Solver):
         draw, v = self._sample(problem, state, _CURVATURE_ROWS), state.direction
         for _ in range(10 if state.capped == 0 else 3):
             v = v / np.sqrt(float((v * v / state.metric).sum()))
-            bent = problem.curvature_product(draw, state.evaluation, v)
+            bent = curvature_product(problem, draw, state.evaluation, v)
             largest = float((v * bent).sum())
             v = state.metric * bent
             if not np.isfinite(largest) or largest <= 0:

@@ -186,7 +186,7 @@ class InnerLoop:
             self.geometry.penalty, self.geometry.radius,
             self.logits, self.logit_centre, values, at.q, self.q_step, self.alpha,
             self.points, self.logit_total, self.weights, self.sums,
-            np.empty((5, self.w.size)), np.empty((4, problem.n_groups)),
+            np.empty((5, self.w.size)), np.empty((3, problem.n_groups)),
         )  # fmt: skip
         self.mirrors = self.points
         self.n_steps += len(members)
@@ -209,7 +209,7 @@ class InnerLoop:
             lazy.features, lazy.gram, self.n_steps, float(self.w_steps[0]), float(self.w_steps[-1]),
             self.geometry.penalty, self.geometry.radius, lazy.free,
             self.logits, self.logit_centre, problem.group_values(at.group_risks), at.q, self.q_step, self.alpha,
-            lazy.coefficients, self.logit_total, self.weights, self.sums, np.empty((4, problem.n_groups)),
+            lazy.coefficients, self.logit_total, self.weights, self.sums, np.empty((3, problem.n_groups)),
         )  # fmt: skip
         self.n_steps += len(members)
         problem.counters.add(grad_evals=rows.size, grad_evals_paper=2 * rows.size, row_reads=rows.size)

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+from groupdro.data import Draw
+from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
+from groupdro.problem.group_pass import evaluate_groups
+from tests.solvers.test_aleg import make_problem
+
+Q = np.array([0.2, 0.5, 0.3])
+
+
+def everyone(problem):
+    """A draw of every member by its own weight, whose estimate is the whole."""
+    data = problem.data
+    groups = np.repeat(np.arange(3), data.group_sizes)
+    return Draw(np.arange(data.n_rows), groups, 1.0 / data.group_sizes[groups])
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_draw_of_everyone_gives_the_hessian(loss, intercept):
+    problem = make_problem(loss, intercept=intercept)
+    rng = np.random.default_rng(0)
+    w, direction = rng.normal(size=(2, *problem.shape)) * 0.3
+    at, hessian = problem.evaluate(w, Q), evaluate_groups(problem, w, Q).hessian
+    product = curvature_product(problem, everyone(problem), at, direction)
+    np.testing.assert_allclose(product.ravel(), hessian @ direction.ravel(), atol=1e-12)
+    features = feature_curvature(problem, everyone(problem), at)
+    if loss != "softmax":
+        np.testing.assert_allclose(features, hessian, atol=1e-12)
+    else:
+        blocks = hessian.reshape(*problem.shape, *problem.shape)
+        np.testing.assert_allclose(features, np.mean([blocks[:, c, :, c] for c in range(3)], axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_leading_directions_are_the_largest_eigenvectors(dtype):
+    problem = make_problem("softmax", d=8, dtype=dtype)
+    at = problem.evaluate(problem.start(), Q)
+    full = feature_curvature(problem, everyone(problem), at)
+    expected = np.linalg.eigvalsh(full)[::-1]
+    values, directions, rest = leading_curvature(problem, everyone(problem), at, 3)
+    np.testing.assert_allclose(values, expected[:3], rtol=1e-4)
+    assert rest == pytest.approx(expected[3:].mean(), rel=1e-3)
+    np.testing.assert_allclose(directions.T @ directions, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(np.diag(directions.T @ full @ directions), values, rtol=1e-3)
