@@ -16,6 +16,7 @@ import numpy as np
 from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import slope, value
 from groupdro.kernels.mirror import weigh, weigh_half
+from groupdro.kernels.prefetch import prefetch
 
 __all__ = ["csr_steps"]
 
@@ -90,6 +91,10 @@ def csr_steps(
         for e in range(rows.shape[1]):
             row, i = rows[k, e], groups[e]
             first, last = indptr[row], indptr[row + 1]
+            if e + 1 < rows.shape[1]:  # the next row's features are scattered: ask for them now
+                following = rows[k, e + 1]
+                for n in range(indptr[following], indptr[following + 1]):
+                    prefetch(features, indices[n], 0)  # type: ignore[call-arg]
             on_start, on_gradient, on_u = 0.0, 0.0, 0.0
             for n in range(first, last):
                 j = indices[n]

@@ -109,7 +109,8 @@ class ALEG(Solver):
         if rows is None:
             d = problem.data.n_features
             rotated = self.scale_columns and isinstance(problem.domain, L2Domain) and d <= _ROTATED_FEATURES
-            rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else 16
+            some = int(np.clip(problem.n_rows // 2000, 16, 64))  # more rows a step cost less time each, and some passes
+            rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else some
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
 

@@ -1,0 +1,31 @@
+"""A hint to fetch memory that will be needed soon, while the processor works on what it has."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["prefetch"]
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, i: Any, j: Any) -> Any:
+    """Ask for the line of the cache that holds array[i, j]. Changes nothing but the time."""
+    del typingctx, i, j
+    signature = types.void(array, types.intp, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        view = context.make_array(kind)(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(context, builder, kind, view, list(arguments[1:]), wraparound=False)
+        number = ir.IntType(32)
+        pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
+        form = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], form)
+        read, keep, data = ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)
+        builder.call(function, [pointer, read, keep, data])
+        return context.get_dummy_value()
+
+    return signature, generate
