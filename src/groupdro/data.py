@@ -217,6 +217,19 @@ class GroupedData:
             feature_names=self.feature_names,
         )
 
+    def as_one_group(self, weights: Floats) -> "GroupedData":
+        """Return the same rows as a single group in which each has the given weight."""
+        return GroupedData(
+            rows=self.rows,
+            y=self.y,
+            offsets=np.array([0, self.n_rows]),
+            members=_NO_INDICES,
+            weights=weights,
+            names=("all",),
+            source=self.source,
+            feature_names=self.feature_names,
+        )
+
     def to_user_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """Bring a quantity of all stored rows into the order in which the user gave them."""
         out = np.empty_like(values)
@@ -249,6 +262,17 @@ class GroupedData:
     def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
         """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn)."""
         return self._draw_members(plan.groups, n_steps, rng)
+
+    def permute_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
+        """Draw the members of several steps without replacement: each group in random order, again from its start."""
+        if self.weights.size:
+            raise ValueError("replacement must be True where rows have weights: draws follow the weights.")
+        sizes, starts = self.group_sizes, self.offsets[:-1]
+        order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
+        counts = np.bincount(plan.groups, minlength=self.n_groups)
+        within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
+        turn = (np.arange(n_steps)[:, None] * counts[plan.groups] + within) % sizes[plan.groups]
+        return order[starts[plan.groups] + turn]
 
     def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
         shape = (n, len(groups))

@@ -483,3 +483,13 @@ def test_labels_that_the_loss_cannot_read_are_refused():
     data = GroupedData.from_arrays(np.ones((2, 1)), np.array([1, 2]))
     with pytest.raises(ValueError, match=r"^y must be"):
         GroupRisk(data, Logistic(), L2Domain(radius=1.0))
+
+
+def test_the_pooled_problem_is_the_mean_of_the_groups():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 3)), np.sign(rng.normal(size=30))
+    member = rng.random((30, 4)) < 0.5
+    member[:, 0] = True
+    problem = GroupRisk(GroupedData.from_arrays(X, y, member, rng.random(30) + 0.1), Logistic(), L2Domain(radius=1.0))
+    w = rng.normal(size=3)
+    assert problem.pooled().risks(w) == pytest.approx([problem.risks(w).mean()])

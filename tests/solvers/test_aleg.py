@@ -228,3 +228,24 @@ def test_it_converges_on_sparse_rows(intercept):
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
     assert result.converged
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+def test_without_replacement_every_row_of_equal_groups_is_drawn_once_an_epoch():
+    data = make_problem(sizes=(12, 12, 12)).data
+    plan = data.plan_batches(6)
+    members = data.permute_steps(plan, plan.steps, np.random.default_rng(0))
+    assert sorted(members.ravel().tolist()) == list(range(36))
+    for i in range(3):
+        assert (members[:, plan.groups == i] // 12 == i).all()
+    again, other = (data.permute_steps(plan, plan.steps, np.random.default_rng(seed)) for seed in (0, 1))
+    assert (members == again).all()
+    assert (members != other).any()
+
+
+def test_without_replacement_it_converges_too_and_weights_are_refused():
+    problem = make_problem(sizes=(40, 25, 60))
+    result = gd.solve(problem, gd.ALEG(replacement=False), tol=1e-3, max_passes=400)
+    assert result.converged
+    assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
+    with pytest.raises(ValueError, match="replacement must be True"):
+        gd.solve(make_problem(weights=True), gd.ALEG(replacement=False))

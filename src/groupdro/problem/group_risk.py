@@ -397,6 +397,17 @@ class GroupRisk:
             counters=self.counters,
         )
 
+    def pooled(self) -> "GroupRisk":
+        """Return the problem of all rows as one group, with every group counted alike, counted together with this."""
+        weights = self.data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
+        return GroupRisk(
+            self.data.as_one_group(weights / weights.sum()),
+            self.loss,
+            self.domain,
+            fit_intercept=self.fit_intercept,
+            counters=self.counters,
+        )
+
     def with_references(self, references: References) -> "GroupRisk":
         """Return the problem of the worst regret against the references, counted together with this one."""
         return GroupRisk(

@@ -95,13 +95,17 @@ class ALEG(Solver):
         Rows drawn in a step; by default as few as fill the processor, which is one of each group where there are many.
     scale_columns : bool
         Whether steps follow the scale of each column. The objective stays the same.
+    replacement : bool
+        Whether draws are independent, as in the theory. Without replacement each epoch takes every row of a group in
+        random order: faster to a rough answer, slower to a fine one.
     """
 
     name = "aleg"
 
-    def __init__(self, *, rows_per_step: int | None = None, scale_columns: bool = True):
+    def __init__(self, *, rows_per_step: int | None = None, scale_columns: bool = True, replacement: bool = True):
         self.rows_per_step = rows_per_step
         self.scale_columns = scale_columns
+        self.replacement = replacement
 
     def plan(self, problem: GroupRisk) -> BatchPlan:
         """Return how an epoch is divided into steps."""
@@ -251,7 +255,8 @@ class ALEG(Solver):
         """Make an epoch's steps, pass over the data at their mean, and choose the next steps."""
         plan, at = self.plan(problem), state.evaluation
         loop = self.inner_loop(problem, state, plan)
-        loop.run(problem, plan, plan.steps, np.random.default_rng([state.seed, state.epoch]))
+        rng = np.random.default_rng([state.seed, state.epoch])
+        loop.run(problem, plan, plan.steps, rng, replacement=self.replacement)
         ratio, fresh = loop.ratio, None
         if np.isfinite(ratio) and ratio <= _REFUSED:
             q = loop.weights / loop.weights.sum()

@@ -51,6 +51,12 @@ def group_references(
     upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
     lower = np.zeros(problem.n_groups)  # losses and penalties are at least 0
     stop = threading.Event()
+    if isinstance(solver, GroupSQP) and problem.n_groups > 1:
+        # Most groups' own models are near the one of all rows together.
+        pooled = solve(
+            problem.pooled(), solver, tol=1e-2, max_passes=max_passes, max_time=max(run.seconds_left(), 1e-3)
+        )
+        solver = GroupSQP(solver.hessian, memory=solver.memory, start=(pooled.w, np.ones(1)))
 
     def bound(i: int) -> tuple[int, Result | None, Counters]:
         alone, seconds = problem.group(i), run.seconds_left()

@@ -123,7 +123,9 @@ class InnerLoop:
         """Return the mean of the mirror coordinates over the steps."""
         return self._turn(self.mirrors / self.n_steps, back=True)
 
-    def run(self, problem: GroupRisk, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> None:
+    def run(
+        self, problem: GroupRisk, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool = True
+    ) -> None:
         """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
         rows, make = problem.data.rows, self.readable_steps
         entries = float(problem.data.n_features)
@@ -134,8 +136,10 @@ class InnerLoop:
                 make, entries = self.sparse_steps, 50.0 * rows.X.nnz / rows.n_rows  # entries are scattered
         seconds = (len(plan.groups) * (entries + 50.0) + 10.0 * problem.n_groups) * _SECONDS_A_VALUE
         piece = max(1, int(_SECONDS_A_PIECE / seconds))
+        whole = None if replacement else problem.data.permute_steps(plan, n_steps, rng)
         for start in range(0, n_steps, piece):
-            members = problem.data.draw_steps(plan, min(piece, n_steps - start), rng)
+            stop = min(start + piece, n_steps)
+            members = whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
             make(problem, plan, members)
         self.settle()
 
