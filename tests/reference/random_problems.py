@@ -105,6 +105,12 @@ def judge(seed: int) -> Verdict:
         return Verdict(kind, False, (), np.nan)
 
     optimum, size = reference.value, max(1.0, abs(reference.value))
+    w = _feasible(problem, reference.w)
+    there = float((problem.risks(w) - (0.0 if minima is None else minima)).max()) + problem.domain.penalty_at(
+        problem.coef(w)
+    )
+    if abs(there - optimum) > 0.5 * TOLERANCE * size:
+        return Verdict(kind, False, (), np.nan)  # a value that the reference's own w does not have, once made feasible
     violations = []
 
     def check(name: str, lower: float, upper: float = np.inf) -> None:
@@ -120,6 +126,15 @@ def judge(seed: int) -> Verdict:
     check("solver", result.lower_bound, result.upper_bound)
     if result.average is not None:
         check("average", result.average.lower, result.average.upper)
+    default = gd.solve(problem, "alem" if regret else "auto", tol=1e-5, max_passes=300, seed=seed)
+    check(f"default ({default.solver})", default.lower_bound, default.upper_bound)
+    measured = gd.solve(problem, "aleg", tol=1e-3, max_passes=40, seed=seed)
+    if not regret:
+        check("aleg", measured.lower_bound, measured.upper_bound)
+    for name, found, tol in (("default", default, 1e-5), ("aleg", measured, 1e-3)):
+        allowed = tol * (max(found.upper_bound, tol) if found is default and regret else abs(found.upper_bound))
+        if found.converged and found.upper_bound - found.lower_bound > allowed * (1 + 1e-9):
+            violations.append(f"seed {seed} {kind}: {name} says converged at {found!r}")
 
     # 2. Every kind of bound at points that no solver would visit, with references as rough as these.
     if minima is not None:

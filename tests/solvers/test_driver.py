@@ -157,12 +157,13 @@ def test_a_solver_registers_itself_by_its_name():
         del SOLVERS["mine"]
 
 
-def test_an_interrupt_keeps_the_best_certified_pair():
+@pytest.mark.parametrize("solver", ["aleg-theory", "aleg"])
+def test_an_interrupt_keeps_the_best_certified_pair(solver):
     problem = make_problem()
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     begun = time.perf_counter()
-    result = gd.solve(problem, "aleg-theory", tol=0.0, max_passes=1e9)
+    result = gd.solve(problem, solver, tol=0.0, max_passes=1e9)
     assert time.perf_counter() - begun < 2.0
     assert result.status is Status.INTERRUPTED
     assert result.epochs > 0

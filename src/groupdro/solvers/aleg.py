@@ -281,7 +281,7 @@ class ALEG(Solver):
         # The last iterate is worse than the snapshot: going on from it would make every repetition fail too.
         state.w = state.w_centre = geometry.mirror(at.w)
         state.logits = state.logit_centre = Entropy(problem.n_groups).mirror(at.q)
-        shorter = float(np.clip(np.sqrt(state.target / ratio), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
+        shorter = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
         state.w_step, state.q_step = state.w_step * shorter, state.q_step * shorter
         state.growth = min(state.growth, _CAREFUL_GROWTH)
         if ratio <= _REFUSED:  # the ratio gave no warning: trust it less
@@ -314,7 +314,10 @@ class ALEG(Solver):
             return
         draw, v = self._sample(problem, state, _CURVATURE_ROWS), state.direction
         for _ in range(10 if state.capped == 0 else 3):
-            v = v / np.sqrt(float((v * v / state.metric).sum()))
+            size = float((v * v / state.metric).sum())
+            if not (np.isfinite(size) and size > 0):
+                return
+            v = v / np.sqrt(size)
             bent = curvature_product(problem, draw, state.evaluation, v)
             largest = float((v * bent).sum())
             v = state.metric * bent

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.problem import Counters, GroupRisk, References
+from groupdro.problem import Counters, GroupRisk, L2Domain, References
+from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.base import Requirement, Run, Solver
 from groupdro.solvers.choose import Auto
 from groupdro.solvers.driver import solve
@@ -23,7 +24,7 @@ _FINEST = 1e-11  # certified gap of a group's minimum below which rounding decid
 
 
 def group_references(
-    problem: GroupRisk, solver: Solver, run: Run, *, atol: float, max_passes: float, seed: int
+    problem: GroupRisk, solver: Solver | None, run: Run, *, atol: float, max_passes: float, seed: int
 ) -> References:
     """Bound each group's own minimum by solving it alone.
 
@@ -31,8 +32,8 @@ def group_references(
     ----------
     problem : GroupRisk
         The problem of all groups; with a penalty, a group's own minimum includes it.
-    solver : Solver
-        The solver of a group's problem.
+    solver : Solver or None
+        The solver of a group's problem; None is SQP, or ALEG on the simplex.
     run : Run
         The budget. When it ends, the groups that are left keep rough bounds, which are valid too.
     atol : float
@@ -51,6 +52,8 @@ def group_references(
     upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
     lower = np.zeros(problem.n_groups)  # losses and penalties are at least 0
     stop = threading.Event()
+    if solver is None:
+        solver = GroupSQP() if isinstance(problem.domain, L2Domain) else ALEG()
     if isinstance(solver, GroupSQP) and problem.n_groups > 1:
         # Most groups' own models are near the one of all rows together.
         pooled = solve(
@@ -107,7 +110,7 @@ class ALEM(Solver):
     Parameters
     ----------
     stage_one, stage_two : Solver, optional
-        The solver of each stage; by default SQP for the groups alone, and what `Auto` chooses for their regrets.
+        The solver of each stage; by default SQP for the groups alone (ALEG on the simplex), then `Auto` for regrets.
         The paper's own are `ALEGTheory` for both.
     stage_one_passes : float
         Passes over each group's rows in stage one; S epochs with K = n_i are 2 S + 1.
@@ -122,14 +125,15 @@ class ALEM(Solver):
         *,
         stage_one_passes: float = 101.0,
     ):
-        self.stage_one = stage_one if stage_one is not None else GroupSQP()
+        self.stage_one = stage_one
         self.stage_two = stage_two if stage_two is not None else Auto()
         self.stage_one_passes = stage_one_passes
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What both stages need."""
-        return tuple(dict.fromkeys(self.stage_one.requires + self.stage_two.requires))
+        first = self.stage_one.requires if self.stage_one is not None else ()
+        return tuple(dict.fromkeys(first + self.stage_two.requires))
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Stage one: bound every group's own minimum."""
@@ -155,7 +159,8 @@ class ALEM(Solver):
 
     def describe(self) -> str:
         """Say what both stages ran."""
-        return f"alem: {self.stage_one.describe()} for each group, then {self.stage_two.describe()}"
+        first = self.stage_one.describe() if self.stage_one is not None else "auto"
+        return f"alem: {first} for each group, then {self.stage_two.describe()}"
 
     def average(self, state: Any) -> tuple[Floats, Floats] | None:
         """Return stage two's average."""

@@ -205,8 +205,10 @@ class GroupSQP(Solver):
         diagonal = np.diag_indices_from(curvature)
         bend = domain.penalty + state.multiplier
         curvature[diagonal] += np.where(np.arange(len(curvature)) < n_bound, bend, 0.0)
-        # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them.
-        ridge = 1e-10 * max(float(np.trace(curvature)) / len(curvature), 1e-300)
+        # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them. Where
+        # nearly all is flat (all residuals on the linear part of a loss) the ridge is that of a plain gradient step.
+        mean, typical = float(np.trace(curvature)) / len(curvature), 1.0 / (self._first_scale(problem) * len(curvature))
+        ridge = 1e-10 * mean if mean > 1e-6 * typical else 1e-2 * typical
         while True:
             try:
                 regular = curvature.copy()

@@ -137,11 +137,13 @@ class InnerLoop:
         seconds = (len(plan.groups) * (entries + 50.0) + 10.0 * problem.n_groups) * _SECONDS_A_VALUE
         piece = max(1, int(_SECONDS_A_PIECE / seconds))
         whole = None if replacement else problem.data.permute_steps(plan, n_steps, rng)
-        for start in range(0, n_steps, piece):
-            stop = min(start + piece, n_steps)
-            members = whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
-            make(problem, plan, members)
-        self.settle()
+        # Steps that are too long may overflow; the ratio is then not finite, which is how the solver learns of it.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for start in range(0, n_steps, piece):
+                stop = min(start + piece, n_steps)
+                members = whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
+                make(problem, plan, members)
+            self.settle()
 
     def readable_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
         """Make a step for each row of members."""

@@ -36,7 +36,8 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None 
     # Entries off the simplex have no scale of their own: give them that of the others, or rounding drowns these.
     sizes = np.diag(M)
     typical = max(float(np.median(sizes[:n_simplex])), 1e-300)
-    scale = np.where((on_simplex == 0) & (sizes > 0), np.sqrt(typical / np.maximum(sizes, 1e-300)), 1.0)
+    scale = np.ones(n)
+    scale[n_simplex:] = np.sqrt(typical / np.where(sizes[n_simplex:] > 0, sizes[n_simplex:], typical))
     M, v = M * np.outer(scale, scale), v * scale
     # A ridge for singular systems, relative to each entry: groups without curvature of their own have huge ones.
     ridge = 1e-15 * np.diag(M) + 1e-300
