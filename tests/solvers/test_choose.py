@@ -92,3 +92,21 @@ def test_alem_by_default_reaches_the_regret_to_high_accuracy(loss):
     assert "for each group, then auto" in result.solver
     assert result.lower_bound - 1e-7 <= worst_value(problem, minima).value <= result.upper_bound + 1e-7
     np.testing.assert_allclose(result.references.upper, minima, atol=1e-7)
+
+
+@pytest.mark.parametrize(("loss", "solver"), [("squared", "quadratic"), ("logistic", "alem")])
+def test_an_interrupt_while_preparing_is_not_swallowed(loss, solver, monkeypatch):
+    problem, calls = make_problem(loss, sizes=(40, 25, 60)), 0
+    whole = gd.GroupSQP.epoch
+
+    def interrupted(self, *args):
+        nonlocal calls
+        calls += 1
+        if calls == 1:  # in the compressed or the pooled problem
+            raise KeyboardInterrupt
+        return whole(self, *args)
+
+    monkeypatch.setattr(gd.GroupSQP, "epoch", interrupted)
+    result = gd.solve(problem, solver, tol=1e-9)
+    assert result.status is gd.Status.INTERRUPTED
+    assert result.lower_bound <= result.upper_bound

@@ -112,7 +112,7 @@ class ALEG(Solver):
         rows = self.rows_per_step
         if rows is None:
             d = problem.data.n_features
-            rotated = self.scale_columns and isinstance(problem.domain, L2Domain) and d <= _ROTATED_FEATURES
+            rotated = self._measures(problem) and d <= _ROTATED_FEATURES
             some = int(np.clip(problem.n_rows // 2000, 16, 64))  # more rows a step cost less time each, and some passes
             rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else some
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
@@ -164,14 +164,17 @@ class ALEG(Solver):
         full = scale if len(problem.shape) == 1 else scale[:, None]
         return np.ascontiguousarray(np.broadcast_to(full, problem.shape))
 
+    def _measures(self, problem: GroupRisk) -> bool:
+        """Tell whether the metric follows a sample of the Hessian."""
+        return self.scale_columns and isinstance(problem.domain, L2Domain) and isinstance(problem.data.rows, DenseRows)
+
     def _measure_curvature(self, problem: GroupRisk, state: AlegState) -> None:
         """Take the coordinates of the loop from a sample of the Hessian, where the features are few.
 
         Rotations leave ball and penalty as they are, so that any of them may be used.
         """
         d = problem.data.n_features
-        dense = isinstance(problem.data.rows, DenseRows)
-        if not (self.scale_columns and isinstance(problem.domain, L2Domain) and dense):
+        if not (self._measures(problem) and isinstance(problem.domain, L2Domain)):
             return
         if d > _ROTATED_FEATURES:
             if len(problem.shape) > 1:

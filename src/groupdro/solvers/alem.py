@@ -1,6 +1,5 @@
 """ALEM: each group's own minimum first, then ALEG on the regrets (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +13,8 @@ from groupdro.solvers.base import Requirement, Run, Solver
 from groupdro.solvers.choose import Auto
 from groupdro.solvers.driver import solve
 from groupdro.solvers.group_sqp import GroupSQP
-from groupdro.solvers.result import Result
+from groupdro.solvers.result import Result, Status
+from groupdro.threads import n_threads
 
 __all__ = ["ALEM", "group_references"]
 
@@ -59,6 +59,9 @@ def group_references(
         pooled = solve(
             problem.pooled(), solver, tol=1e-2, max_passes=max_passes, max_time=max(run.seconds_left(), 1e-3)
         )
+        if pooled.status is Status.INTERRUPTED:
+            run.interrupted = True
+            return References(upper, lower)
         solver = GroupSQP(solver.hessian, memory=solver.memory, start=(pooled.w, np.ones(1)))
 
     def bound(i: int) -> tuple[int, Result | None, Counters]:
@@ -83,7 +86,7 @@ def group_references(
         )
         return i, found, alone.counters
 
-    pool = ThreadPoolExecutor(max_workers=min(problem.n_groups, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(max_workers=min(problem.n_groups, n_threads()))
     try:
         for i, found, counters in pool.map(bound, range(problem.n_groups)):
             problem.counters.merge(counters)

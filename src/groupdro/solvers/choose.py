@@ -35,10 +35,10 @@ _HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
 
 @dataclass(frozen=True)
 class Choice:
-    """What was picked: the solver to begin with, the one to finish with if any, and why."""
+    """What was picked: the solver to begin with, whether SQP with L-BFGS finishes, and why."""
 
     first: Solver
-    then: str | None
+    polish: bool
     reason: str
 
 
@@ -62,9 +62,9 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
     digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
     if not isinstance(problem.domain, L2Domain):
-        return Choice(ALEG(), None, f"aleg: the simplex ({size})")
+        return Choice(ALEG(), False, f"aleg: the simplex ({size})")
     if m * p > _GRADIENT_VALUES:
-        return Choice(ALEG(), None, f"aleg: the groups' gradients would not fit in memory ({size})")
+        return Choice(ALEG(), False, f"aleg: the groups' gradients would not fit in memory ({size})")
     dense = isinstance(problem.data.rows, DenseRows)
     # A row's share of the Hessian, in multiples of its share of a pass.
     newton_pass = 1.0 + _FAST_PRODUCT * problem.shape[0] * outputs
@@ -76,15 +76,15 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
         and problem.n_rows >= 2 * m * (p + 1)
         and p <= _NEWTON_LIMIT
     ):
-        return Choice(Quadratic(), None, f"quadratic: squared loss, compressed by QR ({size})")
+        return Choice(Quadratic(), False, f"quadratic: squared loss, compressed by QR ({size})")
     newton = _NEWTON_PASSES * newton_pass if p <= _NEWTON_LIMIT else np.inf
     lbfgs = 100.0 * digits
     aleg = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
     if newton <= min(lbfgs, aleg):
-        return Choice(GroupSQP("newton"), None, f"sqp with the exact Hessian: it is cheap ({size})")
+        return Choice(GroupSQP("newton"), False, f"sqp with the exact Hessian: it is cheap ({size})")
     if aleg < lbfgs:
-        return Choice(ALEG(), None, f"aleg: few digits are asked for ({size})")
-    return Choice(ALEG(), "lbfgs", f"aleg to two digits, then sqp with L-BFGS ({size})")
+        return Choice(ALEG(), False, f"aleg: few digits are asked for ({size})")
+    return Choice(ALEG(), True, f"aleg to two digits, then sqp with L-BFGS ({size})")
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Auto(Solver):
     def epoch(self, problem: GroupRisk, state: AutoState) -> None:
         """Advance the solver that runs; hand over once its gap is small."""
         assert self.choice is not None
-        if self.choice.then is not None and isinstance(state.solver, ALEG):
+        if self.choice.polish and isinstance(state.solver, ALEG):
             gap = sum(state.solver.halves(problem, state.evaluation))
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
             if gap <= _HANDOVER * abs(value) or state.epoch >= 20:

@@ -9,6 +9,7 @@ from groupdro.rows import DenseRows
 from groupdro.solvers.base import Requirement, Run
 from groupdro.solvers.driver import solve
 from groupdro.solvers.group_sqp import GroupSQP
+from groupdro.solvers.result import Status
 
 __all__ = ["Quadratic", "compress"]
 
@@ -68,5 +69,6 @@ class Quadratic(GroupSQP):
         found = solve(
             small, GroupSQP(self.hessian), tol=0.1 * run.tol, atol=0.1 * run.atol, max_time=seconds, seed=seed
         )
+        run.interrupted = found.status is Status.INTERRUPTED
         self.start = (found.w, found.q)
         return problem
