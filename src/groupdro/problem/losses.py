@@ -297,7 +297,10 @@ class Softmax(Loss):
     def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
         """Return the loss and p - e_y."""
         probability, losses = self._probabilities(u, y)
-        probability[np.arange(len(y)), y] -= 1.0
+        # p_y - 1 is minus the sum of the others, which keeps its digits where p_y rounds to 1.
+        own = np.arange(len(y)), y
+        probability[own] = 0.0
+        probability[own] = -probability.sum(axis=1)
         return losses, probability
 
     def value(self, u: Floats, y: NDArray[Any]) -> Floats:
