@@ -161,7 +161,7 @@ class Certificate:
         self.group_risks: Floats | None = None
         self.upper = np.inf
         # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
-        self.lower = -float(problem.references.upper.min())
+        self.lower = -float(problem.baseline.upper.min())
         self._aggregate = CutAggregate(problem, duals=average_duals)
 
     @property
@@ -181,8 +181,9 @@ class Certificate:
         self.offer(at.w, at.group_risks)
         if self.q is None:
             self.q = at.q.copy()
-            if self.problem.regret:
-                self.q[:] = np.arange(len(at.q)) == np.argmin(self.problem.references.upper)
+            baseline = self.problem.baseline.upper
+            if (baseline != 0).any():
+                self.q[:] = np.arange(len(at.q)) == np.argmin(baseline)
         if not (np.isfinite(at.gradient).all() and abs(at.q.sum() - 1.0) <= 1e-9 and (at.q >= 0).all()):
             return  # weights outside the simplex prove nothing
         if self.problem.fit_intercept:

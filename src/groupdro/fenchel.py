@@ -2,7 +2,7 @@
 
 For group weights q that give row r the weight v_r, and any duals a_r in the domain of the loss's conjugate,
 
-    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.references + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
+    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
 
 The slopes at a point give its linearisation bound; averages of duals over several points give more. With a free
 intercept the bound is finite only for duals whose weighted sum is exactly zero.
@@ -56,9 +56,9 @@ def fenchel_bound(
     value, size, mass = problem.dual_value(duals, row_weights)
     if not np.isfinite(value):
         return -np.inf
-    references = q * problem.references.upper
-    bound = -value - float(references.sum()) + domain.lower(combined)
-    return bound - rounding_slack(problem, mass, domain.reach(combined), size + float(np.abs(references).sum()))
+    baseline = q * problem.baseline.upper
+    bound = -value - float(baseline.sum()) + domain.lower(combined)
+    return bound - rounding_slack(problem, mass, domain.reach(combined), size + float(np.abs(baseline).sum()))
 
 
 def best_scaled_bound(

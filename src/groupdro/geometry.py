@@ -217,6 +217,11 @@ class Entropy(Geometry):
         """Return logarithms, kept finite for weights that underflowed to zero."""
         return np.log(np.maximum(point, np.finfo(np.float64).tiny))
 
+    def interior(self, point: Floats) -> Floats:
+        """Lift weights that are nearly zero: steps multiply weights, and would never bring those back."""
+        least = 1e-2 / self.n
+        return point if point.min() >= least else (1.0 - 1e-2) * point + least
+
     def point(self, mirror: Floats) -> Floats:
         """Return the weights."""
         return softmax(mirror)

@@ -1,14 +1,17 @@
 """From what a user calls groups to integer codes or a membership matrix."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = ["Grouping", "read_groups"]
+__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "read_groups"]
+
+#: Name of the group of rows without a label, and of the one that small groups were merged into.
+MISSING, MERGED = "(missing)", "(merged)"
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,29 @@ class Grouping:
     names: tuple[Any, ...]
     overlapping: bool
 
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of members of each group."""
+        return np.diff(self.offsets)
 
-def read_groups(groups: Any, n_rows: int) -> Grouping:
+    def rows_of(self, i: int) -> NDArray[np.int64]:
+        """Return the rows of group i."""
+        return self.members[self.offsets[i] : self.offsets[i + 1]]
+
+
+def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:
     """Read group labels or a membership matrix.
 
     Parameters
     ----------
-    groups : array-like, Series, DataFrame, sparse matrix or None
+    groups : array-like, Series, DataFrame, sparse matrix, Grouping or None
         One-dimensional: a label a row, of any kind that compares equal to itself. Two-dimensional: several label
         columns, whose combinations that occur are the groups. Two-dimensional and boolean, or sparse: membership,
-        one column a group, where groups may overlap. None: one group of all rows.
+        one column a group, where groups may overlap. None: one group of all rows. What was read before stays as it is.
     n_rows : int
         The number of rows of X.
+    missing : {"error", "own"}
+        Whether a missing label is refused, or a group of its own, the last. A membership matrix has none.
 
     Returns
     -------
@@ -52,6 +66,9 @@ def read_groups(groups: Any, n_rows: int) -> Grouping:
     """
     if groups is None:
         return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
+    if isinstance(groups, Grouping):
+        _check_length(len(np.unique(groups.members)), n_rows)
+        return groups
     if sp.issparse(groups):
         if groups.ndim != 2:
             raise ValueError(f"groups must have a column a group where it is sparse, got shape {groups.shape}.")
@@ -67,16 +84,17 @@ def read_groups(groups: Any, n_rows: int) -> Grouping:
             raise ValueError("groups has no column.")
         if all(column.dtype == nw.Boolean for column in columns):
             for column in columns:
-                _refuse_missing(column)
+                if column.is_null().any():
+                    raise ValueError(f"groups has missing values in the membership column {column.name!r}.")
             member = np.column_stack([column.to_numpy().astype(bool) for column in columns])
             return _read_membership(sp.coo_array(member), tuple(native.columns), n_rows)
-        return _from_columns([_read_series(column) for column in columns])
+        return _from_columns([_read_series(column) for column in columns], missing, native.columns)
     if isinstance(native, nw.Series):
         _check_length(len(native), n_rows)
-        return _from_columns([_read_series(native)])
+        return _from_columns([_read_series(native)], missing)
 
     if isinstance(groups, np.ma.MaskedArray) and groups.mask.any():
-        raise ValueError("groups has missing values (masked): name them or drop the rows.")
+        groups = np.array(groups.tolist(), dtype=object)  # with None where masked
     array = np.asarray(groups)
     if not isinstance(groups, np.ndarray) and array.dtype.kind in "US":
         # NumPy turns a list of text and anything else into text: 1 would join "1", and NaN become a group.
@@ -85,7 +103,7 @@ def read_groups(groups: Any, n_rows: int) -> Grouping:
         raise ValueError(f"groups must have one or two dimensions, got shape {array.shape}.")
     _check_length(len(array), n_rows)
     if array.ndim == 1:
-        return _from_columns([_read_array(array)])
+        return _from_columns([_read_array(array)], missing)
     if array.dtype == bool:
         return _read_membership(sp.coo_array(array), None, n_rows)
     if array.shape[1] == 0:
@@ -96,7 +114,36 @@ def read_groups(groups: Any, n_rows: int) -> Grouping:
             "intersections of two-valued columns: pass groups.astype(bool) for the first, "
             "groups.astype(str) or a DataFrame for the second."
         )
-    return _from_columns([_read_array(column) for column in array.T])
+    return _from_columns([_read_array(column) for column in array.T], missing)
+
+
+def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
+    """Join all groups of fewer than `least` rows into one, the last.
+
+    Parameters
+    ----------
+    grouping : Grouping
+        The groups.
+    least : int
+        Rows that a group must have to stand alone.
+
+    Returns
+    -------
+    Grouping
+        The large groups, and one more of the rest where there is any. It may be small itself.
+    """
+    small = np.flatnonzero(grouping.sizes < least)
+    if not len(small):
+        return grouping
+    kept = [i for i in range(len(grouping.names)) if grouping.sizes[i] >= least]
+    rest = np.unique(np.concatenate([grouping.rows_of(int(i)) for i in small]))
+    parts = [*(grouping.rows_of(i) for i in kept), rest]
+    return Grouping(
+        offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
+        members=np.concatenate(parts),
+        names=(*(grouping.names[i] for i in kept), MERGED),
+        overlapping=grouping.overlapping,
+    )
 
 
 def _check_length(length: int, n_rows: int) -> None:
@@ -104,26 +151,36 @@ def _check_length(length: int, n_rows: int) -> None:
         raise ValueError(f"groups has {length} rows but X has {n_rows}.")
 
 
-def _refuse_missing(series: "nw.Series[Any]") -> None:
-    if series.is_null().any():
-        raise ValueError(f"groups has missing values (column {series.name!r}): name them or drop the rows.")
-
-
 def _read_series(series: "nw.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
-    _refuse_missing(series)
-    return _read_array(series.to_numpy())
+    absent = series.is_null().to_numpy().astype(bool)
+    if not absent.any():
+        return _read_array(series.to_numpy())
+    return _read_present(series.filter(~series.is_null()).to_numpy(), absent)
 
 
 def _read_array(values: NDArray[Any]) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return integer codes and the sorted distinct values they stand for."""
-    if values.dtype.kind in "fc" and np.isnan(values).any():
-        raise ValueError("groups has missing values (NaN): name them or drop the rows.")
-    if values.dtype.kind in "mM" and np.isnat(values).any():
-        raise ValueError("groups has missing values (NaT): name them or drop the rows.")
+    """Return integer codes, -1 for a missing value, and the sorted distinct values they stand for."""
     if values.dtype.kind == "O":
         return _read_objects(values.tolist())
+    absent = _missing(values)
+    if absent.any():
+        return _read_present(values[~absent], absent)
     distinct, codes = np.unique(values, return_inverse=True)
     return codes.astype(np.int64, copy=False).ravel(), distinct.tolist()
+
+
+def _read_present(values: NDArray[Any], absent: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[Any]]:
+    codes = np.full(len(absent), -1)
+    codes[~absent], distinct = _read_array(values)
+    return codes, distinct
+
+
+def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    return np.zeros(len(values), dtype=bool)
 
 
 def _read_objects(values: list[Any]) -> tuple[NDArray[np.int64], list[Any]]:
@@ -132,9 +189,12 @@ def _read_objects(values: list[Any]) -> tuple[NDArray[np.int64], list[Any]]:
     except TypeError as error:
         raise ValueError(f"groups has labels that cannot be told apart: {error}.") from None
     # Only a missing value differs from itself; asking `is True` also catches the three-valued pandas NA.
-    if any(value is None or ((value == value) is not True and not _truth(value == value)) for value in code_of):
-        raise ValueError("groups has missing values: name them or drop the rows.")
+    absent = [value is None or ((value == value) is not True and not _truth(value == value)) for value in code_of]
     codes = np.fromiter((code_of[value] for value in values), np.int64, len(values))
+    if any(absent):
+        # Every NaN is a key of its own, so the missing ones are found by their codes.
+        gone = np.array(absent)[codes]
+        return _read_present(np.array([*values, None], dtype=object)[:-1][~gone], gone)
     distinct = list(code_of)
     try:
         order = sorted(range(len(distinct)), key=distinct.__getitem__)
@@ -152,8 +212,21 @@ def _truth(value: Any) -> bool:
         return False
 
 
-def _from_columns(columns: list[tuple[NDArray[np.int64], list[Any]]]) -> Grouping:
+def _from_columns(
+    columns: list[tuple[NDArray[np.int64], list[Any]]], missing: str, column_names: list[str] | None = None
+) -> Grouping:
     """Make a group of each combination of the columns' values that occurs."""
+    for k, (codes, values) in enumerate(columns):
+        absent = codes < 0
+        if not absent.any():
+            continue
+        if missing != "own":
+            where = f"column {column_names[k]!r}, " if column_names else ""
+            raise ValueError(
+                f"groups has missing values ({where}first in row {int(np.argmax(absent))}): name them, drop the rows, "
+                'or let them be a group of their own (missing_group="own").'
+            )
+        columns[k] = np.where(absent, len(values), codes), [*values, MISSING]
     codes, values = columns[0]
     names: list[Any] = values if len(columns) == 1 else [(value,) for value in values]
     for more, more_values in columns[1:]:

@@ -35,6 +35,10 @@ class Domain(ABC):
         """Return a smaller domain that still holds every w whose penalty is at most `value`."""
 
     @abstractmethod
+    def feasible(self, coef: Floats) -> Floats:
+        """Return coef where it lies in the domain, and a point of the domain near it otherwise."""
+
+    @abstractmethod
     def start(self, shape: tuple[int, ...]) -> Floats:
         """Return the centre, where solvers begin."""
 
@@ -51,10 +55,14 @@ class L2Domain(Domain):
         Radius of the ball; infinite by default.
     penalty : float
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
+    stand_in : bool
+        Whether the ball stands for all of space, because the user set no bound: it is then so large that only data
+        without a finite minimiser would reach its edge, and such data are named instead.
     """
 
     radius: float = np.inf
     penalty: float = 0.0
+    stand_in: bool = False
 
     def __post_init__(self) -> None:
         if not self.radius > 0:
@@ -92,6 +100,11 @@ class L2Domain(Domain):
         radius = float(np.sqrt(2.0 * max(value, 0.0) / self.penalty)) * (1.0 + 1e-12)
         return replace(self, radius=min(self.radius, radius)) if radius > 0 else self
 
+    def feasible(self, coef: Floats) -> Floats:
+        """Shorten coef to the radius."""
+        norm = float(np.linalg.norm(coef))
+        return coef if norm <= self.radius else coef * (self.radius / norm)
+
     def start(self, shape: tuple[int, ...]) -> Floats:
         """Return zero."""
         return np.zeros(shape)
@@ -119,6 +132,11 @@ class SimplexDomain(Domain):
         """Return the simplex."""
         del value
         return self
+
+    def feasible(self, coef: Floats) -> Floats:
+        """Cut off negative weights, and let the rest sum to one."""
+        kept = np.maximum(coef, 0.0)
+        return kept / kept.sum() if kept.sum() > 0 else self.start(coef.shape)
 
     def start(self, shape: tuple[int, ...]) -> Floats:
         """Return equal weights."""

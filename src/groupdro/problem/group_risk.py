@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from groupdro.data import Draw, GroupedData
 from groupdro.kernels.dense import dense_pass
-from groupdro.problem.domains import Domain, SimplexDomain
+from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
 from groupdro.problem.losses import Loss, ScalarLoss
 from groupdro.rows import DenseRows
@@ -72,7 +72,8 @@ class References:
     ----------
     upper, lower : ndarray of shape (n_groups,)
         ``lower[i] <= min_w R_i(w) + penalty(w) <= upper[i]``. Solvers and lower bounds subtract ``upper`` from the
-        risks, upper bounds subtract ``lower``: so both stay valid however roughly the minima are known.
+        risks, upper bounds subtract ``lower``: so both stay valid however roughly the minima are known. References
+        that are given rather than found are exact: both bounds are the same.
     """
 
     upper: Floats
@@ -136,7 +137,7 @@ class GroupRisk:
 
     The problem is to minimise over w the largest of the groups' values, which is the saddle point of
 
-        F(w, q) = sum_i q_i (R_i(w) - reference_i) + penalty(w),    w in the domain, q in the simplex,
+        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) + penalty(w),    w in the domain, q in the simplex,
         R_i(w)  = mean over group i of loss(x.w, y),
         grad_w  = sum_i q_i mean over group i of loss'(x.w, y) x + grad penalty(w).
 
@@ -155,6 +156,10 @@ class GroupRisk:
         Whether to append an intercept.
     references : References, optional
         Bounds of each group's own minimum, which turn risks into regrets.
+    offsets : ndarray of shape (n_groups,), optional
+        Constants added to the groups' risks, such as an allowance for small groups.
+    start : pair of ndarray or None, optional
+        The w and the q at which solvers begin; None is the domain's centre, or equal weights.
     counters : Counters, optional
         Counters to share with another problem on the same data.
 
@@ -162,6 +167,8 @@ class GroupRisk:
     ----------
     counters : Counters
         What was asked of the data so far.
+    baseline : References
+        What is subtracted from the risks: references less offsets.
     """
 
     def __init__(
@@ -172,6 +179,8 @@ class GroupRisk:
         *,
         fit_intercept: bool = False,
         references: References | None = None,
+        offsets: Floats | None = None,
+        start: tuple[Floats | None, Floats | None] = (None, None),
         counters: Counters | None = None,
     ):
         y = loss.encode(data.y)
@@ -187,9 +196,15 @@ class GroupRisk:
         self.fit_intercept = fit_intercept
         self.references = references if references is not None else References.none(data.n_groups)
         self.regret = references is not None
+        self.offsets = offsets if offsets is not None else np.zeros(data.n_groups)
+        self.baseline = References(self.references.upper - self.offsets, self.references.lower - self.offsets)
         self.counters = counters if counters is not None else Counters()
         rows_of_w = data.n_features + fit_intercept
         self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
+        self._start = start
+        for name, given, shape in (("w", start[0], self.shape), ("q", start[1], (data.n_groups,))):
+            if given is not None and given.shape != shape:
+                raise ValueError(f"start has a {name} of shape {given.shape}, but the problem's is {shape}.")
 
     # ------------------------------------------------------------------ parts of w
 
@@ -212,10 +227,18 @@ class GroupRisk:
         return w[self.data.n_features :]
 
     def start(self) -> Floats:
-        """Return the point at which solvers begin: the domain's centre, with no intercept."""
+        """Return the point at which solvers begin: the one given, or the domain's centre with no intercept."""
+        if self._start[0] is not None:
+            w = self._start[0].copy()
+            self.coef(w)[...] = self.domain.feasible(self.coef(w))
+            return w
         w = np.zeros(self.shape)
         self.coef(w)[...] = self.domain.start(self.coef(w).shape)
         return w
+
+    def start_weights(self) -> Floats:
+        """Return the group weights with which solvers begin: those given, or equal ones."""
+        return self._start[1].copy() if self._start[1] is not None else np.full(self.n_groups, 1.0 / self.n_groups)
 
     @property
     def passes(self) -> float:
@@ -337,8 +360,8 @@ class GroupRisk:
     # ------------------------------------------------------------------ values
 
     def group_values(self, group_risks: Floats) -> Floats:
-        """Return what the saddle function weighs by q: risks, less the references where there are any."""
-        return group_risks - self.references.upper
+        """Return what the saddle function weighs by q: risks with offsets, less references."""
+        return group_risks - self.baseline.upper
 
     def solution_domain(self, upper: float) -> Domain:
         """Return a domain that holds the solution, given that the optimum is at most `upper`.
@@ -346,11 +369,11 @@ class GroupRisk:
         The penalty at the solution is the optimum less the worst value there. Losses are at least 0, so no value is
         below minus its reference.
         """
-        return self.domain.within(upper + float(self.references.upper.min())) if np.isfinite(upper) else self.domain
+        return self.domain.within(upper + float(self.baseline.upper.min())) if np.isfinite(upper) else self.domain
 
     def objective(self, w: Floats, group_risks: Floats) -> float:
         """Return an upper bound of the objective at w: the worst value with the penalty."""
-        return float((group_risks - self.references.lower).max()) + self.domain.penalty_at(self.coef(w))
+        return float((group_risks - self.baseline.lower).max()) + self.domain.penalty_at(self.coef(w))
 
     def unattained(self) -> str | None:
         """Say why no finite w is best, where that can be told from the labels."""
@@ -360,8 +383,16 @@ class GroupRisk:
         """Tell whether the intercept alone brings every loss to zero, or as near as one likes."""
         return self.fit_intercept and self.loss.vanishes(self._weighted_labels())
 
+    def separated(self, at: Evaluation) -> bool:
+        """Tell whether w puts every row on its right side, so that the losses vanish along it without end."""
+        counted = self._counted_rows()
+        return self.loss.separates(at.margins[counted], self.data.y[counted])
+
     def _weighted_labels(self) -> NDArray[Any]:
-        return self.data.y[self.data.row_weights(np.ones(self.n_groups)) > 0]
+        return self.data.y[self._counted_rows()]
+
+    def _counted_rows(self) -> NDArray[np.bool_]:
+        return self.data.row_weights(np.ones(self.n_groups)) > 0
 
     # ------------------------------------------------------------------ sums over rows for dual bounds
 
@@ -389,35 +420,23 @@ class GroupRisk:
 
     def group(self, i: int) -> "GroupRisk":
         """Return the problem of group i alone, counted together with this one."""
+        # A stand-in for all of space is an ordinary ball here: the minimum over it is what the regret is taken from.
+        domain = replace(self.domain, stand_in=False) if isinstance(self.domain, L2Domain) else self.domain
         return GroupRisk(
-            self.data.group(i),
-            self.loss,
-            self.domain,
-            fit_intercept=self.fit_intercept,
-            counters=self.counters,
+            self.data.group(i), self.loss, domain, fit_intercept=self.fit_intercept, counters=self.counters
         )
 
     def pooled(self) -> "GroupRisk":
         """Return the problem of all rows as one group, with every group counted alike, counted together with this."""
         weights = self.data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
-        return GroupRisk(
-            self.data.as_one_group(weights / weights.sum()),
-            self.loss,
-            self.domain,
-            fit_intercept=self.fit_intercept,
-            counters=self.counters,
-        )
+        return self._of(self.data.as_one_group(weights / weights.sum()))
 
     def with_references(self, references: References) -> "GroupRisk":
         """Return the problem of the worst regret against the references, counted together with this one."""
-        return GroupRisk(
-            self.data,
-            self.loss,
-            self.domain,
-            fit_intercept=self.fit_intercept,
-            references=references,
-            counters=self.counters,
-        )
+        return self._of(self.data, references=references, offsets=self.offsets, start=self._start)
+
+    def _of(self, data: GroupedData, **more: Any) -> "GroupRisk":
+        return GroupRisk(data, self.loss, self.domain, fit_intercept=self.fit_intercept, counters=self.counters, **more)
 
     # ------------------------------------------------------------------ constants
 

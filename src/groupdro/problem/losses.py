@@ -77,6 +77,11 @@ class Loss(ABC):
         del y
         return None
 
+    def separates(self, u: Floats, y: NDArray[Any]) -> bool:
+        """Tell whether the loss falls to zero along growing multiples of these outputs, without reaching it."""
+        del u, y
+        return False
+
     def vanishes(self, y: NDArray[Any]) -> bool:
         """Tell whether one output for all rows brings the loss of these labels to zero, or toward it."""
         return bool((y == y[0]).all())
@@ -162,6 +167,10 @@ class Logistic(_TwoClassLoss):
         """Bound |l'| by 1."""
         del y
         return np.ones_like(reach)
+
+    def separates(self, u: Floats, y: NDArray[Any]) -> bool:
+        """Tell whether every output has the sign of its label."""
+        return bool((y * u > 0).all())
 
     def unattained(self, y: NDArray[Any]) -> str | None:
         """Name labels of one class, whose loss falls forever with the intercept."""
@@ -353,6 +362,13 @@ class Softmax(Loss):
         """Bound |l'| by sqrt 2."""
         del y
         return np.full_like(reach, np.sqrt(2.0))
+
+    def separates(self, u: Floats, y: NDArray[Any]) -> bool:
+        """Tell whether every row's own class has the largest output."""
+        own = u[np.arange(len(y)), y]
+        others = u.copy()
+        others[np.arange(len(y)), y] = -np.inf
+        return bool((own > others.max(axis=1)).all())
 
     def unattained(self, y: NDArray[Any]) -> str | None:
         """Name classes without a row, whose intercept falls forever."""

@@ -120,18 +120,17 @@ class ALEG(Solver):
 
     def init(self, problem: GroupRisk, seed: int) -> AlegState:
         """Evaluate the start, and find steps by short trials from there."""
-        m = problem.n_groups
-        w = problem.start()
-        at = problem.evaluate(w, np.full(m, 1.0 / m))
+        w, q = problem.start(), Entropy(problem.n_groups).interior(problem.start_weights())
+        at = problem.evaluate(w, q)
         geometry = geometry_of(problem)
         metric = self._metric(problem, geometry)
-        mirror = geometry.mirror(w)
+        mirror, logits = geometry.mirror(w), Entropy(problem.n_groups).mirror(q)
         state = AlegState(
             evaluation=at,
             w=mirror,
-            logits=np.zeros(m),
+            logits=logits,
             w_centre=mirror,
-            logit_centre=np.zeros(m),
+            logit_centre=logits,
             metric=metric,
             rotation=np.empty((0, 0)),
             spectral=None,

@@ -115,9 +115,9 @@ class ALEGTheory(Solver):
         return (BOUNDED,) if self.guarantee else ()
 
     def init(self, problem: GroupRisk, seed: int) -> TheoryState:
-        """Evaluate the centre of the domain and uniform weights."""
+        """Evaluate the start, by default the centre of the domain and uniform weights."""
         m = problem.n_groups
-        at = problem.evaluate(problem.start(), np.full(m, 1.0 / m))
+        at = problem.evaluate(problem.start(), Entropy(m).interior(problem.start_weights()))
         geometry = geometry_of(problem)
         if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
             # The penalty at the solution cannot exceed what the start shows possible.

@@ -42,7 +42,7 @@ class Choice:
     reason: str
 
 
-def choose(problem: GroupRisk, tol: float) -> Choice:
+def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choice:
     """Pick the solver that the cost model finds cheapest.
 
     Parameters
@@ -51,6 +51,8 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
         The problem.
     tol : float
         Relative tolerance.
+    precondition : bool
+        Whether ALEG's steps follow the scale of each column.
 
     Returns
     -------
@@ -61,10 +63,11 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
     outputs = p // problem.shape[0]
     digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
+    aleg = ALEG(scale_columns=precondition)
     if not isinstance(problem.domain, L2Domain):
-        return Choice(ALEG(), False, f"aleg: the simplex ({size})")
+        return Choice(aleg, False, f"aleg: the simplex ({size})")
     if m * p > _GRADIENT_VALUES:
-        return Choice(ALEG(), False, f"aleg: the groups' gradients would not fit in memory ({size})")
+        return Choice(aleg, False, f"aleg: the groups' gradients would not fit in memory ({size})")
     dense = isinstance(problem.data.rows, DenseRows)
     # A row's share of the Hessian, in multiples of its share of a pass.
     newton_pass = 1.0 + _FAST_PRODUCT * problem.shape[0] * outputs
@@ -79,12 +82,12 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
         return Choice(Quadratic(), False, f"quadratic: squared loss, compressed by QR ({size})")
     newton = _NEWTON_PASSES * newton_pass if p <= _NEWTON_LIMIT else np.inf
     lbfgs = 100.0 * digits
-    aleg = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
-    if newton <= min(lbfgs, aleg):
+    variance_reduced = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
+    if newton <= min(lbfgs, variance_reduced):
         return Choice(GroupSQP("newton"), False, f"sqp with the exact Hessian: it is cheap ({size})")
-    if aleg < lbfgs:
-        return Choice(ALEG(), False, f"aleg: few digits are asked for ({size})")
-    return Choice(ALEG(), True, f"aleg to two digits, then sqp with L-BFGS ({size})")
+    if variance_reduced < lbfgs:
+        return Choice(aleg, False, f"aleg: few digits are asked for ({size})")
+    return Choice(aleg, True, f"aleg to two digits, then sqp with L-BFGS ({size})")
 
 
 @dataclass
@@ -96,16 +99,23 @@ class AutoState(State):
 
 
 class Auto(Solver):
-    """Pick a solver by a cost model, and hand over to another where that pays."""
+    """Pick a solver by a cost model, and hand over to another where that pays.
+
+    Parameters
+    ----------
+    precondition : bool
+        Whether ALEG's steps follow the scale of each column. The objective stays the same.
+    """
 
     name = "auto"
 
-    def __init__(self) -> None:
+    def __init__(self, *, precondition: bool = True) -> None:
+        self.precondition = precondition
         self.choice: Choice | None = None
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Choose, and let the choice prepare."""
-        self.choice = choose(problem, run.tol if run.tol > 0 else 1e-9)
+        self.choice = choose(problem, run.tol if run.tol > 0 else 1e-9, precondition=self.precondition)
         self.choice.first.check(problem)
         return self.choice.first.prepare(problem, run, seed)
 

@@ -7,13 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from groupdro.certificate import Certificate
-from groupdro.problem import GroupRisk
+from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem.separation import has_separating_direction
 from groupdro.solvers.base import Run, Solver, State, make_solver
 from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
 
 __all__ = ["solve"]
 
 Callback = Callable[[Progress], bool | None]
+
+_LARGE_OUTPUT = 12.0  # of a model, beyond which a class is certain to one in 10^5
+_SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
 
 
 def solve(
@@ -110,7 +114,7 @@ class _Driver:
         self.certificate = certificate = Certificate(problem, average_duals=self.average_duals)
         state: State | None = None
         status: Status | None = None
-        reason = problem.unattained()
+        self.reason = reason = problem.unattained()
         whole = True  # whether the state is that of the end of an epoch
         try:
             state = self.solver.init(problem, seed)
@@ -131,7 +135,20 @@ class _Driver:
             status = Status.INTERRUPTED
         if reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
             status = Status.NO_FINITE_MINIMISER
-        return self._finish(state, status, reason, self._average(state) if whole else None)
+        elif self._runs_away(state, status):
+            self.reason, status = _SEPARABLE, Status.NO_FINITE_MINIMISER
+        return self._finish(state, status, self._average(state) if whole else None)
+
+    def _runs_away(self, state: State, status: Status) -> bool:
+        """Tell whether the coefficients of a problem without bounds grow because nothing holds them.
+
+        Asked only where a run did not converge, or ended at outputs that no uncertain label calls for.
+        """
+        domain = self.problem.domain
+        if not (isinstance(domain, L2Domain) and domain.stand_in) or status is Status.INTERRUPTED:
+            return False
+        suspicious = status is not Status.CONVERGED or float(np.abs(state.evaluation.margins).max()) > _LARGE_OUTPUT
+        return status is not Status.NO_FINITE_MINIMISER and suspicious and has_separating_direction(self.problem)
 
     # ------------------------------------------------------------------ budgets
 
@@ -174,6 +191,10 @@ class _Driver:
                 lower=certificate.lower,
             )
         )
+        domain = self.problem.domain
+        if isinstance(domain, L2Domain) and domain.stand_in and self.problem.separated(at):
+            self.reason = _SEPARABLE
+            return Status.NO_FINITE_MINIMISER
         if self._within_tolerance():
             return Status.CONVERGED
         if self._callback_stops(state):
@@ -203,7 +224,7 @@ class _Driver:
 
     # ------------------------------------------------------------------ the end
 
-    def _finish(self, state: State, status: Status, reason: str | None, average: OutputPair | None) -> Result:
+    def _finish(self, state: State, status: Status, average: OutputPair | None) -> Result:
         problem, certificate, seconds, passes = self.problem, self.certificate, self.seconds, self.passes
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             raise FloatingPointError(
@@ -219,7 +240,7 @@ class _Driver:
             status = Status.NUMERICAL_FAILURE
         message = status.value
         if status is Status.NO_FINITE_MINIMISER:
-            message = f"No finite minimiser exists: {reason}."
+            message = f"No finite minimiser exists: {self.reason}."
         elif status is not Status.CONVERGED:
             message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
         counters = replace(
@@ -232,6 +253,7 @@ class _Driver:
             w=certificate.w,
             q=certificate.q,
             group_risks=certificate.group_risks,
+            group_values=certificate.group_risks - problem.baseline.lower,
             upper_bound=certificate.upper,
             lower_bound=certificate.lower,
             gap=certificate.gap,

@@ -67,7 +67,7 @@ class GroupSQP(Solver):
     memory : int
         Pairs that the approximation keeps.
     start : pair of ndarray, optional
-        The w and q to begin with; by default the domain's centre and equal weights.
+        The w and q to begin with; by default those of the problem.
     """
 
     name = "sqp"
@@ -99,7 +99,7 @@ class GroupSQP(Solver):
     def init(self, problem: GroupRisk, seed: int) -> SqpState:
         """Evaluate the start."""
         del seed
-        w, q = self.start or (problem.start(), np.full(problem.n_groups, 1.0 / problem.n_groups))
+        w, q = self.start or (problem.start(), problem.start_weights())
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 

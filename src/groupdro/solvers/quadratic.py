@@ -44,7 +44,8 @@ def compress(problem: GroupRisk) -> GroupRisk:
     problem.counters.add(grad_evals=data.n_rows, grad_evals_paper=data.n_rows, row_reads=data.n_rows)
     small = GroupedData.from_arrays(np.vstack(rows), np.concatenate(targets), np.repeat(np.arange(len(sizes)), sizes))
     references = problem.references if problem.regret else None
-    return GroupRisk(small, problem.loss, problem.domain, references=references)
+    start = problem.start(), problem.start_weights()
+    return GroupRisk(small, problem.loss, problem.domain, references=references, offsets=problem.offsets, start=start)
 
 
 class Quadratic(GroupSQP):

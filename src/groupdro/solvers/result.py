@@ -84,6 +84,8 @@ class Result:
         Group weights that prove the lower bound.
     group_risks : ndarray of shape (n_groups,)
         Average loss of each group at w.
+    group_values : ndarray of shape (n_groups,)
+        What the worst is taken of: the risks with their offsets, less the references' lower bounds for regrets.
     upper_bound : float
         Objective at w: the worst group's risk (or regret), with the penalty.
     lower_bound : float
@@ -113,6 +115,7 @@ class Result:
     w: Floats
     q: Floats
     group_risks: Floats
+    group_values: Floats
     upper_bound: float
     lower_bound: float
     gap: float
@@ -135,8 +138,8 @@ class Result:
 
     @property
     def worst_group(self) -> Any:
-        """Name of the group that sets the upper bound: the largest risk, or regret, at w."""
-        return self.group_names[int(np.argmax(self.group_risks - self.references.lower))]
+        """Name of the group that sets the upper bound: the largest value at w."""
+        return self.group_names[int(np.argmax(self.group_values))]
 
     def __repr__(self) -> str:
         return (

@@ -62,8 +62,8 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None 
             break
         if (target < 0).any():
             # Go as far toward the target as stays feasible; the entry that blocks leaves.
-            falling = target < x[index]
-            ratios = np.where(falling & (target < 0), x[index] / np.maximum(x[index] - target, 1e-300), np.inf)
+            blocks = (target < 0) & (target < x[index])
+            ratios = np.divide(x[index], x[index] - target, out=np.full(k, np.inf), where=blocks)
             block = int(np.argmin(ratios))
             x[index] += min(1.0, ratios[block]) * (target - x[index])
             x[index[block]] = 0.0

@@ -1,0 +1,71 @@
+"""Whether a direction exists along which no row's loss rises and some rows' losses fall without end."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.losses import Logistic, Softmax
+
+__all__ = ["has_separating_direction"]
+
+_MOST_ENTRIES = 5_000_000
+_SECONDS = 10.0
+_CLEAR = 1e-5  # mean margin, relative to the mean size of the entries, far above the program's own tolerance of 1e-7
+
+
+def has_separating_direction(problem: GroupRisk) -> bool:
+    """Look for a direction with no negative margin and some positive ones, by a linear program.
+
+    Where there is one, the logistic losses have no finite minimiser: from every w one could go on along it. Says False
+    where the program is too large, or its time runs out, and for losses that always have a minimiser.
+    """
+    loss, data = problem.loss, problem.data
+    if not isinstance(loss, Logistic | Softmax):
+        return False
+    counted = np.flatnonzero(problem.data.row_weights(np.ones(problem.n_groups)) > 0)
+    n_outputs = problem.shape[1] if len(problem.shape) > 1 else 1
+    if len(counted) * problem.shape[0] * (1 if n_outputs == 1 else 2 * (n_outputs - 1)) > _MOST_ENTRIES:
+        return False
+    X = sp.csr_array(data.rows.take(counted)).astype(np.float64)
+    if problem.fit_intercept:
+        X = sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
+    margins = _signed_rows(X, data.y[counted], n_outputs)
+    size = float(np.abs(margins.data).sum()) / margins.shape[0]
+    if size == 0.0:
+        return False
+    found = linprog(
+        c=-np.asarray(margins.sum(axis=0)).ravel() / (margins.shape[0] * size),
+        A_ub=-margins,
+        b_ub=np.zeros(margins.shape[0]),
+        bounds=(-1.0, 1.0),
+        method="highs",
+        options={"time_limit": _SECONDS},
+    )
+    return bool(found.status == 0 and -found.fun > _CLEAR)
+
+
+def _signed_rows(X: Any, y: NDArray[Any], n_outputs: int) -> Any:
+    """Return the matrix that takes a direction to the margins: one a row, or one a row and wrong class."""
+    if n_outputs == 1:
+        return sp.csr_array(X.multiply(y[:, None]))
+    # Directions are flattened as w is: (n_features, n_outputs), the class fastest.
+    parts = []
+    for c in range(n_outputs):
+        wrong = y != c
+        own = np.zeros((int(wrong.sum()), n_outputs))
+        own[np.arange(len(own)), y[wrong]] = 1.0
+        own[:, c] = -1.0
+        rows = X[wrong].tocoo()
+        pick = own[rows.row]  # each entry of X meets two classes
+        row, k = np.nonzero(pick)
+        parts.append(
+            sp.csr_array(
+                (rows.data[row] * pick[row, k], (rows.row[row], rows.col[row] * n_outputs + k)),
+                shape=(len(own), X.shape[1] * n_outputs),
+            )
+        )
+    return sp.vstack(parts, format="csr")
