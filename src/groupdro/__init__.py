@@ -2,6 +2,7 @@
 
 from groupdro import certificate, datasets
 from groupdro.data import GroupedData
+from groupdro.estimators import GroupDROClassifier, GroupDRORegressor, MissingGroupsWarning, SmallGroupWarning
 from groupdro.problem import (
     GroupRisk,
     Huber,
@@ -21,15 +22,19 @@ __all__ = [
     "ALEM",
     "ALEGTheory",
     "Auto",
+    "GroupDROClassifier",
+    "GroupDRORegressor",
     "GroupRisk",
     "GroupSQP",
     "GroupedData",
     "Huber",
     "L2Domain",
     "Logistic",
+    "MissingGroupsWarning",
     "Quadratic",
     "Result",
     "SimplexDomain",
+    "SmallGroupWarning",
     "Softmax",
     "Solver",
     "Squared",

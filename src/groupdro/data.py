@@ -152,6 +152,10 @@ class GroupedData:
             out.__dict__["_moments"] = self._moments  # the labels do not change them, and they cost a pass
         return out
 
+    def with_scaled_columns(self, factors: Floats) -> "GroupedData":
+        """Return a copy of the rows with each column multiplied by its factor."""
+        return replace(self, rows=self.rows.scaled(factors))
+
     @property
     def n_rows(self) -> int:
         """Number of stored rows, each counted once however many groups hold it."""

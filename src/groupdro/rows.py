@@ -40,6 +40,10 @@ class Rows(Protocol):
         """Return storage of only these rows, a view where a slice allows it."""
         ...
 
+    def scaled(self, factors: Floats) -> "Rows":
+        """Return a copy with each column multiplied by its factor."""
+        ...
+
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
         """Return the 2-norm of each row and the weighted sum of squares of each column, by one pass."""
         ...
@@ -87,6 +91,10 @@ class DenseRows:
         """Select rows."""
         return DenseRows(self.X[rows])
 
+    def scaled(self, factors: Floats) -> "DenseRows":
+        """Scale columns, in float64."""
+        return DenseRows(self.X * factors)
+
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
         """Compute row norms and column squares."""
         norms, squares = np.empty(self.n_rows), np.zeros(self.n_features)
@@ -125,6 +133,12 @@ class CsrRows:
     def subset(self, rows: "NDArray[np.int64] | slice") -> "CsrRows":
         """Select rows."""
         return CsrRows(self.X[rows])
+
+    def scaled(self, factors: Floats) -> "CsrRows":
+        """Scale columns, in float64."""
+        scaled = self.X.astype(np.float64)
+        scaled.data *= factors[scaled.indices]
+        return CsrRows(scaled)
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
         """Compute row norms and column squares."""

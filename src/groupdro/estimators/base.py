@@ -1,0 +1,302 @@
+"""What the classifier and the regressor share: parameters, fit, and what is known after it."""
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, check_scalar, validate_data
+
+from groupdro.data import GroupedData
+from groupdro.estimators.fitting import Task, by_group, choose_solver, read_grouping
+from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
+from groupdro.problem import Loss, References
+from groupdro.solvers import Result, Solver, Status, solve
+
+__all__ = ["GroupDROEstimator", "model_array", "names_array"]
+
+Floats = NDArray[np.float64]
+
+_REMEDIES = {
+    Status.PASS_LIMIT: "Raise max_passes={max_passes} or tol={tol}.",
+    Status.TIME_LIMIT: "Raise max_time={max_time} or tol={tol}.",
+    Status.STALLED: "Raise tol={tol}: the columns' scales leave too few digits for it. Scaling the columns helps too.",
+    Status.NO_FINITE_MINIMISER: "Set alpha or radius, which bound the coefficients.",
+    Status.NUMERICAL_FAILURE: "Scale the columns of X, or y.",
+    Status.INTERRUPTED: "The model is the best one that was seen.",
+}
+
+
+class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
+    """Base of the estimators: a linear model whose worst group is as well off as it can be."""
+
+    # Groups go to fit wherever scikit-learn routes metadata, without a set_fit_request.
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012
+
+    objective: str
+    loss: str
+    alpha: float
+    radius: float | None
+    fit_intercept: bool
+    precondition: bool
+    tol: float
+    max_passes: float
+    max_time: float | None
+    solver: str | Solver
+    warm_start: bool
+    random_state: Any
+    verbose: int
+    callbacks: Any
+    missing_group: str
+    min_group_size: int
+    small_groups: str
+    small_group_adjustment: float
+    reference_risks: Any
+
+    _losses: tuple[str, ...]
+
+    # ------------------------------------------------------------------ what a subclass says
+
+    def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
+        """Set what is learned of y, and return encoded labels, the loss, and the number of outputs."""
+        raise NotImplementedError
+
+    def _attributes(self, w: Floats) -> dict[str, Any]:
+        """Return `coef_` and `intercept_` of parameters in the user's units."""
+        raise NotImplementedError
+
+    def _row_losses(self, X: Any, y: Any) -> Floats:
+        """Return the loss of each row, for reports."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ fit
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        coef_init: Any = None,
+        intercept_init: Any = None,
+        q_init: Any = None,
+    ) -> Self:
+        """Fit the model whose worst group is as well off as it can be.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Training rows. float32 stays float32; memory-mapped arrays are not copied.
+        y : array-like of shape (n_rows,)
+            Labels or targets.
+        sample_weight : array-like of shape (n_rows,), optional
+            Non-negative weights, relative within each group: they say which rows of a group count more, not which
+            group does.
+        groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
+            A label a row; or several columns, whose combinations are the groups; or a boolean or sparse membership
+            matrix with a column a group, where groups may overlap. Without it a warning is given and all rows are one
+            group: plain empirical risk minimisation.
+        coef_init, intercept_init : array-like, optional
+            Coefficients and intercepts to begin with, shaped as `coef_` and `intercept_`.
+        q_init : array-like of shape (n_groups,) or mapping, optional
+            Group weights to begin with, in the order of the sorted groups or by group.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        self._check_parameters()
+        task, X, y = self._read(X, y, sample_weight, groups)
+        start = self._start(task, coef_init, intercept_init, q_init)
+        bridge = TaskBridge(self, X, y, self._attributes)
+        result = self._solve(task, self.alpha, start, callbacks=[bridge] if bridge.listens else [])
+        self._store(result)
+        bridge.end()
+        if not result.converged:
+            self._warn(result)
+        return self
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Task, Any, Any]:
+        """Validate the data, set what is learned from them without a solver, and return the task."""
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=self._losses[0] == "squared"
+        )
+        grouping = read_grouping(
+            groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
+        )
+        labels, loss, self._n_outputs = self._encode(y, sample_weight)
+        data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
+        given = None
+        if self.reference_risks is not None:
+            values = by_group(self.reference_risks, data.names, "reference_risks")
+            given = References(values, values)
+        offsets = self.small_group_adjustment / np.sqrt(data.group_sizes)
+        return Task(data, loss, self.fit_intercept, offsets, given), X, y
+
+    def _solve(self, task: Task, alpha: float, start: tuple[Any, Any], callbacks: list[Any]) -> Result:
+        """Solve the problem of one penalty, and return the result in the user's units."""
+        callbacks = [*callbacks, *(self.callbacks or ())]
+        if self.verbose:
+            every = 1.0 if self.verbose == 1 else 0.0
+            callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
+        problem, scales = task.problem(alpha, self.radius, start)
+        solver = choose_solver(
+            self.solver,
+            regret=self.objective == "excess_risk" and task.references is None,
+            precondition=self.precondition,
+        )
+        result = solve(
+            problem,
+            solver,
+            tol=self.tol,
+            max_passes=self.max_passes,
+            max_time=np.inf if self.max_time is None else self.max_time,
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            callbacks=callbacks,
+        )
+        if scales is not None:
+            coef = problem.coef(result.w)
+            coef /= scales if coef.ndim == 1 else scales[:, None]
+        return result
+
+    def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
+        """Return the w and q to begin with: those given, or of the last fit under `warm_start`, or None."""
+        names, outputs = task.data.names, self._n_outputs
+        warm = self.warm_start and hasattr(self, "coef_") and np.size(self.coef_) == outputs * self.n_features_in_
+        if warm and coef_init is None:
+            coef_init, intercept_init = self.coef_, self.intercept_
+        if warm and q_init is None and tuple(self.groups_) == names:
+            q_init = self.group_weights_
+        q = None
+        if q_init is not None:
+            q = by_group(q_init, names, "q_init")
+            if (q < 0).any() or not q.sum() > 0:
+                raise ValueError("q_init must have no negative entry and a positive sum.")
+            q = q / q.sum()
+        if coef_init is None:
+            if intercept_init is not None:
+                raise ValueError("intercept_init needs coef_init.")
+            return None, q
+        coef = model_array(coef_init, "coef_init", outputs * self.n_features_in_)
+        w = coef.reshape(outputs, self.n_features_in_).T
+        if self.fit_intercept:
+            size = np.zeros(outputs) if intercept_init is None else intercept_init
+            w = np.vstack([w, model_array(size, "intercept_init", outputs)])
+        return np.ascontiguousarray(w[:, 0] if outputs == 1 else w), q
+
+    def _store(self, result: Result) -> None:
+        """Set the fitted attributes."""
+        for name, value in self._attributes(result.w).items():
+            setattr(self, name, value)
+        self.groups_ = names_array(result.group_names)
+        self.group_risks_ = result.group_risks
+        self.group_weights_ = result.q
+        self.worst_group_ = result.worst_group
+        self.upper_bound_ = result.upper_bound
+        self.lower_bound_ = result.lower_bound
+        self.gap_ = result.gap
+        self.status_ = result.status.name.lower()
+        self.message_ = result.message
+        self.solver_ = result.solver
+        self.n_passes_ = result.passes
+        self.trace_ = result.trace
+        if self.objective == "excess_risk":
+            self.reference_risks_ = result.references.upper
+
+    def _warn(self, result: Result) -> None:
+        relative = result.gap / abs(result.upper_bound) if result.upper_bound else np.inf
+        remedy = _REMEDIES[result.status].format(**self.get_params(deep=False))
+        warnings.warn(
+            f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+    # ------------------------------------------------------------------ checks
+
+    def _check_parameters(self) -> None:
+        choices = {
+            "objective": ("risk", "excess_risk"),
+            "loss": self._losses,
+            "missing_group": ("error", "own"),
+            "small_groups": ("warn", "merge", "raise"),
+        }
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value in allowed):
+                raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
+        for name in ("fit_intercept", "precondition", "warm_start"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {value!r}.")
+        self._check_number("alpha", low=0.0)
+        self._check_number("tol", low=0.0)
+        self._check_number("max_passes", low=0.0, open_low=True, infinite=True)
+        self._check_number("small_group_adjustment", low=0.0)
+        check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
+        check_scalar(self.verbose, "verbose", Integral, min_val=0)
+        for name in ("radius", "max_time"):
+            if getattr(self, name) is not None:
+                self._check_number(name, low=0.0, open_low=True, infinite=name == "max_time")
+        if not isinstance(self.solver, str | Solver):
+            raise TypeError(f"solver must be a name or a Solver, got {self.solver!r}.")
+        if self.callbacks is not None:
+            try:
+                works = all(callable(callback) for callback in self.callbacks)
+            except TypeError:
+                works = False
+            if not works:
+                raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
+        if self.reference_risks is not None and self.objective != "excess_risk":
+            raise ValueError("reference_risks needs objective='excess_risk'.")
+
+    def _check_number(self, name: str, *, low: float, open_low: bool = False, infinite: bool = False) -> None:
+        value = getattr(self, name)
+        check_scalar(value, name, Real, min_val=low, include_boundaries="neither" if open_low else "left")
+        if isinstance(value, bool | np.bool_) or np.isnan(value) or (np.isinf(value) and not infinite):
+            raise ValueError(f"{name} must be a finite number, got {value!r}.")
+
+    # ------------------------------------------------------------------ after the fit
+
+    def _outputs(self, X: Any) -> Floats:
+        """Return the model's outputs, of shape (n_rows,) or (n_rows, n_outputs)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        outputs = X @ np.atleast_2d(self.coef_).T.astype(np.float64) + self.intercept_
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare that sparse rows are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def names_array(names: tuple[Any, ...]) -> NDArray[Any]:
+    """Return the names of groups as an array, of objects where they are tuples or of several kinds."""
+    kinds = {type(name) for name in names}
+    if len(kinds) == 1 and kinds <= {str, int, float, bool}:
+        return np.array(names)
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
+
+
+def model_array(values: Any, argument: str, size: int) -> Floats:
+    """Read coefficients or intercepts that the user gave, flattened."""
+    try:
+        array = np.asarray(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        raise ValueError(f"{argument} must be numeric.") from None
+    if array.size != size:
+        raise ValueError(f"{argument} must have {size} entries, got {array.size}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{argument} has NaN or infinite values.")
+    return array

@@ -1,0 +1,290 @@
+"""The classifier."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+
+from groupdro.estimators.base import GroupDROEstimator
+from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
+from groupdro.solvers import Solver
+
+__all__ = ["GroupDROClassifier"]
+
+Floats = NDArray[np.float64]
+
+
+def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
+    if estimator.loss != "logistic":
+        raise AttributeError(f"probabilities need loss='logistic', not {estimator.loss!r}.")
+    return True
+
+
+class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
+    """Linear classifier that is as good as it can be on its worst group, with a certificate.
+
+    Minimises, over the coefficients and a free intercept,
+
+        max over groups i of  R_i(w) [- R_i*] [+ C / sqrt(n_i)]  +  alpha / 2 * norm(coef)**2,
+        norm(coef) <= radius,
+
+    where R_i is the average loss of group i. No step size has to be set, and the result carries a proof of how far
+    from the best possible it is.
+
+    Parameters
+    ----------
+    objective : {"risk", "excess_risk"}, default="risk"
+        The worst group's risk R_i; or its regret R_i - R_i*, where R_i* is the least that any model reaches on group
+        i, so that a group which nobody can predict does not decide for all.
+    loss : {"logistic", "squared_hinge"}, default="logistic"
+        Logistic loss, which is softmax for more than two classes; or the squared hinge loss, halved, for two classes.
+    alpha : float, default=1e-4
+        Weight of the L2 penalty, as in `SGDClassifier`; `LogisticRegression` on n rows has the same with
+        ``C = 1 / (alpha * n)``.
+    radius : float, default=None
+        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, data that are separable have
+        no finite minimiser, which is then said.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept, free of penalty and radius.
+    precondition : bool, default=True
+        Whether the solver scales the columns inside. The objective is the same, in the units of X.
+    tol : float, default=1e-4
+        Certified gap at which to stop, relative to the objective. For regrets, relative to the larger of the
+        objective and `tol`.
+    max_passes : float, default=1000
+        Most passes over the data.
+    max_time : float, default=None
+        Most seconds; None for any.
+    solver : str or Solver, default="auto"
+        "auto" picks by a cost model; `solver_` says what and why. Otherwise a name, such as "aleg" or "sqp", or a
+        solver with options.
+    warm_start : bool, default=False
+        Whether to begin at the last fit's solution.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the solvers that draw rows.
+    verbose : int, default=0
+        1 prints a line a second, 2 a line an epoch: worst value, certified gap, active groups, time left.
+    callbacks : list of callable, default=None
+        Each is called with a `Progress` after every epoch; one that returns True ends the fit. Callbacks of
+        scikit-learn (1.9 and later) are set by `set_callbacks`.
+    missing_group : {"error", "own"}, default="error"
+        Whether missing group labels are refused, or a group of their own, named "(missing)".
+    min_group_size : int, default=1
+        Rows that a group should have.
+    small_groups : {"warn", "merge", "raise"}, default="warn"
+        What becomes of smaller groups; "merge" joins them in one group named "(merged)".
+    small_group_adjustment : float, default=0.0
+        C of the allowance C / sqrt(n_i) that is added to the risk of a group of n_i rows. It guards small groups, whose
+        training risks say little about the risks to come.
+    reference_risks : array-like or mapping, default=None
+        The R_i* of "excess_risk" where you know better ones than the fit would find: in the order of the sorted groups,
+        or by group.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    groups_ : ndarray of shape (n_groups,)
+        Names of the groups.
+    group_risks_ : ndarray of shape (n_groups,)
+        Average training loss of each group.
+    group_weights_ : ndarray of shape (n_groups,)
+        Weights q of the groups that prove `lower_bound_`: the groups that bind have weight.
+    worst_group_ : object
+        Name of the group that sets `upper_bound_`.
+    reference_risks_ : ndarray of shape (n_groups,)
+        The R_i* used; only with ``objective="excess_risk"``.
+    upper_bound_ : float
+        The objective at the model.
+    lower_bound_ : float
+        No model has a smaller objective: this is proved.
+    gap_ : float
+        Their difference: the model is at most so far from the best possible.
+    status_ : str
+        "converged", or why not: "pass_limit", "time_limit", "interrupted", "no_finite_minimiser", "stalled",
+        "numerical_failure".
+    message_ : str
+        The same as a sentence.
+    solver_ : str
+        What ran, and why where it was chosen automatically.
+    n_passes_ : float
+        Passes over the data.
+    trace_ : tuple of TraceRow
+        Passes, seconds and both bounds after each epoch.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where X had them.
+
+    Examples
+    --------
+    >>> from groupdro import GroupDROClassifier, datasets
+    >>> X, y, groups = datasets.make_mero(n_groups=5, n_per_group=200, n_features=10)
+    >>> model = GroupDROClassifier().fit(X, y, groups=groups)
+    >>> model.status_
+    'converged'
+    >>> bool(model.gap_ <= 1e-4 * model.upper_bound_)
+    True
+    """
+
+    _losses = ("logistic", "squared_hinge")
+
+    def __init__(
+        self,
+        objective: str = "risk",
+        *,
+        loss: str = "logistic",
+        alpha: float = 1e-4,
+        radius: float | None = None,
+        fit_intercept: bool = True,
+        precondition: bool = True,
+        tol: float = 1e-4,
+        max_passes: float = 1000,
+        max_time: float | None = None,
+        solver: str | Solver = "auto",
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+        missing_group: str = "error",
+        min_group_size: int = 1,
+        small_groups: str = "warn",
+        small_group_adjustment: float = 0.0,
+        reference_risks: Any = None,
+    ):
+        self.objective = objective
+        self.loss = loss
+        self.alpha = alpha
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.tol = tol
+        self.max_passes = max_passes
+        self.max_time = max_time
+        self.solver = solver
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.missing_group = missing_group
+        self.min_group_size = min_group_size
+        self.small_groups = small_groups
+        self.small_group_adjustment = small_group_adjustment
+        self.reference_risks = reference_risks
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the model's outputs.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+            For two classes one number a row, positive for the second class; otherwise one a class.
+        """
+        return self._outputs(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most likely class of each row.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows. Groups are not needed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Class labels.
+        """
+        outputs = self._outputs(X)
+        return self.classes_[(outputs > 0).astype(np.intp) if outputs.ndim == 1 else outputs.argmax(axis=1)]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class; only with the logistic loss.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
+        outputs = self._outputs(X)
+        if outputs.ndim == 1:
+            return np.column_stack([expit(-outputs), expit(outputs)])
+        return np.asarray(softmax(outputs, axis=1))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithms of the probabilities.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Logarithms, finite wherever the outputs are.
+        """
+        outputs = self._outputs(X)
+        if outputs.ndim == 1:
+            return -np.column_stack([np.logaddexp(0.0, outputs), np.logaddexp(0.0, -outputs)])
+        largest = outputs.max(axis=1, keepdims=True)
+        return outputs - largest - np.log(np.exp(outputs - largest).sum(axis=1, keepdims=True))
+
+    def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        n_classes = len(self.classes_)
+        if n_classes < 2:
+            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs two classes or more.")
+        if n_classes > 2 and self.loss == "squared_hinge":
+            raise ValueError(f"loss='squared_hinge' needs two classes, y has {n_classes}: use loss='logistic'.")
+        if sample_weight is not None:
+            weight = np.asarray(sample_weight)
+            if weight.shape == codes.shape and weight.dtype.kind in "fiub":
+                total = np.bincount(codes, weights=weight)
+                if (total == 0).any():
+                    raise ValueError(f"sample_weight is zero on all rows of class {self.classes_[np.argmin(total)]!r}.")
+        if n_classes > 2:
+            return codes, Softmax(n_classes), n_classes
+        return codes, Logistic() if self.loss == "logistic" else SquaredHinge(), 1
+
+    def _attributes(self, w: Floats) -> dict[str, Any]:
+        rows = w.reshape(len(w), -1).T
+        if len(rows) > 1:
+            # A constant added to all classes changes no probability, and may only add to the penalty.
+            rows = rows - rows.mean(axis=0)
+        d = self.n_features_in_
+        intercept = rows[:, d].copy() if self.fit_intercept else np.zeros(len(rows))
+        return {"coef_": np.ascontiguousarray(rows[:, :d]), "intercept_": intercept}
+
+    def _row_losses(self, X: Any, y: Any) -> Floats:
+        outputs = self._outputs(X)
+        y = np.asarray(y)
+        codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
+        if (self.classes_[codes] != y).any():
+            strange = y[self.classes_[codes] != y][0]
+            raise ValueError(f"y has the class {strange!r}, which was not there at fit.")
+        if outputs.ndim == 2:
+            return Softmax(len(self.classes_)).value(outputs, codes)
+        loss = Logistic() if self.loss == "logistic" else SquaredHinge()
+        return loss.value(np.ascontiguousarray(outputs), 2.0 * codes - 1.0)

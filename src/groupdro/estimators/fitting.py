@@ -1,0 +1,186 @@
+"""From an estimator's parameters and data to a solved problem, and back to coefficients in the user's units."""
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.data import GroupedData
+from groupdro.grouping import Grouping, merge_small_groups, read_groups
+from groupdro.problem import GroupRisk, L2Domain, Loss
+from groupdro.problem.group_risk import References
+from groupdro.solvers import ALEG, ALEM, Auto, Solver
+from groupdro.solvers.base import make_solver
+
+__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "by_group", "choose_solver", "read_grouping"]
+
+Floats = NDArray[np.float64]
+
+_STAND_IN_RADIUS = 1e4  # of coefficients in units of the columns' root mean squares, and of y's for a regression
+
+
+class MissingGroupsWarning(UserWarning):
+    """Fitting without groups is plain empirical risk minimisation."""
+
+
+class SmallGroupWarning(UserWarning):
+    """A group has fewer rows than `min_group_size`."""
+
+
+def read_grouping(groups: Any, n_rows: int, *, missing: str, least: int, small: str) -> Grouping:
+    """Read groups as an estimator's parameters say.
+
+    Parameters
+    ----------
+    groups : object or None
+        The groups as the user gave them.
+    n_rows : int
+        Rows of X.
+    missing : {"error", "own"}
+        What becomes of missing labels.
+    least : int
+        Rows that a group should have.
+    small : {"warn", "merge", "raise"}
+        What becomes of smaller groups.
+
+    Returns
+    -------
+    Grouping
+        The groups.
+    """
+    if groups is None:
+        warnings.warn(
+            "groups is missing, so that all rows are one group and the fit is plain empirical risk minimisation. "
+            "Pass fit(X, y, groups=...). Inside GridSearchCV, cross_validate and other meta-estimators groups reach "
+            "this fit only with sklearn.set_config(enable_metadata_routing=True); without it their groups= goes to "
+            "the splitter alone. GroupBy takes the groups from a column of X instead and needs no routing.",
+            MissingGroupsWarning,
+            stacklevel=4,
+        )
+    grouping = read_groups(groups, n_rows, missing="own" if missing == "own" else "error")
+    few = np.flatnonzero(grouping.sizes < least)
+    if not len(few):
+        return grouping
+    names = [grouping.names[i] for i in few[:5]]
+    told = f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {names}"
+    if small == "raise":
+        raise ValueError(f"{told}. Merge or drop them, or set small_groups='merge'.")
+    if small == "merge":
+        return merge_small_groups(grouping, least)
+    warnings.warn(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning, 4)
+    return grouping
+
+
+def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:
+    """Read one number a group, as a mapping by name or as a sequence in the order of the groups."""
+    if isinstance(values, Mapping):
+        lacking = [name for name in names if name not in values]
+        if lacking:
+            raise ValueError(f"{argument} has no value for {len(lacking)} groups, such as {lacking[0]!r}.")
+        values = [values[name] for name in names]
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{argument} must be numbers, one a group, or a mapping from group to number.") from None
+    if array.shape != (len(names),):
+        raise ValueError(f"{argument} must have one value a group ({len(names)}), got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{argument} has NaN or infinite values.")
+    return array
+
+
+def choose_solver(solver: str | Solver, *, regret: bool, precondition: bool) -> Solver:
+    """Return the solver of an estimator's fit.
+
+    Parameters
+    ----------
+    solver : str or Solver
+        As the user named it. A solver object is copied, because a run leaves traces in it.
+    regret : bool
+        Whether each group's own minimum has to be found first.
+    precondition : bool
+        Whether ALEG's steps follow the scale of each column.
+
+    Returns
+    -------
+    Solver
+        One that runs from the problem of risks.
+    """
+    if solver == "auto":
+        found: Solver = Auto(precondition=precondition)
+    elif solver == "aleg":
+        found = ALEG(scale_columns=precondition)
+    else:
+        found = copy.deepcopy(make_solver(solver))
+    if not regret:
+        if isinstance(found, ALEM):
+            raise ValueError("solver 'alem' minimises regrets: it needs objective='excess_risk'.")
+        return found
+    return found if isinstance(found, ALEM) else ALEM(stage_two=found)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Validated data of a fit, from which problems of any penalty are made.
+
+    Attributes
+    ----------
+    data : GroupedData
+        Rows, encoded labels, groups, weights.
+    loss : Loss
+        The loss.
+    fit_intercept : bool
+        Whether the model has an intercept.
+    offsets : ndarray of shape (n_groups,)
+        Allowances for small groups.
+    references : References or None
+        The user's own references for regrets.
+    """
+
+    data: GroupedData
+    loss: Loss
+    fit_intercept: bool
+    offsets: Floats
+    references: References | None
+
+    def problem(
+        self, alpha: float, radius: float | None, start: tuple[Floats | None, Floats | None] = (None, None)
+    ) -> tuple[GroupRisk, Floats | None]:
+        """Return the problem, and the columns' scales where it is posed in other units than the user's.
+
+        Without penalty and radius all units are alike: the problem is then posed in units of the columns' root mean
+        squares, in a ball that stands for all of space.
+        """
+        data, w, scales = self.data, start[0], None
+        if alpha == 0 and radius is None:
+            if data.rows.mapped:
+                raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
+            squares = data.column_squares
+            scales = np.sqrt(np.where(squares > 0, squares, 1.0))
+            data = data.with_scaled_columns(1.0 / scales)
+            if w is not None:
+                w = w.copy()
+                w[: len(scales)] *= scales if w.ndim == 1 else scales[:, None]
+            size = float(np.sqrt(np.mean(np.square(data.y, dtype=np.float64)))) if w_follows_y(self.loss) else 1.0
+            domain = L2Domain(radius=_STAND_IN_RADIUS * (size or 1.0), stand_in=True)
+        else:
+            domain = L2Domain(radius=np.inf if radius is None else radius, penalty=alpha)
+        problem = GroupRisk(
+            data,
+            self.loss,
+            domain,
+            fit_intercept=self.fit_intercept,
+            references=self.references,
+            offsets=self.offsets,
+            start=(w, start[1]),
+        )
+        return problem, scales
+
+
+def w_follows_y(loss: Loss) -> bool:
+    """Tell whether coefficients have the units of y: in regressions they do, in classifications y has none."""
+    return loss.name in ("squared", "huber")

@@ -1,0 +1,137 @@
+"""Progress of a fit: our own line, and scikit-learn's callbacks where the installed version has them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from groupdro.solvers.result import Progress, TraceRow
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before scikit-learn 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands in for what scikit-learn has from 1.9 on."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Return the method as it is."""
+        return method
+
+
+__all__ = ["CallbackSupportMixin", "ProgressLine", "TaskBridge", "seconds_left", "with_callbacks"]
+
+_ACTIVE = 1e-3  # weight from which a group counts as active
+
+
+def seconds_left(trace: list[TraceRow], target: float) -> float:
+    """Estimate the time until the gap reaches the target, from the slope of its logarithm over the latest epochs.
+
+    Parameters
+    ----------
+    trace : list of TraceRow
+        The run so far.
+    target : float
+        The gap at which it ends.
+
+    Returns
+    -------
+    float
+        Seconds; NaN where the gap does not fall yet.
+    """
+    recent = [row for row in trace[-8:] if np.isfinite(row.gap) and row.gap > 0]
+    if len(recent) < 2 or target <= 0:
+        return np.nan
+    times = np.array([row.seconds for row in recent])
+    logs = np.log([row.gap for row in recent])
+    if not np.ptp(times) > 0:
+        return np.nan
+    slope = float(np.polyfit(times - times[-1], logs, 1)[0])
+    return max(0.0, float(logs[-1] - np.log(target))) / -slope if slope < 0 else np.nan
+
+
+class ProgressLine:
+    """Print a line with the worst value, the certified gap, the active groups and the time left.
+
+    Parameters
+    ----------
+    names : tuple
+        Names of the groups.
+    tol : float
+        Relative gap at which the run ends.
+    every : float
+        Least seconds between two lines.
+    write : callable
+        Takes a line.
+    """
+
+    def __init__(self, names: tuple[Any, ...], tol: float, *, every: float = 1.0, write: Callable[[str], Any] = print):
+        self.names, self.tol, self.every, self.write = names, tol, every, write
+        self.trace: list[TraceRow] = []
+        self.written = -np.inf
+
+    def __call__(self, progress: Progress) -> None:
+        """Print, unless the last line is recent."""
+        self.trace.append(progress.latest)
+        if time.perf_counter() - self.written < self.every:
+            return
+        self.written = time.perf_counter()
+        row, certificate = progress.latest, progress.certificate
+        problem = certificate.problem
+        assert certificate.group_risks is not None
+        values = certificate.group_risks - problem.baseline.lower
+        relative = row.gap / abs(row.upper) if row.upper else np.inf
+        left = seconds_left(self.trace, self.tol * abs(row.upper))
+        self.write(
+            f"epoch {row.epoch:4d}  passes {row.passes:7.1f}  "
+            f"worst {'regret' if problem.regret else 'risk'} {values.max():.5g} (group {self.names[values.argmax()]!r})"
+            f"  relative gap {relative:.1e} of {self.tol:.0e}  "
+            f"active groups {int((progress.state.evaluation.q > _ACTIVE).sum())} of {len(self.names)}  "
+            f"{row.seconds:.1f} s" + ("" if np.isnan(left) else f", about {left:.1f} s left")
+        )
+
+
+class TaskBridge:
+    """Report a fit and its epochs to scikit-learn's callbacks as a task with subtasks.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The one that is being fitted.
+    X, y : array-like
+        Its training data.
+    attributes : callable
+        Takes a w and returns the fitted attributes that a prediction needs.
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: Any, attributes: Callable[[Any], dict[str, Any]]):
+        self.estimator, self.X, self.y, self.attributes = estimator, X, y, attributes
+        begin = getattr(estimator, "_init_callback_context", None)
+        # The number of epochs is not known in advance.
+        self.context: Any = begin(max_subtasks=None) if begin is not None else None
+        if self.context is not None:
+            self.context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+
+    @property
+    def listens(self) -> bool:
+        """Whether there is any callback to serve."""
+        return self.context is not None and bool(getattr(self.estimator, "_skl_callbacks", None))
+
+    def __call__(self, progress: Progress) -> bool:
+        """Report an epoch; tell whether a callback asks for the end."""
+        context = self.context.subcontext(task_name="epoch")
+        context.call_on_fit_task_begin(estimator=self.estimator, X=self.X, y=self.y)
+        return bool(
+            context.call_on_fit_task_end(
+                estimator=self.estimator,
+                X=self.X,
+                y=self.y,
+                reconstruction_attributes=lambda: self.attributes(progress.certificate.w),
+            )
+        )
+
+    def end(self) -> None:
+        """Report the end of the fit."""
+        if self.context is not None:
+            self.context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y)

@@ -1,0 +1,207 @@
+"""The regressor."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+
+from groupdro.estimators.base import GroupDROEstimator
+from groupdro.problem import Huber, Loss, Squared
+from groupdro.solvers import Solver
+
+__all__ = ["GroupDRORegressor"]
+
+Floats = NDArray[np.float64]
+
+
+class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
+    """Linear regression that is as good as it can be on its worst group, with a certificate.
+
+    Minimises, over the coefficients and a free intercept,
+
+        max over groups i of  R_i(w) [- R_i*] [+ C / sqrt(n_i)]  +  alpha / 2 * norm(coef)**2,
+        norm(coef) <= radius,
+
+    where R_i is the average loss of group i. No step size has to be set, and the result carries a proof of how far
+    from the best possible it is.
+
+    Parameters
+    ----------
+    objective : {"risk", "excess_risk"}, default="risk"
+        The worst group's risk R_i; or its regret R_i - R_i*, where R_i* is the least that any model reaches on group
+        i, so that a group which nobody can predict does not decide for all.
+    loss : {"squared", "huber"}, default="squared"
+        Half the squared residual; or Huber's loss, which is linear in residuals beyond `delta`.
+    delta : float, default=1.35
+        Residual at which Huber's loss turns linear, in the units of y.
+    alpha : float, default=1e-4
+        Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
+    radius : float, default=None
+        Largest norm of the coefficients; None for any.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept, free of penalty and radius.
+    precondition : bool, default=True
+        Whether the solver scales the columns inside. The objective is the same, in the units of X.
+    tol : float, default=1e-4
+        Certified gap at which to stop, relative to the objective. For regrets, relative to the larger of the
+        objective and `tol`.
+    max_passes : float, default=1000
+        Most passes over the data.
+    max_time : float, default=None
+        Most seconds; None for any.
+    solver : str or Solver, default="auto"
+        "auto" picks by a cost model; `solver_` says what and why. Otherwise a name, such as "aleg" or "sqp", or a
+        solver with options.
+    warm_start : bool, default=False
+        Whether to begin at the last fit's solution.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the solvers that draw rows.
+    verbose : int, default=0
+        1 prints a line a second, 2 a line an epoch: worst value, certified gap, active groups, time left.
+    callbacks : list of callable, default=None
+        Each is called with a `Progress` after every epoch; one that returns True ends the fit. Callbacks of
+        scikit-learn (1.9 and later) are set by `set_callbacks`.
+    missing_group : {"error", "own"}, default="error"
+        Whether missing group labels are refused, or a group of their own, named "(missing)".
+    min_group_size : int, default=1
+        Rows that a group should have.
+    small_groups : {"warn", "merge", "raise"}, default="warn"
+        What becomes of smaller groups; "merge" joins them in one group named "(merged)".
+    small_group_adjustment : float, default=0.0
+        C of the allowance C / sqrt(n_i) that is added to the risk of a group of n_i rows. It guards small groups, whose
+        training risks say little about the risks to come.
+    reference_risks : array-like or mapping, default=None
+        The R_i* of "excess_risk" where you know better ones than the fit would find: in the order of the sorted groups,
+        or by group.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    groups_ : ndarray of shape (n_groups,)
+        Names of the groups.
+    group_risks_ : ndarray of shape (n_groups,)
+        Average training loss of each group.
+    group_weights_ : ndarray of shape (n_groups,)
+        Weights q of the groups that prove `lower_bound_`: the groups that bind have weight.
+    worst_group_ : object
+        Name of the group that sets `upper_bound_`.
+    reference_risks_ : ndarray of shape (n_groups,)
+        The R_i* used; only with ``objective="excess_risk"``.
+    upper_bound_ : float
+        The objective at the model.
+    lower_bound_ : float
+        No model has a smaller objective: this is proved.
+    gap_ : float
+        Their difference: the model is at most so far from the best possible.
+    status_ : str
+        "converged", or why not: "pass_limit", "time_limit", "interrupted", "no_finite_minimiser", "stalled",
+        "numerical_failure".
+    message_ : str
+        The same as a sentence.
+    solver_ : str
+        What ran, and why where it was chosen automatically.
+    n_passes_ : float
+        Passes over the data.
+    trace_ : tuple of TraceRow
+        Passes, seconds and both bounds after each epoch.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where X had them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from groupdro import GroupDRORegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, site = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
+    >>> y = X @ [1.0, -2.0, 0.5, 0.0] + np.where(site == "c", 3.0, 1.0) * rng.normal(size=300)
+    >>> model = GroupDRORegressor().fit(X, y, groups=site)
+    >>> model.worst_group_, model.status_
+    ('c', 'converged')
+    """
+
+    _losses = ("squared", "huber")
+
+    def __init__(
+        self,
+        objective: str = "risk",
+        *,
+        loss: str = "squared",
+        delta: float = 1.35,
+        alpha: float = 1e-4,
+        radius: float | None = None,
+        fit_intercept: bool = True,
+        precondition: bool = True,
+        tol: float = 1e-4,
+        max_passes: float = 1000,
+        max_time: float | None = None,
+        solver: str | Solver = "auto",
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+        missing_group: str = "error",
+        min_group_size: int = 1,
+        small_groups: str = "warn",
+        small_group_adjustment: float = 0.0,
+        reference_risks: Any = None,
+    ):
+        self.objective = objective
+        self.loss = loss
+        self.delta = delta
+        self.alpha = alpha
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.precondition = precondition
+        self.tol = tol
+        self.max_passes = max_passes
+        self.max_time = max_time
+        self.solver = solver
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.missing_group = missing_group
+        self.min_group_size = min_group_size
+        self.small_groups = small_groups
+        self.small_group_adjustment = small_group_adjustment
+        self.reference_risks = reference_risks
+
+    def predict(self, X: Any) -> Floats:
+        """Return the model's prediction of each row.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows. Groups are not needed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Predictions.
+        """
+        return self._outputs(X)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._check_number("delta", low=0.0, open_low=True)
+
+    def _loss(self) -> Loss:
+        return Squared() if self.loss == "squared" else Huber(self.delta)
+
+    def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
+        del sample_weight
+        return y, self._loss(), 1
+
+    def _attributes(self, w: Floats) -> dict[str, Any]:
+        d = self.n_features_in_
+        return {"coef_": w[:d].copy(), "intercept_": float(w[d]) if self.fit_intercept else 0.0}
+
+    def _row_losses(self, X: Any, y: Any) -> Floats:
+        y = np.asarray(y, dtype=np.float64)
+        return self._loss().value(np.ascontiguousarray(self._outputs(X)), y)
