@@ -13,6 +13,9 @@ LAYERS = (
     ("geometry",),
     ("fenchel", "certificate"),
     ("solvers",),
+    ("metrics", "report", "plots"),
+    ("estimators",),
+    ("compare",),
 )
 ORDER = {name: place for place, name in enumerate(name for layer in LAYERS for name in layer)}
 ALONE = "datasets"  # imports nothing of the package; anyone but a kernel may import it

@@ -1,8 +1,21 @@
 """Models that hold up on their worst group, with a proof of how close to the best possible they are."""
 
 from groupdro import certificate, datasets
+from groupdro.compare import Comparison, compare
 from groupdro.data import GroupedData
-from groupdro.estimators import GroupDROClassifier, GroupDRORegressor, MissingGroupsWarning, SmallGroupWarning
+from groupdro.estimators import (
+    GroupBy,
+    GroupDROClassifier,
+    GroupDRORegressor,
+    MissingGroupsWarning,
+    ModelFileError,
+    RegularizationPath,
+    SmallGroupWarning,
+    load,
+    regularization_path,
+)
+from groupdro.metrics import GroupStratifiedKFold, WorstGroupScorer, worst_group_scorer
+from groupdro.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.problem import (
     GroupRisk,
     Huber,
@@ -13,6 +26,7 @@ from groupdro.problem import (
     Squared,
     SquaredHinge,
 )
+from groupdro.report import GroupReport, group_report
 from groupdro.solvers import ALEG, ALEM, ALEGTheory, Auto, GroupSQP, Quadratic, Result, Solver, Status, solve
 
 __version__ = "0.1.0.dev0"
@@ -22,16 +36,25 @@ __all__ = [
     "ALEM",
     "ALEGTheory",
     "Auto",
+    "Comparison",
+    "ConvergenceDisplay",
+    "GroupBy",
     "GroupDROClassifier",
     "GroupDRORegressor",
+    "GroupReport",
     "GroupRisk",
+    "GroupRiskDisplay",
     "GroupSQP",
+    "GroupStratifiedKFold",
+    "GroupWeightsDisplay",
     "GroupedData",
     "Huber",
     "L2Domain",
     "Logistic",
     "MissingGroupsWarning",
+    "ModelFileError",
     "Quadratic",
+    "RegularizationPath",
     "Result",
     "SimplexDomain",
     "SmallGroupWarning",
@@ -40,7 +63,13 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "Status",
+    "WorstGroupScorer",
     "certificate",
+    "compare",
     "datasets",
+    "group_report",
+    "load",
+    "regularization_path",
     "solve",
+    "worst_group_scorer",
 ]

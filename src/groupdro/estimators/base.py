@@ -1,5 +1,6 @@
 """What the classifier and the regressor share: parameters, fit, and what is known after it."""
 
+import os
 import warnings
 from numbers import Integral, Real
 from typing import Any, Self
@@ -12,12 +13,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, check_scalar, validate_data
 
 from groupdro.data import GroupedData
+from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import Task, by_group, choose_solver, read_grouping
+from groupdro.estimators.model_file import names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.problem import Loss, References
+from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, Solver, Status, solve
 
-__all__ = ["GroupDROEstimator", "model_array", "names_array"]
+__all__ = ["GroupDROEstimator"]
 
 Floats = NDArray[np.float64]
 
@@ -128,7 +132,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=self._losses[0] == "squared"
         )
-        grouping = read_grouping(
+        grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
         labels, loss, self._n_outputs = self._encode(y, sample_weight)
@@ -184,11 +188,11 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             if intercept_init is not None:
                 raise ValueError("intercept_init needs coef_init.")
             return None, q
-        coef = model_array(coef_init, "coef_init", outputs * self.n_features_in_)
+        coef = _model_array(coef_init, "coef_init", outputs * self.n_features_in_)
         w = coef.reshape(outputs, self.n_features_in_).T
         if self.fit_intercept:
             size = np.zeros(outputs) if intercept_init is None else intercept_init
-            w = np.vstack([w, model_array(size, "intercept_init", outputs)])
+            w = np.vstack([w, _model_array(size, "intercept_init", outputs)])
         return np.ascontiguousarray(w[:, 0] if outputs == 1 else w), q
 
     def _store(self, result: Result) -> None:
@@ -272,6 +276,61 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         outputs = X @ np.atleast_2d(self.coef_).T.astype(np.float64) + self.intercept_
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
+    def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
+        """Tell how each group fares on rows, best such that the model was not fitted on.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Rows and labels.
+        groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
+            Their groups, as in `fit`.
+        **options
+            Passed to `groupdro.group_report`: `n_bootstrap`, `confidence`, `min_rows`, `random_state`.
+
+        Returns
+        -------
+        GroupReport
+            A table with a row a group, the worst first.
+        """
+        return group_report(self, X, y, groups, **options)
+
+    def to_sklearn(self) -> Any:
+        """Return a plain scikit-learn estimator with the same predictions.
+
+        Whatever takes scikit-learn's own models takes it: ONNX by skl2onnx, MLflow, skops.
+
+        Returns
+        -------
+        LogisticRegression, LinearSVC or Ridge
+            For the logistic loss, the squared hinge loss, and regressions.
+        """
+        check_is_fitted(self)
+        return to_sklearn(self)
+
+    def to_torch_linear(self) -> Any:
+        """Return a `torch.nn.Linear` in double precision with the same outputs.
+
+        Returns
+        -------
+        torch.nn.Linear
+            With one output, or one a class where there are more than two.
+        """
+        check_is_fitted(self)
+        return to_torch_linear(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file of JSON and arrays, which holds no code; `groupdro.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, replaced if it exists. Callbacks and random states are left out; of a solver object the name is
+            kept.
+        """
+        check_is_fitted(self)
+        write_model(self, path)
+
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse rows are taken."""
         tags = super().__sklearn_tags__()
@@ -279,17 +338,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def names_array(names: tuple[Any, ...]) -> NDArray[Any]:
-    """Return the names of groups as an array, of objects where they are tuples or of several kinds."""
-    kinds = {type(name) for name in names}
-    if len(kinds) == 1 and kinds <= {str, int, float, bool}:
-        return np.array(names)
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array
-
-
-def model_array(values: Any, argument: str, size: int) -> Floats:
+def _model_array(values: Any, argument: str, size: int) -> Floats:
     """Read coefficients or intercepts that the user gave, flattened."""
     try:
         array = np.asarray(values, dtype=np.float64).ravel()

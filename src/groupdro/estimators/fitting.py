@@ -31,7 +31,9 @@ class SmallGroupWarning(UserWarning):
     """A group has fewer rows than `min_group_size`."""
 
 
-def read_grouping(groups: Any, n_rows: int, *, missing: str, least: int, small: str) -> Grouping:
+def read_grouping(
+    groups: Any, n_rows: int, *, missing: str, least: int, small: str
+) -> tuple[Grouping, tuple[Any, ...]]:
     """Read groups as an estimator's parameters say.
 
     Parameters
@@ -49,8 +51,10 @@ def read_grouping(groups: Any, n_rows: int, *, missing: str, least: int, small: 
 
     Returns
     -------
-    Grouping
+    grouping : Grouping
         The groups.
+    merged : tuple
+        Names of the groups that were merged for being small.
     """
     if groups is None:
         warnings.warn(
@@ -64,15 +68,15 @@ def read_grouping(groups: Any, n_rows: int, *, missing: str, least: int, small: 
     grouping = read_groups(groups, n_rows, missing="own" if missing == "own" else "error")
     few = np.flatnonzero(grouping.sizes < least)
     if not len(few):
-        return grouping
+        return grouping, ()
     names = [grouping.names[i] for i in few[:5]]
     told = f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {names}"
     if small == "raise":
         raise ValueError(f"{told}. Merge or drop them, or set small_groups='merge'.")
     if small == "merge":
-        return merge_small_groups(grouping, least)
+        return merge_small_groups(grouping, least), tuple(grouping.names[i] for i in few)
     warnings.warn(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning, 4)
-    return grouping
+    return grouping, ()
 
 
 def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:

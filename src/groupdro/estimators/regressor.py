@@ -87,6 +87,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Average training loss of each group.
     group_weights_ : ndarray of shape (n_groups,)
         Weights q of the groups that prove `lower_bound_`: the groups that bind have weight.
+    merged_groups_ : tuple
+        Names of the groups that were merged for being small.
     worst_group_ : object
         Name of the group that sets `upper_bound_`.
     reference_risks_ : ndarray of shape (n_groups,)

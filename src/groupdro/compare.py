@@ -1,0 +1,278 @@
+"""The price of robustness: plain, balanced and robust models side by side on held-out rows."""
+
+import html
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import config_context
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import type_of_target
+
+from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
+from groupdro.grouping import Grouping, read_groups
+from groupdro.metrics import GroupStratifiedKFold, final_estimator, row_losses
+from groupdro.report import GroupReport, group_report, table_html, table_text
+
+__all__ = ["Comparison", "compare"]
+
+Floats = NDArray[np.float64]
+
+ERM, BALANCED, GDRO, MERO = "ERM", "balanced ERM", "GDRO", "MERO"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Four models on the same held-out rows, and whether robustness was worth it.
+
+    Attributes
+    ----------
+    columns : dict of str to list
+        A row a model: `mean_risk` over all rows, `worst_risk` and `worst_group`, `worst_regret` against the least
+        training risk that any such model reaches in a group, `accuracy` and `worst_accuracy` (or `rmse` and
+        `worst_rmse`), `gap`, the certified relative gap of the fit, and `seconds`.
+    verdict : str
+        What robustness bought here, and at what price.
+    worth_it : bool
+        Whether GDRO's worst held-out group is better off than under ERM beyond chance.
+    gain : tuple of float
+        Fall of the worst held-out risk from ERM to GDRO: estimate, and both ends of its interval.
+    models : dict of str to estimator
+        The fitted models.
+    reports : dict of str to GroupReport
+        Their reports on the held-out rows.
+    left_out : list
+        Groups with too few held-out rows to be judged as the worst.
+    """
+
+    columns: dict[str, list[Any]]
+    verdict: str
+    worth_it: bool
+    gain: tuple[float, float, float]
+    models: dict[str, Any]
+    reports: dict[str, GroupReport]
+    left_out: list[Any]
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row a model.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def to_polars(self) -> Any:
+        """Return the table as a polars DataFrame.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row a model.
+        """
+        import polars as pl
+
+        return pl.DataFrame({**self.columns, "worst_group": [str(g) for g in self.columns["worst_group"]]})
+
+    def __repr__(self) -> str:
+        return f"{table_text('Held-out rows', self.columns)}\n{self.verdict}"
+
+    def _repr_html_(self) -> str:
+        return f"{table_html('Held-out rows', self.columns)}<p>{html.escape(self.verdict)}</p>"
+
+
+def compare(
+    X: Any,
+    y: Any,
+    groups: Any,
+    *,
+    estimator: Any = None,
+    held_out: tuple[Any, Any, Any] | None = None,
+    n_splits: int = 4,
+    min_rows: int = 30,
+    n_bootstrap: int = 500,
+    confidence: float = 0.95,
+    random_state: int = 0,
+) -> Comparison:
+    """Fit ERM, group-balanced ERM, GDRO and MERO, and judge them on held-out rows.
+
+    Parameters
+    ----------
+    X, y, groups : array-like
+        Training rows, labels and groups.
+    estimator : estimator, optional
+        A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, or a pipeline that ends in one. By
+        default a classifier for class labels and a regressor otherwise.
+    held_out : tuple (X, y, groups), optional
+        The rows to judge on. By default one fold of the training rows, stratified on group and class, is held out.
+    n_splits : int
+        One over the share that is held out.
+    min_rows : int
+        Held-out rows that a group needs to be judged as the worst.
+    n_bootstrap : int
+        Resamples behind the verdict.
+    confidence : float
+        Level of the verdict's interval.
+    random_state : int
+        Seed of the split, the fits and the resamples.
+
+    Returns
+    -------
+    Comparison
+        The table, the verdict, the models and their reports.
+    """
+    if estimator is None:
+        by_class = type_of_target(y) in ("binary", "multiclass")
+        estimator = GroupDROClassifier() if by_class else GroupDRORegressor()
+    path, _ = _place_of_model(estimator)
+    if held_out is None:
+        folds = GroupStratifiedKFold(n_splits, random_state=random_state)
+        train, test = next(folds.split(X, y, groups))
+        held_out = tuple(_safe_indexing(part, test) for part in (X, y, groups))
+        X, y, groups = (_safe_indexing(part, train) for part in (X, y, groups))
+    n_rows = len(np.asarray(y))
+    models, seconds = {}, []
+    for name, fit_groups, weight, objective in _ways(groups, n_rows):
+        model = clone(estimator).set_params(**{f"{path}objective": objective, f"{path}random_state": random_state})
+        more = {f"{path}groups": fit_groups}
+        if weight is not None:
+            more[f"{path}sample_weight"] = weight
+        begun = time.perf_counter()
+        with config_context(enable_metadata_routing=False):  # the names of steps lead the way here
+            models[name] = model.fit(X, y, **more)
+        seconds.append(time.perf_counter() - begun)
+    return _judge(models, seconds, held_out, min_rows, n_bootstrap, confidence, random_state)
+
+
+def _place_of_model(estimator: Any) -> tuple[str, Any]:
+    """Return the prefix by which the parameters of the model at the end of pipelines are known, and the model."""
+    path = ""
+    while isinstance(estimator, Pipeline):
+        name, estimator = estimator.steps[-1]
+        path += f"{name}__"
+    if not isinstance(estimator, GroupDROClassifier | GroupDRORegressor):
+        raise TypeError(
+            "estimator must be a GroupDROClassifier or GroupDRORegressor, or a pipeline that ends in one; got "
+            f"{type(estimator).__name__}."
+        )
+    return path, estimator
+
+
+def _ways(groups: Any, n_rows: int) -> list[tuple[str, Any, Any, str]]:
+    """Return name, groups, weights and objective of each model."""
+    one = np.zeros(n_rows, dtype=np.int64)
+    grouping = read_groups(groups, n_rows, missing="own")
+    balance = np.zeros(n_rows)
+    for i, size in enumerate(grouping.sizes):
+        balance[grouping.rows_of(i)] += 1.0 / size
+    return [
+        (ERM, one, None, "risk"),
+        (BALANCED, one, balance, "risk"),
+        (GDRO, groups, None, "risk"),
+        (MERO, groups, None, "excess_risk"),
+    ]
+
+
+def _judge(
+    models: dict[str, Any],
+    seconds: list[float],
+    held_out: tuple[Any, Any, Any],
+    min_rows: int,
+    n_bootstrap: int,
+    confidence: float,
+    seed: int,
+) -> Comparison:
+    X, y, groups = held_out
+    grouping = read_groups(groups, len(np.asarray(y)), missing="own")
+    judged = grouping.sizes >= min_rows
+    left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
+    if not judged.any():
+        judged[:] = True
+    reports = {name: group_report(model, X, y, groups, random_state=seed) for name, model in models.items()}
+    losses = {name: row_losses(model, X, y) for name, model in models.items()}
+    inner = final_estimator(models[MERO])
+    reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+    measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
+    pick = min if measure == "accuracy" else max
+
+    columns: dict[str, list[Any]] = {key: [] for key in ("model", "mean_risk", "worst_risk", "worst_group")}
+    columns |= {key: [] for key in ("worst_regret", measure, f"worst_{measure}", "gap")}
+    names = [name for name, keep in zip(grouping.names, judged, strict=True) if keep]
+    for name, report in reports.items():
+        row_of = {group: k for k, group in enumerate(report.columns["group"])}
+        risk = {group: report.columns["risk"][row_of[group]] for group in names}
+        worst = max(risk, key=lambda group: risk[group])
+        known = [risk[group] - reference[group] for group in names if group in reference]
+        fitted = final_estimator(models[name])
+        columns["model"].append(name)
+        columns["mean_risk"].append(report.overall["risk"])
+        columns["worst_risk"].append(risk[worst])
+        columns["worst_group"].append(worst)
+        columns["worst_regret"].append(max(known, default=np.nan))
+        columns[measure].append(report.overall[measure])
+        columns[f"worst_{measure}"].append(pick(report.columns[measure][row_of[group]] for group in names))
+        columns["gap"].append(fitted.gap_ / abs(fitted.upper_bound_) if fitted.upper_bound_ else np.inf)
+    columns["seconds"] = seconds
+
+    gain = _gain(losses[ERM], losses[GDRO], grouping, judged, n_bootstrap, confidence, seed)
+    verdict = _verdict(columns, gain, measure, confidence, left_out)
+    return Comparison(columns, verdict, gain[1] > 0, gain, models, reports, left_out)
+
+
+def _gain(
+    before: Floats, after: Floats, grouping: Grouping, judged: NDArray[Any], n: int, confidence: float, seed: int
+) -> tuple[float, float, float]:
+    """Return the fall of the worst risk and its interval, resampling the rows of each group for both models alike."""
+    rng = np.random.default_rng(seed)
+    worst, point = np.full((2, n), -np.inf), np.full(2, -np.inf)
+    for i in np.flatnonzero(judged):
+        own = grouping.rows_of(int(i))
+        pair = np.stack([before[own], after[own]])
+        point = np.maximum(point, pair.mean(axis=1))
+        for k in range(n):
+            worst[:, k] = np.maximum(worst[:, k], pair[:, rng.integers(0, len(own), len(own))].mean(axis=1))
+    falls = worst[0] - worst[1]
+    tail = 0.5 * (1.0 - confidence)
+    low, high = np.quantile(falls, [tail, 1.0 - tail])
+    return float(point[0] - point[1]), float(low), float(high)
+
+
+def _verdict(
+    columns: dict[str, list[Any]],
+    gain: tuple[float, float, float],
+    measure: str,
+    confidence: float,
+    left_out: list[Any],
+) -> str:
+    row = {name: k for k, name in enumerate(columns["model"])}
+    _, low, high = gain
+    before, after = columns["worst_risk"][row[ERM]], columns["worst_risk"][row[GDRO]]
+    price = columns["mean_risk"][row[GDRO]] - columns["mean_risk"][row[ERM]]
+    interval = f"{confidence:.0%} interval of the fall {low:.2g} to {high:.2g}"
+    shown = f"{before:.4g} under ERM, {after:.4g} under GDRO ({interval})"
+    if low > 0:
+        text = (
+            f"Robustness helps: the worst held-out group's risk is {shown}. The average risk changes by {price:+.2g}."
+        )
+    elif high < 0:
+        text = f"Robustness harms here: the worst held-out group's risk is {shown}. Prefer ERM, or more data."
+    else:
+        text = (
+            f"Robustness buys nothing here that the held-out rows can show: the worst group's risk is {shown}, "
+            f"and the average risk changes by {price:+.2g}."
+        )
+    key = f"worst_{measure}"
+    text += f" Worst-group {measure}: {columns[key][row[ERM]]:.4g} under ERM, {columns[key][row[GDRO]]:.4g} under GDRO."
+    least = columns["worst_risk"].index(min(columns["worst_risk"]))
+    if columns["model"][least] not in (ERM, GDRO) and columns["worst_risk"][least] < min(before, after):
+        text += f" {columns['model'][least]} has the least worst-group risk, {columns['worst_risk'][least]:.4g}."
+    if left_out:
+        text += f" {len(left_out)} groups have too few held-out rows to be judged."
+    return text

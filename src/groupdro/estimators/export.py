@@ -1,0 +1,66 @@
+"""The same model as other libraries' objects."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
+
+__all__ = ["to_sklearn", "to_torch_linear"]
+
+
+def to_sklearn(model: Any) -> Any:
+    """Return a plain scikit-learn estimator with the same predictions.
+
+    It knows nothing of groups and of this package, so that whatever takes scikit-learn's own models takes it: ONNX by
+    skl2onnx, MLflow, skops.
+
+    Parameters
+    ----------
+    model : fitted GroupDROClassifier or GroupDRORegressor
+        The model.
+
+    Returns
+    -------
+    LogisticRegression, LinearSVC or Ridge
+        For the logistic loss, the squared hinge loss, and regressions. Its parameters tell the penalty; fitting it
+        again would fit plain empirical risk.
+    """
+    if not hasattr(model, "classes_"):
+        plain = Ridge(alpha=model.alpha, fit_intercept=model.fit_intercept)
+    elif model.loss == "logistic":
+        plain = LogisticRegression(fit_intercept=model.fit_intercept)
+    else:
+        plain = LinearSVC(fit_intercept=model.fit_intercept)
+    plain.coef_ = np.array(model.coef_)
+    plain.intercept_ = np.array(model.intercept_) if np.ndim(model.intercept_) else float(model.intercept_)
+    plain.n_features_in_ = model.n_features_in_
+    plain.n_iter_ = np.array([len(model.trace_)], dtype=np.int32)
+    for name in ("classes_", "feature_names_in_"):
+        if hasattr(model, name):
+            setattr(plain, name, getattr(model, name))
+    return plain
+
+
+def to_torch_linear(model: Any) -> Any:
+    """Return a `torch.nn.Linear` with the same outputs, such as the last layer of a frozen network.
+
+    Parameters
+    ----------
+    model : fitted GroupDROClassifier or GroupDRORegressor
+        The model.
+
+    Returns
+    -------
+    torch.nn.Linear
+        In double precision, with one output, or one a class where there are more than two.
+    """
+    import torch
+
+    coef = np.atleast_2d(model.coef_)
+    layer = torch.nn.Linear(coef.shape[1], coef.shape[0], bias=model.fit_intercept, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(coef)))
+        if model.fit_intercept:
+            layer.bias.copy_(torch.from_numpy(np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))))
+    return layer

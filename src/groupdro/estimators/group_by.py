@@ -1,0 +1,207 @@
+"""Groups from a column of X: for pipelines and searches without metadata routing."""
+
+from typing import Any, Self
+
+import narwhals.stable.v1 as nw
+from sklearn import config_context
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from groupdro.metrics import final_estimator, row_losses, take_columns
+from groupdro.report import GroupReport, group_report
+
+__all__ = ["GroupBy"]
+
+
+def _delegates(method: str) -> Any:
+    def check(self: "GroupBy") -> bool:
+        getattr(self.estimator_ if hasattr(self, "estimator_") else self.estimator, method)
+        return True
+
+    return available_if(check)
+
+
+class GroupBy(MetaEstimatorMixin, BaseEstimator):
+    """Fit an estimator with the groups that a column of X holds.
+
+    The column is taken out of X before the fit, so that it is no feature; predictions need no such column and ignore it
+    where it is there. Nothing has to be routed: the wrapper works inside `GridSearchCV`, `cross_validate` and
+    `CalibratedClassifierCV` as they are.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One that takes groups, such as `GroupDROClassifier`, or a pipeline that ends in one.
+    group_by : str or list of str
+        Column that holds the groups; or several, whose combinations are the groups.
+    drop : bool, default=True
+        Whether the columns are taken out of X. If False they stay features, and predictions need them too.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The fitted estimator.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from groupdro import GroupBy, GroupDROClassifier
+    >>> X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "region": ["n", "n", "s", "s"]})
+    >>> model = GroupBy(GroupDROClassifier(), group_by="region").fit(X, [0, 1, 0, 1])
+    >>> model.predict(X[["age"]]).shape
+    (4,)
+    """
+
+    def __init__(self, estimator: Any, group_by: str | list[str], *, drop: bool = True):
+        self.estimator = estimator
+        self.group_by = group_by
+        self.drop = drop
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the estimator with the groups of the column.
+
+        Parameters
+        ----------
+        X : DataFrame
+            Rows, with the group columns.
+        y : array-like
+            Labels or targets.
+        sample_weight : array-like, optional
+            Weights of the rows. Inside a pipeline its steps must request them.
+
+        Returns
+        -------
+        self
+            The fitted wrapper.
+        """
+        groups, rest = take_columns(X, self.group_by)
+        self.estimator_ = clone(self.estimator)
+        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        # Routing inside only: groups find their way through pipelines whatever the caller's setting is.
+        with config_context(enable_metadata_routing=True):
+            self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
+        return self
+
+    def _features(self, X: Any) -> Any:
+        check_is_fitted(self)
+        if not self.drop:
+            return X
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if not isinstance(frame, nw.DataFrame):
+            return X
+        names = [self.group_by] if isinstance(self.group_by, str) else self.group_by
+        present = [name for name in names if name in frame.columns]
+        return nw.to_native(frame.drop(present)) if present else X
+
+    @_delegates("predict")
+    def predict(self, X: Any) -> Any:
+        """Predict by the fitted estimator.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            Rows, with or without the group columns.
+
+        Returns
+        -------
+        ndarray
+            Predictions.
+        """
+        return self.estimator_.predict(self._features(X))
+
+    @_delegates("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Predict probabilities by the fitted estimator.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            Rows, with or without the group columns.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities.
+        """
+        return self.estimator_.predict_proba(self._features(X))
+
+    @_delegates("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return the outputs of the fitted estimator.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            Rows, with or without the group columns.
+
+        Returns
+        -------
+        ndarray
+            Outputs.
+        """
+        return self.estimator_.decision_function(self._features(X))
+
+    @_delegates("score")
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score the fitted estimator: accuracy, or R squared, over all rows.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            Rows, with or without the group columns.
+        y : array-like
+            Labels or targets.
+        sample_weight : array-like, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self.estimator_.score(self._features(X), y, **more))
+
+    def _row_losses(self, X: Any, y: Any) -> Any:
+
+        return row_losses(self.estimator_, self._features(X), y)
+
+    def report(self, X: Any, y: Any, **options: Any) -> GroupReport:
+        """Tell how each group of the column fares; see `group_report`.
+
+        Parameters
+        ----------
+        X : DataFrame
+            Rows, with the group columns.
+        y : array-like
+            Labels or targets.
+        **options
+            Passed to `group_report`.
+
+        Returns
+        -------
+        GroupReport
+            The table.
+        """
+        return group_report(self, X, y, take_columns(X, self.group_by)[0], **options)
+
+    @property
+    def classes_(self) -> Any:
+        """Class labels of the fitted estimator."""
+        return self.estimator_.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features, without the group columns."""
+        return int(final_estimator(self.estimator_).n_features_in_)
+
+    def __sklearn_tags__(self) -> Any:
+        """Take the tags of the estimator inside."""
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
+        tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
+        return tags

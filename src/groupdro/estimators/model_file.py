@@ -1,0 +1,273 @@
+"""Models on disk: a zip of JSON and arrays, which holds no code and is checked before it is believed.
+
+Members are stored without compression, so that nothing in the file can grow when it is read; the manifest has every
+array's checksum; what the reader does not know, it refuses.
+"""
+
+import datetime
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from groupdro.solvers import Solver, TraceRow
+
+__all__ = ["ModelFileError", "names_array", "read_model", "write_model"]
+
+_FORMAT, _VERSION = "groupdro-model", 1
+_MANIFEST = "manifest.json"
+_ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
+_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "n_passes_")
+_TEXTS = ("status_", "message_", "solver_")
+_LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
+_TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
+_WHOLE = ("epoch", "grad_evals", "grad_evals_paper")
+
+
+class ModelFileError(ValueError):
+    """A file is no model of this package, is damaged, or has something in it that is not known."""
+
+
+def names_array(names: Any) -> NDArray[Any]:
+    """Return labels as an array, of objects where they are tuples or of several kinds."""
+    names = list(names)
+    kinds = {type(name) for name in names}
+    if len(kinds) == 1 and kinds <= {str, int, float, bool}:
+        return np.array(names)
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def write_model(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model to a file, whole or not at all.
+
+    Parameters
+    ----------
+    model : fitted GroupDROClassifier or GroupDRORegressor
+        The model. Callbacks and random states, which are code, are left out; of a solver object the name is kept.
+    path : str or path-like
+        The file, replaced if it exists.
+    """
+    arrays = {n: np.asarray(getattr(model, n), np.float64) for n in _ARRAYS[:-1] if hasattr(model, n)}
+    arrays["trace_"] = np.array([[getattr(row, key) for key in _TRACE] for row in model.trace_], dtype=np.float64)
+    blobs = {f"{name}.npy": _to_npy(array) for name, array in arrays.items()}
+    fitted: dict[str, Any] = {name: float(getattr(model, name)) for name in _NUMBERS}
+    fitted |= {name: getattr(model, name) for name in _TEXTS}
+    fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
+    fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
+    manifest = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "class": type(model).__name__,
+        "params": {name: _param_to_json(name, value) for name, value in model.get_params(deep=False).items()},
+        "fitted": fitted,
+        "sha256": {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()},
+    }
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, blob in {_MANIFEST: json.dumps(manifest).encode(), **blobs}.items():
+                    archive.writestr(name, blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _to_npy(array: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    npy.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _to_json(label: Any, where: str) -> Any:
+    if isinstance(label, np.generic):
+        label = label.item()
+    if label is None or isinstance(label, str | bool | int | float):
+        return label
+    if isinstance(label, tuple):
+        return {"tuple": [_to_json(part, where) for part in label]}
+    if isinstance(label, datetime.datetime):
+        return {"datetime": label.isoformat()}
+    if isinstance(label, datetime.date):
+        return {"date": label.isoformat()}
+    raise ValueError(f"{where} has a label that cannot be written to a file: {label!r}. Name it by text or a number.")
+
+
+def _param_to_json(name: str, value: Any) -> Any:
+    if name in ("callbacks", "random_state") and not isinstance(value, int):
+        return None
+    if isinstance(value, Solver):
+        return value.name
+    if isinstance(value, Mapping):
+        return {"mapping": [[_to_json(key, name), float(number)] for key, number in value.items()]}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [float(number) for number in value]
+    return _to_json(value, name)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any:
+    """Read a model that `write_model` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    classes : mapping from str to type
+        The estimators that a file may hold.
+
+    Returns
+    -------
+    estimator
+        The fitted model.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            blobs = _members(archive, Path(path).stat().st_size)
+        manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
+        return _build(manifest, blobs, classes)
+    except OSError:
+        raise
+    except ModelFileError as error:
+        raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
+    except Exception as error:  # whatever a damaged file makes zipfile, json or numpy stumble over
+        raise ModelFileError(
+            f"{os.fspath(path)!r} cannot be read as a model: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    _check(len(set(names)) == len(names) and _MANIFEST in names, "it has no manifest, or members with the same name")
+    known = {_MANIFEST, *(f"{name}.npy" for name in _ARRAYS)}
+    _check(set(names) <= known, f"it has a member that is not known: {sorted(set(names) - known)}")
+    for member in members:
+        # Stored as it is: the size of the file bounds what is read.
+        _check(
+            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size <= file_size,
+            f"its member {member.filename!r} is compressed or larger than the file",
+        )
+    return {name: archive.read(name) for name in names}
+
+
+def _check(holds: bool, why: str) -> None:
+    if not holds:
+        raise ModelFileError(why)
+
+
+def _build(manifest: Any, blobs: dict[str, bytes], classes: Mapping[str, type]) -> Any:
+    _check(isinstance(manifest, dict), "its manifest is no object")
+    _check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
+    _check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
+    keys = {"format", "version", "class", "params", "fitted", "sha256"}
+    _check(set(manifest) == keys, f"its manifest has keys {sorted(map(str, manifest))}")
+    _check(manifest["class"] in classes, f"its class {manifest['class']!r} is not known")
+    digests = manifest["sha256"]
+    _check(set(digests) == set(blobs), "its arrays are not those of the manifest")
+    for name, blob in blobs.items():
+        _check(hashlib.sha256(blob).hexdigest() == digests[name], f"its member {name!r} is damaged")
+    arrays = {name.removesuffix(".npy"): _from_npy(blob) for name, blob in blobs.items()}
+
+    cls = classes[manifest["class"]]
+    params, fitted = manifest["params"], manifest["fitted"]
+    model = cls()
+    _check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
+    model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
+    model._check_parameters()
+    _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
+
+    for name in _NUMBERS:
+        setattr(model, name, float(fitted[name]))
+    for name in _TEXTS:
+        setattr(model, name, str(fitted[name]))
+    for name in _LABELS:
+        if name in fitted:
+            labels = [_from_json(value) for value in fitted[name]]
+            setattr(model, name, tuple(labels) if name == "merged_groups_" else names_array(labels))
+    if "feature_names_in_" in fitted:
+        model.feature_names_in_ = model.feature_names_in_.astype(object)
+    model.worst_group_, model.n_features_in_ = _from_json(fitted["worst_group_"]), fitted["n_features_in_"]
+    trace = [dict(zip(_TRACE, row, strict=True)) for row in arrays.pop("trace_").tolist()]
+    model.trace_ = tuple(TraceRow(**{k: int(v) if k in _WHOLE else v for k, v in row.items()}) for row in trace)
+    for name, array in arrays.items():
+        setattr(model, name, array if array.ndim else float(array))
+    return model
+
+
+def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: bool) -> None:
+    """Refuse a file whose parts do not fit together."""
+    optional = {"feature_names_in_"}
+    must = {*_NUMBERS, *_TEXTS, "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
+    must |= {"classes_"} if classifier else set()
+    _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
+    d = fitted["n_features_in_"]
+    _check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
+    _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
+    _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
+    _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
+    names = fitted.get("feature_names_in_")
+    _check(names is None or (len(names) == d and all(isinstance(n, str) for n in names)), "feature names do not fit")
+    outputs = (1 if len(fitted["classes_"]) == 2 else len(fitted["classes_"])) if classifier else 0
+    shapes: dict[str, tuple[int, ...]] = {"coef_": (outputs, d), "intercept_": (outputs,)}
+    if not classifier:
+        shapes = {"coef_": (d,), "intercept_": ()}
+    m = len(fitted["groups_"])
+    shapes |= {"group_risks_": (m,), "group_weights_": (m,), "trace_": (len(arrays["trace_"]), len(_TRACE))}
+    if "reference_risks_" in arrays:
+        shapes["reference_risks_"] = (m,)
+    _check({name: array.shape for name, array in arrays.items()} == shapes, "its arrays have other shapes than it says")
+    finite = all(np.isfinite(arrays[name]).all() for name in ("coef_", "intercept_"))
+    _check(finite, "its coefficients are not finite")
+
+
+def _from_npy(blob: bytes) -> NDArray[Any]:
+    buffer = io.BytesIO(blob)
+    _check(npy.read_magic(buffer) == (1, 0), "an array is of an unknown version")
+    shape, fortran, dtype = npy.read_array_header_1_0(buffer)
+    _check(dtype == np.dtype("<f8") and not fortran, f"an array is of {dtype}")
+    n_bytes = 8
+    for length in shape:  # whole numbers of Python, which cannot overflow
+        n_bytes *= length
+    left = blob[buffer.tell() :]
+    _check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape is not that of its content")
+    return np.frombuffer(left, dtype="<f8").astype(np.float64).reshape(shape)
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, dict):
+        _check(not isinstance(value, list), "a label is a list")
+        return value
+    _check(len(value) == 1, "a label is of an unknown kind")
+    ((kind, content),) = value.items()
+    if kind == "tuple":
+        return tuple(_from_json(part) for part in content)
+    if kind == "datetime":
+        return datetime.datetime.fromisoformat(content)
+    _check(kind == "date", f"a label is of the unknown kind {kind!r}")
+    return datetime.date.fromisoformat(content)
+
+
+def _param_from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        _check(set(value) == {"mapping"}, "a parameter is of an unknown kind")
+        return {_from_json(key): float(number) for key, number in value["mapping"]}
+    return [float(number) for number in value] if isinstance(value, list) else value

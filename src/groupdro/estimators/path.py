@@ -1,0 +1,109 @@
+"""One fit for each penalty, each begun where the last one ended."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.model_file import names_array
+from groupdro.solvers import Result
+
+__all__ = ["RegularizationPath", "regularization_path"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RegularizationPath:
+    """Models along a path of penalties, from the largest to the smallest.
+
+    Attributes
+    ----------
+    alphas : ndarray of shape (n_alphas,)
+        Penalties, falling.
+    coefs : ndarray of shape (n_alphas, ...)
+        `coef_` at each.
+    intercepts : ndarray of shape (n_alphas, ...)
+        `intercept_` at each.
+    group_risks : ndarray of shape (n_alphas, n_groups)
+        Each group's average training loss.
+    upper_bounds, lower_bounds, gaps : ndarray of shape (n_alphas,)
+        The certificate at each penalty.
+    n_passes : ndarray of shape (n_alphas,)
+        Passes over the data that each took.
+    statuses : list of str
+        How each fit ended.
+    groups : ndarray of shape (n_groups,)
+        Names of the groups.
+    """
+
+    alphas: Floats
+    coefs: Floats
+    intercepts: Floats
+    group_risks: Floats
+    upper_bounds: Floats
+    lower_bounds: Floats
+    gaps: Floats
+    n_passes: Floats
+    statuses: list[str]
+    groups: NDArray[Any]
+
+
+def regularization_path(
+    estimator: GroupDROEstimator,
+    X: Any,
+    y: Any,
+    *,
+    groups: Any,
+    alphas: Any = None,
+    sample_weight: Any = None,
+    warm_start: bool = True,
+) -> RegularizationPath:
+    """Fit an estimator for each of several penalties, with a certified gap at each.
+
+    The rows are read and ordered once, and each fit begins at the solution of the one before.
+
+    Parameters
+    ----------
+    estimator : GroupDROClassifier or GroupDRORegressor
+        All parameters but `alpha`. It is not changed.
+    X, y, groups, sample_weight : array-like
+        As in `fit`.
+    alphas : array-like, optional
+        Positive penalties in any order; by default ten from 1 to 1e-5.
+    warm_start : bool
+        Whether each fit begins at the solution of the one before.
+
+    Returns
+    -------
+    RegularizationPath
+        The models, from the largest penalty to the smallest.
+    """
+    values = np.logspace(0, -5, 10) if alphas is None else np.sort(np.asarray(alphas, dtype=np.float64).ravel())[::-1]
+    if not len(values) or not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(f"alphas must be positive and finite, got {alphas!r}.")
+    model = clone(estimator)
+    model._check_parameters()
+    task, _, _ = model._read(X, y, sample_weight, groups)
+    results: list[Result] = []
+    start: tuple[Any, Any] = (None, None)
+    for alpha in values:
+        results.append(model._solve(task, float(alpha), start, callbacks=[]))
+        if warm_start:
+            start = results[-1].w, results[-1].q
+    models = [model._attributes(result.w) for result in results]
+    return RegularizationPath(
+        alphas=values.copy(),
+        coefs=np.array([found["coef_"] for found in models]),
+        intercepts=np.array([found["intercept_"] for found in models]),
+        group_risks=np.array([result.group_risks for result in results]),
+        upper_bounds=np.array([result.upper_bound for result in results]),
+        lower_bounds=np.array([result.lower_bound for result in results]),
+        gaps=np.array([result.gap for result in results]),
+        n_passes=np.array([result.passes for result in results]),
+        statuses=[result.status.name.lower() for result in results],
+        groups=names_array(task.data.names),
+    )

@@ -1,0 +1,348 @@
+"""Scores of the worst group, and a splitter that keeps every group in every fold."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.multiclass import type_of_target
+
+from groupdro.data import GroupedData
+from groupdro.grouping import Grouping, read_groups
+
+__all__ = [
+    "GroupStratifiedKFold",
+    "WorstGroupScorer",
+    "final_estimator",
+    "means_by_group",
+    "row_losses",
+    "take_columns",
+    "worst_group_scorer",
+]
+
+Floats = NDArray[np.float64]
+
+
+def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
+    """Divide a DataFrame into the columns that are named and the rest.
+
+    Parameters
+    ----------
+    X : DataFrame
+        A pandas or polars frame, or any that narwhals knows.
+    names : str or list of str
+        Columns to take.
+
+    Returns
+    -------
+    taken, rest : Series or DataFrame, DataFrame
+        A Series for a single name. Both of the kind of X.
+    """
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        raise TypeError(f"group_by={names!r} names a column, so X must be a DataFrame; got {type(X).__name__}.")
+    wanted = [names] if isinstance(names, str) else list(names)
+    absent = [name for name in wanted if name not in frame.columns]
+    if absent:
+        raise ValueError(f"group_by names columns that X does not have: {absent}.")
+    taken = frame.get_column(wanted[0]) if isinstance(names, str) else frame.select(wanted)
+    return nw.to_native(taken), nw.to_native(frame.drop(wanted))
+
+
+def final_estimator(model: Any) -> Any:
+    """Return the estimator inside pipelines, searches and wrappers."""
+    for _ in range(20):
+        if isinstance(model, Pipeline):
+            model = model[-1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif hasattr(model, "estimator_"):
+            model = model.estimator_
+        else:
+            break
+    return model
+
+
+def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
+    """Average a quantity of the rows over each group.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        The quantity.
+    grouping : Grouping
+        The groups.
+    sample_weight : array-like of shape (n_rows,), optional
+        Weights, relative within each group.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        The means.
+    """
+    column = np.asarray(values, dtype=np.float64)
+    data = GroupedData.from_arrays(np.zeros((len(column), 1)), column, grouping, sample_weight)
+    return data.group_means(data.y)
+
+
+def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
+    """Return the loss of each row.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Any classifier or regressor of scikit-learn's kind.
+    X, y : array-like
+        Rows and labels.
+    loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
+        "auto" is the model's own loss for an estimator of this package, alone or at the end of a pipeline; otherwise
+        the logarithmic loss for classifiers with probabilities, zero-one for other classifiers, and half the squared
+        residual for regressors. A callable takes y and the predictions.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        The losses.
+    """
+    if loss == "auto":
+        if hasattr(model, "_row_losses"):
+            return np.asarray(model._row_losses(X, y))
+        if isinstance(model, Pipeline) and hasattr(model[-1], "_row_losses"):
+            return np.asarray(model[-1]._row_losses(model[:-1].transform(X), y))
+        loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
+    labels = np.asarray(y)
+    if callable(loss):
+        losses = np.asarray(loss(labels, np.asarray(model.predict(X))), dtype=np.float64)
+        if losses.shape != (len(labels),):
+            raise ValueError(f"loss must return one number a row, got shape {losses.shape}.")
+        return losses
+    if loss == "log":
+        probability = np.asarray(model.predict_proba(X))
+        codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
+        known = np.asarray(model.classes_)[codes] == labels
+        own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
+        return -np.log(np.maximum(own, np.finfo(np.float64).tiny))
+    predicted = np.asarray(model.predict(X))
+    if loss == "zero_one":
+        return (predicted != labels).astype(np.float64)
+    if loss == "squared":
+        return np.asarray(0.5 * (predicted - labels.astype(np.float64)) ** 2)
+    if loss == "absolute":
+        return np.abs(predicted - labels.astype(np.float64))
+    raise ValueError(f"loss must be 'auto', 'log', 'zero_one', 'squared', 'absolute' or a callable, got {loss!r}.")
+
+
+class WorstGroupScorer(BaseEstimator):
+    """Score a model by its worst group; larger is better.
+
+    Use it wherever scikit-learn takes `scoring`. Groups come by metadata routing, which it requests by itself, or from
+    a column of X where `group_by` names one. Make one for each use: scorers that share a request disturb each other.
+
+    Parameters
+    ----------
+    metric : {"risk", "accuracy", "regret"}, default="risk"
+        Minus the largest average loss of a group; the least accuracy; or minus the largest regret, the average loss
+        less the group's reference.
+    loss : str or callable, default="auto"
+        The loss of "risk" and "regret", as in `row_losses`.
+    references : mapping, default=None
+        Reference risk of each group for "regret"; by default those that the model was fitted with.
+    group_by : str or list of str, default=None
+        Columns of X that hold the groups, where no groups are passed.
+    min_group_size : int, default=1
+        Groups with fewer rows are left out: their scores are mostly noise.
+    """
+
+    __metadata_request__score = {"groups": True, "estimator": UNUSED}  # noqa: RUF012
+
+    def __init__(
+        self,
+        metric: str = "risk",
+        *,
+        loss: Any = "auto",
+        references: Mapping[Any, float] | None = None,
+        group_by: str | list[str] | None = None,
+        min_group_size: int = 1,
+    ):
+        self.metric = metric
+        self.loss = loss
+        self.references = references
+        self.group_by = group_by
+        self.min_group_size = min_group_size
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Score a fitted estimator; see `score`."""
+        return self.score(estimator, X, y, sample_weight, groups=groups)
+
+    def score(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Score a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X, y : array-like
+            Rows and labels.
+        sample_weight : array-like, optional
+            Weights, relative within each group.
+        groups : array-like, optional
+            Groups of the rows.
+
+        Returns
+        -------
+        float
+            The score of the worst group.
+        """
+        if self.metric not in ("risk", "accuracy", "regret"):
+            raise ValueError(f"metric must be 'risk', 'accuracy' or 'regret', got {self.metric!r}.")
+        if groups is None:
+            if self.group_by is None:
+                raise ValueError(
+                    "groups did not reach the scorer: turn on metadata routing "
+                    "(sklearn.set_config(enable_metadata_routing=True)), or name a column of X by group_by."
+                )
+            groups, _ = take_columns(X, self.group_by)
+        grouping = read_groups(groups, len(np.asarray(y)), missing="own")
+        judged = grouping.sizes >= self.min_group_size
+        if not judged.any():
+            raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
+        if self.metric == "accuracy":
+            right = (np.asarray(estimator.predict(X)) == np.asarray(y)).astype(np.float64)
+            return float(means_by_group(right, grouping, sample_weight)[judged].min())
+        risks = means_by_group(row_losses(estimator, X, y, self.loss), grouping, sample_weight)
+        if self.metric == "regret":
+            risks = risks - self._references_of(estimator, grouping)
+        return -float(risks[judged].max())
+
+    def _references_of(self, estimator: Any, grouping: Grouping) -> Floats:
+        known = self.references
+        if known is None:
+            inner = final_estimator(estimator)
+            if not hasattr(inner, "reference_risks_"):
+                raise ValueError("references must be given to score regrets of a model that was fitted without any.")
+            known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+        lacking = [name for name in grouping.names if name not in known]
+        if lacking:
+            raise ValueError(f"references has no value for the group {lacking[0]!r}.")
+        return np.array([known[name] for name in grouping.names], dtype=np.float64)
+
+
+def worst_group_scorer(
+    metric: str = "risk",
+    *,
+    loss: Any = "auto",
+    references: Mapping[Any, float] | None = None,
+    group_by: str | list[str] | None = None,
+    min_group_size: int = 1,
+) -> WorstGroupScorer:
+    """Make a scorer of the worst group; see `WorstGroupScorer` for the parameters.
+
+    Parameters
+    ----------
+    metric : {"risk", "accuracy", "regret"}
+        What is scored.
+    loss : str or callable
+        The loss of "risk" and "regret".
+    references : mapping, optional
+        Reference risk of each group.
+    group_by : str or list of str, optional
+        Columns of X that hold the groups.
+    min_group_size : int
+        Rows that a group needs to be judged.
+
+    Returns
+    -------
+    WorstGroupScorer
+        A new scorer, with a metadata request of its own.
+    """
+    return WorstGroupScorer(metric, loss=loss, references=references, group_by=group_by, min_group_size=min_group_size)
+
+
+class GroupStratifiedKFold(BaseCrossValidator):
+    """K folds that each hold their share of every group and, for class labels, of every class within it.
+
+    A group and class with fewer rows than folds is spread over as many folds as it has rows. Unlike `GroupKFold`,
+    which keeps a group's rows together, this keeps every group in training and test: right for judging the worst of
+    known groups.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds.
+    shuffle : bool, default=True
+        Whether to deal the rows of a stratum in random order.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order.
+    group_by : str or list of str, default=None
+        Columns of X that hold the groups, where no groups are passed.
+    """
+
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        shuffle: bool = True,
+        random_state: Any = None,
+        group_by: str | list[str] | None = None,
+    ):
+        if not (isinstance(n_splits, int | np.integer) and n_splits >= 2):
+            raise ValueError(f"n_splits must be a whole number from 2, got {n_splits!r}.")
+        self.n_splits = int(n_splits)
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.group_by = group_by
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of folds.
+
+        Parameters
+        ----------
+        X, y, groups : object
+            Ignored.
+
+        Returns
+        -------
+        int
+            The number of folds.
+        """
+        del X, y, groups
+        return self.n_splits
+
+    def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[NDArray[np.bool_]]:
+        if groups is None:
+            if self.group_by is None:
+                raise ValueError("groups must be given, or group_by must name a column of X.")
+            groups, _ = take_columns(X, self.group_by)
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        if n < self.n_splits:
+            raise ValueError(f"n_splits={self.n_splits} is more than the {n} rows.")
+        grouping = read_groups(groups, n, missing="own")
+        if grouping.overlapping:
+            # Rows with the same memberships are a stratum.
+            codes = np.zeros(n, np.int64)
+            for i in range(len(grouping.names)):
+                inside = np.zeros(n, np.int64)
+                inside[grouping.rows_of(i)] = 1
+                codes = np.unique(2 * codes + inside, return_inverse=True)[1].ravel()
+        else:
+            codes = np.empty(n, np.int64)
+            codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
+        if y is not None and type_of_target(y) in ("binary", "multiclass"):
+            labels = np.unique(np.asarray(y), return_inverse=True)[1].ravel()
+            codes = codes * (int(labels.max()) + 1) + labels
+        rng = check_random_state(self.random_state)
+        tie = rng.permutation(n) if self.shuffle else np.arange(n)
+        order = np.lexsort((tie, codes))
+        # Dealing on from stratum to stratum keeps the folds equal in size too.
+        folds = np.empty(n, np.int64)
+        folds[order] = np.arange(n) % self.n_splits
+        for fold in range(self.n_splits):
+            yield folds == fold

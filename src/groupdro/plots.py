@@ -1,0 +1,321 @@
+"""Displays in scikit-learn's style: data in, axes and artists out. They need matplotlib."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.metrics import final_estimator
+from groupdro.report import GroupReport, group_report
+
+__all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
+
+Floats = NDArray[np.float64]
+
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
+
+
+def _axes(ax: Any, size: tuple[float, float]) -> Any:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def _label(group: Any, longest: int = 28) -> str:
+    text = " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+class ConvergenceDisplay:
+    """Upper and lower bound of the best possible value during a fit.
+
+    Parameters
+    ----------
+    passes, seconds, upper, lower : ndarray of shape (n_epochs,)
+        The run.
+    value : str
+        What is bounded, for the axis.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    upper_line_, lower_line_, band_ : matplotlib artists
+        Both bounds and the gap between them.
+    """
+
+    def __init__(self, *, passes: Floats, seconds: Floats, upper: Floats, lower: Floats, value: str = "worst risk"):
+        self.passes, self.seconds, self.upper, self.lower = passes, seconds, upper, lower
+        self.value = value
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, x: str = "passes", ax: Any = None) -> Self:
+        """Draw the fit of an estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator of this package, or a pipeline or search around one.
+        x : {"passes", "seconds"}
+            The horizontal axis.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            The display.
+        """
+        inner = final_estimator(estimator)
+        rows = np.array([(row.passes, row.seconds, row.upper, row.lower) for row in inner.trace_]).T
+        value = "worst regret" if inner.objective == "excess_risk" else "worst risk"
+        return cls(passes=rows[0], seconds=rows[1], upper=rows[2], lower=rows[3], value=value).plot(x=x, ax=ax)
+
+    def plot(self, *, x: str = "passes", ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        x : {"passes", "seconds"}
+            The horizontal axis.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            Itself.
+        """
+        if x not in ("passes", "seconds"):
+            raise ValueError(f"x must be 'passes' or 'seconds', got {x!r}.")
+        ax = _axes(ax, (6.0, 3.6))
+        along = self.passes if x == "passes" else self.seconds
+        (self.upper_line_,) = ax.plot(along, self.upper, color=_ORANGE, marker="o", ms=3, label="the model's own")
+        (self.lower_line_,) = ax.plot(along, self.lower, color=_BLUE, marker="o", ms=3, label="no model is below")
+        self.band_ = ax.fill_between(along, self.lower, self.upper, color=_GREY, alpha=0.2, lw=0, label="certified gap")
+        # The first lower bounds may be far off; what counts is where both meet.
+        final, first = self.upper[-1], self.upper[0]
+        height = max(first - final, 3.0 * (final - self.lower[-1]), 1e-3 * abs(final), 1e-12)
+        ax.set_ylim(final - 1.1 * height, final + 1.1 * height)
+        ax.set_xlabel("passes over the data" if x == "passes" else "seconds")
+        ax.set_ylabel(f"{self.value}, with penalty")
+        gap = max(final - self.lower[-1], 0.0)
+        relative = gap / abs(final) if final else np.inf
+        ax.set_title(f"certified within {relative:.1e} of the best possible", fontsize="medium", loc="left")
+        ax.legend(frameon=False, loc="best")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class GroupRiskDisplay:
+    """Each group's risk before and after, with intervals.
+
+    Parameters
+    ----------
+    groups : list
+        Names, the worst before first.
+    before, after : ndarray of shape (n_groups, 3)
+        Risk and both ends of its interval.
+    labels : tuple of two str
+        Names of the models.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    before_points_, after_points_ : matplotlib artists
+        The risks.
+    """
+
+    def __init__(self, *, groups: list[Any], before: Floats, after: Floats, labels: tuple[str, str]):
+        self.groups, self.before, self.after, self.labels = groups, before, after, labels
+
+    @classmethod
+    def from_estimators(
+        cls,
+        before: Any,
+        after: Any,
+        X: Any,
+        y: Any,
+        groups: Any,
+        *,
+        labels: tuple[str, str] = ("ERM", "GDRO"),
+        max_groups: int = 25,
+        ax: Any = None,
+    ) -> Self:
+        """Draw two fitted models on the same rows.
+
+        Parameters
+        ----------
+        before, after : fitted estimator
+            The models.
+        X, y, groups : array-like
+            Rows, labels and groups, best such that neither was fitted on.
+        labels : tuple of two str
+            Names of the models.
+        max_groups : int
+            Most groups to show, those with the largest risk before.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            The display.
+        """
+        reports = [group_report(model, X, y, groups) for model in (before, after)]
+        return cls.from_reports(reports[0], reports[1], labels=labels, max_groups=max_groups, ax=ax)
+
+    @classmethod
+    def from_reports(
+        cls,
+        before: GroupReport,
+        after: GroupReport,
+        *,
+        labels: tuple[str, str] = ("ERM", "GDRO"),
+        max_groups: int = 25,
+        ax: Any = None,
+    ) -> Self:
+        """Draw two reports on the same rows.
+
+        Parameters
+        ----------
+        before, after : GroupReport
+            The reports.
+        labels : tuple of two str
+            Names of the models.
+        max_groups : int
+            Most groups to show, those with the largest risk before.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            The display.
+        """
+
+        def table(report: GroupReport) -> dict[Any, tuple[float, float, float]]:
+            c = report.columns
+            rows = zip(c["group"], c["n"], c["risk"], c["risk_low"], c["risk_high"], strict=True)
+            return {group: (risk, low, high) for group, n, risk, low, high in rows if n}
+
+        old, new = table(before), table(after)
+        groups = [group for group in old if group in new][:max_groups]
+        both = [np.array([side[group] for group in groups]) for side in (old, new)]
+        return cls(groups=groups, before=both[0], after=both[1], labels=labels).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            Itself.
+        """
+        n = len(self.groups)
+        ax = _axes(ax, (6.5, 1.2 + 0.3 * n))
+        place = np.arange(n)[::-1]  # the worst on top
+        points = []
+        for values, colour, label, shift in (
+            (self.before, _GREY, self.labels[0], 0.14),
+            (self.after, _ORANGE, self.labels[1], -0.14),
+        ):
+            ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
+            points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
+            ax.axvline(values[:, 0].max(), color=colour, lw=1, ls="--", zorder=0)
+        self.before_points_, self.after_points_ = points
+        ax.set_yticks(place, [_label(group) for group in self.groups])
+        ax.set_ylim(-0.6, n - 0.4)
+        ax.set_xlabel("average loss, with interval; dashed: the worst group")
+        ax.legend(frameon=False, loc="lower right")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class GroupWeightsDisplay:
+    """The groups that bind: their weights in the certificate.
+
+    Parameters
+    ----------
+    groups : list
+        Names, the heaviest first.
+    weights : ndarray of shape (n_groups,)
+        Weights q.
+    hidden : int
+        Groups that are not shown.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    bars_ : matplotlib artist
+        The bars.
+    """
+
+    def __init__(self, *, groups: list[Any], weights: Floats, hidden: int = 0):
+        self.groups, self.weights, self.hidden = groups, weights, hidden
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, max_groups: int = 20, ax: Any = None) -> Self:
+        """Draw the weights of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator of this package, or a pipeline or search around one.
+        max_groups : int
+            Most groups to show, the heaviest.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupWeightsDisplay
+            The display.
+        """
+        inner = final_estimator(estimator)
+        names = inner.groups_.tolist()
+        order = np.argsort(-inner.group_weights_, kind="stable")[:max_groups]
+        return cls(
+            groups=[names[k] for k in order],
+            weights=inner.group_weights_[order],
+            hidden=len(names) - len(order),
+        ).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupWeightsDisplay
+            Itself.
+        """
+        n = len(self.groups)
+        ax = _axes(ax, (6.0, 1.2 + 0.27 * n))
+        place = np.arange(n)[::-1]
+        self.bars_ = ax.barh(place, self.weights, color=_BLUE, height=0.65)
+        ax.bar_label(self.bars_, [f"{weight:.2f}" if weight >= 5e-3 else "" for weight in self.weights], padding=3)
+        ax.set_yticks(place, [_label(group) for group in self.groups])
+        ax.set_xlim(0.0, max(float(self.weights.max()) * 1.15, 1e-3))
+        ax.set_xlabel("weight of the group in the certificate; those without weight do not bind")
+        if self.hidden:
+            left = max(0.0, 1.0 - float(self.weights.sum()))
+            ax.set_title(f"{self.hidden} more groups with weight {left:.2f} in all", fontsize="medium", loc="left")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
