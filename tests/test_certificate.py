@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from groupdro.certificate import Certificate, CutAggregate, linearise
-from groupdro.fenchel import best_scaled_bound, fenchel_bound, intercept_bound
+from groupdro.certificate import Certificate, CutAggregate, balance, linearise
+from groupdro.fenchel import best_scaled_bound, fenchel_bound
 from groupdro.problem.intercept import best_shift
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge
@@ -85,14 +85,15 @@ def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(los
     reference = worst_value(problem)
     for _ in range(5):
         at = random_evaluation(problem, rng)
-        assert linearise(problem, at).bound(problem, problem.domain) == -np.inf
-        bound = intercept_bound(problem, problem.domain, at)
+        with pytest.raises(ValueError, match="free intercept"):
+            linearise(problem, at)
+        bound = balance(problem, at).bound(problem, problem.domain)
         assert np.isfinite(bound)
         assert bound <= reference.value + 1e-8
     near = problem.evaluate(reference.w + 1e-3, reference.q)
-    assert intercept_bound(problem, problem.domain, near) >= reference.value - 1e-3
+    assert balance(problem, near).bound(problem, problem.domain) >= reference.value - 1e-3
     exact = problem.evaluate(reference.w, reference.q)
-    assert intercept_bound(problem, problem.domain, exact) == pytest.approx(reference.value, abs=1e-6)
+    assert balance(problem, exact).bound(problem, problem.domain) == pytest.approx(reference.value, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -175,6 +176,6 @@ def test_targets_far_from_zero_do_not_lift_the_bound_of_a_free_intercept(loss, o
         problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=1.0), fit_intercept=True)
         at = problem.evaluate(np.array([0.0, offset + 1.0]), np.full(3, 1 / 3))
         truth = Fraction(int((y**2).sum()) * 24 - int(y.sum()) ** 2, 2 * 24**2)
-        bound = intercept_bound(problem, problem.domain, at)
+        bound = balance(problem, at).bound(problem, problem.domain)
         assert Fraction(bound) <= truth
         assert bound >= float(truth) - 1e-14 * max(1.0, offset) * 50

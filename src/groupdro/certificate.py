@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from groupdro.fenchel import best_scaled_bound, intercept_bound, rounding_slack
+from groupdro.fenchel import best_scaled_bound, rounding_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
 
-__all__ = ["Certificate", "Cut", "CutAggregate", "linearise"]
+__all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """An affine minorant of F(., q): ``constant + <gradient, coef> + penalty(coef)``, for every coef.
+    """An affine minorant of F(., q): ``constant + <gradient, coef> + penalty(coef)``, for every coef and intercept.
 
     Attributes
     ----------
@@ -29,8 +29,6 @@ class Cut:
         Value at the origin, less the slack for rounding at the point of the pass.
     gradient : ndarray, shaped as the coefficients
         Slope.
-    intercept_slope : float
-        Size of the slope along a free intercept. Unless it is zero the minorant has no lower bound.
     q : ndarray of shape (n_groups,)
         The group weights it belongs to.
     slope_mass : float
@@ -39,14 +37,11 @@ class Cut:
 
     constant: float
     gradient: Floats
-    intercept_slope: float
     q: Floats
     slope_mass: float
 
     def bound(self, problem: GroupRisk, domain: Domain) -> float:
         """Return the minorant's minimum over the domain."""
-        if self.intercept_slope > 0:
-            return -np.inf
         slack = rounding_slack(problem, self.slope_mass, domain.reach(self.gradient), 0.0)
         return self.constant + domain.lower(self.gradient) - slack
 
@@ -56,23 +51,45 @@ class Cut:
         return Cut(
             constant=keep * self.constant + share * other.constant,
             gradient=keep * self.gradient + share * other.gradient,
-            intercept_slope=keep * self.intercept_slope + share * other.intercept_slope,
             q=keep * self.q + share * other.q,
             slope_mass=keep * self.slope_mass + share * other.slope_mass,
         )
 
 
 def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
-    """Return the linearisation of F(., q) at an evaluation."""
+    """Return the linearisation of F(., q) at an evaluation of a problem without a free intercept."""
+    if problem.fit_intercept:
+        raise ValueError("A linearisation has no minimum along a free intercept.")
     value = float(at.q @ problem.group_values(at.group_risks))
     inner = float(np.vdot(at.gradient, at.w))
     slack = rounding_slack(problem, at.slope_mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
     return Cut(
         constant=value - inner - slack,
         gradient=problem.coef(at.gradient),
-        intercept_slope=float(np.abs(problem.intercept(at.gradient)).sum()),
         q=at.q,
         slope_mass=at.slope_mass,
+    )
+
+
+def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
+    """Return a minorant of F(., q) that is flat along a free intercept, or None where rounding leaves none.
+
+    Centre the intercept for q, take the slopes there, repair what is left so that their weighted sum is zero, and
+    combine the rows anew: one more pass over the data. What the losses' conjugates are at such duals is the constant.
+    """
+    row_weights = problem.data.row_weights(at.q)
+    duals = problem.balanced_slopes(at, row_weights)
+    value, size, mass = problem.dual_value(duals, row_weights)
+    if not np.isfinite(value):
+        return None
+    weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
+    baseline = at.q * problem.baseline.upper
+    slack = rounding_slack(problem, mass, 0.0, size + float(np.abs(baseline).sum()))
+    return Cut(
+        constant=-value - float(baseline.sum()) - slack,
+        gradient=problem.combine_rows(weighted),
+        q=at.q,
+        slope_mass=mass,
     )
 
 
@@ -93,11 +110,14 @@ class CutAggregate:
         self._moments: Floats | None = None  # the same with each row weight times its dual
 
     def add(self, at: Evaluation, domain: Domain, upper: float = np.inf) -> float:
-        """Mix in the linearisation at an evaluation and return the best bound of the mixture.
+        """Mix in the minorant of an evaluation and return the best bound of the mixture.
 
         A cut that alone halves the distance to an upper bound replaces the mixture without a search.
         """
-        problem, new = self.problem, linearise(self.problem, at)
+        problem = self.problem
+        new = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        if new is None:
+            return -np.inf if self.cut is None else self.cut.bound(problem, domain)
         share = 1.0
         if self.cut is not None and not self._replaces(new, self.cut, domain, upper):
             old = self.cut
@@ -109,7 +129,7 @@ class CutAggregate:
             share = min((float(inner.x), 0.0, 1.0), key=loss_of)
         self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
         bound = self.cut.bound(problem, domain)
-        if self._keep_duals:
+        if self._keep_duals and not problem.fit_intercept:
             bound = max(bound, self._dual_bound(at, share, domain))
         return bound
 
@@ -186,9 +206,6 @@ class Certificate:
                 self.q[:] = np.arange(len(at.q)) == np.argmin(baseline)
         if not (np.isfinite(at.gradient).all() and abs(at.q.sum() - 1.0) <= 1e-9 and (at.q >= 0).all()):
             return  # weights outside the simplex prove nothing
-        if self.problem.fit_intercept:
-            self._raise(intercept_bound(self.problem, self.domain, at), at.q)
-            return
         bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
             self._raise(bound, self._aggregate.cut.q)

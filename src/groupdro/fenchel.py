@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from groupdro.problem import Domain, Evaluation, GroupRisk
+from groupdro.problem import Domain, GroupRisk
 
-__all__ = ["best_scaled_bound", "fenchel_bound", "intercept_bound", "rounding_slack"]
+__all__ = ["best_scaled_bound", "fenchel_bound", "rounding_slack"]
 
 Floats = NDArray[np.float64]
 
@@ -72,15 +72,3 @@ def best_scaled_bound(
     # The bound is concave in c; a rough maximiser is as valid as an exact one.
     inner = minimize_scalar(lambda c: -bound(c), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
     return max(bound(1.0), bound(float(inner.x)), bound(0.0))
-
-
-def intercept_bound(problem: GroupRisk, domain: Domain, at: Evaluation) -> float:
-    """Return a bound at an evaluation's q that stays finite although the intercept is free.
-
-    Centre the intercept for q, take the slopes there, repair what is left so that their weighted sum is zero, and
-    combine the rows anew: one more pass over the data.
-    """
-    row_weights = problem.data.row_weights(at.q)
-    duals = problem.balanced_slopes(at, row_weights)
-    weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
-    return fenchel_bound(problem, domain, at.q, row_weights, duals, problem.combine_rows(weighted))

@@ -12,6 +12,7 @@ __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
 Floats = NDArray[np.float64]
 
+_BINDING = 1e-3  # weight from which a group counts
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
 
 
@@ -43,7 +44,9 @@ class ConvergenceDisplay:
     ax_, figure_ : matplotlib objects
         Axes and figure.
     upper_line_, lower_line_, band_ : matplotlib artists
-        Both bounds and the gap between them.
+        Both bounds and what lies between them.
+    gap_ax_, gap_line_ : matplotlib objects or None
+        The gap on a logarithmic axis below, which a new figure has and given axes do not.
     """
 
     def __init__(self, *, passes: Floats, seconds: Floats, upper: Floats, lower: Floats, value: str = "worst risk"):
@@ -90,7 +93,13 @@ class ConvergenceDisplay:
         """
         if x not in ("passes", "seconds"):
             raise ValueError(f"x must be 'passes' or 'seconds', got {x!r}.")
-        ax = _axes(ax, (6.0, 3.6))
+        gap_ax = None
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, (ax, gap_ax) = plt.subplots(
+                2, 1, figsize=(6.0, 4.6), sharex=True, layout="constrained", height_ratios=(3, 2)
+            )
         along = self.passes if x == "passes" else self.seconds
         (self.upper_line_,) = ax.plot(along, self.upper, color=_ORANGE, marker="o", ms=3, label="the model's own")
         (self.lower_line_,) = ax.plot(along, self.lower, color=_BLUE, marker="o", ms=3, label="no model is below")
@@ -98,15 +107,21 @@ class ConvergenceDisplay:
         # The first lower bounds may be far off; what counts is where both meet.
         final, first = self.upper[-1], self.upper[0]
         height = max(first - final, 3.0 * (final - self.lower[-1]), 1e-3 * abs(final), 1e-12)
-        ax.set_ylim(final - 1.1 * height, final + 1.1 * height)
-        ax.set_xlabel("passes over the data" if x == "passes" else "seconds")
+        bottom = max(final - 1.1 * height, float(self.lower.min()) - 0.1 * height)
+        ax.set_ylim(bottom, final + 1.1 * height)
         ax.set_ylabel(f"{self.value}, with penalty")
-        gap = max(final - self.lower[-1], 0.0)
-        relative = gap / abs(final) if final else np.inf
+        gaps = np.maximum(self.upper - self.lower, 1e-16 * abs(final))
+        relative = gaps[-1] / abs(final) if final else np.inf
         ax.set_title(f"certified within {relative:.1e} of the best possible", fontsize="medium", loc="left")
         ax.legend(frameon=False, loc="best")
         ax.spines[["top", "right"]].set_visible(False)
-        self.ax_, self.figure_ = ax, ax.figure
+        self.gap_line_ = None
+        if gap_ax is not None:
+            (self.gap_line_,) = gap_ax.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
+            gap_ax.set_ylabel("certified gap")
+            gap_ax.spines[["top", "right"]].set_visible(False)
+        (ax if gap_ax is None else gap_ax).set_xlabel("passes over the data" if x == "passes" else "seconds")
+        self.ax_, self.gap_ax_, self.figure_ = ax, gap_ax, ax.figure
         return self
 
 
@@ -233,8 +248,10 @@ class GroupRiskDisplay:
             points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
             ax.axvline(values[:, 0].max(), color=colour, lw=1, ls="--", zorder=0)
         self.before_points_, self.after_points_ = points
+        for k in place[1::2]:
+            ax.axhspan(k - 0.5, k + 0.5, color=_GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [_label(group) for group in self.groups])
-        ax.set_ylim(-0.6, n - 0.4)
+        ax.set_ylim(-0.5, n - 0.5)
         ax.set_xlabel("average loss, with interval; dashed: the worst group")
         ax.legend(frameon=False, loc="lower right")
         ax.spines[["top", "right"]].set_visible(False)
@@ -251,8 +268,8 @@ class GroupWeightsDisplay:
         Names, the heaviest first.
     weights : ndarray of shape (n_groups,)
         Weights q.
-    hidden : int
-        Groups that are not shown.
+    n_groups : int
+        Groups in all, those included that are not shown.
 
     Attributes
     ----------
@@ -262,8 +279,8 @@ class GroupWeightsDisplay:
         The bars.
     """
 
-    def __init__(self, *, groups: list[Any], weights: Floats, hidden: int = 0):
-        self.groups, self.weights, self.hidden = groups, weights, hidden
+    def __init__(self, *, groups: list[Any], weights: Floats, n_groups: int):
+        self.groups, self.weights, self.n_groups = groups, weights, n_groups
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, max_groups: int = 20, ax: Any = None) -> Self:
@@ -274,7 +291,7 @@ class GroupWeightsDisplay:
         estimator : fitted estimator
             An estimator of this package, or a pipeline or search around one.
         max_groups : int
-            Most groups to show, the heaviest.
+            Most groups to show, the heaviest. Groups without weight are not shown.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
@@ -284,13 +301,9 @@ class GroupWeightsDisplay:
             The display.
         """
         inner = final_estimator(estimator)
-        names = inner.groups_.tolist()
-        order = np.argsort(-inner.group_weights_, kind="stable")[:max_groups]
-        return cls(
-            groups=[names[k] for k in order],
-            weights=inner.group_weights_[order],
-            hidden=len(names) - len(order),
-        ).plot(ax=ax)
+        names, weights = inner.groups_.tolist(), inner.group_weights_
+        order = [k for k in np.argsort(-weights, kind="stable")[:max_groups] if weights[k] >= _BINDING]
+        return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw.
@@ -306,16 +319,18 @@ class GroupWeightsDisplay:
             Itself.
         """
         n = len(self.groups)
-        ax = _axes(ax, (6.0, 1.2 + 0.27 * n))
+        ax = _axes(ax, (6.0, 1.3 + 0.27 * n))
         place = np.arange(n)[::-1]
         self.bars_ = ax.barh(place, self.weights, color=_BLUE, height=0.65)
-        ax.bar_label(self.bars_, [f"{weight:.2f}" if weight >= 5e-3 else "" for weight in self.weights], padding=3)
+        ax.bar_label(self.bars_, [f"{weight:.2g}" for weight in self.weights], padding=3)
         ax.set_yticks(place, [_label(group) for group in self.groups])
         ax.set_xlim(0.0, max(float(self.weights.max()) * 1.15, 1e-3))
-        ax.set_xlabel("weight of the group in the certificate; those without weight do not bind")
-        if self.hidden:
-            left = max(0.0, 1.0 - float(self.weights.sum()))
-            ax.set_title(f"{self.hidden} more groups with weight {left:.2f} in all", fontsize="medium", loc="left")
+        ax.set_xlabel("weight in the certificate")
+        share = float(self.weights.sum())
+        told = f"{n} of {self.n_groups} groups carry " + (
+            "all weight" if share > 0.995 else f"{share:.0%} of the weight"
+        )
+        ax.set_title(told, fontsize="medium", loc="left")
         ax.spines[["top", "right"]].set_visible(False)
         self.ax_, self.figure_ = ax, ax.figure
         return self

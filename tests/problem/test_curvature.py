@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from groupdro.data import Draw
-from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
+from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
 from groupdro.problem.group_pass import evaluate_groups
 from tests.solvers.test_aleg import make_problem
 
@@ -33,13 +33,25 @@ def test_a_draw_of_everyone_gives_the_hessian(loss, intercept):
         np.testing.assert_allclose(features, np.mean([blocks[:, c, :, c] for c in range(3)], axis=0), atol=1e-12)
 
 
+def test_the_centre_takes_the_intercept_out_of_the_curvature():
+    problem = make_problem("softmax", intercept=True)
+    at = problem.evaluate(problem.start(), Q)
+    full = feature_curvature(problem, everyone(problem), at)
+    centre = curvature_centre(problem, everyone(problem), at)
+    np.testing.assert_allclose(centre, full[-1, :-1] / full[-1, -1], atol=1e-12)
+    values, directions, _, own = leading_curvature(problem, everyone(problem), at, 3)
+    np.testing.assert_allclose(own, centre, atol=1e-12)
+    left = full[:-1, :-1] - full[-1, -1] * np.outer(centre, centre)
+    np.testing.assert_allclose(np.diag(directions.T @ left @ directions), values, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_leading_directions_are_the_largest_eigenvectors(dtype):
     problem = make_problem("softmax", d=8, dtype=dtype)
     at = problem.evaluate(problem.start(), Q)
     full = feature_curvature(problem, everyone(problem), at)
     expected = np.linalg.eigvalsh(full)[::-1]
-    values, directions, rest = leading_curvature(problem, everyone(problem), at, 3)
+    values, directions, rest, _ = leading_curvature(problem, everyone(problem), at, 3)
     np.testing.assert_allclose(values, expected[:3], rtol=1e-4)
     assert rest == pytest.approx(expected[3:].mean(), rel=1e-3)
     np.testing.assert_allclose(directions.T @ directions, np.eye(3), atol=1e-12)

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.certificate import Certificate, CutAggregate, linearise
-from groupdro.fenchel import best_scaled_bound, intercept_bound
+from groupdro.certificate import Certificate, CutAggregate, balance, linearise
+from groupdro.fenchel import best_scaled_bound
 from groupdro.problem import GroupRisk, References
 from tests.reference.convex import group_minima, worst_value
 
@@ -147,11 +147,11 @@ def judge(seed: int) -> Verdict:
         at = problem.evaluate(w, q)
         check("upper", -np.inf, problem.objective(w, at.group_risks))
         domain = problem.domain.within(problem.objective(w, at.group_risks) + problem.references.upper.min())
-        check("linearisation", linearise(problem, at).bound(problem, domain))
-        if problem.fit_intercept:
-            check("intercept", intercept_bound(problem, domain, at))
-            continue
         check("cuts", aggregate.add(at, domain))
+        if problem.fit_intercept:
+            check("intercept", balance(problem, at).bound(problem, domain))
+            continue
+        check("linearisation", linearise(problem, at).bound(problem, domain))
         check("averaged duals", averaged.add(at, domain))
         weights = problem.data.row_weights(q)
         duals = problem.loss.value_and_slope(at.margins, problem.data.y)[1]

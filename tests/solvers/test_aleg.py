@@ -41,7 +41,10 @@ def make_problem(
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("rotated", [False, True])
-def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain, intercept, dtype, rotated):
+@pytest.mark.parametrize("shifted", [False, True])
+def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain, intercept, dtype, rotated, shifted):
+    if shifted and not intercept:
+        return  # without an intercept there is nothing to shift
     problem = make_problem(loss, domain, intercept=intercept, dtype=dtype, weights=intercept)
     rng = np.random.default_rng(1)
     plan = problem.data.plan_batches(12)
@@ -49,11 +52,11 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
     at = problem.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
     metric = rng.uniform(0.2, 3.0, problem.shape)
     rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0] if rotated else np.empty((0, 0))
+    shift = rng.normal(size=4) if shifted else np.empty(0)
 
     def loop():
-        return InnerLoop(
-            at, geometry_of(problem), 0.05 * metric, 0.2, 0.1, at.w + 0.01, at.w, np.log(at.q), np.zeros(3), rotation
-        )
+        start = (at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
+        return InnerLoop(at, geometry_of(problem), 0.05 * metric, 0.2, 0.1, *start, rotation, shift)
 
     fused, readable = loop(), loop()
     before = problem.counters.row_reads
@@ -159,6 +162,41 @@ def test_a_rotation_with_equal_steps_changes_nothing():
     np.testing.assert_allclose(rotated.mean_point(), plain.mean_point(), atol=1e-13)
     np.testing.assert_allclose(rotated.iterate(), plain.iterate(), atol=1e-13)
     np.testing.assert_allclose(rotated.sums, plain.sums, rtol=1e-10)
+
+
+def test_a_shift_is_the_same_as_centred_columns():
+    rng = np.random.default_rng(2)
+    X, y, groups = rng.normal(size=(60, 4)) + 2.0, rng.choice([-1, 1], 60), np.arange(60) % 3
+    shift, q = rng.normal(size=4), np.array([0.2, 0.3, 0.5])
+    loops = []
+    for columns, own in ((X, shift), (X - shift, np.empty(0))):
+        data = gd.GroupedData.from_arrays(columns, y, groups)
+        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), fit_intercept=True)
+        plan = problem.data.plan_batches(12)
+        members = problem.data.draw_steps(plan, 10, np.random.default_rng(3))
+        at = problem.evaluate(np.zeros(5), q)
+        loop = InnerLoop(at, geometry_of(problem), 0.3, 0.2, 0.1, at.w, at.w, np.log(q), np.log(q), shift=own)
+        loop.fused_steps(problem, plan, members)
+        loops.append(loop)
+    np.testing.assert_allclose(loops[0].w, loops[1].w, atol=1e-13)
+    np.testing.assert_allclose(loops[0].sums, loops[1].sums, rtol=1e-10)
+    w, centred = loops[0].mean_point(), loops[1].mean_point()
+    np.testing.assert_allclose(w[:4], centred[:4], atol=1e-13)
+    np.testing.assert_allclose(w[4], centred[4] - shift @ centred[:4], atol=1e-13)
+
+
+@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared(), gd.SquaredHinge(), gd.Softmax()], ids=repr)
+def test_a_free_intercept_of_columns_far_from_zero_costs_few_passes(loss):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 5)) + 3.0
+    groups = np.arange(3000) % 3
+    slopes = rng.normal(size=(3, 5))
+    y = (((X - 3.0) * slopes[groups]).sum(axis=1) + rng.logistic(size=3000) > 0).astype(int)
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), loss, gd.L2Domain(penalty=1e-2), fit_intercept=True
+    )
+    result = gd.solve(problem, "aleg", tol=1e-3, max_passes=150)
+    assert result.converged
 
 
 def test_alem_with_measured_steps():

@@ -21,7 +21,7 @@ __all__ = ["dense_steps"]
 
 @compiled_fast
 def dense_steps(
-    X, y, code, parameter, intercept, rotation, rows, groups, weights, margins,
+    X, y, code, parameter, intercept, rotation, shift, rows, groups, weights, margins,
     w, w_snapshot, gradient, steps, penalty, radius,
     logits, logit_centre, values, q_snapshot, q_step, alpha, w_total, logit_total, q_total, sums, work_w, work_q,
 ):  # fmt: skip
@@ -38,6 +38,8 @@ def dense_steps(
     rotation : ndarray of shape (d, d) or (0, 0)
         Orthogonal matrix whose columns are the coordinates in which w, snapshot, gradient and steps are given; empty
         where these are the features themselves.
+    shift : ndarray of shape (d,) or (0,)
+        Point of the features at which the intercept is taken; empty for their origin.
     rows : ndarray of shape (K, s)
         Rows drawn for each step.
     groups, weights : ndarray of shape (s,)
@@ -64,9 +66,10 @@ def dense_steps(
     p = w.size
     four = np.empty(4)
     inverse_steps = 1.0 / steps
-    rotated = rotation.size > 0
+    rotated, shifted = rotation.size > 0, shift.size > 0
+    turned = rotated or shifted
     centre, half, difference = work_w[0], work_w[1], work_w[2]
-    point, sampled = (work_w[3], work_w[4]) if rotated else (half, difference)  # in the coordinates of the features
+    point, sampled = (work_w[3], work_w[4]) if turned else (half, difference)  # in the coordinates of the features
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
     for k in range(rows.shape[0]):
         for j in range(p):
@@ -80,8 +83,14 @@ def dense_steps(
                 for c in range(d):
                     total += rotation[j, c] * half[c]
                 point[j] = total
-            for j in range(d, p):
+        elif turned:
+            for j in range(d):
                 point[j] = half[j]
+        if turned and intercept:
+            point[d] = half[d]
+            if shifted:
+                for j in range(d):
+                    point[d] -= shift[j] * point[j]
         weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference)
 
         for e in range(0, rows.shape[1], 4):
@@ -100,13 +109,19 @@ def dense_steps(
                     sampled[d] += four[t]
             add_rows(X, rows[k], e, n, four, d, sampled)
 
+        if shifted:
+            for j in range(d):
+                sampled[j] -= shift[j] * sampled[d]
         if rotated:
             for j in range(d):
                 c = sampled[j]
                 for i in range(d):
                     difference[i] += rotation[j, i] * c
-            for j in range(d, p):
+        elif turned:
+            for j in range(d):
                 difference[j] = sampled[j]
+        if turned and intercept:
+            difference[d] = sampled[d]
 
         moved, changed = 0.0, 0.0
         for j in range(p):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from groupdro.data import Draw
 from groupdro.problem.group_risk import Evaluation, GroupRisk
 
-__all__ = ["curvature_product", "feature_curvature", "leading_curvature"]
+__all__ = ["curvature_centre", "curvature_product", "feature_curvature", "leading_curvature"]
 
 Floats = NDArray[np.float64]
 
@@ -28,12 +28,18 @@ def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
 
 def leading_curvature(
     problem: GroupRisk, draw: Draw, at: Evaluation, n_directions: int
-) -> tuple[Floats, Floats, float]:
-    """Return the largest curvatures of F(., q) along directions of the features, these, and the mean of the rest.
+) -> tuple[Floats, Floats, float, Floats]:
+    """Return the largest curvatures of F(., q) along directions of the features, these, the rest's mean, the centre.
 
-    From drawn members; for several outputs, of the mean over classes as in `feature_curvature`.
+    From drawn members; for several outputs, of the mean over classes as in `feature_curvature`. With an intercept,
+    the curvature that is left when the intercept follows the coefficients: of features less their centre, which is
+    their mean weighted by curvature; without one the centre is empty.
     """
     X, weights = _curvature_rows(problem, draw, at)
+    centre = np.empty(0)
+    if problem.fit_intercept:
+        centre = _weighted_mean(X, weights)
+        X = X - centre.astype(X.dtype)
     scaled = X * np.sqrt(weights).astype(X.dtype)[:, None]
     # The smaller side's Gram matrix has the same eigenvalues; rows are usually fewer than features here.
     gram = np.asarray(scaled @ scaled.T, dtype=np.float64)
@@ -44,7 +50,19 @@ def leading_curvature(
     directions = np.asarray(scaled.T @ vectors.astype(scaled.dtype), dtype=np.float64) / np.sqrt(values)
     directions, _ = np.linalg.qr(directions)  # float32 products leave them orthogonal to few digits
     left = max(float(np.trace(gram)) - float(values.sum()), 0.0)
-    return values, directions, left / max(problem.data.n_features - len(values), 1)
+    return values, directions, left / max(problem.data.n_features - len(values), 1), centre
+
+
+def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
+    """Return the mean of the features weighted by curvature, from drawn members.
+
+    An intercept taken there does not bend with the coefficients.
+    """
+    return _weighted_mean(*_curvature_rows(problem, draw, at))
+
+
+def _weighted_mean(X: Any, weights: Floats) -> Floats:
+    return np.asarray(weights @ X, dtype=np.float64) / max(float(weights.sum()), 1e-300)
 
 
 def _curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
 from groupdro.problem import Evaluation, GroupRisk, L2Domain
-from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
+from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
 from groupdro.rows import CsrRows, DenseRows
 from groupdro.solvers.base import Solver, State
 from groupdro.solvers.inner_loop import InnerLoop
@@ -48,6 +48,8 @@ class AlegState(State):
         Scale of the step of each entry of w, in the coordinates of the rotation.
     rotation : ndarray of shape (n_features, n_features) or (0, 0)
         Coordinates along which the curvature was measured; empty for the features themselves.
+    shift : ndarray of shape (n_features,) or (0,)
+        Point of the features at which the loop takes a free intercept; empty for the origin.
     spectral : Spectral or None
         The metric along a few leading directions, where the features are many and the outputs several.
     w_step, q_step : float
@@ -70,6 +72,7 @@ class AlegState(State):
     logit_centre: Floats
     metric: Floats | float
     rotation: Floats
+    shift: Floats
     spectral: Spectral | None
     w_step: float
     q_step: float
@@ -133,6 +136,7 @@ class ALEG(Solver):
             logit_centre=logits,
             metric=metric,
             rotation=np.empty((0, 0)),
+            shift=np.empty(0),
             spectral=None,
             w_step=1.0 / problem.shape[0],
             q_step=1.0,
@@ -178,12 +182,20 @@ class ALEG(Solver):
         if d > _ROTATED_FEATURES:
             if len(problem.shape) > 1:
                 self._measure_leading_curvature(problem, state, problem.domain)
+            elif problem.fit_intercept:
+                draw = self._sample(problem, state, _CURVATURE_ROWS)
+                state.shift = curvature_centre(problem, draw, state.evaluation)
             return
         draw = self._sample(problem, state, max(_CURVATURE_ROWS, 200 * d))
         hessian = feature_curvature(problem, draw, state.evaluation)
         if not np.isfinite(hessian).all():
             return
-        values, directions = np.linalg.eigh(hessian[:d, :d])
+        bent = hessian[:d, :d]
+        if problem.fit_intercept and hessian[d, d] > 0:
+            # Along the coefficients with the intercept following them: there the two do not disturb each other.
+            state.shift = hessian[d, :d] / hessian[d, d]
+            bent = bent - np.outer(hessian[d, :d], state.shift)
+        values, directions = np.linalg.eigh(bent)
         # Steps along directions that the sample hardly shows would be all noise.
         floor = _CURVATURE_FLOOR * float(values.mean())
         if floor <= 0:
@@ -198,10 +210,11 @@ class ALEG(Solver):
     def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, domain: L2Domain) -> None:
         """Take the metric along the leading directions of a sample, where the features are many."""
         draw = self._sample(problem, state, _CURVATURE_ROWS)
-        values, directions, left = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
+        values, directions, left, shift = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
         floor = max(float(values[-1]), left)
         if not floor > 0:
             return
+        state.shift = shift
         state.spectral = Spectral(
             radius=domain.radius,
             penalty=domain.penalty,
@@ -245,6 +258,7 @@ class ALEG(Solver):
             geometry=state.spectral if state.spectral is not None else geometry_of(problem),
             w_steps=state.w_step if state.spectral is not None else state.w_step * state.metric,
             rotation=state.rotation,
+            shift=state.shift,
             q_step=state.q_step,
             alpha=1.0 / plan.steps,
             w=state.w,
@@ -263,8 +277,8 @@ class ALEG(Solver):
         if np.isfinite(ratio) and ratio <= _REFUSED:
             q = loop.weights / loop.weights.sum()
             fresh = problem.evaluate(loop.mean_point(), q)
-        before = self.halves(problem, at)
-        after = self.halves(problem, fresh) if fresh is not None else (np.inf, np.inf)
+        before = self.halves(problem, at, shift=state.shift)
+        after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)
         if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
             self._take_back(problem, state, ratio)
             return
@@ -298,7 +312,7 @@ class ALEG(Solver):
         # fell. The radius is where w is, because a ball that does not bind must not matter.
         if fell:
             reach = float(np.linalg.norm(problem.coef(fresh.w)))
-            q_half, w_half = self.halves(problem, state.evaluation, reach)
+            q_half, w_half = self.halves(problem, state.evaluation, reach, state.shift)
             balance = float(np.clip((max(q_half, 1e-14) / max(w_half, 1e-14)) ** 0.2, 0.5, 2.0))
         state.w_step *= min(factor / balance, state.growth)
         state.q_step *= min(factor * balance, state.growth)
@@ -328,11 +342,18 @@ class ALEG(Solver):
         state.direction, state.capped = v, state.capped + 1
         state.w_step = min(state.w_step, 1.0 / largest)
 
-    def halves(self, problem: GroupRisk, at: Evaluation, reach: float = np.inf) -> tuple[float, float]:
-        """Return both players' shares of the gap at an evaluation, for w no further out than reach."""
+    def halves(
+        self, problem: GroupRisk, at: Evaluation, reach: float = np.inf, shift: Floats | None = None
+    ) -> tuple[float, float]:
+        """Return both players' shares of the gap at an evaluation, for w no further out than reach.
+
+        A free intercept will be put where it is best; a shift tells how that changes the slope of the coefficients.
+        """
         values = problem.group_values(at.group_risks)
         q_half = float(values.max() - at.q @ values)
         domain, coef, slope = problem.domain, problem.coef(at.w), problem.coef(at.gradient)
+        if shift is not None and shift.size:
+            slope = slope - np.multiply.outer(shift, at.gradient[-1])
         if isinstance(domain, L2Domain) and 0 < reach < domain.radius:
             domain = L2Domain(reach, domain.penalty)
         w_half = domain.penalty_at(coef) + float(np.vdot(slope, coef)) - domain.lower(slope)

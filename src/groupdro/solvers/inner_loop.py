@@ -71,6 +71,9 @@ class InnerLoop:
     rotation : ndarray of shape (n_features, n_features) or (0, 0)
         Columns are the coordinates that `w_steps` belong to; empty for the features themselves. The loop works in
         these coordinates, in which ball and penalty look the same, and takes and gives those of the features.
+    shift : ndarray of shape (n_features,) or (0,)
+        Point of the features at which the loop takes the intercept, such as their mean, where it hardly depends on the
+        coefficients; empty for the origin. The intercept is free, so that any point will do.
     logits, logit_centre : ndarray of shape (n_groups,)
         The same of q.
     points, mirrors, weights, logit_total : ndarray
@@ -92,36 +95,56 @@ class InnerLoop:
     logits: Floats
     logit_centre: Floats
     rotation: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    shift: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         self.w, self.logits = self._turn(self.w), self.logits.copy()
         self.w_centre = self._turn(self.w_centre)
-        self.snapshot, self.gradient = self._turn(self.at.w), self._turn(self.at.gradient)
+        self.snapshot, self.gradient = self._turn(self.at.w), self._turn_gradient(self.at.gradient)
         self.points, self.mirrors = np.zeros_like(self.w), np.zeros_like(self.w)
         self.weights, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
         self.sums = np.zeros(4)
         self.n_steps = 0
         self._lazy: _Lazy | None = None
 
-    def _turn(self, w: Floats, *, back: bool = False) -> Floats:
-        """Return w (or a gradient) in the loop's own coordinates, or back in those of the features."""
-        out = w.copy()
-        d = len(self.rotation)
+    def _turn(self, w: Floats) -> Floats:
+        """Return w in the loop's own coordinates."""
+        out, d = w.copy(), len(self.rotation)
         if d:
-            out[:d] = (self.rotation if back else self.rotation.T) @ w[:d]
+            out[:d] = self.rotation.T @ w[:d]
+        if self.shift.size:
+            out[-1] += self.shift @ w[:-1]
+        return out
+
+    def _turn_back(self, w: Floats) -> Floats:
+        """Return w in the coordinates of the features."""
+        out, d = w.copy(), len(self.rotation)
+        if d:
+            out[:d] = self.rotation @ w[:d]
+        if self.shift.size:
+            out[-1] -= self.shift @ out[:-1]
+        return out
+
+    def _turn_gradient(self, gradient: Floats) -> Floats:
+        """Return a gradient in the loop's own coordinates."""
+        out, d = gradient.copy(), len(self.rotation)
+        if self.shift.size:
+            out[:-1] -= np.multiply.outer(self.shift, gradient[-1])
+        if d:
+            out[:d] = self.rotation.T @ out[:d]
         return out
 
     def iterate(self) -> Floats:
         """Return the iterate in mirror coordinates."""
-        return self._turn(self.w, back=True)
+        return self._turn_back(self.w)
 
     def mean_point(self) -> Floats:
         """Return the mean of w over the steps."""
-        return self._turn(self.points / self.n_steps, back=True)
+        return self._turn_back(self.points / self.n_steps)
 
     def mean_mirror(self) -> Floats:
         """Return the mean of the mirror coordinates over the steps."""
-        return self._turn(self.mirrors / self.n_steps, back=True)
+        return self._turn_back(self.mirrors / self.n_steps)
 
     def run(
         self, problem: GroupRisk, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool = True
@@ -158,8 +181,8 @@ class InnerLoop:
             q_half = entropy.point(entropy.step(q_centre, self.q_step, -values))
             # 3. What the drawn rows show there beyond the snapshot.
             draw = Draw(drawn, plan.groups, plan.weights)
-            loss_difference, sampled = problem.sampled_difference(draw, at, self._turn(w_half, back=True), q_half)
-            gradient_difference = self._turn(sampled)
+            loss_difference, sampled = problem.sampled_difference(draw, at, self._turn_back(w_half), q_half)
+            gradient_difference = self._turn_gradient(sampled)
             # 4. The step, from the same centre.
             self.w = geometry.step(w_centre, self.w_steps, self.gradient + gradient_difference)
             self.logits = entropy.step(q_centre, self.q_step, -(values + loss_difference))
@@ -186,7 +209,7 @@ class InnerLoop:
         w_steps = np.broadcast_to(self.w_steps, self.w.shape)
         values = problem.group_values(at.group_risks)
         dense_steps(
-            data.rows.X, data.y, *problem.loss.kernel, problem.fit_intercept, self.rotation,
+            data.rows.X, data.y, *problem.loss.kernel, problem.fit_intercept, self.rotation, self.shift,
             rows, plan.groups, plan.weights, at.margins,
             self.w, self.snapshot, self.gradient, np.ascontiguousarray(w_steps),
             self.geometry.penalty, self.geometry.radius,
