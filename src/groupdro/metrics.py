@@ -41,8 +41,9 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
 
     Returns
     -------
-    taken, rest : Series or DataFrame, DataFrame
-        A Series for a single name. Both of the kind of X.
+    taken, rest : Series or DataFrame or ndarray, DataFrame
+        A Series for a single name. Several columns of truth values come as an array of objects: their combinations are
+        the groups, while a frame of them would be read as a membership matrix.
     """
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
@@ -51,8 +52,13 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
     absent = [name for name in wanted if name not in frame.columns]
     if absent:
         raise ValueError(f"group_by names columns that X does not have: {absent}.")
-    taken = frame.get_column(wanted[0]) if isinstance(names, str) else frame.select(wanted)
-    return nw.to_native(taken), nw.to_native(frame.drop(wanted))
+    rest = nw.to_native(frame.drop(wanted))
+    if isinstance(names, str):
+        return nw.to_native(frame.get_column(names)), rest
+    if all(frame.schema[name] == nw.Boolean for name in wanted):
+        columns = [frame.get_column(name).to_numpy().astype(object) for name in wanted]
+        return np.column_stack(columns), rest
+    return nw.to_native(frame.select(wanted)), rest
 
 
 def final_estimator(model: Any) -> Any:
@@ -114,13 +120,16 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         if hasattr(model, "_row_losses"):
             return np.asarray(model._row_losses(X, y))
         if isinstance(model, Pipeline) and hasattr(model[-1], "_row_losses"):
-            return np.asarray(model[-1]._row_losses(model[:-1].transform(X), y))
+            features = model[:-1].transform(X) if len(model) > 1 else X
+            return np.asarray(model[-1]._row_losses(features, y))
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
         losses = np.asarray(loss(labels, np.asarray(model.predict(X))), dtype=np.float64)
         if losses.shape != (len(labels),):
             raise ValueError(f"loss must return one number a row, got shape {losses.shape}.")
+        if not np.isfinite(losses).all():
+            raise ValueError("loss returned NaN or infinite values.")
         return losses
     if loss == "log":
         probability = np.asarray(model.predict_proba(X))
@@ -213,24 +222,27 @@ class WorstGroupScorer(BaseEstimator):
         if not judged.any():
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
         if self.metric == "accuracy":
+            if not is_classifier(estimator):
+                raise ValueError("metric 'accuracy' needs a classifier; use 'risk' for a regressor.")
             right = (np.asarray(estimator.predict(X)) == np.asarray(y)).astype(np.float64)
             return float(means_by_group(right, grouping, sample_weight)[judged].min())
         risks = means_by_group(row_losses(estimator, X, y, self.loss), grouping, sample_weight)
         if self.metric == "regret":
-            risks = risks - self._references_of(estimator, grouping)
+            names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
+            return -float((risks[judged] - self._references_of(estimator, names)).max())
         return -float(risks[judged].max())
 
-    def _references_of(self, estimator: Any, grouping: Grouping) -> Floats:
+    def _references_of(self, estimator: Any, names: list[Any]) -> Floats:
         known = self.references
         if known is None:
             inner = final_estimator(estimator)
             if not hasattr(inner, "reference_risks_"):
                 raise ValueError("references must be given to score regrets of a model that was fitted without any.")
             known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
-        lacking = [name for name in grouping.names if name not in known]
+        lacking = [name for name in names if name not in known]
         if lacking:
             raise ValueError(f"references has no value for the group {lacking[0]!r}.")
-        return np.array([known[name] for name in grouping.names], dtype=np.float64)
+        return np.array([known[name] for name in names], dtype=np.float64)
 
 
 def worst_group_scorer(

@@ -1,7 +1,7 @@
 """What the classifier and the regressor share: parameters, fit, and what is known after it."""
 
 import os
-import warnings
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, check_scalar, validate_dat
 
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
-from groupdro.estimators.fitting import Task, by_group, choose_solver, read_grouping
+from groupdro.estimators.fitting import Task, by_group, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.problem import Loss, References
@@ -119,8 +119,10 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self._check_parameters()
         task, X, y = self._read(X, y, sample_weight, groups)
         start = self._start(task, coef_init, intercept_init, q_init)
-        bridge = TaskBridge(self, X, y, self._attributes)
-        result = self._solve(task, self.alpha, start, callbacks=[bridge] if bridge.listens else [])
+        # Scikit-learn's own monitors hand all metadata to every scorer, and few of these know groups.
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        bridge = TaskBridge(self, X, y, metadata, self._attributes)
+        result = self._solve(task, self.alpha, start, bridge)
         self._store(result)
         bridge.end()
         if not result.converged:
@@ -144,13 +146,16 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         offsets = self.small_group_adjustment / np.sqrt(data.group_sizes)
         return Task(data, loss, self.fit_intercept, offsets, given), X, y
 
-    def _solve(self, task: Task, alpha: float, start: tuple[Any, Any], callbacks: list[Any]) -> Result:
+    def _solve(self, task: Task, alpha: float, start: tuple[Any, Any], bridge: TaskBridge | None = None) -> Result:
         """Solve the problem of one penalty, and return the result in the user's units."""
-        callbacks = [*callbacks, *(self.callbacks or ())]
+        callbacks = list(self.callbacks or ())
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
-        problem, scales = task.problem(alpha, self.radius, start)
+        problem, to_user_units = task.problem(alpha, self.radius, start)
+        if bridge is not None and bridge.listens:
+            bridge.to_user_units = to_user_units
+            callbacks.append(bridge)
         solver = choose_solver(
             self.solver,
             regret=self.objective == "excess_risk" and task.references is None,
@@ -165,10 +170,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             callbacks=callbacks,
         )
-        if scales is not None:
-            coef = problem.coef(result.w)
-            coef /= scales if coef.ndim == 1 else scales[:, None]
-        return result
+        return replace(result, w=to_user_units(result.w))
 
     def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
         """Return the w and q to begin with: those given, or of the last fit under `warm_start`, or None."""
@@ -217,10 +219,9 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     def _warn(self, result: Result) -> None:
         relative = result.gap / abs(result.upper_bound) if result.upper_bound else np.inf
         remedy = _REMEDIES[result.status].format(**self.get_params(deep=False))
-        warnings.warn(
+        warn_caller(
             f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
     # ------------------------------------------------------------------ checks

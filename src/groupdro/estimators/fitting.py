@@ -1,8 +1,9 @@
 """From an estimator's parameters and data to a solved problem, and back to coefficients in the user's units."""
 
 import copy
+import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,15 @@ from groupdro.problem.group_risk import References
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.solvers.base import make_solver
 
-__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "by_group", "choose_solver", "read_grouping"]
+__all__ = [
+    "MissingGroupsWarning",
+    "SmallGroupWarning",
+    "Task",
+    "by_group",
+    "choose_solver",
+    "read_grouping",
+    "warn_caller",
+]
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +38,14 @@ class MissingGroupsWarning(UserWarning):
 
 class SmallGroupWarning(UserWarning):
     """A group has fewer rows than `min_group_size`."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called into this package, past the frames of scikit-learn's decorators."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("groupdro.", "sklearn.callback")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def read_grouping(
@@ -57,13 +74,12 @@ def read_grouping(
         Names of the groups that were merged for being small.
     """
     if groups is None:
-        warnings.warn(
+        warn_caller(
             "groups is missing, so that all rows are one group and the fit is plain empirical risk minimisation. "
             "Pass fit(X, y, groups=...). Inside GridSearchCV, cross_validate and other meta-estimators groups reach "
             "this fit only with sklearn.set_config(enable_metadata_routing=True); without it their groups= goes to "
             "the splitter alone. GroupBy takes the groups from a column of X instead and needs no routing.",
             MissingGroupsWarning,
-            stacklevel=4,
         )
     grouping = read_groups(groups, n_rows, missing="own" if missing == "own" else "error")
     few = np.flatnonzero(grouping.sizes < least)
@@ -75,7 +91,7 @@ def read_grouping(
         raise ValueError(f"{told}. Merge or drop them, or set small_groups='merge'.")
     if small == "merge":
         return merge_small_groups(grouping, least), tuple(grouping.names[i] for i in few)
-    warnings.warn(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning, 4)
+    warn_caller(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning)
     return grouping, ()
 
 
@@ -153,22 +169,20 @@ class Task:
 
     def problem(
         self, alpha: float, radius: float | None, start: tuple[Floats | None, Floats | None] = (None, None)
-    ) -> tuple[GroupRisk, Floats | None]:
-        """Return the problem, and the columns' scales where it is posed in other units than the user's.
+    ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
+        """Return the problem, and what brings its w into the user's units.
 
         Without penalty and radius all units are alike: the problem is then posed in units of the columns' root mean
         squares, in a ball that stands for all of space.
         """
-        data, w, scales = self.data, start[0], None
+        data, w, scales = self.data, start[0], np.ones(self.data.n_features)
         if alpha == 0 and radius is None:
             if data.rows.mapped:
                 raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
             squares = data.column_squares
             scales = np.sqrt(np.where(squares > 0, squares, 1.0))
             data = data.with_scaled_columns(1.0 / scales)
-            if w is not None:
-                w = w.copy()
-                w[: len(scales)] *= scales if w.ndim == 1 else scales[:, None]
+            w = None if w is None else _scale_coef(w, scales)
             size = float(np.sqrt(np.mean(np.square(data.y, dtype=np.float64)))) if w_follows_y(self.loss) else 1.0
             domain = L2Domain(radius=_STAND_IN_RADIUS * (size or 1.0), stand_in=True)
         else:
@@ -182,7 +196,14 @@ class Task:
             offsets=self.offsets,
             start=(w, start[1]),
         )
-        return problem, scales
+        return problem, lambda w: _scale_coef(w, 1.0 / scales)
+
+
+def _scale_coef(w: Floats, factors: Floats) -> Floats:
+    """Return w with its coefficients, but not its intercept, multiplied by factors."""
+    out = w.copy()
+    out[: len(factors)] *= factors if w.ndim == 1 else factors[:, None]
+    return out
 
 
 def w_follows_y(loss: Loss) -> bool:

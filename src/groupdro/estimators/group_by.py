@@ -1,5 +1,6 @@
 """Groups from a column of X: for pipelines and searches without metadata routing."""
 
+from contextlib import nullcontext
 from typing import Any, Self
 
 import narwhals.stable.v1 as nw
@@ -9,7 +10,8 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.metrics import final_estimator, row_losses, take_columns
+from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
+from groupdro.metrics import row_losses, take_columns
 from groupdro.report import GroupReport, group_report
 
 __all__ = ["GroupBy"]
@@ -23,7 +25,7 @@ def _delegates(method: str) -> Any:
     return available_if(check)
 
 
-class GroupBy(MetaEstimatorMixin, BaseEstimator):
+class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     """Fit an estimator with the groups that a column of X holds.
 
     The column is taken out of X before the fit, so that it is no feature; predictions need no such column and ignore it
@@ -59,6 +61,7 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         self.group_by = group_by
         self.drop = drop
 
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the estimator with the groups of the column.
 
@@ -80,9 +83,16 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         self.estimator_ = clone(self.estimator)
         more = {} if sample_weight is None else {"sample_weight": sample_weight}
         # Routing inside only: groups find their way through pipelines whatever the caller's setting is.
-        with config_context(enable_metadata_routing=True):
+        with config_context(enable_metadata_routing=True), self._callbacks_inside():
             self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
         return self
+
+    def _callbacks_inside(self) -> Any:
+        """Hand scikit-learn's callbacks, where it has any, on to the estimator inside."""
+        if not hasattr(self, "_init_callback_context"):
+            return nullcontext()
+        task = self._init_callback_context(max_subtasks=1)
+        return task.subcontext(task_name="estimator").propagate_callback_context(self.estimator_)
 
     def _features(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -109,7 +119,8 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         ndarray
             Predictions.
         """
-        return self.estimator_.predict(self._features(X))
+        X = self._features(X)
+        return self.estimator_.predict(X)
 
     @_delegates("predict_proba")
     def predict_proba(self, X: Any) -> Any:
@@ -125,7 +136,8 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_rows, n_classes)
             Probabilities.
         """
-        return self.estimator_.predict_proba(self._features(X))
+        X = self._features(X)
+        return self.estimator_.predict_proba(X)
 
     @_delegates("decision_function")
     def decision_function(self, X: Any) -> Any:
@@ -141,7 +153,8 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         ndarray
             Outputs.
         """
-        return self.estimator_.decision_function(self._features(X))
+        X = self._features(X)
+        return self.estimator_.decision_function(X)
 
     @_delegates("score")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -161,12 +174,13 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         float
             The score.
         """
-        more = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.estimator_.score(self._features(X), y, **more))
+        X, more = self._features(X), {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self.estimator_.score(X, y, **more))
 
     def _row_losses(self, X: Any, y: Any) -> Any:
 
-        return row_losses(self.estimator_, self._features(X), y)
+        X = self._features(X)
+        return row_losses(self.estimator_, X, y)
 
     def report(self, X: Any, y: Any, **options: Any) -> GroupReport:
         """Tell how each group of the column fares; see `group_report`.
@@ -195,7 +209,7 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
     @property
     def n_features_in_(self) -> int:
         """Number of features, without the group columns."""
-        return int(final_estimator(self.estimator_).n_features_in_)
+        return int(self.estimator_.n_features_in_)
 
     def __sklearn_tags__(self) -> Any:
         """Take the tags of the estimator inside."""

@@ -91,7 +91,7 @@ def regularization_path(
     results: list[Result] = []
     start: tuple[Any, Any] = (None, None)
     for alpha in values:
-        results.append(model._solve(task, float(alpha), start, callbacks=[]))
+        results.append(model._solve(task, float(alpha), start))
         if warm_start:
             start = results[-1].w, results[-1].q
     models = [model._attributes(result.w) for result in results]

@@ -23,6 +23,7 @@ except ImportError:  # before scikit-learn 1.9
 __all__ = ["CallbackSupportMixin", "ProgressLine", "TaskBridge", "seconds_left", "with_callbacks"]
 
 _ACTIVE = 1e-3  # weight from which a group counts as active
+_STANDSTILL = 1e-3  # fall of the gap's logarithm over the latest epochs from which a time can be told
 
 
 def seconds_left(trace: list[TraceRow], target: float) -> float:
@@ -47,8 +48,10 @@ def seconds_left(trace: list[TraceRow], target: float) -> float:
     logs = np.log([row.gap for row in recent])
     if not np.ptp(times) > 0:
         return np.nan
-    slope = float(np.polyfit(times - times[-1], logs, 1)[0])
-    return max(0.0, float(logs[-1] - np.log(target))) / -slope if slope < 0 else np.nan
+    fall = -float(np.polyfit(times - times[-1], logs, 1)[0])
+    if not fall * np.ptp(times) > _STANDSTILL:
+        return np.nan
+    return max(0.0, float(logs[-1] - np.log(target))) / fall
 
 
 class ProgressLine:
@@ -72,12 +75,13 @@ class ProgressLine:
         self.written = -np.inf
 
     def __call__(self, progress: Progress) -> None:
-        """Print, unless the last line is recent."""
+        """Print, unless the last line is recent and the run goes on."""
         self.trace.append(progress.latest)
-        if time.perf_counter() - self.written < self.every:
+        row, certificate = progress.latest, progress.certificate
+        done = row.gap <= self.tol * abs(row.upper)
+        if time.perf_counter() - self.written < self.every and not done:
             return
         self.written = time.perf_counter()
-        row, certificate = progress.latest, progress.certificate
         problem = certificate.problem
         assert certificate.group_risks is not None
         values = certificate.group_risks - problem.baseline.lower
@@ -99,19 +103,33 @@ class TaskBridge:
     ----------
     estimator : estimator
         The one that is being fitted.
-    X, y : array-like
-        Its training data.
+    X, y, metadata : array-like, dict or None
+        Its training data, and what came with them.
     attributes : callable
-        Takes a w and returns the fitted attributes that a prediction needs.
+        Takes a w in the user's units and returns the fitted attributes that a prediction needs.
+
+    Attributes
+    ----------
+    to_user_units : callable
+        Takes a w of the run and returns it in the user's units.
     """
 
-    def __init__(self, estimator: Any, X: Any, y: Any, attributes: Callable[[Any], dict[str, Any]]):
-        self.estimator, self.X, self.y, self.attributes = estimator, X, y, attributes
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        metadata: dict[str, Any] | None,
+        attributes: Callable[[Any], dict[str, Any]],
+    ):
+        self.estimator, self.attributes = estimator, attributes
+        self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+        self.to_user_units: Callable[[Any], Any] = lambda w: w
         begin = getattr(estimator, "_init_callback_context", None)
         # The number of epochs is not known in advance.
         self.context: Any = begin(max_subtasks=None) if begin is not None else None
         if self.context is not None:
-            self.context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+            self.context.call_on_fit_task_begin(**self.data)
 
     @property
     def listens(self) -> bool:
@@ -121,17 +139,14 @@ class TaskBridge:
     def __call__(self, progress: Progress) -> bool:
         """Report an epoch; tell whether a callback asks for the end."""
         context = self.context.subcontext(task_name="epoch")
-        context.call_on_fit_task_begin(estimator=self.estimator, X=self.X, y=self.y)
-        return bool(
-            context.call_on_fit_task_end(
-                estimator=self.estimator,
-                X=self.X,
-                y=self.y,
-                reconstruction_attributes=lambda: self.attributes(progress.certificate.w),
-            )
-        )
+        context.call_on_fit_task_begin(**self.data)
+
+        def model() -> dict[str, Any]:
+            return self.attributes(self.to_user_units(progress.certificate.w))
+
+        return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 
     def end(self) -> None:
-        """Report the end of the fit."""
+        """Report the end of the fit; the estimator has all its attributes by then."""
         if self.context is not None:
-            self.context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y)
+            self.context.call_on_fit_task_end(**self.data, reconstruction_attributes={})

@@ -191,13 +191,14 @@ class _Driver:
                 lower=certificate.lower,
             )
         )
+        stopped = self._callback_stops(state)
         domain = self.problem.domain
         if isinstance(domain, L2Domain) and domain.stand_in and self.problem.separated(at):
             self.reason = _SEPARABLE
             return Status.NO_FINITE_MINIMISER
         if self._within_tolerance():
             return Status.CONVERGED
-        if self._callback_stops(state):
+        if stopped:
             return Status.INTERRUPTED
         if state.stalled:
             return Status.STALLED
