@@ -302,7 +302,12 @@ class GroupedData:
 
 def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
     native = nw.from_native(values, pass_through=True, allow_series=True)
-    array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        raise ValueError(f"{name} has masked entries: fill them or drop the rows.")
+    try:
+        array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array with one value a row: {error}") from None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):

@@ -82,7 +82,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
         columns = [native.get_column(name) for name in native.columns]
         if not columns:
             raise ValueError("groups has no column.")
-        if all(column.dtype == nw.Boolean for column in columns):
+        if all(column.dtype == nw.Boolean or column.to_numpy().dtype == bool for column in columns):
             for column in columns:
                 if column.is_null().any():
                     raise ValueError(f"groups has missing values in the membership column {column.name!r}.")
@@ -95,7 +95,10 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
 
     if isinstance(groups, np.ma.MaskedArray) and groups.mask.any():
         groups = np.array(groups.tolist(), dtype=object)  # with None where masked
-    array = np.asarray(groups)
+    try:
+        array = np.asarray(groups)
+    except ValueError as error:
+        raise ValueError(f"groups must be an array of labels: {error}") from None
     if not isinstance(groups, np.ndarray) and array.dtype.kind in "US":
         # NumPy turns a list of text and anything else into text: 1 would join "1", and NaN become a group.
         array = np.asarray(groups, dtype=object)
@@ -104,6 +107,8 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     _check_length(len(array), n_rows)
     if array.ndim == 1:
         return _from_columns([_read_array(array)], missing)
+    if array.dtype == object and array.size and all(isinstance(entry, bool | np.bool_) for entry in array.flat):
+        array = array.astype(bool)
     if array.dtype == bool:
         return _read_membership(sp.coo_array(array), None, n_rows)
     if array.shape[1] == 0:
@@ -136,6 +141,8 @@ def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
     if not len(small):
         return grouping
     kept = [i for i in range(len(grouping.names)) if grouping.sizes[i] >= least]
+    if MERGED in [grouping.names[i] for i in kept]:
+        raise ValueError(f"groups has a group named {MERGED!r}, which small groups are merged into: rename it.")
     rest = np.unique(np.concatenate([grouping.rows_of(int(i)) for i in small]))
     parts = [*(grouping.rows_of(i) for i in kept), rest]
     return Grouping(
@@ -166,7 +173,12 @@ def _read_array(values: NDArray[Any]) -> tuple[NDArray[np.int64], list[Any]]:
     if absent.any():
         return _read_present(values[~absent], absent)
     distinct, codes = np.unique(values, return_inverse=True)
-    return codes.astype(np.int64, copy=False).ravel(), distinct.tolist()
+    names = distinct.tolist()
+    if values.dtype.kind in "mM" and isinstance(names[0], int):
+        # Times finer than a microsecond, which Python's own cannot hold, would come as bare numbers.
+        coarse = distinct.astype(f"{values.dtype.kind}8[us]")
+        names = coarse.tolist() if (coarse == distinct).all() else list(distinct)
+    return codes.astype(np.int64, copy=False).ravel(), names
 
 
 def _read_present(values: NDArray[Any], absent: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[Any]]:
@@ -226,6 +238,8 @@ def _from_columns(
                 f"groups has missing values ({where}first in row {int(np.argmax(absent))}): name them, drop the rows, "
                 'or let them be a group of their own (missing_group="own").'
             )
+        if MISSING in values:
+            raise ValueError(f"groups has both missing values and a group named {MISSING!r}: rename it.")
         columns[k] = np.where(absent, len(values), codes), [*values, MISSING]
     codes, values = columns[0]
     names: list[Any] = values if len(columns) == 1 else [(value,) for value in values]

@@ -42,8 +42,8 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
     Returns
     -------
     taken, rest : Series or DataFrame or ndarray, DataFrame
-        A Series for a single name. Several columns of truth values come as an array of objects: their combinations are
-        the groups, while a frame of them would be read as a membership matrix.
+        A Series for a single name. Columns of truth values come as an array of tuples: their combinations are the
+        groups, while a frame of them would be read as a membership matrix.
     """
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
@@ -56,8 +56,9 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
     if isinstance(names, str):
         return nw.to_native(frame.get_column(names)), rest
     if all(frame.schema[name] == nw.Boolean for name in wanted):
-        columns = [frame.get_column(name).to_numpy().astype(object) for name in wanted]
-        return np.column_stack(columns), rest
+        tuples = np.empty(len(frame), dtype=object)
+        tuples[:] = list(zip(*(frame.get_column(name).to_list() for name in wanted), strict=True))
+        return tuples, rest
     return nw.to_native(frame.select(wanted)), rest
 
 

@@ -60,6 +60,7 @@ class DenseRows:
         self.X = X
         self.n_rows, self.n_features = X.shape
         self.mapped = _mapping_of(X) is not None
+        self.for_kernels = _as_writable(X)
 
     @property
     def compilable(self) -> bool:
@@ -121,6 +122,10 @@ class CsrRows:
     def __init__(self, X: Any):
         self.X = X
         self.n_rows, self.n_features = X.shape
+        indices: tuple[Any, ...] = (X.indices, X.indptr)
+        if max(X.shape[1], X.nnz) <= np.iinfo(np.int32).max:
+            indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)  # one kernel instead of two
+        self.for_kernels = tuple(map(_as_writable, (X.data, *indices)))
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Yield the rows in one block: a dense gradient a block would cost more than the entries."""
@@ -215,6 +220,27 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
     if _mapping_of(array) is None:
         array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     return DenseRows(array), names
+
+
+class _SameMemory:
+    """Hands the memory of an array on without its being read-only."""
+
+    def __init__(self, array: NDArray[Any]):
+        self.owner = array
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def _as_writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the same memory in the type that kernels are compiled for.
+
+    For arrays that are read-only, as joblib hands them to its workers, every kernel would be compiled once more, which
+    takes seconds. No kernel writes to rows.
+    """
+    if array.flags.writeable or not array.size:
+        return array
+    return np.asarray(_SameMemory(array))
 
 
 def _mapping_of(array: Any) -> np.memmap[Any, Any] | None:

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, check_scalar, validate_data
+from sklearn.utils.validation import check_is_fitted, check_scalar
 
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import Task, by_group, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
+from groupdro.estimators.validation import naming, read_features, read_init, read_seed, read_target
 from groupdro.problem import Loss, References
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, Solver, Status, solve
@@ -25,6 +25,7 @@ __all__ = ["GroupDROEstimator"]
 
 Floats = NDArray[np.float64]
 
+_LEAST = 1e-100  # penalty and radius, whose squares must not vanish
 _REMEDIES = {
     Status.PASS_LIMIT: "Raise max_passes={max_passes} or tol={tol}.",
     Status.TIME_LIMIT: "Raise max_time={max_time} or tol={tol}.",
@@ -62,6 +63,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     reference_risks: Any
 
     _losses: tuple[str, ...]
+    _regression: bool
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -131,9 +133,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Task, Any, Any]:
         """Validate the data, set what is learned from them without a solver, and return the task."""
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=self._losses[0] == "squared"
-        )
+        X = read_features(self, X, reset=True)
+        y = read_target(self, y, X, numeric=self._regression)
         grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
@@ -143,7 +144,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         if self.reference_risks is not None:
             values = by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
-        offsets = self.small_group_adjustment / np.sqrt(data.group_sizes)
+        offsets = float(self.small_group_adjustment) / np.sqrt(data.group_sizes)
         return Task(data, loss, self.fit_intercept, offsets, given), X, y
 
     def _solve(self, task: Task, alpha: float, start: tuple[Any, Any], bridge: TaskBridge | None = None) -> Result:
@@ -152,7 +153,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
-        problem, to_user_units = task.problem(alpha, self.radius, start)
+        radius = None if self.radius is None else float(self.radius)
+        problem, to_user_units = task.problem(float(alpha), radius, start)
         if bridge is not None and bridge.listens:
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)
@@ -164,10 +166,12 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         result = solve(
             problem,
             solver,
-            tol=self.tol,
-            max_passes=self.max_passes,
-            max_time=np.inf if self.max_time is None else self.max_time,
-            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            tol=float(self.tol),
+            max_passes=float(self.max_passes),
+            max_time=np.inf if self.max_time is None else float(self.max_time),
+            # Where the model fits without loss, the best value is zero, and no gap relative to it can be reached.
+            atol=task.rounding,
+            seed=read_seed(self.random_state),
             callbacks=callbacks,
         )
         return replace(result, w=to_user_units(result.w))
@@ -183,18 +187,23 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         q = None
         if q_init is not None:
             q = by_group(q_init, names, "q_init")
-            if (q < 0).any() or not q.sum() > 0:
+            if (q < 0).any() or not q.max() > 0:
                 raise ValueError("q_init must have no negative entry and a positive sum.")
-            q = q / q.sum()
+            q = q / q.max()  # first, so that the sum cannot overflow
+            q /= q.sum()
         if coef_init is None:
             if intercept_init is not None:
                 raise ValueError("intercept_init needs coef_init.")
             return None, q
-        coef = _model_array(coef_init, "coef_init", outputs * self.n_features_in_)
+        coef = read_init(coef_init, "coef_init", outputs * self.n_features_in_)
         w = coef.reshape(outputs, self.n_features_in_).T
+        intercept = read_init(
+            np.zeros(outputs) if intercept_init is None else intercept_init, "intercept_init", outputs
+        )
         if self.fit_intercept:
-            size = np.zeros(outputs) if intercept_init is None else intercept_init
-            w = np.vstack([w, _model_array(size, "intercept_init", outputs)])
+            w = np.vstack([w, intercept])
+        elif intercept.any():
+            raise ValueError("intercept_init must be zero with fit_intercept=False.")
         return np.ascontiguousarray(w[:, 0] if outputs == 1 else w), q
 
     def _store(self, result: Result) -> None:
@@ -250,6 +259,10 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         for name in ("radius", "max_time"):
             if getattr(self, name) is not None:
                 self._check_number(name, low=0.0, open_low=True, infinite=name == "max_time")
+        for name in ("alpha", "radius"):
+            value = getattr(self, name)
+            if value is not None and 0 < value < _LEAST:
+                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
         if not isinstance(self.solver, str | Solver):
             raise TypeError(f"solver must be a name or a Solver, got {self.solver!r}.")
         if self.callbacks is not None:
@@ -265,7 +278,9 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     def _check_number(self, name: str, *, low: float, open_low: bool = False, infinite: bool = False) -> None:
         value = getattr(self, name)
         check_scalar(value, name, Real, min_val=low, include_boundaries="neither" if open_low else "left")
-        if isinstance(value, bool | np.bool_) or np.isnan(value) or (np.isinf(value) and not infinite):
+        with naming(name):
+            number = float(value)
+        if isinstance(value, bool | np.bool_) or np.isnan(number) or (np.isinf(number) and not infinite):
             raise ValueError(f"{name} must be a finite number, got {value!r}.")
 
     # ------------------------------------------------------------------ after the fit
@@ -273,7 +288,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     def _outputs(self, X: Any) -> Floats:
         """Return the model's outputs, of shape (n_rows,) or (n_rows, n_outputs)."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        X = read_features(self, X, reset=False)
         outputs = X @ np.atleast_2d(self.coef_).T.astype(np.float64) + self.intercept_
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
@@ -337,16 +352,3 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _model_array(values: Any, argument: str, size: int) -> Floats:
-    """Read coefficients or intercepts that the user gave, flattened."""
-    try:
-        array = np.asarray(values, dtype=np.float64).ravel()
-    except (TypeError, ValueError):
-        raise ValueError(f"{argument} must be numeric.") from None
-    if array.size != size:
-        raise ValueError(f"{argument} must have {size} entries, got {array.size}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{argument} has NaN or infinite values.")
-    return array

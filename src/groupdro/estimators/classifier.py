@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.validation import naming
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
 from groupdro.solvers import Solver
 
@@ -138,6 +139,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     """
 
     _losses = ("logistic", "squared_hinge")
+    _regression = False
 
     def __init__(
         self,
@@ -257,18 +259,25 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         self.classes_, codes = np.unique(y, return_inverse=True)
         n_classes = len(self.classes_)
         if n_classes < 2:
-            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs two classes or more.")
+            raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more.")
         if n_classes > 2 and self.loss == "squared_hinge":
             raise ValueError(f"loss='squared_hinge' needs two classes, y has {n_classes}: use loss='logistic'.")
         if sample_weight is not None:
-            weight = np.asarray(sample_weight)
-            if weight.shape == codes.shape and weight.dtype.kind in "fiub":
-                total = np.bincount(codes, weights=weight)
-                if (total == 0).any():
-                    raise ValueError(f"sample_weight is zero on all rows of class {self.classes_[np.argmin(total)]!r}.")
+            self._refuse_classes_without_weight(codes, sample_weight)
         if n_classes > 2:
             return codes, Softmax(n_classes), n_classes
         return codes, Logistic() if self.loss == "logistic" else SquaredHinge(), 1
+
+    def _refuse_classes_without_weight(self, codes: NDArray[Any], sample_weight: Any) -> None:
+        """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""
+        with naming("sample_weight"):
+            weight = np.asarray(sample_weight)
+        if weight.shape != codes.shape or weight.dtype.kind not in "fiub":
+            return
+        total = np.bincount(codes, weights=(weight != 0).astype(np.float64))
+        if (total == 0).any():
+            label = self.classes_[[np.argmin(total)]].tolist()[0]
+            raise ValueError(f"sample_weight is zero on all rows of class {label!r}.")
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
         rows = w.reshape(len(w), -1).T
@@ -284,7 +293,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         y = np.asarray(y)
         codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         if (self.classes_[codes] != y).any():
-            strange = y[self.classes_[codes] != y][0]
+            strange = y[self.classes_[codes] != y].tolist()[0]
             raise ValueError(f"y has the class {strange!r}, which was not there at fit.")
         if outputs.ndim == 2:
             return Softmax(len(self.classes_)).value(outputs, codes)

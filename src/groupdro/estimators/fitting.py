@@ -104,7 +104,7 @@ def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:
         values = [values[name] for name in names]
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{argument} must be numbers, one a group, or a mapping from group to number.") from None
     if array.shape != (len(names),):
         raise ValueError(f"{argument} must have one value a group ({len(names)}), got shape {array.shape}.")
@@ -167,6 +167,18 @@ class Task:
     offsets: Floats
     references: References | None
 
+    @property
+    def size_of_y(self) -> float:
+        """Root mean square of the targets of a regression, whose units the coefficients have; 1 for classes."""
+        if self.loss.name not in ("squared", "huber"):
+            return 1.0
+        return float(np.sqrt(np.mean(np.square(self.data.y, dtype=np.float64))))
+
+    @property
+    def rounding(self) -> float:
+        """Loss below which only rounding is left."""
+        return 8.0 * float(np.finfo(np.float64).eps) * self.size_of_y**2
+
     def problem(
         self, alpha: float, radius: float | None, start: tuple[Floats | None, Floats | None] = (None, None)
     ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
@@ -183,8 +195,7 @@ class Task:
             scales = np.sqrt(np.where(squares > 0, squares, 1.0))
             data = data.with_scaled_columns(1.0 / scales)
             w = None if w is None else _scale_coef(w, scales)
-            size = float(np.sqrt(np.mean(np.square(data.y, dtype=np.float64)))) if w_follows_y(self.loss) else 1.0
-            domain = L2Domain(radius=_STAND_IN_RADIUS * (size or 1.0), stand_in=True)
+            domain = L2Domain(radius=_STAND_IN_RADIUS * (self.size_of_y or 1.0), stand_in=True)
         else:
             domain = L2Domain(radius=np.inf if radius is None else radius, penalty=alpha)
         problem = GroupRisk(
@@ -204,8 +215,3 @@ def _scale_coef(w: Floats, factors: Floats) -> Floats:
     out = w.copy()
     out[: len(factors)] *= factors if w.ndim == 1 else factors[:, None]
     return out
-
-
-def w_follows_y(loss: Loss) -> bool:
-    """Tell whether coefficients have the units of y: in regressions they do, in classifications y has none."""
-    return loss.name in ("squared", "huber")

@@ -40,8 +40,12 @@ def names_array(names: Any) -> NDArray[Any]:
     """Return labels as an array, of objects where they are tuples or of several kinds."""
     names = list(names)
     kinds = {type(name) for name in names}
-    if len(kinds) == 1 and kinds <= {str, int, float, bool}:
-        return np.array(names)
+    # Arrays of text drop null characters at the end.
+    if len(kinds) == 1 and kinds <= {str, int, float, bool} and not (kinds == {str} and "\0" in "".join(names)):
+        try:
+            return np.array(names)
+        except OverflowError:
+            pass  # whole numbers of more than 64 bits stay objects
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return array

@@ -128,6 +128,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     """
 
     _losses = ("squared", "huber")
+    _regression = True
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         self._check_number("delta", low=0.0, open_low=True)
 
     def _loss(self) -> Loss:
-        return Squared() if self.loss == "squared" else Huber(self.delta)
+        return Squared() if self.loss == "squared" else Huber(float(self.delta))
 
     def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
         del sample_weight

@@ -286,8 +286,8 @@ class GroupRisk:
         def piece(k: int) -> float:
             work, own = np.empty((2, max(len(w), 4))), np.arange(bounds[k], bounds[k + 1])
             return dense_pass(
-                rows.X, self.data.y, code, parameter, self.fit_intercept, w, row_weights, own, margins, losses,
-                gradients[k], work[:, : max(len(w), 4)],
+                rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights, own, margins,
+                losses, gradients[k], work[:, : max(len(w), 4)],
             )  # fmt: skip
 
         mass = sum(map_threads(piece, n_pieces))

@@ -20,6 +20,8 @@ _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
 _WORKING_SET = 400  # groups that enter the quadratic program, the worst first
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
+_LEAST_DAMPING = 1e-10  # of the curvature, relative to that of each parameter at its largest
+_MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
 _ROUNDING = 1e-15  # of the objective
 
 EUCLIDEAN = Requirement(
@@ -43,6 +45,9 @@ class SqpState(State):
         The ball's multiplier in the last quadratic program, which bends the Lagrangian.
     failures : int
         Line searches in a row that found no descent.
+    damping : float
+        What is added to the exact Hessian, relative to each parameter's largest curvature. A search that fails raises
+        it, which turns and shortens the step; whole steps lower it again.
     """
 
     groups: GroupEvaluation
@@ -50,6 +55,7 @@ class SqpState(State):
     changes: list[Floats] = field(default_factory=list)
     multiplier: float = 0.0
     failures: int = 0
+    damping: float = _LEAST_DAMPING
 
 
 class GroupSQP(Solver):
@@ -144,8 +150,12 @@ class GroupSQP(Solver):
             state.steps.clear()
             state.changes.clear()
             state.evaluation = here.at(q)
+            state.damping = max(100.0 * state.damping, 1e-6)
             self._note_failure(state)
             return
+        length = float(np.linalg.norm(there.w - w)) / max(float(np.linalg.norm(step)), 1e-300)
+        state.damping *= 0.1 if length > 0.9 else 10.0 if length < 0.2 else 1.0
+        state.damping = max(state.damping, _LEAST_DAMPING)
         if promised <= _ROUNDING * abs(float(values.max())):
             self._note_failure(state)  # a step, but only within rounding
         else:
@@ -166,7 +176,7 @@ class GroupSQP(Solver):
     @staticmethod
     def _note_failure(state: SqpState) -> None:
         state.failures += 1
-        state.stalled = state.failures > 2
+        state.stalled = state.failures > (_MOST_FAILURES if state.groups.hessian is not None else 2)
 
     def _search(
         self, problem: GroupRisk, here: GroupEvaluation, step: Floats, q: Floats, promised: float
@@ -203,12 +213,15 @@ class GroupSQP(Solver):
         curvature = hessian.copy()
         n_bound = problem.coef(state.groups.w).size
         diagonal = np.diag_indices_from(curvature)
-        bend = domain.penalty + state.multiplier
-        curvature[diagonal] += np.where(np.arange(len(curvature)) < n_bound, bend, 0.0)
+        bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + state.multiplier, 0.0)
+        curvature[diagonal] += bend
+        # In units of each parameter's largest curvature no column's scale drowns another's.
+        largest = np.sqrt(self._largest_curvature(problem) + bend)
+        curvature /= np.outer(largest, largest)
         # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them. Where
         # nearly all is flat (all residuals on the linear part of a loss) the ridge is that of a plain gradient step.
-        mean, typical = float(np.trace(curvature)) / len(curvature), 1.0 / (self._first_scale(problem) * len(curvature))
-        ridge = 1e-10 * mean if mean > 1e-6 * typical else 1e-2 * typical
+        flat = float(np.trace(curvature)) <= 1e-6 * len(curvature)
+        ridge = max(state.damping, 1e-2 if flat else _LEAST_DAMPING)
         while True:
             try:
                 regular = curvature.copy()
@@ -217,7 +230,14 @@ class GroupSQP(Solver):
                 break
             except np.linalg.LinAlgError:
                 ridge *= 100.0
-        return lambda rows: cho_solve(factor, rows.T, check_finite=False).T
+        return lambda rows: cho_solve(factor, (rows / largest).T, check_finite=False).T / largest
+
+    @staticmethod
+    def _largest_curvature(problem: GroupRisk) -> Floats:
+        """Bound the curvature along each parameter, flattened as w is."""
+        squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
+        bounds = problem.loss.smoothness * np.where(squares > 0, squares, 1.0)
+        return np.repeat(bounds, int(np.prod(problem.shape[1:])))
 
     @staticmethod
     def _first_scale(problem: GroupRisk) -> float:

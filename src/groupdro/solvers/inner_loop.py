@@ -209,7 +209,7 @@ class InnerLoop:
         w_steps = np.broadcast_to(self.w_steps, self.w.shape)
         values = problem.group_values(at.group_risks)
         dense_steps(
-            data.rows.X, data.y, *problem.loss.kernel, problem.fit_intercept, self.rotation, self.shift,
+            data.rows.for_kernels, data.y, *problem.loss.kernel, problem.fit_intercept, self.rotation, self.shift,
             rows, plan.groups, plan.weights, at.margins,
             self.w, self.snapshot, self.gradient, np.ascontiguousarray(w_steps),
             self.geometry.penalty, self.geometry.radius,
@@ -231,9 +231,9 @@ class InnerLoop:
         assert isinstance(self.w_steps, np.ndarray)
         if self._lazy is None:
             self._lazy = _Lazy.begin(self.w, self.snapshot, self.gradient, data.n_features)
-        X, rows, lazy = data.rows.X, data.rows_of(members), self._lazy
+        rows, lazy = data.rows_of(members), self._lazy
         csr_steps(
-            X.data, X.indices, X.indptr, data.y, *problem.loss.kernel, problem.fit_intercept,
+            *data.rows.for_kernels, data.y, *problem.loss.kernel, problem.fit_intercept,
             rows, plan.groups, plan.weights, at.margins,
             lazy.features, lazy.gram, self.n_steps, float(self.w_steps[0]), float(self.w_steps[-1]),
             self.geometry.penalty, self.geometry.radius, lazy.free,

@@ -1,0 +1,466 @@
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
+
+import groupdro as gd
+from tests.reference.convex import group_minima, worst_value
+
+N = 240
+ALPHA = 0.05
+rng = np.random.default_rng(7)
+X = rng.normal(size=(N, 3)) * [1.0, 2.0, 0.5]
+SITE = rng.permutation(np.repeat(["east", "north", "south", "west"], [120, 70, 40, 10]))
+SLOPE = {"east": [1.0, 0.5, 0.0], "north": [0.5, -0.5, 1.0], "south": [-1.0, 0.5, 2.0], "west": [0.0, -1.0, -1.0]}
+SCORE = np.array([X[i] @ SLOPE[SITE[i]] for i in range(N)]) + rng.logistic(size=N)
+ANSWERS = {"binary": (SCORE > 0).astype(int), "classes": np.digitize(SCORE, [-1.0, 1.0]), "numbers": SCORE}
+LOSSES = {"binary": gd.Logistic(), "classes": gd.Softmax(3), "numbers": gd.Squared()}
+TASKS = list(ANSWERS)
+NAMES = ["east", "north", "south", "west"]
+SIZES = np.array([120, 70, 40, 10])
+MEMBER = np.column_stack([SITE == "east", SITE == "west", SITE != "west", X[:, 0] > 1.0, np.ones(N, bool)])
+PARITY = np.where(np.arange(N) % 2, "odd", "even")
+
+
+def fit(task="binary", groups=SITE, *, start=None, **parameters):
+    kind = gd.GroupDRORegressor if task == "numbers" else gd.GroupDROClassifier
+    model = kind(**{"alpha": ALPHA, "tol": 1e-9, **parameters})
+    return model.fit(X, ANSWERS[task], groups=groups, **(start or {}))
+
+
+def outputs(model, task):
+    return model.predict(X) if task == "numbers" else model.decision_function(X)
+
+
+def assert_same_fit(one, other, task="binary"):
+    assert one.status_ == other.status_ == "converged"
+    np.testing.assert_allclose(outputs(one, task), outputs(other, task), atol=1e-8)
+    np.testing.assert_allclose(one.group_risks_, other.group_risks_, atol=1e-8)
+    assert one.upper_bound_ == pytest.approx(other.upper_bound_, rel=1e-8)
+
+
+def losses_by_hand(model, task):
+    u, y = outputs(model, task), ANSWERS[task]
+    if task == "numbers":
+        return 0.5 * (u - y) ** 2
+    if task == "binary":
+        return np.logaddexp(0.0, -(2 * y - 1) * u)
+    return logsumexp(u, axis=1) - u[np.arange(N), y]
+
+
+def risks_by_hand(model, task, member):
+    return np.array([losses_by_hand(model, task)[column].mean() for column in member.T])
+
+
+def penalty(model):
+    return 0.5 * ALPHA * float(np.sum(model.coef_**2))
+
+
+def stated(task, member):
+    """The problem as CVXPY gets it: of the groups only the matrix of who belongs where."""
+    data = gd.GroupedData.from_arrays(X, ANSWERS[task], member)
+    return gd.GroupRisk(data, LOSSES[task], gd.L2Domain(penalty=ALPHA), fit_intercept=True)
+
+
+def one_column_each(labels):
+    return labels[:, None] == np.unique(labels)
+
+
+def assert_optimal(model, task, member, shift=0.0):
+    """The bounds hold the optimum of max_i (R_i - shift_i) + penalty, and the upper one is its value at the model."""
+    shift = np.broadcast_to(np.asarray(shift, dtype=float), member.shape[1])
+    by_hand = (risks_by_hand(model, task, member) - shift).max() + penalty(model)
+    assert model.upper_bound_ == pytest.approx(by_hand, rel=1e-9, abs=1e-9)
+    reference = worst_value(stated(task, member), shift)
+    assert reference.accurate
+    assert model.upper_bound_ == pytest.approx(reference.value, abs=1e-6)
+    assert model.lower_bound_ <= reference.value + 1e-6
+
+
+# ---------------------------------------------------------------------- no groups
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_without_groups_all_rows_are_one_group_and_a_warning_says_what_to_do(task):
+    with pytest.warns(
+        gd.MissingGroupsWarning, match=r"(?s)set_config\(enable_metadata_routing=True\).*GroupBy"
+    ) as told:
+        without = fit(task, groups=None)
+    assert len(told) == 1
+    assert without.groups_.tolist() == ["all"]
+    assert without.worst_group_ == "all"
+    assert without.group_weights_.tolist() == [1.0]
+    assert_same_fit(without, fit(task, groups=np.zeros(N)), task)
+    assert_optimal(without, task, np.ones((N, 1), bool))
+
+
+@pytest.mark.parametrize(
+    ("groups", "parameters", "category"),
+    [
+        (None, {}, gd.MissingGroupsWarning),
+        (SITE, {"min_group_size": 50}, gd.SmallGroupWarning),
+        (SITE, {"max_passes": 1e-9}, ConvergenceWarning),
+    ],
+    ids=["missing-groups", "small-groups", "unfinished"],
+)
+def test_a_warning_points_at_the_line_that_called_fit(groups, parameters, category):
+    with pytest.warns(category) as told:
+        gd.GroupDROClassifier(**parameters).fit(X, ANSWERS["binary"], groups=groups)
+    assert told[0].filename == __file__
+
+
+def test_groups_that_are_given_warn_of_nothing(recwarn):
+    fit()
+    assert not recwarn.list
+
+
+# ---------------------------------------------------------------------- missing labels
+
+
+def with_gaps(missing):
+    labels = SITE.astype(object)
+    labels[5::9] = missing
+    return labels
+
+
+NAMED = with_gaps("~")
+GAPS = {
+    "none": with_gaps(None),
+    "nan": with_gaps(np.nan),
+    "NA": pd.Series(with_gaps(pd.NA), dtype="string"),
+    "category": pd.Series(pd.Categorical(with_gaps(None))),
+    "polars": pl.Series(with_gaps(None).tolist()),
+    "masked": np.ma.array(SITE, mask=NAMED == "~"),
+}
+
+
+@pytest.mark.parametrize("groups", GAPS.values(), ids=GAPS)
+def test_missing_labels_are_refused_with_both_remedies(groups):
+    with pytest.raises(ValueError, match=r"groups has missing values .*first in row 5.*missing_group=\"own\""):
+        fit(groups=groups)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("groups", GAPS.values(), ids=GAPS)
+def test_missing_labels_may_be_a_group_of_their_own(task, groups):
+    own, named = fit(task, groups=groups, missing_group="own"), fit(task, groups=NAMED)
+    assert own.groups_.tolist() == [*NAMES, "(missing)"]
+    assert_same_fit(own, named, task)
+    np.testing.assert_allclose(own.group_weights_, named.group_weights_, atol=1e-8)
+
+
+def test_missing_numbers_are_a_group_of_their_own():
+    numbers = np.where(NAMED == "~", np.nan, np.searchsorted(NAMES, SITE))
+    own = fit(groups=numbers, missing_group="own")
+    assert own.groups_.tolist() == [0.0, 1.0, 2.0, 3.0, "(missing)"]
+    assert_same_fit(own, fit(groups=NAMED))
+
+
+def test_a_missing_part_of_two_columns_is_a_value_of_its_own():
+    frame = pd.DataFrame({"site": with_gaps(None), "parity": PARITY})
+    with pytest.raises(ValueError, match=r"groups has missing values .*column 'site'"):
+        fit(groups=frame)
+    own = fit(groups=frame, missing_group="own")
+    assert set(own.groups_.tolist()) == set(zip(with_gaps("(missing)"), PARITY, strict=True))
+    assert_same_fit(own, fit(groups=frame.fillna("~")))
+
+
+def test_missing_group_changes_nothing_where_no_label_is_missing():
+    assert_same_fit(fit(missing_group="own"), fit())
+
+
+# ---------------------------------------------------------------------- small groups
+
+
+def test_small_groups_warn_and_stay():
+    with pytest.warns(gd.SmallGroupWarning, match=r"2 groups of fewer than min_group_size=50.*south.*west"):
+        model = fit(min_group_size=50)
+    assert model.merged_groups_ == ()
+    assert_same_fit(model, fit())
+
+
+def test_small_groups_may_be_refused():
+    with pytest.raises(ValueError, match=r"groups has 1 groups .*min_group_size=11 .*'west'.*small_groups='merge'"):
+        fit(min_group_size=11, small_groups="raise")
+
+
+@pytest.mark.parametrize("choice", ["warn", "raise", "merge"])
+def test_a_group_of_just_the_least_size_is_not_small(choice, recwarn):
+    model = fit(min_group_size=10, small_groups=choice)
+    assert not recwarn.list
+    assert model.merged_groups_ == ()
+    assert_same_fit(model, fit())
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("least", "merged"), [(11, ["west"]), (50, ["south", "west"]), (1000, NAMES)])
+def test_merged_groups_equal_labels_merged_by_hand(task, least, merged):
+    model = fit(task, min_group_size=least, small_groups="merge")
+    by_hand = np.where(np.isin(SITE, merged), "~", SITE)
+    assert model.merged_groups_ == tuple(merged)
+    assert model.groups_.tolist() == [*(name for name in NAMES if name not in merged), "(merged)"]
+    assert_same_fit(model, fit(task, groups=by_hand), task)
+    assert_optimal(model, task, one_column_each(by_hand))
+
+
+def test_overlapping_groups_merge_to_their_union():
+    model = fit(groups=MEMBER, min_group_size=100, small_groups="merge")
+    small = MEMBER.sum(axis=0) < 100
+    by_hand = np.column_stack([MEMBER[:, ~small], MEMBER[:, small].any(axis=1)])
+    assert model.merged_groups_ == tuple(np.flatnonzero(small).tolist())
+    assert_same_fit(model, fit(groups=by_hand))
+
+
+def test_intersections_merge_too():
+    frame = pd.DataFrame({"site": SITE, "parity": PARITY})
+    model = fit(groups=frame, min_group_size=30, small_groups="merge")
+    sizes = frame.value_counts()
+    assert set(model.merged_groups_) == set(sizes.index[sizes < 30])
+    assert model.groups_.tolist()[-1] == "(merged)"
+
+
+# ---------------------------------------------------------------------- the allowance for small groups
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("C", [0.3, 2.0])
+def test_the_allowance_is_added_to_each_groups_risk(task, C):
+    model = fit(task, small_group_adjustment=C)
+    assert model.status_ == "converged"
+    risks = risks_by_hand(model, task, one_column_each(SITE))
+    np.testing.assert_allclose(model.group_risks_, risks, rtol=1e-12)
+    assert model.upper_bound_ == pytest.approx((risks + C / np.sqrt(SIZES)).max() + penalty(model), rel=1e-12)
+    assert model.worst_group_ == NAMES[int((risks + C / np.sqrt(SIZES)).argmax())]
+    assert_optimal(model, task, one_column_each(SITE), shift=-C / np.sqrt(SIZES))
+
+
+def test_a_large_allowance_leaves_only_the_smallest_group_to_decide():
+    model = fit(small_group_adjustment=1e3)
+    assert model.worst_group_ == "west"
+    np.testing.assert_allclose(model.group_weights_, [0.0, 0.0, 0.0, 1.0], atol=1e-6)
+
+
+def test_the_allowance_counts_rows_and_not_their_weights():
+    weight = rng.uniform(0.5, 2.0, N)
+    model = gd.GroupDROClassifier(alpha=ALPHA, tol=1e-9, small_group_adjustment=1.0)
+    model.fit(X, ANSWERS["binary"], weight, groups=SITE)
+    losses = losses_by_hand(model, "binary")
+    shares = one_column_each(SITE) * weight[:, None]
+    risks = losses @ (shares / shares.sum(axis=0))
+    assert model.upper_bound_ == pytest.approx((risks + 1 / np.sqrt(SIZES)).max() + penalty(model), rel=1e-12)
+
+
+# ---------------------------------------------------------------------- regrets
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_regrets_against_references_that_are_given(task):
+    given = dict(zip(NAMES, [0.35, 0.5, 0.2, 0.1], strict=True))
+    by_name = fit(task, objective="excess_risk", reference_risks=dict(reversed(given.items())))
+    by_order = fit(task, objective="excess_risk", reference_risks=list(given.values()))
+    assert_same_fit(by_name, by_order, task)
+    np.testing.assert_array_equal(by_name.reference_risks_, list(given.values()))
+    regrets = risks_by_hand(by_name, task, one_column_each(SITE)) - list(given.values())
+    assert by_name.upper_bound_ == pytest.approx(regrets.max() + penalty(by_name), rel=1e-9)
+    assert regrets[NAMES.index(by_name.worst_group_)] == pytest.approx(regrets.max(), rel=1e-9)
+    assert_optimal(by_name, task, one_column_each(SITE), shift=list(given.values()))
+
+
+def test_references_of_zero_are_the_plain_risks():
+    zero = fit(objective="excess_risk", reference_risks=np.zeros(4))
+    assert_same_fit(zero, fit())
+
+
+def test_references_go_by_the_groups_of_the_fit():
+    merged = {"east": 0.3, "north": 0.4, "(merged)": 0.1}
+    model = fit(min_group_size=50, small_groups="merge", objective="excess_risk", reference_risks=merged)
+    np.testing.assert_array_equal(model.reference_risks_, [0.3, 0.4, 0.1])
+    own = fit(
+        groups=GAPS["none"], missing_group="own", objective="excess_risk", reference_risks=[0.1, 0.2, 0.3, 0.4, 0.5]
+    )
+    np.testing.assert_array_equal(own.reference_risks_, [0.1, 0.2, 0.3, 0.4, 0.5])
+    with pytest.raises(ValueError, match=r"reference_risks has no value for 1 groups, such as '\(merged\)'"):
+        fit(
+            min_group_size=50,
+            small_groups="merge",
+            objective="excess_risk",
+            reference_risks=dict.fromkeys(NAMES, 0.1),
+        )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_regrets_against_each_groups_own_minimum(task):
+    model = fit(task, objective="excess_risk", tol=1e-6)
+    member = one_column_each(SITE)
+    minima, accurate = group_minima(stated(task, member))
+    assert accurate
+    np.testing.assert_allclose(model.reference_risks_, minima, atol=1e-6)
+    assert_regret(model, task, member, minima)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_regrets_of_overlapping_groups(task):
+    model = fit(task, groups=MEMBER, objective="excess_risk", tol=1e-6)
+    minima, accurate = group_minima(stated(task, MEMBER))
+    assert accurate
+    np.testing.assert_allclose(model.reference_risks_, minima, atol=1e-6)
+    assert_regret(model, task, MEMBER, minima)
+
+
+def assert_regret(model, task, member, shift):
+    assert model.status_ == "converged"
+    by_hand = (risks_by_hand(model, task, member) - shift).max() + penalty(model)
+    assert model.upper_bound_ == pytest.approx(by_hand, abs=1e-6)
+    reference = worst_value(stated(task, member), shift)
+    assert reference.accurate
+    assert model.upper_bound_ == pytest.approx(reference.value, abs=1e-6)
+    assert model.lower_bound_ <= reference.value + 1e-6
+
+
+def test_regrets_with_an_allowance():
+    member, allowance = one_column_each(SITE), 0.5 / np.sqrt(SIZES)
+    model = fit(objective="excess_risk", tol=1e-6, small_group_adjustment=0.5)
+    minima, _ = group_minima(stated("binary", member))
+    assert_regret(model, "binary", member, minima - allowance)
+
+
+def test_a_group_that_nobody_can_predict_does_not_decide_for_all():
+    y = np.where(SITE == "west", rng.integers(0, 2, N), (X[:, 0] > 0).astype(int))
+    risk, regret = (gd.GroupDROClassifier(kind, alpha=ALPHA).fit(X, y, groups=SITE) for kind in ("risk", "excess_risk"))
+    others = SITE != "west"
+    assert regret.score(X[others], y[others]) > risk.score(X[others], y[others])
+
+
+# ---------------------------------------------------------------------- overlapping groups
+
+
+MEMBERSHIPS = {
+    "booleans": MEMBER,
+    "lists": MEMBER.tolist(),
+    "pandas": pd.DataFrame(MEMBER, columns=list("abcde")),
+    "pandas-nullable": pd.DataFrame(MEMBER, columns=list("abcde"), dtype="boolean"),
+    "polars": pl.DataFrame(MEMBER, schema=list("abcde")),
+    "csr": sp.csr_array(MEMBER),
+    "csc-of-numbers": sp.csc_matrix(MEMBER.astype(float)),
+    "coo-of-whole-numbers": sp.coo_array(MEMBER.astype(np.int8)),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("groups", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
+def test_overlapping_groups_of_any_container_are_the_same_fit(task, groups):
+    model, plain = fit(task, groups=groups), fit(task, groups=MEMBER)
+    names = list("abcde") if hasattr(groups, "columns") else list(range(5))
+    assert model.groups_.tolist() == names
+    assert_same_fit(model, plain, task)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_overlapping_groups_reach_the_optimum(task):
+    model = fit(task, groups=MEMBER)
+    np.testing.assert_allclose(model.group_risks_, risks_by_hand(model, task, MEMBER), rtol=1e-12)
+    assert_optimal(model, task, MEMBER)
+
+
+def test_overlapping_groups_without_overlap_equal_labels():
+    assert_same_fit(fit(groups=one_column_each(SITE)), fit())
+
+
+def test_a_group_of_all_rows_changes_nothing_where_another_is_worse():
+    everyone = np.column_stack([one_column_each(SITE), np.ones(N, bool)])
+    np.testing.assert_allclose(outputs(fit(groups=everyone), "binary"), outputs(fit(), "binary"), atol=1e-6)
+
+
+# ---------------------------------------------------------------------- groups of several columns
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        np.column_stack([SITE, PARITY]),
+        pd.DataFrame({"site": SITE, "parity": PARITY}),
+        pd.DataFrame({"site": pd.Categorical(SITE, categories=["nowhere", *NAMES[::-1]]), "parity": PARITY}),
+        pl.DataFrame({"site": SITE, "parity": PARITY}),
+    ],
+    ids=["ndarray", "pandas", "categories", "polars"],
+)
+def test_two_columns_are_groups_of_their_combinations(groups):
+    model = fit(groups=groups)
+    pairs = sorted(set(zip(SITE.tolist(), PARITY.tolist(), strict=True)))
+    assert model.groups_.tolist() == pairs
+    joined = np.char.add(np.char.add(SITE, "-"), PARITY)
+    assert_same_fit(model, fit(groups=joined))
+    assert_optimal(model, "binary", one_column_each(joined))
+    assert model.worst_group_ in pairs
+
+
+def test_columns_of_zeros_and_ones_are_intersections_in_a_frame_and_refused_in_an_array():
+    codes = np.column_stack([X[:, 0] > 0, X[:, 1] > 0]).astype(int)
+    model = fit(groups=pd.DataFrame(codes, columns=["u", "v"]))
+    assert model.groups_.tolist() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert_same_fit(model, fit(groups=codes @ [2, 1]))
+    with pytest.raises(ValueError, match="groups is a matrix of zeros and ones"):
+        fit(groups=codes)
+
+
+# ---------------------------------------------------------------------- labels of other kinds
+
+
+DAYS = [datetime.date(2020, 1, 31), datetime.date(2020, 2, 1), datetime.date(2021, 1, 1), datetime.date(2021, 1, 2)]
+TIMES = [datetime.datetime(day.year, day.month, day.day, 12) for day in DAYS]
+
+
+def renamed(names):
+    out = np.empty(N, object)
+    out[:] = [names[NAMES.index(site)] for site in SITE]
+    return out
+
+
+LABELS = {
+    "whole-numbers": ([-3, 0, 7, 10**12], renamed([-3, 0, 7, 10**12]).astype(np.int64)),
+    "small-whole-numbers": ([1, 2, 3, 200], renamed([1, 2, 3, 200]).astype(np.uint8)),
+    "floats": ([-0.5, 0.0, 0.25, np.inf], renamed([-0.5, 0.0, 0.25, np.inf]).astype(float)),
+    "bytes": ([b"e", b"n", b"s", b"w"], renamed([b"e", b"n", b"s", b"w"]).astype(bytes)),
+    "bytes-objects": ([b"e", b"n", b"s", b"w"], renamed([b"e", b"n", b"s", b"w"])),
+    "tuples": ([("a", 1), ("a", 2), ("b", 1), ("b", 2)], renamed([("a", 1), ("a", 2), ("b", 1), ("b", 2)])),
+    "dates": (DAYS, renamed(DAYS)),
+    "dates-of-numpy": (DAYS, renamed(DAYS).astype("M8[D]")),
+    "dates-of-polars": (DAYS, pl.Series(renamed(DAYS).tolist())),
+    "times": (TIMES, renamed(TIMES)),
+    "times-to-microseconds": (TIMES, pd.Series(renamed(TIMES).astype("M8[us]"))),
+    "times-to-nanoseconds": (TIMES, pd.Series(renamed(TIMES).astype("M8[ns]"))),
+    "times-to-nanoseconds-of-numpy": (TIMES, renamed(TIMES).astype("M8[ns]")),
+}
+
+
+@pytest.mark.parametrize(("names", "groups"), LABELS.values(), ids=LABELS)
+def test_groups_may_have_labels_of_any_kind(names, groups):
+    model = fit(groups=groups)
+    assert_same_fit(model, fit())
+    assert model.groups_.tolist() == names
+    assert model.worst_group_ in names
+
+
+def test_labels_of_mixed_kinds_are_groups_in_the_order_of_their_appearance():
+    names = ["east", 1, ("x", 2), 2.5]
+    model, plain = fit(groups=renamed(names)), fit()
+    seen = list(dict.fromkeys(renamed(names).tolist()))
+    assert model.groups_.tolist() == seen
+    np.testing.assert_allclose(outputs(model, "binary"), outputs(plain, "binary"), atol=1e-8)
+    np.testing.assert_allclose(model.group_risks_, plain.group_risks_[[names.index(name) for name in seen]], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS["tuples"], LABELS["dates"], LABELS["bytes"]], ids=["tuples", "dates", "bytes"]
+)
+def test_starting_weights_and_references_go_by_such_labels(labels):
+    names, groups = labels
+    by_name = dict(zip(names, [0.1, 0.2, 0.3, 0.4], strict=True))
+    model = fit(groups=groups, objective="excess_risk", reference_risks=by_name, start={"q_init": by_name})
+    plain = fit(objective="excess_risk", reference_risks=[0.1, 0.2, 0.3, 0.4], start={"q_init": [0.1, 0.2, 0.3, 0.4]})
+    assert_same_fit(model, plain)
