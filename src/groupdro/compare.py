@@ -3,6 +3,7 @@
 import html
 import time
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_scalar
 
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.grouping import Grouping, read_groups
@@ -128,6 +130,13 @@ def compare(
     Comparison
         The table, the verdict, the models and their reports.
     """
+    check_scalar(confidence, "confidence", Real)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
+    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=1)
+    check_scalar(min_rows, "min_rows", Integral, min_val=0)
+    if held_out is not None and len(held_out) != 3:
+        raise ValueError(f"held_out must be a triple of X, y and groups, got {len(held_out)} parts.")
     if estimator is None:
         by_class = type_of_target(y) in ("binary", "multiclass")
         estimator = GroupDROClassifier() if by_class else GroupDRORegressor()
@@ -194,7 +203,7 @@ def _judge(
     judged = grouping.sizes >= min_rows
     left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
     if not judged.any():
-        judged[:] = True
+        judged[:], left_out = True, []
     reports = {name: group_report(model, X, y, groups, random_state=seed) for name, model in models.items()}
     losses = {name: row_losses(model, X, y) for name, model in models.items()}
     inner = final_estimator(models[MERO])
@@ -274,5 +283,6 @@ def _verdict(
     if columns["model"][least] not in (ERM, GDRO) and columns["worst_risk"][least] < min(before, after):
         text += f" {columns['model'][least]} has the least worst-group risk, {columns['worst_risk'][least]:.4g}."
     if left_out:
-        text += f" {len(left_out)} groups have too few held-out rows to be judged."
+        groups = "1 group has" if len(left_out) == 1 else f"{len(left_out)} groups have"
+        text += f" {groups} too few held-out rows to be judged."
     return text

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from groupdro.metrics import final_estimator
 from groupdro.report import GroupReport, group_report
@@ -26,7 +27,17 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
 
 def _label(group: Any, longest: int = 28) -> str:
     text = " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text.replace("$", r"\$")  # a name, not mathematics
+
+
+def _fitted(estimator: Any) -> Any:
+    """Return the estimator of this package inside another, fitted."""
+    inner = final_estimator(estimator)
+    if not hasattr(type(inner), "_row_losses"):
+        raise TypeError(f"estimator must be one of this package or contain one, got {type(inner).__name__}.")
+    check_is_fitted(inner)
+    return inner
 
 
 class ConvergenceDisplay:
@@ -71,7 +82,7 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             The display.
         """
-        inner = final_estimator(estimator)
+        inner = _fitted(estimator)
         rows = np.array([(row.passes, row.seconds, row.upper, row.lower) for row in inner.trace_]).T
         value = "worst regret" if inner.objective == "excess_risk" else "worst risk"
         return cls(passes=rows[0], seconds=rows[1], upper=rows[2], lower=rows[3], value=value).plot(x=x, ax=ax)
@@ -110,7 +121,7 @@ class ConvergenceDisplay:
         bottom = max(final - 1.1 * height, float(self.lower.min()) - 0.1 * height)
         ax.set_ylim(bottom, final + 1.1 * height)
         ax.set_ylabel(f"{self.value}, with penalty")
-        gaps = np.maximum(self.upper - self.lower, 1e-16 * abs(final))
+        gaps = np.maximum(self.upper - self.lower, max(1e-16 * abs(final), 1e-300))
         relative = gaps[-1] / abs(final) if final else np.inf
         ax.set_title(f"certified within {relative:.1e} of the best possible", fontsize="medium", loc="left")
         ax.legend(frameon=False, loc="best")
@@ -220,6 +231,8 @@ class GroupRiskDisplay:
 
         old, new = table(before), table(after)
         groups = [group for group in old if group in new][:max_groups]
+        if not groups:
+            raise ValueError("before and after have no group in common.")
         both = [np.array([side[group] for group in groups]) for side in (old, new)]
         return cls(groups=groups, before=both[0], after=both[1], labels=labels).plot(ax=ax)
 
@@ -300,9 +313,10 @@ class GroupWeightsDisplay:
         GroupWeightsDisplay
             The display.
         """
-        inner = final_estimator(estimator)
+        inner = _fitted(estimator)
         names, weights = inner.groups_.tolist(), inner.group_weights_
-        order = [k for k in np.argsort(-weights, kind="stable")[:max_groups] if weights[k] >= _BINDING]
+        heaviest = np.argsort(-weights, kind="stable")[:max_groups]
+        order = [k for k in heaviest if weights[k] >= min(_BINDING, weights.max())]
         return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:

@@ -84,7 +84,7 @@ class GroupReport:
         kinds = {type(group) for group in groups}
         if len(kinds) == 1 and not kinds & {tuple}:
             return dict(self.columns)
-        return {**self.columns, "group": [_text(group) for group in groups]}
+        return {**self.columns, "group": [_name(group) for group in groups]}
 
     def __repr__(self) -> str:
         return table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
@@ -273,9 +273,16 @@ def bootstrap_interval(
 # ---------------------------------------------------------------------- tables without pandas
 
 
+def _name(group: Any) -> str:
+    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def _cells(key: str, values: list[Any]) -> list[str]:
+    """Return a column as text; groups by their full names, whatever kind of label they are."""
+    return [_name(value) if key in ("group", "worst_group") else _text(value) for value in values]
+
+
 def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " & ".join(map(str, value))
     if isinstance(value, float | np.floating):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)
@@ -298,7 +305,7 @@ def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any]
     str
         Several lines.
     """
-    cells = {key: [_text(value) for value in values] for key, values in columns.items()}
+    cells = {key: _cells(key, values) for key, values in columns.items()}
     last = {key: _text(footer[key]) if key in footer else "" for key in cells} if footer else None
     width = {k: max(len(k), *map(len, v), len(last[k]) if last else 0) for k, v in cells.items()}
     text = {k for k, v in columns.items() if all(isinstance(value, str | tuple) for value in v)}
@@ -334,7 +341,8 @@ def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any]
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
     n = len(next(iter(columns.values())))
-    body = "".join(row([_text(values[i]) for values in columns.values()], "td") for i in range(n))
+    cells = [_cells(key, values) for key, values in columns.items()]
+    body = "".join(row([column[i] for column in cells], "td") for i in range(n))
     foot = f"<tfoot>{row([_text(footer.get(k, '')) for k in columns], 'td')}</tfoot>" if footer else ""
     return (
         f"<table><caption>{html.escape(title)}</caption><thead>{row(list(columns), 'th')}</thead>"

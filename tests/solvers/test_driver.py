@@ -157,25 +157,39 @@ def test_a_solver_registers_itself_by_its_name():
         del SOLVERS["mine"]
 
 
+@pytest.fixture
+def interruptible():
+    # A shell that starts tests in the background lets them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("solver", ["aleg-theory", "aleg"])
 def test_an_interrupt_keeps_the_best_certified_pair(solver):
     problem = make_problem()
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     begun = time.perf_counter()
-    result = gd.solve(problem, solver, tol=0.0, max_passes=1e9)
+    result = gd.solve(problem, solver, tol=0.0, max_passes=1e9, max_time=20.0)
     assert time.perf_counter() - begun < 2.0
     assert result.status is Status.INTERRUPTED
     assert result.epochs > 0
     assert result.upper_bound == pytest.approx(problem.risks(result.w).max(), rel=1e-14)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     problem = make_problem(m=30, n=600)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     result = gd.solve(
-        problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=1e5), tol=1e-9, max_passes=1e9
+        problem,
+        gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=1e5),
+        tol=1e-9,
+        max_passes=1e9,
+        max_time=20.0,
     )
     assert result.status is Status.INTERRUPTED
     assert result.lower_bound <= result.upper_bound

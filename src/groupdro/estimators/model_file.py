@@ -7,8 +7,10 @@ array's checksum; what the reader does not know, it refuses.
 import datetime
 import hashlib
 import io
+import itertools
 import json
 import os
+import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +32,9 @@ _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
 _WHOLE = ("epoch", "grad_evals", "grad_evals_paper")
+_KINDS = {"i": "int", "u": "uint", "f": "float", "b": "bool", "U": "str"}
+_CLASS_KINDS = ("object", "bool", "str", *(f"{k}{n}" for k in ("int", "uint") for n in (8, 16, 32, 64)),
+                "float16", "float32", "float64")  # fmt: skip
 
 
 class ModelFileError(ValueError):
@@ -71,6 +76,10 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     fitted |= {name: getattr(model, name) for name in _TEXTS}
     fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
     fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
+    if hasattr(model, "classes_"):
+        fitted["class_kind"] = _KINDS.get(model.classes_.dtype.kind, "object") + (
+            str(8 * model.classes_.dtype.itemsize) if model.classes_.dtype.kind in "iuf" else ""
+        )
     manifest = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -80,7 +89,7 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
         "sha256": {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()},
     }
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -95,7 +104,7 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
 
 def _to_npy(array: NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
-    npy.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+    npy.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
     return buffer.getvalue()
 
 
@@ -114,10 +123,12 @@ def _to_json(label: Any, where: str) -> Any:
 
 
 def _param_to_json(name: str, value: Any) -> Any:
-    if name in ("callbacks", "random_state") and not isinstance(value, int):
+    if name in ("callbacks", "random_state") and not isinstance(value, int | np.integer):
         return None
     if isinstance(value, Solver):
         return value.name
+    if hasattr(value, "to_dict") and not isinstance(value, Mapping):
+        value = list(value)  # a Series is read in its order
     if isinstance(value, Mapping):
         return {"mapping": [[_to_json(key, name), float(number)] for key, number in value.items()]}
     if isinstance(value, np.ndarray | list | tuple):
@@ -143,13 +154,12 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any
     estimator
         The fitted model.
     """
+    content = Path(path).read_bytes()
     try:
-        with zipfile.ZipFile(path) as archive:
-            blobs = _members(archive, Path(path).stat().st_size)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            blobs = _members(archive, len(content))
         manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
         return _build(manifest, blobs, classes)
-    except OSError:
-        raise
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
     except Exception as error:  # whatever a damaged file makes zipfile, json or numpy stumble over
@@ -198,6 +208,8 @@ def _build(manifest: Any, blobs: dict[str, bytes], classes: Mapping[str, type]) 
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
     model._check_parameters()
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
+    regret = model.objective == "excess_risk"
+    _check(("reference_risks_" in arrays) == regret, "its references and its objective do not fit")
 
     for name in _NUMBERS:
         setattr(model, name, float(fitted[name]))
@@ -207,6 +219,8 @@ def _build(manifest: Any, blobs: dict[str, bytes], classes: Mapping[str, type]) 
         if name in fitted:
             labels = [_from_json(value) for value in fitted[name]]
             setattr(model, name, tuple(labels) if name == "merged_groups_" else names_array(labels))
+    if "classes_" in fitted:
+        model.classes_ = model.classes_.astype(fitted["class_kind"])
     if "feature_names_in_" in fitted:
         model.feature_names_in_ = model.feature_names_in_.astype(object)
     model.worst_group_, model.n_features_in_ = _from_json(fitted["worst_group_"]), fitted["n_features_in_"]
@@ -221,13 +235,18 @@ def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: b
     """Refuse a file whose parts do not fit together."""
     optional = {"feature_names_in_"}
     must = {*_NUMBERS, *_TEXTS, "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
-    must |= {"classes_"} if classifier else set()
+    must |= {"classes_", "class_kind"} if classifier else set()
     _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
     d = fitted["n_features_in_"]
     _check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
     _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
     _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
     _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
+    if classifier:
+        _check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")
+        classes = [_from_json(value) for value in fitted["classes_"]]
+        rising = all(a < b for a, b in itertools.pairwise(classes))
+        _check(len(classes) >= 2 and rising, "its classes are not two or more in order")
     names = fitted.get("feature_names_in_")
     _check(names is None or (len(names) == d and all(isinstance(n, str) for n in names)), "feature names do not fit")
     outputs = (1 if len(fitted["classes_"]) == 2 else len(fitted["classes_"])) if classifier else 0

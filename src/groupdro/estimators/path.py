@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import names_array
+from groupdro.estimators.validation import naming
 from groupdro.solvers import Result
 
 __all__ = ["RegularizationPath", "regularization_path"]
@@ -82,7 +83,11 @@ def regularization_path(
     RegularizationPath
         The models, from the largest penalty to the smallest.
     """
-    values = np.logspace(0, -5, 10) if alphas is None else np.sort(np.asarray(alphas, dtype=np.float64).ravel())[::-1]
+    if not isinstance(estimator, GroupDROEstimator):
+        raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
+    with naming("alphas"):
+        given = np.logspace(0, -5, 10) if alphas is None else np.asarray(alphas, dtype=np.float64).ravel()
+    values = np.sort(given)[::-1]
     if not len(values) or not (np.isfinite(values).all() and (values > 0).all()):
         raise ValueError(f"alphas must be positive and finite, got {alphas!r}.")
     model = clone(estimator)

@@ -12,16 +12,31 @@ from groupdro.problem.losses import Logistic, Softmax
 
 __all__ = ["has_separating_direction"]
 
+Floats = NDArray[np.float64]
+
 _MOST_ENTRIES = 5_000_000
 _SECONDS = 10.0
 _CLEAR = 1e-5  # mean margin, relative to the mean size of the entries, far above the program's own tolerance of 1e-7
 
 
-def has_separating_direction(problem: GroupRisk) -> bool:
+def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> bool:
     """Look for a direction with no negative margin and some positive ones, by a linear program.
 
-    Where there is one, the logistic losses have no finite minimiser: from every w one could go on along it. Says False
-    where the program is too large, or its time runs out, and for losses that always have a minimiser.
+    Along it no row's loss rises, and those of the rows with positive margins fall without end. Where these belong to
+    the groups that bind, which are those with weight in q, there is no finite minimiser: from every w one could go on.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    q : ndarray of shape (n_groups,), optional
+        Group weights that prove the best lower bound; by default all groups count.
+
+    Returns
+    -------
+    bool
+        Whether such a direction was found. Also False where the program is too large or its time runs out, and for
+        losses that always have a minimiser.
     """
     loss, data = problem.loss, problem.data
     if not isinstance(loss, Logistic | Softmax):
@@ -34,11 +49,14 @@ def has_separating_direction(problem: GroupRisk) -> bool:
     if problem.fit_intercept:
         X = sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
     margins = _signed_rows(X, data.y[counted], n_outputs)
+    weights = data.row_weights(np.full(problem.n_groups, 1.0 / problem.n_groups) if q is None else q)[counted]
+    if n_outputs > 1:
+        weights = _of_wrong_classes(weights, data.y[counted], n_outputs)
     size = float(np.abs(margins.data).sum()) / margins.shape[0]
-    if size == 0.0:
+    if size == 0.0 or not weights.sum() > 0:
         return False
     found = linprog(
-        c=-np.asarray(margins.sum(axis=0)).ravel() / (margins.shape[0] * size),
+        c=-np.asarray(weights @ margins).ravel() / (weights.sum() * size),
         A_ub=-margins,
         b_ub=np.zeros(margins.shape[0]),
         bounds=(-1.0, 1.0),
@@ -46,6 +64,11 @@ def has_separating_direction(problem: GroupRisk) -> bool:
         options={"time_limit": _SECONDS},
     )
     return bool(found.status == 0 and -found.fun > _CLEAR)
+
+
+def _of_wrong_classes(values: Floats, y: NDArray[Any], n_outputs: int) -> Floats:
+    """Return the rows' values in the order of the margins of several outputs."""
+    return np.concatenate([values[y != c] for c in range(n_outputs)])
 
 
 def _signed_rows(X: Any, y: NDArray[Any], n_outputs: int) -> Any:

@@ -148,7 +148,9 @@ class _Driver:
         if not (isinstance(domain, L2Domain) and domain.stand_in) or status is Status.INTERRUPTED:
             return False
         suspicious = status is not Status.CONVERGED or float(np.abs(state.evaluation.margins).max()) > _LARGE_OUTPUT
-        return status is not Status.NO_FINITE_MINIMISER and suspicious and has_separating_direction(self.problem)
+        if status is Status.NO_FINITE_MINIMISER or not suspicious:
+            return False
+        return has_separating_direction(self.problem, self.certificate.q)
 
     # ------------------------------------------------------------------ budgets
 

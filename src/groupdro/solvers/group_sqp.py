@@ -219,9 +219,9 @@ class GroupSQP(Solver):
         largest = np.sqrt(self._largest_curvature(problem) + bend)
         curvature /= np.outer(largest, largest)
         # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them. Where
-        # nearly all is flat (all residuals on the linear part of a loss) the ridge is that of a plain gradient step.
-        flat = float(np.trace(curvature)) <= 1e-6 * len(curvature)
-        ridge = max(state.damping, 1e-2 if flat else _LEAST_DAMPING)
+        # all is flat (all residuals on the linear part of a loss) the ridge is that of a plain gradient step.
+        mean = float(np.trace(curvature)) / len(curvature)
+        ridge = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
         while True:
             try:
                 regular = curvature.copy()

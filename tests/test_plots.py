@@ -1,0 +1,394 @@
+import copy
+import functools
+
+import matplotlib
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.cbook import is_math_text
+
+from groupdro import (
+    ConvergenceDisplay,
+    GroupDROClassifier,
+    GroupDRORegressor,
+    GroupRiskDisplay,
+    GroupWeightsDisplay,
+    group_report,
+)
+
+N = 240
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays_open():
+    assert plt.get_fignums() == []
+    yield
+    plt.close("all")
+
+
+@functools.cache
+def arrays(n_groups=4):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(N, 3)), rng.permutation(np.arange(N) % n_groups)
+    shift = np.linspace(-1.0, 1.0, n_groups)[groups]
+    return X, (X[:, 0] * shift + X[:, 1] + rng.logistic(size=N) > 0).astype(int), groups
+
+
+@functools.cache
+def fitted(n_groups=4, objective="risk"):
+    X, y, groups = arrays(n_groups)
+    return GroupDROClassifier(objective, tol=1e-8).fit(X, y, groups=groups)
+
+
+@functools.cache
+def plain(n_groups=4):
+    X, y, _ = arrays(n_groups)
+    return LogisticRegression().fit(X, y)
+
+
+DISPLAYS = {
+    "convergence": lambda ax=None: ConvergenceDisplay.from_estimator(fitted(), ax=ax),
+    "risks": lambda ax=None: GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays(), ax=ax),
+    "weights": lambda ax=None: GroupWeightsDisplay.from_estimator(fitted(), ax=ax),
+}
+every_display = pytest.mark.parametrize("draw", DISPLAYS.values(), ids=DISPLAYS.keys())
+
+
+@every_display
+def test_a_display_draws_on_the_axes_that_are_given(draw):
+    figure, (left, right) = plt.subplots(1, 2)
+    display = draw(ax=right)
+    assert display.ax_ is right
+    assert display.figure_ is figure
+    assert right.has_data()
+    assert not left.has_data()
+    assert plt.get_fignums() == [figure.number]
+    figure.canvas.draw()
+
+
+@every_display
+def test_a_display_draws_on_a_new_figure_where_no_axes_are_given(draw):
+    before, _ = plt.subplots()
+    display = draw()
+    assert display.figure_ is not before
+    assert display.ax_.figure is display.figure_
+    assert plt.get_fignums() == [before.number, display.figure_.number]
+    display.figure_.canvas.draw()
+
+
+@every_display
+def test_a_display_can_be_drawn_again(draw):
+    display = draw()
+    figure, ax = plt.subplots()
+    assert display.plot(ax=ax) is display
+    assert display.ax_ is ax
+    figure.canvas.draw()
+
+
+@every_display
+def test_a_display_can_be_saved(draw, tmp_path):
+    draw().figure_.savefig(tmp_path / "display.svg")
+    assert (tmp_path / "display.svg").stat().st_size > 1000
+
+
+def tick_labels(ax):
+    return dict(zip(ax.get_yticks(), [label.get_text() for label in ax.get_yticklabels()], strict=True))
+
+
+# ---------------------------------------------------------------------- convergence
+
+
+@pytest.mark.parametrize("x", ["passes", "seconds"])
+def test_both_bounds_are_drawn_over_passes_or_seconds(x):
+    model = fitted()
+    display = ConvergenceDisplay.from_estimator(model, x=x)
+    assert len(model.trace_) > 1
+    along = [getattr(row, x) for row in model.trace_]
+    for line, bound in ((display.upper_line_, "upper"), (display.lower_line_, "lower")):
+        np.testing.assert_array_equal(line.get_xdata(), along)
+        np.testing.assert_array_equal(line.get_ydata(), [getattr(row, bound) for row in model.trace_])
+    np.testing.assert_array_equal(display.gap_line_.get_xdata(), along)
+    np.testing.assert_allclose(display.gap_line_.get_ydata(), [row.gap for row in model.trace_], atol=1e-15)
+    assert display.gap_ax_.get_yscale() == "log"
+    label = {"passes": "passes over the data", "seconds": "seconds"}[x]
+    assert display.gap_ax_.get_xlabel() == label
+    _, ax = plt.subplots()
+    assert display.plot(x=x, ax=ax).ax_.get_xlabel() == label
+    assert display.gap_ax_ is None
+    assert display.gap_line_ is None
+
+
+def test_the_band_lies_between_the_bounds():
+    display = ConvergenceDisplay.from_estimator(fitted())
+    vertices = display.band_.get_paths()[0].vertices
+    corners = {tuple(corner) for corner in vertices}
+    assert set(zip(display.passes, display.upper, strict=True)) <= corners
+    assert set(zip(display.passes, display.lower, strict=True)) <= corners
+    assert vertices[:, 1].max() == display.upper.max()
+
+
+def test_the_view_holds_the_final_bounds_and_the_first_upper_bound():
+    model = fitted()
+    low, high = ConvergenceDisplay.from_estimator(model).ax_.get_ylim()
+    assert low < model.trace_[-1].lower <= model.trace_[-1].upper < high
+    assert model.trace_[0].upper < high
+
+
+def test_the_title_tells_the_certified_gap():
+    title = ConvergenceDisplay.from_estimator(fitted()).ax_.get_title(loc="left")
+    last = fitted().trace_[-1]
+    assert title == f"certified within {(last.upper - last.lower) / last.upper:.1e} of the best possible"
+
+
+@pytest.mark.parametrize(("objective", "label"), [("risk", "worst risk"), ("excess_risk", "worst regret")])
+def test_the_vertical_axis_tells_risk_from_regret(objective, label):
+    display = ConvergenceDisplay.from_estimator(fitted(objective=objective))
+    assert display.ax_.get_ylabel() == f"{label}, with penalty"
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == [
+        display.upper_line_.get_label(),
+        display.lower_line_.get_label(),
+        display.band_.get_label(),
+    ]
+
+
+def test_convergence_takes_a_pipeline_and_a_regressor():
+    X, y, groups = arrays()
+    pipeline = make_pipeline(StandardScaler(), GroupDRORegressor()).fit(X, y, groupdroregressor__groups=groups)
+    display = ConvergenceDisplay.from_estimator(pipeline)
+    np.testing.assert_array_equal(display.upper, [row.upper for row in pipeline[-1].trace_])
+    display.figure_.canvas.draw()
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower"),
+    [([1.0], [1.0]), ([0.0], [0.0]), ([2.0, 1.0], [-np.inf, 0.5]), ([1.0, 1.0], [1.0, 1.0])],
+    ids=["one epoch", "zero", "no first bound", "no progress"],
+)
+def test_convergence_of_any_run_can_be_drawn(upper, lower):
+    along = np.arange(len(upper), dtype=float)
+    bounds = {"upper": np.array(upper), "lower": np.array(lower)}
+    display = ConvergenceDisplay(passes=along, seconds=along, **bounds).plot()
+    display.figure_.canvas.draw()
+    low, high = display.ax_.get_ylim()
+    assert np.isfinite([low, high]).all()
+    assert low < high
+
+
+@pytest.mark.parametrize("x", ["epochs", None])
+def test_another_horizontal_axis_is_refused_by_name(x):
+    with pytest.raises(ValueError, match=r"^x must be 'passes' or 'seconds'"):
+        ConvergenceDisplay.from_estimator(fitted(), x=x)
+    assert plt.get_fignums() == []
+
+
+# ---------------------------------------------------------------------- risks
+
+
+def test_both_risks_of_each_group_are_drawn_with_their_intervals():
+    X, y, groups = arrays()
+    before, after = (group_report(model, X, y, groups) for model in (plain(), fitted()))
+    display = GroupRiskDisplay.from_reports(before, after)
+    assert display.groups == before.columns["group"]
+    sides = (before, display.before, display.before_points_), (after, display.after, display.after_points_)
+    for (report, values, points), segments in zip(sides, display.ax_.collections, strict=True):
+        rows = [report.columns["group"].index(group) for group in display.groups]
+        expected = np.array([[report.columns[key][k] for key in ("risk", "risk_low", "risk_high")] for k in rows])
+        np.testing.assert_array_equal(values, expected)
+        np.testing.assert_array_equal(points.get_xdata(), expected[:, 0])
+        ends = np.array(segments.get_segments())
+        np.testing.assert_allclose(ends[:, :, 0], expected[:, 1:], rtol=1e-12)
+        np.testing.assert_array_equal(ends[:, 0, 1], points.get_ydata())
+        np.testing.assert_array_equal(ends[:, 1, 1], points.get_ydata())
+
+
+def test_the_worst_group_before_is_on_top_and_every_group_is_labelled():
+    display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
+    labels = tick_labels(display.ax_)
+    assert [labels[place] for place in sorted(labels, reverse=True)] == [str(group) for group in display.groups]
+    assert (np.diff(display.before[:, 0]) <= 0).all()
+    for points in (display.before_points_, display.after_points_):
+        assert [labels[round(place)] for place in points.get_ydata()] == [str(group) for group in display.groups]
+
+
+def test_dashed_lines_mark_the_worst_group_of_each_model():
+    display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
+    dashed = [line.get_xdata()[0] for line in display.ax_.lines if line.get_linestyle() == "--"]
+    assert dashed == [display.before[:, 0].max(), display.after[:, 0].max()]
+
+
+def test_the_legend_names_the_models():
+    display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays(), labels=("old", "new"))
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["old", "new"]
+    assert (display.before_points_.get_label(), display.after_points_.get_label()) == ("old", "new")
+    default = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
+    assert [text.get_text() for text in default.ax_.get_legend().get_texts()] == ["ERM", "GDRO"]
+
+
+@pytest.mark.parametrize("max_groups", [1, 5, 12, 100])
+def test_no_more_than_max_groups_are_drawn_those_with_the_largest_risk_before(max_groups):
+    X, y, groups = arrays(12)
+    display = GroupRiskDisplay.from_estimators(plain(12), fitted(12), X, y, groups, max_groups=max_groups)
+    expected = group_report(plain(12), X, y, groups).columns["group"][:max_groups]
+    assert display.groups == expected
+    assert len(display.before_points_.get_xdata()) == len(display.after_points_.get_xdata()) == len(expected)
+
+
+def test_groups_without_rows_are_not_drawn():
+    X, y, groups = arrays()
+    inside = groups != 2
+    display = GroupRiskDisplay.from_estimators(fitted(), plain(), X[inside], y[inside], groups[inside])
+    assert sorted(display.groups) == [0, 1, 3]
+
+
+def test_only_groups_of_both_reports_are_drawn():
+    X, y, groups = arrays()
+    before = group_report(plain(), X, y, groups)
+    after = group_report(plain(), X, y, np.where(groups == 3, 7, groups))
+    assert sorted(GroupRiskDisplay.from_reports(before, after).groups) == [0, 1, 2]
+
+
+def test_reports_without_a_common_group_are_refused_by_name():
+    X, y, groups = arrays()
+    before, after = (group_report(plain(), X, y, groups + shift) for shift in (0, 10))
+    with pytest.raises(ValueError, match=r"group"):
+        GroupRiskDisplay.from_reports(before, after)
+
+
+def test_a_group_of_one_row_is_drawn_without_an_interval():
+    X, y, groups = arrays()
+    display = GroupRiskDisplay.from_estimators(plain(), fitted(), X, y, np.where(np.arange(N) == 0, 9, groups))
+    alone = display.groups.index(9)
+    assert np.isfinite(display.before_points_.get_xdata()[alone])
+    display.figure_.canvas.draw()
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def test_bars_are_the_weights_of_the_groups_that_bind_from_the_heaviest_on():
+    model = fitted()
+    display = GroupWeightsDisplay.from_estimator(model)
+    order = [k for k in np.argsort(-model.group_weights_, kind="stable") if model.group_weights_[k] > 0.0]
+    assert 1 < len(order) < 4
+    assert display.groups == model.groups_[order].tolist()
+    assert display.n_groups == 4
+    np.testing.assert_array_equal(display.weights, model.group_weights_[order])
+    np.testing.assert_array_equal([bar.get_width() for bar in display.bars_], display.weights)
+    labels = tick_labels(display.ax_)
+    for bar, group in zip(display.bars_, display.groups, strict=True):
+        assert labels[round(bar.get_y() + bar.get_height() / 2.0)] == str(group)
+    places = [bar.get_y() for bar in display.bars_]
+    assert places == sorted(places, reverse=True)
+    assert display.ax_.get_title(loc="left") == f"{len(order)} of 4 groups carry all weight"
+
+
+def test_bars_are_labelled_with_their_weights():
+    display = GroupWeightsDisplay(groups=["a", "b", "c"], weights=np.array([0.75, 0.246, 0.004]), n_groups=3).plot()
+    assert [text.get_text() for text in display.ax_.texts] == ["0.75", "0.25", "0.004"]
+
+
+@pytest.mark.parametrize("max_groups", [1, 2])
+def test_no_more_than_max_groups_are_drawn_and_their_share_is_told(max_groups):
+    model = fitted(12)
+    heaviest = np.sort(model.group_weights_)[::-1]
+    assert heaviest[2] > 0.01
+    display = GroupWeightsDisplay.from_estimator(model, max_groups=max_groups)
+    assert len(display.bars_) == len(display.groups) == max_groups
+    np.testing.assert_array_equal(display.weights, heaviest[:max_groups])
+    share = f"{heaviest[:max_groups].sum():.0%}"
+    assert display.ax_.get_title(loc="left") == f"{max_groups} of 12 groups carry {share} of the weight"
+
+
+@pytest.mark.parametrize("max_groups", [12, 50])
+def test_groups_without_weight_are_not_drawn(max_groups):
+    display = GroupWeightsDisplay.from_estimator(fitted(12), max_groups=max_groups)
+    binding = int((fitted(12).group_weights_ > 0.0).sum())
+    assert binding < 12
+    assert len(display.bars_) == binding
+    assert display.ax_.get_title(loc="left") == f"{binding} of 12 groups carry all weight"
+
+
+def test_weights_that_are_spread_over_very_many_groups_can_be_drawn():
+    model = copy.copy(fitted())
+    model.groups_, model.group_weights_ = np.arange(2000), np.full(2000, 1.0 / 2000)
+    display = GroupWeightsDisplay.from_estimator(model)
+    display.figure_.canvas.draw()
+    assert "of 2000 groups" in display.ax_.get_title(loc="left")
+
+
+def test_weights_take_a_pipeline():
+    X, y, groups = arrays()
+    pipeline = make_pipeline(StandardScaler(), GroupDROClassifier()).fit(X, y, groupdroclassifier__groups=groups)
+    display = GroupWeightsDisplay.from_estimator(pipeline)
+    weights = np.sort(pipeline[-1].group_weights_)[::-1]
+    np.testing.assert_array_equal(display.weights, weights[weights > 0.0])
+
+
+# ---------------------------------------------------------------------- names and errors
+
+
+def test_groups_of_several_columns_are_labelled_by_their_parts():
+    X, y, groups = arrays()
+    pairs = pd.DataFrame({"place": np.array(["n", "s"])[groups % 2], "year": 2020 + groups // 2})
+    model = GroupDROClassifier().fit(X, y, groups=pairs)
+    expected = {"n & 2020", "n & 2021", "s & 2020", "s & 2021"}
+    weights = GroupWeightsDisplay.from_estimator(model)
+    shown = [f"{place} & {year}" for place, year in weights.groups]
+    assert [label.get_text() for label in weights.ax_.get_yticklabels()] == shown
+    assert set(shown) < expected
+    risks = GroupRiskDisplay.from_estimators(plain(), model, X, y, pairs)
+    assert set(tick_labels(risks.ax_).values()) == expected
+    assert set(risks.groups) == {(place, year) for place in "ns" for year in (2020, 2021)}
+
+
+def test_long_names_are_cut_and_others_are_not():
+    long, exact = "a" * 40, "b" * 28
+    weights = np.array([0.6, 0.4])
+    labels = tick_labels(GroupWeightsDisplay(groups=[long, exact], weights=weights, n_groups=2).plot().ax_)
+    assert labels[0] == exact
+    assert labels[1] == "a" * 27 + "…"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["50% & more", "<b>", "naïve\nname", "_hidden", "$50K-$75K", r"$\unknown$", ("$50K", "$75K")],
+    ids=["percent", "tag", "line", "underscore", "income", "mathematics", "pair"],
+)
+def test_names_are_drawn_as_they_are(name):
+    weights, risks = np.array([0.6, 0.4]), np.array([[0.5, 0.4, 0.6], [0.3, 0.2, 0.4]])
+    for display in (
+        GroupWeightsDisplay(groups=[name, "b"], weights=weights, n_groups=2).plot(),
+        GroupRiskDisplay(groups=[name, "b"], before=risks, after=risks, labels=("a", "b")).plot(),
+    ):
+        display.figure_.canvas.draw()
+        label = display.ax_.get_yticklabels()[0]
+        text = " & ".join(name) if isinstance(name, tuple) else name
+        assert label.get_text().replace("\\$", "$") == text
+        assert not (label.get_parse_math() and is_math_text(label.get_text()))
+
+
+@pytest.mark.parametrize("display", [ConvergenceDisplay, GroupWeightsDisplay])
+def test_a_model_that_is_not_fitted_is_refused(display):
+    with pytest.raises(NotFittedError):
+        display.from_estimator(GroupDROClassifier())
+    assert plt.get_fignums() == []
+
+
+def test_risks_of_a_model_that_is_not_fitted_are_refused():
+    with pytest.raises(NotFittedError):
+        GroupRiskDisplay.from_estimators(plain(), GroupDROClassifier(), *arrays())
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("display", [ConvergenceDisplay, GroupWeightsDisplay])
+def test_a_foreign_model_is_refused_by_name(display):
+    with pytest.raises((TypeError, ValueError), match="LogisticRegression"):
+        display.from_estimator(plain())

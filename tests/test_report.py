@@ -1,0 +1,638 @@
+import datetime
+import functools
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from sklearn.dummy import DummyRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, group_report
+from groupdro.report import bootstrap_interval
+
+SIZES = {"east": 90, "north": 60, "south": 45, "west": 20}
+N = sum(SIZES.values())
+KINDS = ["binary", "text labels", "multi-class", "squared_hinge", "squared", "huber", "pipeline", "foreign", "svc"]
+
+
+def objects(*values):
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
+
+
+@functools.cache
+def arrays(n_classes=2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 3)) * [1.0, 5.0, 0.2] + [0.0, 2.0, 0.0]
+    groups = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
+    signal = X @ [1.0, 0.2, -2.0] + np.where(groups == "south", -1.5, 0.0) + rng.logistic(size=N)
+    if not n_classes:
+        return X, signal, groups
+    return X, np.searchsorted(np.quantile(signal, np.arange(1, n_classes) / n_classes), signal), groups
+
+
+@functools.cache
+def fitted(kind):
+    X, y, groups = arrays({"multi-class": 3, "squared": 0, "huber": 0}.get(kind, 2))
+    if kind == "text labels":
+        y = np.where(y == 1, "yes", "no")
+    if kind == "pipeline":
+        model = make_pipeline(StandardScaler(), GroupDROClassifier()).fit(X, y, groupdroclassifier__groups=groups)
+    elif kind == "foreign":
+        model = LogisticRegression().fit(X, y)
+    elif kind == "svc":
+        model = LinearSVC().fit(X, y)
+    elif kind in ("squared", "huber"):
+        model = GroupDRORegressor(loss=kind, delta=0.7).fit(X, y, groups=groups)
+    else:
+        loss = "squared_hinge" if kind == "squared_hinge" else "logistic"
+        model = GroupDROClassifier(loss=loss).fit(X, y, groups=groups)
+    return model, X, y, groups
+
+
+def rows_by_hand(kind):
+    model, X, y, _ = fitted(kind)
+    inner = model[-1] if kind == "pipeline" else model
+    if kind == "pipeline":
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+    outputs = X @ np.atleast_2d(inner.coef_).T + inner.intercept_
+    if kind in ("squared", "huber"):
+        r = outputs[:, 0] - y
+        loss = 0.5 * r**2 if kind == "squared" else np.where(abs(r) <= 0.7, 0.5 * r**2, 0.7 * (abs(r) - 0.35))
+        return {"loss": loss, "residual": r}
+    if outputs.shape[1] == 1:
+        outputs = np.column_stack([np.zeros(N), outputs[:, 0]])
+    codes = np.array([list(inner.classes_).index(label) for label in y])
+    chosen = (outputs == outputs.max(axis=1, keepdims=True)).argmax(axis=1)
+    right = (chosen == codes).astype(float)
+    if kind == "svc":
+        return {"loss": 1.0 - right, "right": right}
+    if kind == "squared_hinge":
+        margin = np.where(codes == 1, outputs[:, 1], -outputs[:, 1])
+        return {"loss": 0.5 * np.maximum(0.0, 1.0 - margin) ** 2, "right": right}
+    probability = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    return {"loss": -np.log(probability[np.arange(N), codes]), "right": right, "sure": probability.max(axis=1)}
+
+
+def calibration_error(sure, right):
+    edges = np.linspace(0.0, 1.0, 11)
+    total = 0.0
+    for k in range(10):
+        inside = (sure >= edges[k]) & ((sure < edges[k + 1]) | (k == 9))
+        if inside.any():
+            total += inside.mean() * abs(sure[inside].mean() - right[inside].mean())
+    return total
+
+
+def summary_by_hand(rows, inside):
+    rows = {name: values[inside] for name, values in rows.items()}
+    found = {"n": int(inside.sum()), "risk": rows["loss"].mean()}
+    if "residual" in rows:
+        return found | {"rmse": np.sqrt((rows["residual"] ** 2).mean()), "bias": rows["residual"].mean()}
+    found["accuracy"] = rows["right"].mean()
+    if "sure" in rows:
+        found["overconfidence"] = rows["sure"].mean() - rows["right"].mean()
+        found["ece"] = calibration_error(rows["sure"], rows["right"])
+    return found
+
+
+def interval_by_hand(losses, confidence, seed):
+    drawn = np.random.default_rng(seed).choice(losses, (10_000, len(losses)))
+    return np.quantile(drawn.mean(axis=1), [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
+
+
+def by_group(report):
+    rows = zip(*report.columns.values(), strict=True)
+    return {row[0]: dict(zip(report.columns, row, strict=True)) for row in rows}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_column_is_the_one_computed_by_hand(kind):
+    model, X, y, groups = fitted(kind)
+    report = group_report(model, X, y, groups, n_bootstrap=0)
+    rows, found = rows_by_hand(kind), by_group(report)
+    assert set(found) == set(SIZES)
+    inner = model[-1] if kind == "pipeline" else model
+    for name, row in found.items():
+        expected = summary_by_hand(rows, groups == name)
+        assert set(row) == {"group", *expected, "risk_low", "risk_high", "weight", "note"}
+        for key, value in expected.items():
+            np.testing.assert_allclose(row[key], value, rtol=1e-9, atol=1e-12, err_msg=f"{name} {key}")
+        assert row["note"] == ("small" if name == "west" else "")
+        if kind in ("foreign", "svc"):
+            assert np.isnan(row["weight"])
+        else:
+            assert row["weight"] == inner.group_weights_[inner.groups_.tolist().index(name)]
+    for key, value in summary_by_hand(rows, np.full(N, True)).items():
+        np.testing.assert_allclose(report.overall[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_ordered_from_the_largest_risk_to_the_smallest(kind):
+    report = group_report(*fitted(kind), n_bootstrap=0)
+    assert report.columns["risk"] == sorted(report.columns["risk"], reverse=True)
+    judged = [name for name in report.columns["group"] if SIZES[name] >= 30]
+    assert report.worst_group == judged[0]
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+@pytest.mark.parametrize("kind", ["binary", "squared"])
+def test_intervals_are_the_quantiles_of_resampled_means(kind, confidence):
+    report = group_report(*fitted(kind), n_bootstrap=10_000, confidence=confidence)
+    losses, groups = rows_by_hand(kind)["loss"], fitted(kind)[3]
+    assert report.confidence == confidence
+    for name, row in by_group(report).items():
+        own = losses[groups == name]
+        low, high = interval_by_hand(own, confidence, seed=1)
+        assert row["risk_low"] < row["risk"] < row["risk_high"]
+        error = own.std() / np.sqrt(len(own))
+        np.testing.assert_allclose([row["risk_low"], row["risk_high"]], [low, high], atol=0.15 * error)
+
+
+def test_the_seed_alone_decides_the_intervals():
+    first, again, other = (group_report(*fitted("binary"), random_state=seed) for seed in (3, 3, 4))
+    assert first.columns["risk_low"] == again.columns["risk_low"]
+    assert first.columns["risk_high"] == again.columns["risk_high"]
+    assert first.columns["risk_low"] != other.columns["risk_low"]
+    assert first.columns["risk"] == other.columns["risk"]
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.98])
+@pytest.mark.parametrize("draw", ["normal", "exponential", "uniform"])
+def test_the_interval_covers_the_true_mean_about_as_often_as_it_says(draw, confidence):
+    rng = np.random.default_rng(5)
+    means = {"normal": 0.0, "exponential": 1.0, "uniform": 0.5}
+    covered = 0
+    for _ in range(400):
+        low, high = bootstrap_interval(getattr(rng, draw)(size=80), 400, confidence, rng)
+        covered += low <= means[draw] <= high
+    noise = 3.0 * np.sqrt(confidence * (1.0 - confidence) / 400)
+    assert confidence - noise - 0.03 <= covered / 400 <= confidence + noise
+
+
+def test_the_intervals_of_a_report_cover_the_true_risks_about_as_often_as_they_say():
+    rng = np.random.default_rng(6)
+    groups = np.repeat(np.arange(300), 100)
+    y = rng.normal(size=len(groups))
+    model = DummyRegressor(strategy="constant", constant=0.0).fit(np.zeros((2, 1)), np.zeros(2))
+    columns = group_report(model, np.zeros((len(y), 1)), y, groups, n_bootstrap=300, confidence=0.9).columns
+    low, high = np.array(columns["risk_low"]), np.array(columns["risk_high"])
+    assert 0.83 <= np.mean((low <= 0.5) & (high >= 0.5)) <= 0.95
+
+
+def test_resampling_in_parts_gives_an_interval_of_the_same_width(monkeypatch):
+    values = np.random.default_rng(0).normal(size=500)
+    monkeypatch.setattr("groupdro.report._RESAMPLED_AT_ONCE", 1200)
+    low, high = bootstrap_interval(values, 2001, 0.95, np.random.default_rng(1))
+    error = values.std() / np.sqrt(500)
+    np.testing.assert_allclose([low, high], values.mean() + np.array([-1.96, 1.96]) * error, atol=0.25 * error)
+
+
+@pytest.mark.parametrize("values", [[], [1.0]])
+def test_nothing_is_said_of_fewer_than_two_rows(values):
+    assert np.isnan(bootstrap_interval(np.array(values), 100, 0.95, np.random.default_rng(0))).all()
+
+
+def test_the_interval_of_a_group_of_one_row_is_nan():
+    model, X, y, groups = fitted("binary")
+    groups = np.where(np.arange(N) == 7, "alone", groups)
+    row = by_group(group_report(model, X, y, groups))["alone"]
+    assert row["n"] == 1
+    assert np.isfinite(row["risk"])
+    assert np.isnan([row["risk_low"], row["risk_high"]]).all()
+    assert row["note"] == "small, unseen"
+
+
+@pytest.mark.parametrize(
+    ("min_rows", "small"), [(0, set()), (21, {"west"}), (46, {"west", "south"}), (1000, set(SIZES))]
+)
+def test_groups_of_fewer_rows_than_min_rows_are_noted_as_small(min_rows, small):
+    report = group_report(*fitted("binary"), min_rows=min_rows, n_bootstrap=0)
+    assert {name for name, row in by_group(report).items() if row["note"] == "small"} == small
+
+
+def test_the_worst_group_is_one_that_is_not_small():
+    columns = {"group": ["a", "b", "c", "d"], "risk": [3.0, 2.0, 1.0, np.nan]}
+    columns["note"] = ["small", "small, unseen", "unseen", "absent"]
+    assert GroupReport(columns, {}, 0.95).worst_group == "c"
+    columns["note"] = ["small"] * 3 + ["absent"]
+    assert GroupReport(columns, {}, 0.95).worst_group == "a"
+
+
+def test_groups_that_the_fit_did_not_know_are_noted_and_have_no_weight():
+    model, X, y, groups = fitted("binary")
+    found = by_group(group_report(model, X, y, np.where(groups == "east", "new", groups)))
+    assert found["new"]["note"] == "unseen"
+    assert np.isnan(found["new"]["weight"])
+    np.testing.assert_allclose(found["new"]["risk"], rows_by_hand("binary")["loss"][groups == "east"].mean())
+
+
+def test_groups_without_a_row_are_listed_last_with_their_weight():
+    model, X, y, groups = fitted("binary")
+    inside = (groups == "north") | (groups == "west")
+    report = group_report(model, X[inside], y[inside], groups[inside])
+    assert set(report.columns["group"][:2]) == {"north", "west"}
+    assert report.columns["group"][2:] == ["east", "south"]
+    assert report.columns["note"][2:] == ["absent", "absent"]
+    assert report.columns["n"][2:] == [0, 0]
+    weights = dict(zip(model.groups_.tolist(), model.group_weights_, strict=True))
+    assert report.columns["weight"][2:] == [weights["east"], weights["south"]]
+    for key in ("risk", "risk_low", "risk_high", "accuracy", "overconfidence", "ece"):
+        assert np.isnan(report.columns[key][2:]).all()
+
+
+def test_groups_that_were_merged_at_fit_are_noted():
+    _, X, y, groups = fitted("binary")
+    model = GroupDROClassifier(min_group_size=50, small_groups="merge").fit(X, y, groups=groups)
+    found = by_group(group_report(model, X, y, groups))
+    assert set(found) == set(SIZES)
+    assert {name: row["note"] for name, row in found.items()} == {
+        "east": "",
+        "north": "",
+        "south": "merged",
+        "west": "small, merged",
+    }
+    assert np.isnan([found["south"]["weight"], found["west"]["weight"]]).all()
+
+
+def test_missing_labels_are_a_row():
+    model, X, y, groups = fitted("binary")
+    holes = np.where(np.arange(N) % 3 == 0, None, groups.astype(object))
+    found = by_group(group_report(model, X, y, holes))
+    inside = np.arange(N) % 3 == 0
+    assert found["(missing)"]["n"] == inside.sum()
+    assert found["(missing)"]["note"] == "unseen"
+    np.testing.assert_allclose(found["(missing)"]["risk"], rows_by_hand("binary")["loss"][inside].mean())
+    own = GroupDROClassifier(missing_group="own").fit(X, y, groups=holes)
+    row = by_group(group_report(own, X, y, holes))["(missing)"]
+    assert row["note"] == ""
+    assert row["weight"] == own.group_weights_[own.groups_.tolist().index("(missing)")]
+
+
+@pytest.mark.parametrize("container", ["bool", "sparse", "pandas", "polars"])
+def test_a_row_counts_in_each_of_its_overlapping_groups(container):
+    _, X, y, groups = fitted("binary")
+    membership = np.column_stack([np.full(N, True), groups == "south", X[:, 0] > 0])
+    names = ["all of them", "south", "positive"]
+    given, expected = {
+        "bool": (membership, [0, 1, 2]),
+        "sparse": (sp.csr_array(membership), [0, 1, 2]),
+        "pandas": (pd.DataFrame(membership, columns=names), names),
+        "polars": (pl.DataFrame(membership, schema=names), names),
+    }[container]
+    overlapping = GroupDROClassifier().fit(X, y, groups=given)
+    found = by_group(group_report(overlapping, X, y, given))
+    assert set(found) == set(expected)
+    outputs = X @ overlapping.coef_[0] + overlapping.intercept_[0]
+    losses = np.logaddexp(0.0, np.where(y == 1, -outputs, outputs))
+    for name, inside in zip(expected, membership.T, strict=True):
+        assert found[name]["n"] == inside.sum()
+        np.testing.assert_allclose(found[name]["risk"], losses[inside].mean(), rtol=1e-9)
+        assert found[name]["weight"] == overlapping.group_weights_[expected.index(name)]
+
+
+def test_without_groups_all_rows_are_one_row_without_weight():
+    model, X, y, _ = fitted("binary")
+    report = group_report(model, X, y)
+    assert report.columns["group"] == ["all"]
+    assert report.columns["n"] == [N]
+    assert report.columns["note"] == [""]
+    assert np.isnan(report.columns["weight"]).all()
+    assert report.columns["risk"] == [report.overall["risk"]]
+
+
+def test_regrets_are_risks_less_the_references_of_the_fit():
+    _, X, y, groups = fitted("binary")
+    model = GroupDROClassifier("excess_risk").fit(X, y, groups=groups)
+    given = np.where((groups == "west") & (X[:, 0] > 0), "new", groups)
+    found = by_group(group_report(model, X, y, given))
+    for name, reference in zip(model.groups_.tolist(), model.reference_risks_, strict=True):
+        assert found[name]["regret"] == found[name]["risk"] - reference
+    assert np.isnan(found["new"]["regret"])
+    keys = list(group_report(model, X, y, given).columns)
+    assert keys[:6] == ["group", "n", "risk", "risk_low", "risk_high", "regret"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "by_hand"),
+    [
+        ("log", lambda model, X, y: -model.predict_log_proba(X)[np.arange(N), y]),
+        ("zero_one", lambda model, X, y: model.predict(X) != y),
+        ("squared", lambda model, X, y: 0.5 * (model.predict(X) - y) ** 2),
+        ("absolute", lambda model, X, y: abs(model.predict(X) - y)),
+        (lambda y, predicted: 3.0 * (y > predicted), lambda model, X, y: 3.0 * (y > model.predict(X))),
+    ],
+    ids=["log", "zero_one", "squared", "absolute", "callable"],
+)
+def test_the_risk_is_of_the_loss_that_is_asked_for(loss, by_hand):
+    model, X, y, groups = fitted("binary")
+    losses = by_hand(model, X, y)
+    for name, row in by_group(group_report(model, X, y, groups, loss=loss, n_bootstrap=0)).items():
+        np.testing.assert_allclose(row["risk"], losses[groups == name].mean(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("container", [list, pd.Series, pl.Series, pd.Categorical])
+def test_labels_and_groups_come_in_any_container(container):
+    model, X, y, groups = fitted("text labels")
+    expected = group_report(model, X, y, groups)
+    found = group_report(model, X, container(y.tolist()), container(groups.tolist()))
+    assert repr(found) == repr(expected)
+
+
+def test_reports_of_an_estimator_are_those_of_the_function():
+    model, X, y, groups = fitted("binary")
+    options = {"n_bootstrap": 50, "confidence": 0.8, "min_rows": 50, "random_state": 2}
+    assert repr(model.report(X, y, groups, **options)) == repr(group_report(model, X, y, groups, **options))
+
+
+# ---------------------------------------------------------------------- frames
+
+
+def assert_frames_hold(report, groups):
+    frames = report.to_pandas(), report.to_polars()
+    assert isinstance(frames[0], pd.DataFrame)
+    assert isinstance(frames[1], pl.DataFrame)
+    for frame in frames:
+        assert list(frame.columns) == list(report.columns)
+        assert frame.shape == (len(groups), len(report.columns))
+        assert frame["group"].to_list() == groups
+        assert frame["n"].to_list() == report.columns["n"]
+        assert frame["note"].to_list() == report.columns["note"]
+        for key in set(report.columns) - {"group", "n", "note"}:
+            np.testing.assert_array_equal(frame[key].to_numpy(), report.columns[key])
+    return frames
+
+
+@pytest.mark.parametrize("kind", ["binary", "squared_hinge", "squared", "foreign"])
+def test_frames_hold_the_table_with_a_type_a_column(kind):
+    report = group_report(*fitted(kind))
+    pandas, polars = assert_frames_hold(report, report.columns["group"])
+    assert pandas["n"].dtype == np.int64
+    assert polars["n"].dtype == pl.Int64
+    assert polars["group"].dtype == polars["note"].dtype == pl.String
+    assert pd.api.types.is_string_dtype(pandas["group"])
+    for key in set(report.columns) - {"group", "n", "note"}:
+        assert pandas[key].dtype == np.float64
+        assert polars[key].dtype == pl.Float64
+
+
+@pytest.mark.parametrize(
+    ("names", "pandas_dtype", "polars_dtype"),
+    [
+        ([3, 1, 2], "int64", pl.Int64),
+        ([0.25, 1.5, 1e-9], "float64", pl.Float64),
+        ([True, False], "bool", pl.Boolean),
+        ([datetime.date(2020, 1, 2), datetime.date(2021, 3, 4)], "object", pl.Date),
+        (["b", "a"], pd.Series(["b", "a"]).dtype, pl.String),
+    ],
+    ids=["int", "float", "bool", "date", "str"],
+)
+def test_group_names_of_one_kind_keep_their_kind_in_frames(names, pandas_dtype, polars_dtype):
+    model, X, y, _ = fitted("foreign")
+    groups = objects(*(names[k % len(names)] for k in range(N)))
+    report = group_report(model, X, y, groups)
+    pandas, polars = assert_frames_hold(report, report.columns["group"])
+    assert set(report.columns["group"]) == set(names)
+    assert pandas["group"].dtype == pandas_dtype
+    assert polars["group"].dtype == polars_dtype
+
+
+def test_groups_of_several_columns_are_text_in_frames():
+    model, X, y, groups = fitted("foreign")
+    pairs = pd.DataFrame({"place": groups, "old": X[:, 0] > 0})
+    report = group_report(model, X, y, pairs)
+    assert all(isinstance(name, tuple) for name in report.columns["group"])
+    assert_frames_hold(report, [f"{place} & {old}" for place, old in report.columns["group"]])
+
+
+def test_group_names_of_mixed_kinds_are_text_in_frames():
+    model, X, y, _ = fitted("foreign")
+    report = group_report(model, X, y, objects(*([1, "one", (1, "x"), 2.5][k % 4] for k in range(N))))
+    text = {1: "1", "one": "one", (1, "x"): "1 & x", 2.5: "2.5"}
+    assert_frames_hold(report, [text[name] for name in report.columns["group"]])
+
+
+def test_group_names_of_mixed_kinds_stay_apart_in_frames():
+    model, X, y, _ = fitted("foreign")
+    report = group_report(model, X, y, objects(*([10115.0, 10119.0, "unknown"][k % 3] for k in range(N))))
+    assert report.to_pandas()["group"].nunique() == 3
+    assert report.to_polars()["group"].n_unique() == 3
+
+
+def test_frames_take_absent_groups_of_another_kind():
+    model, X, y, _ = fitted("binary")
+    report = group_report(model, X, y, np.arange(N) % 2)
+    frames = assert_frames_hold(report, [*map(str, report.columns["group"][:2]), *SIZES])
+    for frame in frames:
+        assert frame["n"].to_list()[2:] == [0, 0, 0, 0]
+        assert np.isnan(frame["risk"].to_numpy()[2:]).all()
+
+
+# ---------------------------------------------------------------------- text and HTML
+
+
+def test_the_text_has_a_title_a_header_a_line_a_group_and_all_rows():
+    report = group_report(*fitted("squared_hinge"))
+    title, header, *lines = repr(report).split("\n")
+    assert title == f"GroupDROClassifier on {N} rows"
+    assert header.split() == list(report.columns)
+    assert len(lines) == 5
+    for line, name in zip(lines, report.columns["group"], strict=False):
+        row = by_group(report)[name]
+        numbers = [row[key] for key in ("risk", "risk_low", "risk_high", "accuracy", "weight")]
+        shown = [name, str(row["n"]), *(f"{number:.4g}" for number in numbers), *row["note"].split()]
+        assert line.split() == shown
+    total = [f"{report.overall[key]:.4g}" for key in ("risk", "accuracy")]
+    assert lines[-1].split() == ["(all", "rows)", str(N), *total]
+
+
+def test_the_columns_of_the_text_are_aligned():
+    report = group_report(*fitted("binary"))
+    _, header, *lines = repr(report).split("\n")
+    assert all(line.startswith(name.ljust(10)) for line, name in zip(lines, report.columns["group"], strict=False))
+    end = header.index("risk") + len("risk")
+    for line, risk in zip(lines, report.columns["risk"], strict=False):
+        assert line[:end].endswith(f" {risk:.4g}")
+
+
+def test_group_names_of_several_columns_are_joined_in_the_text():
+    model, X, y, groups = fitted("foreign")
+    text = repr(group_report(model, X, y, pd.DataFrame({"place": groups, "year": np.arange(N) % 2})))
+    assert "\neast & 0 " in text
+    assert "\nwest & 1 " in text
+
+
+@pytest.mark.parametrize("names", [[10115.0, 10119.0], [0.12345, 0.12346]])
+@pytest.mark.parametrize("show", [repr, GroupReport._repr_html_], ids=["text", "html"])
+def test_groups_named_by_numbers_stay_apart_where_they_are_shown(names, show):
+    model, X, y, _ = fitted("foreign")
+    shown = show(group_report(model, X, y, np.array(names)[np.arange(N) % 2]))
+    for name in names:
+        assert str(name) in shown or f"{name:g}" in shown
+
+
+def test_the_html_is_a_table_with_every_cell_of_the_text():
+    report = group_report(*fitted("binary"))
+    shown = report._repr_html_()
+    assert shown.startswith("<table>")
+    assert shown.endswith("</table>")
+    assert shown.count("<tr>") == shown.count("</tr>") == 6
+    assert shown.count("<td>") == shown.count("</td>") == 5 * len(report.columns)
+    assert f"<caption>GroupDROClassifier on {N} rows</caption>" in shown
+    assert "".join(f"<th>{key}</th>" for key in report.columns) in shown
+    for name, row in by_group(report).items():
+        assert f"<td>{name}</td><td>{row['n']}</td><td>{row['risk']:.4g}</td>" in shown
+    assert f"<td>(all rows)</td><td>{N}</td>" in shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "<script>alert('x')</script>",
+        '"><img src=x onerror=alert(1)>',
+        "a & b",
+        "</td></tr></table>",
+        ("<b>", "&lt;"),
+    ],
+    ids=["script", "attribute", "ampersand", "closing tags", "tuple"],
+)
+def test_the_html_escapes_hostile_group_names(name):
+    model, X, y, _ = fitted("foreign")
+    shown = group_report(model, X, y, objects(*([name] * N)))._repr_html_()
+    plain = group_report(model, X, y, np.full(N, "plain"))._repr_html_()
+    assert shown.count("<") == plain.count("<")
+    assert shown.count(">") == plain.count(">")
+    assert shown.count('"') == plain.count('"') == 0
+    text = " & ".join(name) if isinstance(name, tuple) else name
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert escaped.replace('"', "&quot;").replace("'", "&#x27;") in shown
+
+
+def test_the_html_escapes_a_hostile_title_and_note():
+    columns = {"group": ["a"], "n": [1], "<i>": [1.0], "note": ["<u>"]}
+    shown = GroupReport(columns, {"n": 1}, 0.95, title="<script>")._repr_html_()
+    assert not any(tag in shown for tag in ("<i>", "<u>", "<script>"))
+
+
+# ---------------------------------------------------------------------- wrappers
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_group_by_reports_the_groups_of_its_column(frame, loss):
+    _, X, y, groups = fitted("binary")
+    table = frame({"a": X[:, 0], "place": groups, "b": X[:, 1], "c": X[:, 2]})
+    model = GroupBy(GroupDROClassifier(loss=loss), group_by="place").fit(table, y)
+    features = frame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
+    report = model.report(table, y, n_bootstrap=50, confidence=0.8)
+    assert repr(report) == repr(group_report(model.estimator_, features, y, groups, n_bootstrap=50, confidence=0.8))
+    assert report.confidence == 0.8
+    assert [note for note in report.columns["note"] if "unseen" in note] == []
+    assert sum(report.columns["weight"]) == pytest.approx(1.0)
+
+
+def test_group_by_of_several_columns_reports_their_combinations():
+    _, X, y, groups = fitted("binary")
+    table = pd.DataFrame({"a": X[:, 0], "place": groups, "old": X[:, 1] > 2})
+    report = GroupBy(GroupDROClassifier(), group_by=["place", "old"]).fit(table, y).report(table, y)
+    assert set(report.columns["group"]) == {(place, old) for place in SIZES for old in (False, True)}
+
+
+def test_group_by_around_a_regressor_reports_residuals():
+    _, X, y, groups = fitted("squared")
+    table = pd.DataFrame({"a": X[:, 0], "place": groups})
+    model = GroupBy(make_pipeline(StandardScaler(), GroupDRORegressor()), group_by="place").fit(table, y)
+    found = by_group(model.report(table, y))
+    residual = model.predict(table) - y
+    for name, row in found.items():
+        np.testing.assert_allclose(row["bias"], residual[groups == name].mean(), rtol=1e-9)
+        np.testing.assert_allclose(row["risk"], (residual[groups == name] ** 2).mean() / 2.0, rtol=1e-9)
+
+
+def test_a_report_without_the_group_column_names_it():
+    _, X, y, groups = fitted("binary")
+    table = pd.DataFrame({"a": X[:, 0], "place": groups})
+    model = GroupBy(GroupDROClassifier(), group_by="place").fit(table, y)
+    with pytest.raises(ValueError, match="place"):
+        model.report(table[["a"]], y)
+
+
+def test_the_model_inside_a_search_is_found():
+    _, X, y, groups = fitted("binary")
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 2], "place": groups})
+    search = GridSearchCV(GroupBy(GroupDROClassifier(), "place"), {"estimator__alpha": [1e-3, 1e-2]}, cv=2)
+    found = by_group(group_report(search.fit(table, y), table, y, groups))
+    inner = search.best_estimator_.estimator_
+    assert {name: row["weight"] for name, row in found.items()} == dict(
+        zip(inner.groups_.tolist(), inner.group_weights_, strict=True)
+    )
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 2.0, np.nan])
+def test_a_confidence_outside_of_zero_to_one_is_refused_by_name(confidence):
+    with pytest.raises(ValueError, match=r"^confidence\b"):
+        group_report(*fitted("binary"), confidence=confidence)
+
+
+@pytest.mark.parametrize("n_bootstrap", [-1, 2.5, "many"])
+def test_a_wrong_number_of_resamples_is_refused_by_name(n_bootstrap):
+    with pytest.raises((TypeError, ValueError), match="n_bootstrap"):
+        group_report(*fitted("binary"), n_bootstrap=n_bootstrap)
+
+
+def test_an_unknown_loss_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"^loss must be 'auto', .* got 'hinge'"):
+        group_report(*fitted("binary"), loss="hinge")
+
+
+def test_a_loss_that_is_not_one_number_a_row_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"^loss must return one number a row, got shape \(\)"):
+        group_report(*fitted("binary"), loss=lambda y, predicted: 1.0)
+
+
+def test_groups_of_another_length_are_refused_by_name():
+    model, X, y, groups = fitted("binary")
+    with pytest.raises(ValueError, match=f"groups has {N - 1} rows but X has {N}"):
+        group_report(model, X, y, groups[1:])
+
+
+@pytest.mark.parametrize("kind", ["binary", "multi-class", "squared", "foreign"])
+@pytest.mark.parametrize("n_labels", [1, N - 1, N + 1])
+def test_labels_of_another_length_than_the_rows_are_refused_by_name(kind, n_labels):
+    model, X, y, _ = fitted(kind)
+    with pytest.raises(ValueError, match=r"\by\b|inconsistent numbers of samples"):
+        group_report(model, X, np.resize(y, n_labels), np.full(n_labels, "a"))
+
+
+def test_a_class_that_the_fit_did_not_know_is_refused_by_name():
+    model, X, y, groups = fitted("binary")
+    with pytest.raises(ValueError, match=r"^y has the class .*7.*, which was not there at fit"):
+        group_report(model, X, np.where(np.arange(N) == 3, 7, y), groups)
+
+
+def test_a_model_that_is_not_fitted_is_refused():
+    _, X, y, groups = fitted("binary")
+    with pytest.raises(NotFittedError):
+        group_report(GroupDROClassifier(), X, y, groups)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multi-class", "squared", "foreign"])
+def test_labels_in_a_column_are_read_as_they_are_or_refused_by_name(kind):
+    model, X, y, groups = fitted(kind)
+    try:
+        found = repr(group_report(model, X, y[:, None], groups))
+    except ValueError as error:
+        found = str(error)
+    assert found == repr(group_report(model, X, y, groups)) or re.search(r"\by\b", found)
