@@ -169,6 +169,7 @@ def interruptible():
 @pytest.mark.parametrize("solver", ["aleg-theory", "aleg"])
 def test_an_interrupt_keeps_the_best_certified_pair(solver):
     problem = make_problem()
+    gd.solve(problem, solver, max_passes=4)  # compiles what is needed
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     begun = time.perf_counter()
@@ -182,6 +183,7 @@ def test_an_interrupt_keeps_the_best_certified_pair(solver):
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     problem = make_problem(m=30, n=600)
+    gd.solve(problem, "aleg-theory", max_passes=4)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     result = gd.solve(
