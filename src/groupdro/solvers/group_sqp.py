@@ -21,6 +21,8 @@ _WORKING_SET = 400  # groups that enter the quadratic program, the worst first
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _LEAST_DAMPING = 1e-10  # of the curvature, relative to that of each parameter at its largest
+_TRIALS = 30  # multipliers of the ball that are tried
+_EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
 _MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
 _ROUNDING = 1e-15  # of the objective
 
@@ -125,25 +127,17 @@ class GroupSQP(Solver):
         inside = values[working]
 
         # 2. The dual of the quadratic model: group weights, and the ball's multiplier where the step would leave it.
-        solve = self._inverse(problem, state)
-        solved = solve(rows)
         known = state.evaluation.q[working]
         begin = known / known.sum() if state.epoch and known.sum() > 0.5 else None  # the last solution, most often near
-        x = solve_simplex_qp(rows @ solved.T, inside, len(working), begin)
-        step = -(x @ solved).reshape(w.shape)
-        state.multiplier = 0.0
-        if np.linalg.norm(problem.coef(w + step)) > domain.radius:
-            slack = 0.5 * (float(np.vdot(pull, pull)) - domain.radius**2)
-            rows, inside = np.vstack([rows, pull.ravel()]), np.append(inside, slack)
-            solved = np.vstack([solved, solve(pull.reshape(1, size))])
-            x = solve_simplex_qp(rows @ solved.T, inside, len(working), begin)
-            step = -(x @ solved).reshape(w.shape)
-            state.multiplier = float(x[-1])
+        if self._newton(problem):
+            step, weights = self._step_in_ball(problem, state, rows, inside, pull, begin)
+        else:
+            step, weights = self._step_at_tangent(problem, state, rows, inside, pull, begin)
         q = np.zeros(problem.n_groups)
-        q[working] = x[: len(working)]
+        q[working] = weights
 
         # 3. A step that lowers the worst value by a share of what the model promises.
-        promised = float(inside[: len(working)].max() - (inside + rows @ step.ravel())[: len(working)].max())
+        promised = float(inside.max() - (inside + rows @ step.ravel()).max())
         there = self._search(problem, here, step, q, promised)
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
@@ -172,6 +166,72 @@ class GroupSQP(Solver):
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
         state.groups, state.evaluation = there, there.at(q)
+
+    def _step_in_ball(
+        self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Minimise the model over the ball exactly: find the multiplier at which its step ends on the edge.
+
+        Each trial costs a factorisation but no pass. A tangent in place of the ball would let flat directions run far
+        outside, and the search along the step would cut them short again and again.
+        """
+        w, radius = state.groups.w, problem.domain.radius  # type: ignore[attr-defined]
+
+        def model(multiplier: float) -> tuple[Floats, Floats, float]:
+            pulled = rows + multiplier * pull.ravel()
+            solved = self._inverse(problem, state, multiplier)(pulled)
+            x = solve_simplex_qp(pulled @ solved.T, values, len(values), begin)
+            step = -(x @ solved).reshape(w.shape)
+            return step, x, float(np.linalg.norm(problem.coef(w + step))) / radius
+
+        before, state.multiplier = state.multiplier, 0.0
+        step, x, reach = model(0.0)
+        if reach <= 1.0:
+            return step, x
+        # The reach falls as the multiplier grows. Between one that is too small and one that is large enough, the
+        # logarithms are interpolated; an end that stays twice loses half its value, so that both ends move.
+        high = before or 1e-8 * float(np.abs(rows).max()) / radius
+        low, outside, inner = 1e-3 * high, float(np.log(reach)), -np.inf
+        found: tuple[Floats, Floats] | None = None
+        trial, stayed = high, 0
+        for _ in range(_TRIALS):
+            step, x, reach = model(trial)
+            if reach <= 1.0:
+                found, high, inner, stayed = (step, x), trial, float(np.log(reach)), max(stayed, 0) + 1
+                outside *= 0.5 if stayed > 1 else 1.0
+                if 1.0 - reach <= _EDGE * min(1.0, float(np.linalg.norm(step)) / radius):
+                    break
+            else:
+                low, outside, stayed = trial, float(np.log(reach)), min(stayed, 0) - 1
+                inner *= 0.5 if stayed < -1 else 1.0
+            if found is None:
+                trial = 10.0 * low
+            elif low >= (1.0 - 1e-14) * high:
+                break
+            else:
+                share = np.clip(outside / (outside - inner), 0.02, 0.98)
+                trial = low * (high / low) ** float(share)
+        state.multiplier = high if found is not None else low
+        return found if found is not None else (step, x)
+
+    def _step_at_tangent(
+        self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Minimise the model with the ball's tangent as one more constraint where the step would leave the ball."""
+        w, radius, n = state.groups.w, problem.domain.radius, len(values)  # type: ignore[attr-defined]
+        solve = self._inverse(problem, state, 0.0)
+        solved = solve(rows)
+        x = solve_simplex_qp(rows @ solved.T, values, n, begin)
+        step = -(x @ solved).reshape(w.shape)
+        state.multiplier = 0.0
+        if np.linalg.norm(problem.coef(w + step)) > radius:
+            slack = 0.5 * (float(np.vdot(pull, pull)) - radius**2)
+            rows, values = np.vstack([rows, pull.ravel()]), np.append(values, slack)
+            solved = np.vstack([solved, solve(pull.reshape(1, -1))])
+            x = solve_simplex_qp(rows @ solved.T, values, n, begin)
+            step = -(x @ solved).reshape(w.shape)
+            state.multiplier = float(x[-1])
+        return step, x[:n]
 
     @staticmethod
     def _note_failure(state: SqpState) -> None:
@@ -203,8 +263,11 @@ class GroupSQP(Solver):
             t *= 0.5
         return None
 
-    def _inverse(self, problem: GroupRisk, state: SqpState) -> Any:
-        """Return the function that multiplies rows by the inverse of the model's curvature."""
+    def _inverse(self, problem: GroupRisk, state: SqpState, multiplier: float) -> Any:
+        """Return the function that multiplies rows by the inverse of the model's curvature.
+
+        The exact Hessian is bent by the ball's multiplier; the approximation has learned of it from the gradients.
+        """
         hessian = state.groups.hessian
         domain = problem.domain
         assert isinstance(domain, L2Domain)
@@ -213,7 +276,7 @@ class GroupSQP(Solver):
         curvature = hessian.copy()
         n_bound = problem.coef(state.groups.w).size
         diagonal = np.diag_indices_from(curvature)
-        bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + state.multiplier, 0.0)
+        bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + multiplier, 0.0)
         curvature[diagonal] += bend
         # In units of each parameter's largest curvature no column's scale drowns another's.
         largest = np.sqrt(self._largest_curvature(problem) + bend)
