@@ -312,7 +312,7 @@ def test_other_than_one_or_two_dimensions_are_refused(groups):
 
 
 def test_a_one_dimensional_sparse_array_is_refused():
-    with pytest.raises(ValueError, match="groups must have"):
+    with pytest.raises(ValueError, match=r"groups must have|groups has 1 row"):  # older SciPy: a matrix of one row
         read_groups(sp.coo_array(np.ones(3)), 3)
 
 

@@ -24,6 +24,7 @@ __all__ = ["Comparison", "compare"]
 
 Floats = NDArray[np.float64]
 
+_MOST_CLASSES = 50  # whole numbers of more values are counts or amounts
 ERM, BALANCED, GDRO, MERO = "ERM", "balanced ERM", "GDRO", "MERO"
 
 
@@ -111,7 +112,7 @@ def compare(
         Training rows, labels and groups.
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, or a pipeline that ends in one. By
-        default a classifier for class labels and a regressor otherwise.
+        default a classifier where y is text, truth values or up to 50 whole numbers, and a regressor otherwise.
     held_out : tuple (X, y, groups), optional
         The rows to judge on. By default one fold of the training rows, stratified on group and class, is held out.
     n_splits : int
@@ -138,8 +139,7 @@ def compare(
     if held_out is not None and len(held_out) != 3:
         raise ValueError(f"held_out must be a triple of X, y and groups, got {len(held_out)} parts.")
     if estimator is None:
-        by_class = type_of_target(y) in ("binary", "multiclass")
-        estimator = GroupDROClassifier() if by_class else GroupDRORegressor()
+        estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
     path, _ = _place_of_model(estimator)
     if held_out is None:
         folds = GroupStratifiedKFold(n_splits, random_state=random_state)
@@ -158,6 +158,12 @@ def compare(
             models[name] = model.fit(X, y, **more)
         seconds.append(time.perf_counter() - begun)
     return _judge(models, seconds, held_out, min_rows, n_bootstrap, confidence, random_state)
+
+
+def _are_classes(y: NDArray[Any]) -> bool:
+    if type_of_target(y) not in ("binary", "multiclass"):
+        return False
+    return y.dtype.kind not in "iuf" or len(np.unique(y)) <= _MOST_CLASSES
 
 
 def _place_of_model(estimator: Any) -> tuple[str, Any]:

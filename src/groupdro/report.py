@@ -142,6 +142,8 @@ def group_report(
     measured = _measure(model, X, labels, loss)
     inner = final_estimator(model)
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
+    if groups is None or len(known) < 2:
+        known = {}  # fitted without groups, so that none of these is new to the model
     references = getattr(inner, "reference_risks_", None)
     merged = set(getattr(inner, "merged_groups_", ()))
     rng = np.random.default_rng(random_state)
@@ -156,15 +158,13 @@ def group_report(
             row["regret"] = row["risk"] - float(references[known[name]]) if name in known else np.nan
         row |= _summarise({key: values[own] for key, values in measured.items()})
         notes = ["small"] * (len(own) < min_rows)
-        if groups is None or not known:
-            row["weight"] = np.nan
-        else:
-            row["weight"] = float(inner.group_weights_[known[name]]) if name in known else np.nan
-            notes += [] if name in known else ["merged"] if name in merged else ["unseen"]
+        row["weight"] = float(inner.group_weights_[known[name]]) if name in known else np.nan
+        if known and name not in known:
+            notes.append("merged" if name in merged else "unseen")
         row["note"] = ", ".join(notes)
         rows.append(row)
     rows.sort(key=lambda row: -row["risk"])
-    rows += _absent_rows(grouping, known, inner, rows[0]) if groups is not None else []
+    rows += _absent_rows(grouping, known, inner, rows[0])
 
     overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
     return GroupReport(

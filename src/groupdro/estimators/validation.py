@@ -62,7 +62,9 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     _refuse_masked(X, "X")
     if _is_time(getattr(X, "dtype", None)):
         raise ValueError(f"X must be numeric, got dtype {X.dtype}.")
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    frame = nw.from_native(X, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        raise TypeError("X is a lazy frame, which has no rows yet: collect it first.")
     if isinstance(frame, nw.DataFrame):
         odd = [name for name, dtype in frame.schema.items() if _cannot_be_a_number(dtype)]
         if odd:
