@@ -27,13 +27,34 @@ from groupdro.problem import (
     SquaredHinge,
 )
 from groupdro.report import GroupReport, group_report
-from groupdro.solvers import ALEG, ALEM, ALEGTheory, Auto, GroupSQP, Quadratic, Result, Solver, Status, solve
+from groupdro.solvers import (
+    ALEG,
+    ALEM,
+    ALSVRE,
+    ERMEG,
+    MPVR,
+    SMD,
+    TSA,
+    ALEGTheory,
+    Auto,
+    GroupSQP,
+    Quadratic,
+    Result,
+    Solver,
+    Status,
+    solve,
+)
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ALEG",
     "ALEM",
+    "ALSVRE",
+    "ERMEG",
+    "MPVR",
+    "SMD",
+    "TSA",
     "ALEGTheory",
     "Auto",
     "Comparison",

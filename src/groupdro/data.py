@@ -48,10 +48,10 @@ class BatchPlan:
     ----------
     steps : int
         Steps of an epoch, in which about as many members are drawn as there are rows.
-    groups : ndarray of shape (n_drawn,)
-        Group of each draw of a step.
-    weights : ndarray of shape (n_drawn,)
-        One over the draws of that group.
+    groups : ndarray of shape (n_drawn,) or (steps, n_drawn)
+        Group of each draw, of every step or of each.
+    weights : ndarray, shaped as groups
+        Weight of each draw in the estimates; one over the draws of its group where every step has all groups.
     """
 
     steps: int
@@ -277,6 +277,10 @@ class GroupedData:
         within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
         turn = (np.arange(n_steps)[:, None] * counts[plan.groups] + within) % sizes[plan.groups]
         return order[starts[plan.groups] + turn]
+
+    def draw_members(self, groups: Indices, rng: np.random.Generator) -> Indices:
+        """Draw one member of each of the given groups."""
+        return self._draw_members(groups, 1, rng)[0]
 
     def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
         shape = (n, len(groups))

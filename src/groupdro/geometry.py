@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.kernels.mirror import descend
-from groupdro.problem import Domain, GroupRisk, L2Domain
+from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain
 
-__all__ = ["Entropy", "Euclidean", "Geometry", "Spectral", "geometry_of", "softmax"]
+__all__ = ["Entropy", "Euclidean", "Geometry", "Spectral", "bounded_geometry", "geometry_of", "softmax"]
 
 Floats = NDArray[np.float64]
 
@@ -261,3 +261,15 @@ def geometry_of(problem: GroupRisk, domain: Domain | None = None) -> Geometry:
     if isinstance(domain, L2Domain):
         return Euclidean(domain.radius, domain.penalty, problem.data.n_features)
     return Entropy(problem.data.n_features)
+
+
+def bounded_geometry(problem: GroupRisk, at: Evaluation) -> Geometry:
+    """Return the geometry of w with a finite radius, from which theories derive their steps.
+
+    With a penalty and no radius it is that of the ball which must hold the solution: the penalty at the solution cannot
+    exceed what an evaluation shows possible.
+    """
+    geometry = geometry_of(problem)
+    if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
+        return geometry_of(problem, problem.solution_domain(problem.objective(at.w, at.group_risks)))
+    return geometry

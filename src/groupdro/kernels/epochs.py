@@ -42,8 +42,8 @@ def dense_steps(
         Point of the features at which the intercept is taken; empty for their origin.
     rows : ndarray of shape (K, s)
         Rows drawn for each step.
-    groups, weights : ndarray of shape (s,)
-        Group and weight of each draw of a step.
+    groups, weights : ndarray of shape (1, s) or (K, s)
+        Group and weight of each draw: of every step, or of each.
     margins : ndarray of shape (n,)
         Outputs at the snapshot.
     w, w_snapshot, gradient, steps : ndarray of shape (p,)
@@ -72,6 +72,7 @@ def dense_steps(
     point, sampled = (work_w[3], work_w[4]) if turned else (half, difference)  # in the coordinates of the features
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
     for k in range(rows.shape[0]):
+        own = k % groups.shape[0]
         for j in range(p):
             centre[j] = alpha * w_snapshot[j] + (1.0 - alpha) * w[j]
             difference[j] = 0.0
@@ -97,12 +98,12 @@ def dense_steps(
             n = min(4, rows.shape[1] - e)
             dots(X, rows[k], e, n, point, d, four)
             for t in range(n):
-                r, i = rows[k, e + t], groups[e + t]
+                r, i, weight = rows[k, e + t], groups[own, e + t], weights[own, e + t]
                 u = four[t] + (point[d] if intercept else 0.0)
                 old = margins[r]
                 change = value(code, parameter, u, y[r]) - value(code, parameter, old, y[r])
-                loss_difference[i] += weights[e + t] * change
-                four[t] = weights[e + t] * (
+                loss_difference[i] += weight * change
+                four[t] = weight * (
                     q_half[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
                 )
                 if intercept:

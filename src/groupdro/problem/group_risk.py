@@ -354,6 +354,37 @@ class GroupRisk:
         self.counters.add(grad_evals=n, grad_evals_paper=2 * n, row_reads=n)
         return loss_difference, gradient
 
+    def sampled(self, draw: Draw, w: Floats, q: Floats) -> tuple[Floats, Floats]:
+        """Estimate the group risks and the gradient of F(., q) at w from a few members, without a snapshot.
+
+        Parameters
+        ----------
+        draw : Draw
+            The drawn members.
+        w, q : ndarray
+            The point of the step.
+
+        Returns
+        -------
+        risks : ndarray of shape (n_groups,)
+            Unbiased for R(w).
+        gradient : ndarray, shaped as w
+            Unbiased for grad F(w, q), without the penalty.
+        """
+        rows = self.data.rows_of(draw.members)
+        X, y = self.data.rows.take(rows), self.data.y[rows]
+        outputs = np.asarray(X @ self.coef(w), dtype=np.float64) + self._offset(w)
+        losses, slopes = self.loss.value_and_slope(outputs, y)
+        risks = np.bincount(draw.groups, weights=draw.weights * losses, minlength=self.n_groups).astype(np.float64)
+        weighted = _scale_rows(slopes, draw.weights * q[draw.groups])
+        gradient = np.empty(self.shape)
+        self.coef(gradient)[...] = X.T @ weighted
+        if self.fit_intercept:
+            self.intercept(gradient)[...] = weighted.sum(axis=0)
+        n = len(rows)
+        self.counters.add(grad_evals=n, grad_evals_paper=n, row_reads=n)
+        return risks, gradient
+
     def _offset(self, w: Floats) -> Any:
         return w[-1] if self.fit_intercept else 0.0
 
@@ -428,7 +459,11 @@ class GroupRisk:
 
     def pooled(self) -> "GroupRisk":
         """Return the problem of all rows as one group, with every group counted alike, counted together with this."""
-        weights = self.data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
+        return self.weighted(np.full(self.n_groups, 1.0 / self.n_groups))
+
+    def weighted(self, q: Floats) -> "GroupRisk":
+        """Return the problem of sum_i q_i R_i as that of one group, counted together with this one."""
+        weights = self.data.row_weights(q)
         return self._of(self.data.as_one_group(weights / weights.sum()))
 
     def with_references(self, references: References) -> "GroupRisk":

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.data import Draw
-from groupdro.geometry import Entropy, Euclidean, Geometry, geometry_of
+from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, saddle_constant
@@ -118,11 +118,7 @@ class ALEGTheory(Solver):
         """Evaluate the start, by default the centre of the domain and uniform weights."""
         m = problem.n_groups
         at = problem.evaluate(problem.start(), Entropy(m).interior(problem.start_weights()))
-        geometry = geometry_of(problem)
-        if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
-            # The penalty at the solution cannot exceed what the start shows possible.
-            held = problem.solution_domain(problem.objective(at.w, at.group_risks))
-            geometry = geometry_of(problem, held)
+        geometry = bounded_geometry(problem, at)
         length = self.epoch_length
         if length is None:
             length = max(1, round(float(problem.data.group_sizes.mean())))

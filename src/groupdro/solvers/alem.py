@@ -165,6 +165,10 @@ class ALEM(Solver):
         first = self.stage_one.describe() if self.stage_one is not None else "auto"
         return f"alem: {first} for each group, then {self.stage_two.describe()}"
 
+    def point(self, state: Any) -> tuple[Floats, Floats] | None:
+        """Return what stage two wants evaluated."""
+        return self.stage_two.point(state)
+
     def average(self, state: Any) -> tuple[Floats, Floats] | None:
         """Return stage two's average."""
         return self.stage_two.average(state)

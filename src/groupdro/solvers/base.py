@@ -106,6 +106,14 @@ class Solver(ABC):
         del state
         return None
 
+    def point(self, state: Any) -> tuple[Floats, Floats] | None:
+        """Return the pair (w, q) to evaluate for the trace, where an epoch leaves no evaluation of its own.
+
+        Such an evaluation is no part of the algorithm: it is not counted, and off the clock.
+        """
+        del state
+        return None
+
     def check(self, problem: GroupRisk) -> None:
         """Refuse a problem that lacks something the solver needs, naming it."""
         for requirement in self.requires:

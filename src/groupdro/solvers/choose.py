@@ -145,6 +145,10 @@ class Auto(Solver):
         state.solver.epoch(problem, state.inner)
         state.evaluation, state.stalled = state.inner.evaluation, state.inner.stalled
 
+    def point(self, state: AutoState) -> Any:
+        """Return what the solver that runs wants evaluated."""
+        return state.solver.point(state.inner)
+
     def average(self, state: AutoState) -> Any:
         """Return the average of the solver that runs."""
         return state.solver.average(state.inner)

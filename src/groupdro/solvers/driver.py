@@ -177,6 +177,12 @@ class _Driver:
 
     def _after_epoch(self, state: State) -> Status | None:
         """Certify where the state stands, record it, and say whether the run is over."""
+        pair = self.solver.point(state)
+        if pair is not None:
+            begun = time.perf_counter()
+            with self.problem.counters.suspended():
+                state.evaluation = self.problem.evaluate(*pair)
+            self.off_clock += time.perf_counter() - begun
         at, certificate = state.evaluation, self.certificate
         if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
             return Status.NUMERICAL_FAILURE

@@ -152,11 +152,16 @@ class InnerLoop:
         """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
         rows, make = problem.data.rows, self.readable_steps
         entries = float(problem.data.n_features)
-        if isinstance(problem.loss, ScalarLoss) and isinstance(self.geometry, Euclidean):
-            if isinstance(rows, DenseRows) and rows.compilable:
-                make = self.fused_steps
-            elif isinstance(rows, CsrRows) and not self.rotation.size and np.size(self.w_steps) > 1:
-                make, entries = self.sparse_steps, 50.0 * rows.X.nnz / rows.n_rows  # entries are scattered
+        if self.can_fuse(problem):
+            make = self.fused_steps
+        elif (
+            isinstance(rows, CsrRows)
+            and isinstance(problem.loss, ScalarLoss)
+            and isinstance(self.geometry, Euclidean)
+            and not self.rotation.size
+            and np.size(self.w_steps) > 1
+        ):
+            make, entries = self.sparse_steps, 50.0 * rows.X.nnz / rows.n_rows  # entries are scattered
         seconds = (len(plan.groups) * (entries + 50.0) + 10.0 * problem.n_groups) * _SECONDS_A_VALUE
         piece = max(1, int(_SECONDS_A_PIECE / seconds))
         whole = None if replacement else problem.data.permute_steps(plan, n_steps, rng)
@@ -168,11 +173,22 @@ class InnerLoop:
                 make(problem, plan, members)
             self.settle()
 
+    def can_fuse(self, problem: GroupRisk) -> bool:
+        """Tell whether `fused_steps` knows the problem."""
+        rows = problem.data.rows
+        return (
+            isinstance(problem.loss, ScalarLoss)
+            and isinstance(self.geometry, Euclidean)
+            and isinstance(rows, DenseRows)
+            and rows.compilable
+        )
+
     def readable_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
         """Make a step for each row of members."""
         at, geometry, entropy = self.at, self.geometry, Entropy(problem.n_groups)
         values = problem.group_values(at.group_risks)
-        for drawn in members:
+        groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
+        for k, drawn in enumerate(members):
             # 1. The centre between snapshot and iterate.
             w_centre = self.alpha * self.w_centre + (1.0 - self.alpha) * self.w
             q_centre = self.alpha * self.logit_centre + (1.0 - self.alpha) * self.logits
@@ -180,7 +196,7 @@ class InnerLoop:
             w_half = geometry.point(geometry.step(w_centre, self.w_steps, self.gradient))
             q_half = entropy.point(entropy.step(q_centre, self.q_step, -values))
             # 3. What the drawn rows show there beyond the snapshot.
-            draw = Draw(drawn, plan.groups, plan.weights)
+            draw = Draw(drawn, groups[k % len(groups)], weights[k % len(weights)])
             loss_difference, sampled = problem.sampled_difference(draw, at, self._turn_back(w_half), q_half)
             gradient_difference = self._turn_gradient(sampled)
             # 4. The step, from the same centre.
@@ -210,7 +226,7 @@ class InnerLoop:
         values = problem.group_values(at.group_risks)
         dense_steps(
             data.rows.for_kernels, data.y, *problem.loss.kernel, problem.fit_intercept, self.rotation, self.shift,
-            rows, plan.groups, plan.weights, at.margins,
+            rows, np.atleast_2d(plan.groups), np.atleast_2d(plan.weights), at.margins,
             self.w, self.snapshot, self.gradient, np.ascontiguousarray(w_steps),
             self.geometry.penalty, self.geometry.radius,
             self.logits, self.logit_centre, values, at.q, self.q_step, self.alpha,

@@ -1,0 +1,291 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import groupdro as gd
+from groupdro.data import Draw
+from groupdro.geometry import Euclidean, geometry_of
+from groupdro.kernels.svre import project_simplex
+from groupdro.solvers import SOLVERS
+from groupdro.solvers.al_svre import euclidean_constant
+from groupdro.solvers.mpvr import sampling_constant
+from groupdro.solvers.smd import descent_constant
+from tests.reference.convex import group_minima, worst_value
+
+LOSSES = {
+    "logistic": gd.Logistic(),
+    "squared": gd.Squared(),
+    "huber": gd.Huber(0.5),
+    "squared_hinge": gd.SquaredHinge(),
+    "softmax": gd.Softmax(3),
+}
+DOMAINS = [gd.L2Domain(radius=2.0), gd.L2Domain(penalty=0.1), gd.L2Domain(radius=1.0, penalty=0.05)]
+
+
+def make_problem(loss="logistic", domain=DOMAINS[0], sizes=(30, 12, 18), *, sparse=False, weights=False, seed=0):
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    X = rng.normal(size=(n, 4)) / 2
+    score = (X * rng.normal(size=(len(sizes), 4))[groups]).sum(axis=1) + 0.3 * rng.normal(size=n)
+    y = {"softmax": np.digitize(score, [-0.3, 0.3]), "squared": score, "huber": score}.get(loss, np.sign(score))
+    X = sp.csr_array(X) if sparse else X
+    data = gd.GroupedData.from_arrays(X, y, groups, rng.uniform(0.5, 2.0, n) if weights else None)
+    return gd.GroupRisk(data, LOSSES[loss], domain)
+
+
+RISK = {
+    "smd": lambda: gd.SMD(3.0),
+    "mpvr": lambda: gd.MPVR(10.0),
+    "mpvr-uniform": lambda: gd.MPVR(10.0, sampling="uniform"),
+    "al-svre": lambda: gd.ALSVRE(10.0),
+    "al-svre-kl": lambda: gd.ALSVRE(10.0, geometry="kl"),
+}
+REGRET = {
+    "tsa": lambda: gd.TSA(3.0),
+    "tsa-crn": lambda: gd.TSA(3.0, form="common-random-numbers"),
+    "ermeg": lambda: gd.ERMEG(),
+}
+
+
+# ---------------------------------------------------------------------- against the independent solver
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", RISK)
+def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domain):
+    problem = make_problem(loss, domain)
+    optimum = worst_value(problem).value
+    start = problem.objective(problem.start(), problem.risks(problem.start()))
+    result = gd.solve(problem, RISK[solver](), tol=1e-3, max_passes=150)
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    share = 0.5 if solver == "smd" else 0.02
+    assert result.converged or result.upper_bound - optimum <= share * (start - optimum)
+    assert result.converged == (result.gap <= 1e-3 * abs(result.upper_bound))
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", REGRET)
+def test_it_approaches_the_least_regret_and_its_bounds_enclose_it(solver, loss, domain):
+    problem = make_problem(loss, domain)
+    minima, accurate = group_minima(problem)
+    assert accurate
+    optimum = worst_value(problem, minima).value
+    result = gd.solve(problem, REGRET[solver](), tol=1e-3, max_passes=200)
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    true = (problem.risks(result.w) - minima).max() + problem.domain.penalty_at(result.w)
+    start = (problem.risks(problem.start()) - minima).max()
+    assert true <= result.upper_bound + 1e-7
+    assert true - optimum <= (0.05 if solver == "ermeg" else 0.3) * (start - optimum)
+
+
+@pytest.mark.parametrize("solver", [*RISK, *REGRET])
+@pytest.mark.parametrize("kind", [{"sparse": True}, {"weights": True}], ids=["sparse", "weights"])
+def test_sparse_rows_and_weights(solver, kind):
+    make = {**RISK, **REGRET}[solver]
+    problem = make_problem(**kind)
+    minima = group_minima(problem)[0] if solver in REGRET else None
+    optimum = worst_value(problem, minima).value
+    result = gd.solve(problem, make(), tol=1e-3, max_passes=60)
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another():
+    for make in {**RISK, **REGRET}.values():
+        runs = [gd.solve(make_problem(), make(), tol=0.0, max_passes=20, seed=seed) for seed in (0, 0, 1)]
+        np.testing.assert_array_equal(runs[0].w, runs[1].w)
+        if make is not REGRET["ermeg"]:  # which draws nothing
+            assert (runs[0].w != runs[2].w).any()
+
+
+# ---------------------------------------------------------------------- counts
+
+
+def test_what_each_counts():
+    N, m = 60, 3
+    problem = make_problem()
+    result = gd.solve(problem, gd.SMD(), tol=0.0, max_passes=2)
+    assert result.counters.grad_evals == result.counters.grad_evals_paper == 2 * (N // m) * m
+    problem = make_problem()
+    result = gd.solve(problem, gd.MPVR(epoch_length=25), tol=0.0, max_passes=3)
+    epochs = result.epochs
+    assert result.counters.grad_evals == N + epochs * (N + 25)
+    assert result.counters.grad_evals_paper == N + epochs * (N + 2 * 25)
+    problem = make_problem()
+    result = gd.solve(problem, gd.ALSVRE(inner_passes=2.0), tol=0.0, max_passes=10)
+    drawn = result.counters.grad_evals_paper - result.counters.grad_evals
+    assert drawn == result.epochs * N
+    assert (result.counters.grad_evals - drawn) % N == 0
+    problem = make_problem()
+    result = gd.solve(problem, gd.TSA(stage_one_passes=5.0), tol=0.0, max_passes=8)
+    assert result.counters.grad_evals == 5 * N + N + result.epochs * N
+
+
+def test_evaluations_for_the_trace_are_neither_counted_nor_timed(monkeypatch):
+    problem = make_problem()
+    seen = []
+    original = type(problem).evaluate
+
+    def evaluate(self, w, q):
+        seen.append(self.counters.counting)
+        return original(self, w, q)
+
+    monkeypatch.setattr(type(problem), "evaluate", evaluate)
+    result = gd.solve(problem, gd.SMD(), tol=0.0, max_passes=3)
+    assert seen == [False] * (result.epochs + 1)
+    assert result.passes == pytest.approx(3.0)
+
+
+# ---------------------------------------------------------------------- the operators
+
+
+@pytest.mark.parametrize("sampling", ["importance", "uniform"])
+def test_one_sample_is_unbiased(sampling):
+    problem = make_problem(sizes=(3, 5, 2))
+    rng = np.random.default_rng(1)
+    at = problem.evaluate(0.3 * rng.normal(size=4), np.array([0.2, 0.5, 0.3]))
+    w, q = 0.3 * rng.normal(size=4), np.array([0.6, 0.1, 0.3])
+    there = problem.evaluate(w, q)
+    losses, gradient = np.zeros(3), np.zeros(4)
+    sizes = problem.data.group_sizes
+    for member in range(10):
+        i = int(np.searchsorted(np.cumsum(sizes), member, side="right"))
+        chance = 1 / (3 * sizes[i]) if sampling == "importance" else 1 / 10
+        weight = 3.0 if sampling == "importance" else 10 / sizes[i]
+        draw = Draw(np.array([member]), np.array([i]), np.array([weight]))
+        a, b = problem.sampled_difference(draw, at, w, q)
+        losses += chance * a
+        gradient += chance * b
+    np.testing.assert_allclose(losses, there.group_risks - at.group_risks, atol=1e-14)
+    np.testing.assert_allclose(gradient, there.gradient - at.gradient, atol=1e-14)
+
+
+@pytest.mark.parametrize("sampling", ["importance", "uniform"])
+def test_draws_have_the_weights_of_their_sampling(sampling):
+    problem = make_problem(sizes=(30, 10, 20))
+    plan, members = gd.MPVR(sampling=sampling).draw(problem, 60_000, np.random.default_rng(0))
+    groups = plan.groups[:, 0]
+    assert (np.searchsorted(np.cumsum([30, 10, 20]), members[:, 0], side="right") == groups).all()
+    share = np.bincount(groups) / 60_000
+    np.testing.assert_allclose(share, [1 / 3] * 3 if sampling == "importance" else [1 / 2, 1 / 6, 1 / 3], atol=0.01)
+    np.testing.assert_allclose(
+        plan.weights[:, 0], 3.0 if sampling == "importance" else 60 / np.array([30, 10, 20])[groups]
+    )
+
+
+def test_a_sample_of_every_group_is_unbiased_for_risks_and_gradient():
+    problem = make_problem(sizes=(2, 3, 2))
+    rng = np.random.default_rng(1)
+    w, q = rng.normal(size=4), np.array([0.6, 0.1, 0.3])
+    there = problem.evaluate(w, q)
+    risks, gradient, n = np.zeros(3), np.zeros(4), 0
+    for a in range(2):
+        for b in range(2, 5):
+            for c in range(5, 7):
+                draw = Draw(np.array([a, b, c]), np.arange(3), np.ones(3))
+                one, two = problem.sampled(draw, w, q)
+                risks, gradient, n = risks + one, gradient + two, n + 1
+    np.testing.assert_allclose(risks / n, there.group_risks, atol=1e-14)
+    np.testing.assert_allclose(gradient / n, there.gradient, atol=1e-14)
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "kl"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
+def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, monkeypatch):
+    runs = []
+    for readable in (False, True):
+        problem = make_problem(loss, domain)
+        if readable:
+            monkeypatch.setattr(type(problem.data.rows), "compilable", property(lambda _: False))
+        runs.append(gd.solve(problem, gd.ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
+    np.testing.assert_allclose(runs[0].w, runs[1].w, atol=1e-10)
+    np.testing.assert_allclose(runs[0].q, runs[1].q, atol=1e-10)
+
+
+@pytest.mark.parametrize("sampling", ["importance", "uniform"])
+def test_fused_steps_of_mpvr_equal_the_readable_ones(sampling, monkeypatch):
+    runs = []
+    for readable in (False, True):
+        problem = make_problem()
+        if readable:
+            monkeypatch.setattr(type(problem.data.rows), "compilable", property(lambda _: False))
+        runs.append(gd.solve(problem, gd.MPVR(5.0, sampling=sampling), tol=0.0, max_passes=8, seed=3))
+    np.testing.assert_allclose(runs[0].w, runs[1].w, atol=1e-10)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_the_projection_on_the_simplex_is_the_nearest_point(values):
+    x = np.array(values)
+    out = np.empty_like(x)
+    project_simplex(x, out)
+    assert out.min() >= 0
+    assert out.sum() == pytest.approx(1.0, abs=1e-12)
+    # Nearest where the residual has no positive product with the way to any vertex.
+    assert ((x - out) - (x - out) @ out <= 1e-10).all()
+
+
+# ---------------------------------------------------------------------- constants and names
+
+
+def test_the_constants_are_those_of_the_formulas():
+    problem = make_problem(sizes=(30, 12, 18))
+    geometry = geometry_of(problem)
+    assert isinstance(geometry, Euclidean)
+    norms = np.linalg.norm(problem.data.rows.X, axis=1)
+    R, G, L, m, log_m = 2.0, norms.max(), norms.max() ** 2 / 4, 3, np.log(3)
+    assert descent_constant(problem, geometry) == pytest.approx(np.sqrt(R**2 * G**2 + 2 * (R * G) ** 2 * log_m))
+    two_d, d2 = np.sqrt(2) * R, R**2 / 2
+    importance = two_d * max(np.sqrt(2 * d2 * L**2 * m + G**2 * m**2 * log_m), G * np.sqrt(2 * m * log_m))
+    assert sampling_constant(problem, geometry, "importance") == pytest.approx(importance)
+    least, harmonic = 20 / 12, 20 * np.mean([1 / 30, 1 / 12, 1 / 18])
+    uniform = two_d * max(
+        np.sqrt(2 * d2 * L**2 * m * least + G**2 * m**2 * log_m * harmonic), G * np.sqrt(2 * m * log_m * least)
+    )
+    assert sampling_constant(problem, geometry, "uniform") == pytest.approx(uniform)
+    expected = max(np.sqrt(2 * m * L**2 + m**2 * G**2), G * np.sqrt(2 * m))
+    assert euclidean_constant(problem, R) == pytest.approx(expected)
+
+
+def test_with_a_horizon_smd_keeps_its_step_and_its_guarantee():
+    problem = make_problem()
+    optimum = worst_value(problem).value
+    M = descent_constant(problem, geometry_of(problem))
+    T = 2000
+    gaps = [
+        gd.solve(problem, gd.SMD(horizon=T), tol=0.0, max_passes=T * 3 / 60, seed=seed).upper_bound - optimum
+        for seed in range(5)
+    ]
+    assert 0 <= np.mean(gaps) <= 2 * M * np.sqrt(5 / T)
+
+
+def test_reconstructed_methods_say_so():
+    assert "reconstructed" in gd.TSA().describe()
+    assert "reconstructed" in gd.ALSVRE().describe()
+    assert {"smd", "mpvr", "al-svre", "tsa", "ermeg"} <= set(SOLVERS)
+
+
+@pytest.mark.parametrize("make", [gd.SMD, gd.MPVR, gd.ALSVRE, gd.TSA, gd.ERMEG])
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_a_multiplier_must_be_positive(make, bad):
+    with pytest.raises(ValueError, match="multiplier"):
+        make(bad)
+
+
+def test_unknown_forms_are_refused_by_name():
+    for make, name in ((gd.MPVR, "sampling"), (gd.ALSVRE, "geometry"), (gd.TSA, "form")):
+        with pytest.raises(ValueError, match=name):
+            make(**{name: "other"})
+
+
+@pytest.mark.parametrize("solver", ["smd", "mpvr", "al-svre", "tsa"])
+def test_a_free_intercept_is_refused(solver):
+    data = make_problem().data
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), fit_intercept=True)
+    with pytest.raises(ValueError, match="requires a bounded domain"):
+        gd.solve(problem, solver)
