@@ -157,15 +157,22 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def cifar(folder: Path) -> Problem:
+def cifar(folder: Path, part: str = "train") -> Problem:
     """Read CIFAR-100 with its classes as groups, from the official folder.
 
-    Pixels / 255 less the mean image, scaled to a mean squared row norm of 100, float32, with a column of ones.
+    Pixels / 255 less the mean training image, scaled to a mean squared norm of 100 over training rows, float32, with
+    a column of ones.
     """
-    with (folder / "train").open("rb") as file:
-        stored = _ArraysOnly(file, encoding="bytes").load()
-    X = np.asarray(stored[b"data"], dtype=np.float32) / 255
-    y = np.asarray(stored[b"fine_labels"])
-    X -= X.mean(axis=0)
-    X *= 10 / np.sqrt((X**2).sum(axis=1).mean())
+    train, _ = _images(folder / "train")
+    mean = train.mean(axis=0)
+    train -= mean
+    scale = 10 / np.sqrt((train**2).sum(axis=1).mean())
+    X, y = _images(folder / part)
+    X = (X - mean) * scale
     return Problem("cifar-100: class", np.hstack([X, np.ones((len(X), 1), np.float32)]), y, y, "classes")
+
+
+def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    with path.open("rb") as file:
+        stored = _ArraysOnly(file, encoding="bytes").load()
+    return np.asarray(stored[b"data"], dtype=np.float32) / 255, np.asarray(stored[b"fine_labels"])

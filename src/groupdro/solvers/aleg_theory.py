@@ -81,6 +81,8 @@ class ALEGTheory(Solver):
         a step.
     step : Schedule, optional
         eta_k^s, the base step; by default the largest that the theorem allows.
+    multiplier : float
+        Factor of the default step, which is what tuning varies; the theorem holds up to 1.
     constant : {"tight", "paper"}
         Which bound of the Lipschitz constant L_z to use.
     guarantee : bool
@@ -100,12 +102,14 @@ class ALEGTheory(Solver):
         alpha: Schedule | None = None,
         step: Schedule | None = None,
         *,
+        multiplier: float = 1.0,
         constant: Literal["tight", "paper"] = "tight",
         guarantee: bool = True,
     ):
         self.epoch_length = epoch_length
         self.alpha = alpha
         self.step_size = step
+        self.multiplier = multiplier
         self.constant = constant
         self.guarantee = guarantee
 
@@ -123,7 +127,7 @@ class ALEGTheory(Solver):
         if length is None:
             length = max(1, round(float(problem.data.group_sizes.mean())))
         L_z = saddle_constant(problem, geometry, self.constant)
-        schedules = Schedules(length, self.alpha, self.step_size, L_z)
+        schedules = Schedules(length, self.alpha, self.step_size, L_z, self.multiplier)
         if self.guarantee:
             for s in range(schedules.n_listed):
                 schedules.check(s)

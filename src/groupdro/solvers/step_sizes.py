@@ -66,11 +66,22 @@ class Schedules:
         eta_k^s; None is the largest that the theorem allows, sqrt(alpha / 5) / L_z.
     lipschitz : float
         L_z.
+    multiplier : float
+        Factor of the default eta.
     """
 
-    def __init__(self, length: Schedule, alpha: Schedule | None, eta: Schedule | None, lipschitz: float):
+    def __init__(
+        self,
+        length: Schedule,
+        alpha: Schedule | None,
+        eta: Schedule | None,
+        lipschitz: float,
+        multiplier: float = 1.0,
+    ):
+        if not (np.isfinite(multiplier) and multiplier > 0):
+            raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
         self.length, self.alpha, self.eta = length, alpha, eta
-        self.lipschitz = lipschitz
+        self.lipschitz, self.multiplier = lipschitz, multiplier
 
     def epoch(self, s: int) -> EpochParameters:
         """Return the parameters of epoch s."""
@@ -84,6 +95,7 @@ class Schedules:
         if self.eta is None:
             # Nothing depends on the step where every constant is zero (all rows zero, or a single model).
             eta = np.sqrt(alpha / 5.0) / self.lipschitz if self.lipschitz > 0 else np.ones(K)
+            eta *= self.multiplier
         else:
             eta = _steps(self.eta, s, K, "step")
         return EpochParameters(alpha, eta)
@@ -112,7 +124,7 @@ class Schedules:
                     f"the schedule is not periodically decaying: alpha sums to {before.alpha.sum():.6g} over epoch "
                     f"{s - 1} and to {now.alpha.sum():.6g} over epoch {s}; the sum may not grow."
                 )
-        if self.eta is not None:
+        if self.eta is not None or self.multiplier != 1.0:
             low, high = (
                 np.sqrt(now.alpha) / (10.0 * self.lipschitz),
                 np.sqrt(now.alpha / 5.0) / self.lipschitz,
