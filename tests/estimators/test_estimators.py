@@ -293,6 +293,16 @@ def test_a_warm_start_survives_other_groups_and_features():
     assert model.status_ == "converged"
 
 
+def test_a_second_fit_forgets_what_the_first_had_beyond_it():
+    X, y, groups = make_data()
+    model = fitted(2, X, y, groups, objective="excess_risk", warm_start=True)
+    assert len(model.reference_risks_) == 3
+    model.set_params(objective="risk", fit_intercept=False).fit(X, y, groups=groups)
+    assert not hasattr(model, "reference_risks_")
+    assert model.intercept_.tolist() == [0.0]
+    assert model.status_ == "converged"
+
+
 def test_a_start_outside_the_ball_is_brought_inside():
     X, y, groups = make_data()
     model = GroupDROClassifier(alpha=0.0, radius=0.5, tol=1e-6, random_state=0)

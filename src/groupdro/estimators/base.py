@@ -181,7 +181,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         names, outputs = task.data.names, self._n_outputs
         warm = self.warm_start and hasattr(self, "coef_") and np.size(self.coef_) == outputs * self.n_features_in_
         if warm and coef_init is None:
-            coef_init, intercept_init = self.coef_, self.intercept_
+            coef_init, intercept_init = self.coef_, self.intercept_ if self.fit_intercept else None
         if warm and q_init is None and tuple(self.groups_) == names:
             q_init = self.group_weights_
         q = None
@@ -224,6 +224,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.trace_ = result.trace
         if self.objective == "excess_risk":
             self.reference_risks_ = result.references.upper
+        elif hasattr(self, "reference_risks_"):
+            del self.reference_risks_  # of an earlier fit
 
     def _warn(self, result: Result) -> None:
         relative = result.gap / abs(result.upper_bound) if result.upper_bound else np.inf
