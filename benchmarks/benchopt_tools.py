@@ -16,7 +16,7 @@ from groupdro.problem import Loss
 from groupdro.solvers.result import Progress
 
 #: Every method that needs a step is given the same factors of its theory's step, on the same budget.
-MULTIPLIERS = [1, 3, 10, 30, 100, 300, 1000]
+MULTIPLIERS = [1, 3, 10, 30, 100, 300, 1000, 3000]
 
 
 def loss_of(task: str, y: np.ndarray) -> Loss:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from groupdro.certificate import balance, linearise
 from groupdro.data import Draw
-from groupdro.geometry import bounded_geometry
+from groupdro.geometry import Euclidean, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk, References
 from groupdro.solvers.base import Run
 from groupdro.solvers.smd import SMD
@@ -19,6 +19,16 @@ from groupdro.solvers.smd import SMD
 __all__ = ["TSA"]
 
 Floats = NDArray[np.float64]
+
+
+def _step_all(geometry: Geometry, models: Floats, step: float, gradients: Floats) -> Floats:
+    """Take the step of every group's own model: all at once in a ball, one by one elsewhere."""
+    if not isinstance(geometry, Euclidean):
+        return np.array([geometry.step(w, step, g) for w, g in zip(models, gradients, strict=True)])
+    moved = (models - step * gradients) / (1.0 + step * geometry.penalty)
+    norms = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
+    shrink = np.minimum(1.0, geometry.radius / np.maximum(norms, 1e-300))
+    return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
 
 class TSA(SMD):
@@ -85,8 +95,7 @@ class TSA(SMD):
             total += step * models
             weight += step
             gradients = self._row_gradients(problem, problem.data.draw(rng), models)
-            for i in range(m):
-                models[i] = geometry.step(models[i], step, gradients[i])
+            models = _step_all(geometry, models, step, gradients)
         return total / weight
 
     @staticmethod
