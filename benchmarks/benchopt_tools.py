@@ -106,6 +106,7 @@ class OwnSolver(BaseSolver):
     sampling_strategy = "callback"
     stopping_criterion = NoCriterion()
     requirements = []  # noqa: RUF012
+    tol = 1e-10  # relative certified gap at which a run ends before its budget
 
     def make(self) -> gd.Solver | str:
         raise NotImplementedError
@@ -132,7 +133,9 @@ class OwnSolver(BaseSolver):
             self._record(progress)
             return not callback()
 
-        gd.solve(self.problem, self.make(), tol=1e-10, max_passes=self.max_passes, seed=self.seed, callbacks=[record])
+        gd.solve(
+            self.problem, self.make(), tol=self.tol, max_passes=self.max_passes, seed=self.seed, callbacks=[record]
+        )
 
     def _record(self, progress: Progress) -> None:
         row, at = progress.latest, progress.state.evaluation

@@ -54,6 +54,8 @@ def collect() -> None:
             kept["method"] = [method_of(row) for row in curves.to_dict("records")]
             for dataset, part in kept.groupby("dataset"):
                 name = dataset.split("[")[0]
+                # A pattern may name a solver twice; its runs are then there twice.
+                part = part.drop_duplicates(["method", "multiplier", "repetition", "epoch"])
                 part = part.drop(columns=["dataset", "solver"]).astype(
                     {"worst_train": "float32", "worst_test": "float32", "certified_gap": "float64"}
                 )
@@ -160,7 +162,7 @@ def report(benchmark: str, dataset: str, shown: pd.DataFrame, table: pd.DataFram
         values = on_grid(curves, "grad_evals_paper", "worst_train", np.array(BUDGETS) * n_rows)
         ends = curves[curves["epoch"] == curves.groupby("repetition")["epoch"].transform("max")]
         one_point = LOOKS.get(method, ("", "-"))[1] == "none"
-        cells = [f"{ends['worst_train'].mean():.5f}" if one_point else f"{v:.5f}" for v in np.mean(values, axis=0)]
+        cells = [f"{ends['worst_train'].mean():.5f}" if one_point else _shown(v) for v in np.mean(values, axis=0)]
         gap = ends["certified_gap"].mean()
         chosen = curves["multiplier"].iloc[0]
         lines.append(
@@ -175,6 +177,10 @@ def report(benchmark: str, dataset: str, shown: pd.DataFrame, table: pd.DataFram
     for method, values in tried.iterrows():
         lines.append(f"| {method} | " + " | ".join("" if np.isnan(v) else f"{v:.4f}" for v in values) + " |")
     return lines
+
+
+def _shown(value: float) -> str:
+    return "stage one" if np.isnan(value) else f"{value:.5f}"
 
 
 def until(curves: pd.DataFrame, x: str, value: float, scale: float = 1.0) -> str:
