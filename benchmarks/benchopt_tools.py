@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchopt import BaseDataset, BaseSolver
+from benchopt import BaseDataset, BaseObjective, BaseSolver
 from benchopt.stopping_criterion import NoCriterion
 from scipy.optimize import minimize
 
@@ -97,6 +97,84 @@ class TabularDataset(BaseDataset):
         return tabular(getattr(real_data, self.table)())
 
 
+# ---------------------------------------------------------------------- what is measured
+
+
+class GroupObjective(BaseObjective):
+    """The worst group's value over a ball, on training and test rows; a benchmark says what is subtracted."""
+
+    min_benchopt_version = "1.6"
+    sampling_strategy = "callback"
+    parameters = {"max_passes": [40]}  # noqa: RUF012
+    test_config = {"dataset": {"name": "synthetic"}, "max_passes": 3}  # noqa: RUF012
+
+    def set_data(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        X_test: Any,
+        y_test: Any,
+        groups_test: Any,
+        task: str,
+        radius: float,
+    ) -> None:
+        self.task, self.radius = task, radius
+        self.data = gd.GroupedData.from_arrays(X, y, groups)
+        self.train = make_problem(self.data, task, radius)
+        # Test rows of the groups and classes of the training rows only, in the same order of groups.
+        known = np.isin(groups_test, np.unique(groups)) & (np.isin(y_test, np.unique(y)) | (task == "regression"))
+        rows = gd.GroupedData.from_arrays(np.asarray(X_test)[known], y_test[known], groups_test[known])
+        self.test = gd.GroupRisk(rows, self.train.loss, self.train.domain)
+        self.references, self.test_references = self.find_references(rows.names)
+
+    def find_references(self, test_names: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is subtracted from each group's risk, in the order of training and of test groups."""
+        return np.zeros(self.data.n_groups), np.zeros(len(test_names))
+
+    def get_objective(self) -> dict[str, Any]:
+        return {
+            "data": self.data,
+            "task": self.task,
+            "radius": self.radius,
+            "max_passes": self.max_passes,
+            "references": self.references,
+        }
+
+    def evaluate_result(
+        self,
+        w: Any,
+        upper: float,
+        lower: float,
+        grad_evals: int,
+        grad_evals_paper: int,
+        passes: float,
+        solver_seconds: float,
+    ) -> dict[str, float]:
+        worst = float((self.train.risks(w) - self.references).max())
+        return {
+            "value": worst,
+            "worst_train": worst,
+            "worst_test": float((self.test.risks(w) - self.test_references).max()),
+            "certified_gap": upper - lower,
+            "grad_evals": grad_evals,
+            "grad_evals_paper": grad_evals_paper,
+            "passes": passes,
+            "solver_seconds": solver_seconds,
+        }
+
+    def get_one_result(self) -> dict[str, Any]:
+        return {
+            "w": self.train.start(),
+            "upper": 1.0,
+            "lower": 0.0,
+            "grad_evals": 0,
+            "grad_evals_paper": 0,
+            "passes": 0.0,
+            "solver_seconds": 0.0,
+        }
+
+
 # ---------------------------------------------------------------------- our solvers
 
 
@@ -172,7 +250,7 @@ class Rival(BaseSolver):
         return False, None
 
     def set_objective(
-        self, data: gd.GroupedData, task: str, radius: float, max_passes: float, references: Any = None, **_: Any
+        self, data: gd.GroupedData, task: str, radius: float, max_passes: float, references: Any, **_: Any
     ) -> None:
         self.problem, self.max_passes, self.references = make_problem(data, task, radius), max_passes, references
         self.seed = self.get_seed(use_repetition=True) % 2**31
@@ -206,7 +284,7 @@ class SmoothedLBFGS(Rival):
     def run(self, callback: Any) -> None:
         problem, w = self.problem, self.problem.start()
         radius = problem.domain.radius
-        shift = np.zeros(problem.n_groups) if self.references is None else self.references
+        shift = self.references
 
         def inside(flat: np.ndarray) -> tuple[np.ndarray, float]:
             point = flat.reshape(problem.shape)
@@ -264,7 +342,7 @@ class ClarabelSolver(Rival):
         u = X @ w
         binary = self.problem.loss.name == "logistic"
         losses = cp.logistic(-cp.multiply(y, u)) if binary else 0.5 * cp.square(u - y)
-        shift = np.zeros(data.n_groups) if self.references is None else self.references
+        shift = self.references
         limits = [cp.norm(w) <= self.problem.domain.radius]
         for i in range(data.n_groups):
             a, b = data.offsets[i], data.offsets[i + 1]
@@ -353,7 +431,7 @@ class SagawaSolver(Rival):
     def run(self, callback: Any) -> None:
         problem, rng = self.problem, np.random.default_rng(self.seed)
         data, m = problem.data, problem.n_groups
-        shift = np.zeros(m) if self.references is None else self.references
+        shift = self.references
         step = self.multiplier * 1e-2 / float(np.mean(data.row_norms**2))
         w, q = problem.start(), np.full(m, 1.0 / m)
         self._keep(w)

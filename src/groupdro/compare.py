@@ -140,7 +140,7 @@ def compare(
         raise ValueError(f"held_out must be a triple of X, y and groups, got {len(held_out)} parts.")
     if estimator is None:
         estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
-    path, _ = _place_of_model(estimator)
+    path = _place_of_model(estimator)
     if held_out is None:
         folds = GroupStratifiedKFold(n_splits, random_state=random_state)
         train, test = next(folds.split(X, y, groups))
@@ -166,8 +166,8 @@ def _are_classes(y: NDArray[Any]) -> bool:
     return y.dtype.kind not in "iuf" or len(np.unique(y)) <= _MOST_CLASSES
 
 
-def _place_of_model(estimator: Any) -> tuple[str, Any]:
-    """Return the prefix by which the parameters of the model at the end of pipelines are known, and the model."""
+def _place_of_model(estimator: Any) -> str:
+    """Return the prefix by which the parameters of the model at the end of pipelines are known."""
     path = ""
     while isinstance(estimator, Pipeline):
         name, estimator = estimator.steps[-1]
@@ -177,7 +177,7 @@ def _place_of_model(estimator: Any) -> tuple[str, Any]:
             "estimator must be a GroupDROClassifier or GroupDRORegressor, or a pipeline that ends in one; got "
             f"{type(estimator).__name__}."
         )
-    return path, estimator
+    return path
 
 
 def _ways(groups: Any, n_rows: int) -> list[tuple[str, Any, Any, str]]:

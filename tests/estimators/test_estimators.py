@@ -235,6 +235,34 @@ def test_a_gap_above_the_tolerance_is_a_warning_that_says_what_to_do():
         assert fitted(2, X, y, groups, max_time=1e-9).status_ == "time_limit"
 
 
+def test_a_target_that_fits_without_loss_converges_to_within_rounding():
+    X, _, groups = make_data(1)
+    y = np.full(len(X), 3.0)
+    model = fitted(1, X, y, groups, tol=1e-6)
+    assert model.status_ == "converged"
+    assert model.gap_ <= 8 * np.finfo(float).eps * np.mean(y**2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("noise", [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2])
+@pytest.mark.parametrize("alpha", [0.0, 1e-12])
+def test_converged_is_said_only_within_the_tolerance_or_rounding(alpha, noise):
+    X, _, groups = make_data(1)
+    y = X @ [1.0, -2.0, 0.5, 3.0] + noise * np.random.default_rng(0).normal(size=len(X))
+    model = fitted(1, X, y, groups, alpha=alpha, tol=1e-6)
+    within = model.gap_ <= max(1e-6 * model.upper_bound_, 8 * np.finfo(float).eps * np.mean(y**2))
+    assert (model.status_ == "converged") == within
+
+
+def test_without_penalty_the_bounds_are_those_of_the_model_in_the_users_units():
+    X, y, groups = make_data()
+    X = X * [1e-6, 1.0, 1e6, 1.0]
+    model = fitted(2, X, y, groups, alpha=0.0, tol=1e-7)
+    losses = model._row_losses(X, y)
+    assert max(losses[groups == name].mean() for name in model.groups_) == pytest.approx(model.upper_bound_, rel=1e-9)
+    assert model.status_ == "converged"
+
+
 @pytest.mark.parametrize("solver", ["auto", "aleg", "sqp", gd.ALEG(rows_per_step=8), gd.GroupSQP("lbfgs")])
 def test_every_solver_agrees(solver):
     X, y, groups = make_data()

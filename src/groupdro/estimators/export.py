@@ -3,8 +3,6 @@
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.svm import LinearSVC
 
 __all__ = ["to_sklearn", "to_torch_linear"]
 
@@ -26,6 +24,9 @@ def to_sklearn(model: Any) -> Any:
         For the logistic loss, the squared hinge loss, and regressions. Its parameters tell the penalty; fitting it
         again would fit plain empirical risk.
     """
+    from sklearn.linear_model import LogisticRegression, Ridge  # here, because few who import the package need them
+    from sklearn.svm import LinearSVC
+
     if not hasattr(model, "classes_"):
         plain = Ridge(alpha=model.alpha, fit_intercept=model.fit_intercept)
     elif model.loss == "logistic":

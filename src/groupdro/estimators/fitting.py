@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from groupdro.data import GroupedData
 from groupdro.grouping import Grouping, merge_small_groups, read_groups
-from groupdro.problem import GroupRisk, L2Domain, Loss
-from groupdro.problem.group_risk import References
+from groupdro.problem import GroupRisk, L2Domain, Loss, References
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.solvers.base import make_solver
 

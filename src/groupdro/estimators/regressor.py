@@ -45,7 +45,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Whether the solver scales the columns inside. The objective is the same, in the units of X.
     tol : float, default=1e-4
         Certified gap at which to stop, relative to the objective. For regrets, relative to the larger of the
-        objective and `tol`.
+        objective and `tol`. Where the model fits without loss the objective may be zero: a gap of eight units of
+        rounding of the mean square of y is then enough.
     max_passes : float, default=1000
         Most passes over the data.
     max_time : float, default=None

@@ -7,7 +7,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from groupdro.data import Draw
-from groupdro.problem.group_risk import Evaluation, GroupRisk
+from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.records import Evaluation
 
 __all__ = ["curvature_centre", "curvature_product", "feature_curvature", "leading_curvature"]
 

@@ -7,7 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from groupdro.problem.group_risk import Evaluation, GroupRisk
+from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.records import Evaluation
 from groupdro.rows import DenseRows
 
 __all__ = ["GroupEvaluation", "evaluate_groups"]

@@ -19,6 +19,7 @@ from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.group_sqp import EUCLIDEAN
 from groupdro.solvers.inner_loop import InnerLoop
 from groupdro.solvers.mpvr import sampling_constant
+from groupdro.solvers.step_sizes import check_multiplier
 
 __all__ = ["ALSVRE", "AlSvreState", "euclidean_constant"]
 
@@ -98,8 +99,7 @@ class ALSVRE(Solver):
         accuracy: float = 1e-3,
         inner_passes: float = 2.0,
     ):
-        if not (np.isfinite(multiplier) and multiplier > 0):
-            raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
+        check_multiplier(multiplier)
         if geometry not in ("euclidean", "kl"):
             raise ValueError(f"geometry must be 'euclidean' or 'kl', got {geometry!r}.")
         self.multiplier = multiplier

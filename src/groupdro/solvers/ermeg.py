@@ -11,6 +11,7 @@ from groupdro.solvers.alem import group_references
 from groupdro.solvers.base import Requirement, Run, Solver, State
 from groupdro.solvers.driver import solve
 from groupdro.solvers.group_sqp import EUCLIDEAN, GroupSQP
+from groupdro.solvers.step_sizes import check_multiplier
 
 __all__ = ["ERMEG", "ErmegState"]
 
@@ -45,8 +46,7 @@ class ERMEG(Solver):
     name = "ermeg"
 
     def __init__(self, multiplier: float = 1.0, *, oracle_tol: float = 1e-3):
-        if not (np.isfinite(multiplier) and multiplier > 0):
-            raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
+        check_multiplier(multiplier)
         self.multiplier = multiplier
         self.oracle_tol = oracle_tol
 

@@ -15,6 +15,7 @@ from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.inner_loop import InnerLoop
+from groupdro.solvers.step_sizes import check_multiplier
 
 __all__ = ["MPVR", "MpvrState", "sampling_constant"]
 
@@ -76,8 +77,7 @@ class MPVR(Solver):
     name = "mpvr"
 
     def __init__(self, multiplier: float = 1.0, *, sampling: Sampling = "importance", epoch_length: int | None = None):
-        if not (np.isfinite(multiplier) and multiplier > 0):
-            raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
+        check_multiplier(multiplier)
         if sampling not in ("importance", "uniform"):
             raise ValueError(f"sampling must be 'importance' or 'uniform', got {sampling!r}.")
         self.multiplier = multiplier

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
+from groupdro.solvers.step_sizes import check_multiplier
 
 __all__ = ["SMD", "SmdState", "descent_constant"]
 
@@ -62,8 +63,7 @@ class SMD(Solver):
     name = "smd"
 
     def __init__(self, multiplier: float = 1.0, *, horizon: int | None = None):
-        if not (np.isfinite(multiplier) and multiplier > 0):
-            raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
+        check_multiplier(multiplier)
         self.multiplier = multiplier
         self.horizon = horizon
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from groupdro.geometry import Entropy, Geometry
 from groupdro.problem import GroupRisk
 
-__all__ = ["EpochParameters", "Schedule", "Schedules", "saddle_constant"]
+__all__ = ["EpochParameters", "Schedule", "Schedules", "check_multiplier", "saddle_constant"]
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +18,12 @@ Floats = NDArray[np.float64]
 Schedule = float | Sequence[ArrayLike] | Callable[[int], ArrayLike]
 
 _ROUNDING = 1e-12
+
+
+def check_multiplier(multiplier: float) -> None:
+    """Refuse a factor of a theory's step that is no positive number."""
+    if not (np.isfinite(multiplier) and multiplier > 0):
+        raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
 
 
 def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight", "paper"]) -> float:
@@ -78,8 +84,7 @@ class Schedules:
         lipschitz: float,
         multiplier: float = 1.0,
     ):
-        if not (np.isfinite(multiplier) and multiplier > 0):
-            raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
+        check_multiplier(multiplier)
         self.length, self.alpha, self.eta = length, alpha, eta
         self.lipschitz, self.multiplier = lipschitz, multiplier
 

@@ -21,6 +21,14 @@ __all__ = ["TSA"]
 Floats = NDArray[np.float64]
 
 
+def _own_outputs(problem: GroupRisk, draw: Draw, models: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return the drawn rows' places, the rows, and the output of each under its group's own model."""
+    rows = problem.data.rows_of(draw.members)
+    X = problem.data.rows.take(rows)
+    X = np.asarray(X.todense() if hasattr(X, "todense") else X, dtype=np.float64)
+    return rows, X, np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
+
+
 def _step_all(geometry: Geometry, models: Floats, step: float, gradients: Floats) -> Floats:
     """Take the step of every group's own model: all at once in a ball, one by one elsewhere."""
     if not isinstance(geometry, Euclidean):
@@ -101,11 +109,8 @@ class TSA(SMD):
     @staticmethod
     def _row_gradients(problem: GroupRisk, draw: Draw, models: Floats) -> Floats:
         """Return the gradient of each group's drawn row at the group's own model."""
-        rows = problem.data.rows_of(draw.members)
-        X = problem.data.rows.take(rows)
-        X = np.asarray(X.todense() if hasattr(X, "todense") else X, dtype=np.float64)
-        outputs = np.einsum("md,md...->m...", X, models)
-        slopes = problem.loss.value_and_slope(np.ascontiguousarray(outputs), problem.data.y[rows])[1]
+        rows, X, outputs = _own_outputs(problem, draw, models)
+        slopes = problem.loss.value_and_slope(outputs, problem.data.y[rows])[1]
         problem.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
         return np.asarray(np.einsum("md,m...->md...", X, slopes))
 
@@ -118,10 +123,7 @@ class TSA(SMD):
         if self.form == "two-stage":
             return problem.group_values(risks), gradient
         assert self._models is not None
-        rows = problem.data.rows_of(draw.members)
-        X = problem.data.rows.take(rows)
-        X = np.asarray(X.todense() if hasattr(X, "todense") else X, dtype=np.float64)
-        outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, self._models))
+        rows, _, outputs = _own_outputs(problem, draw, self._models)
         own = problem.loss.value(outputs, problem.data.y[rows])
         n = len(rows)
         problem.counters.add(grad_evals=n, grad_evals_paper=n)
