@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, bounded_geometry
+from groupdro.kernels.blocks import projected_block
 from groupdro.kernels.svre import project_simplex, svre_steps
 from groupdro.problem import GroupRisk, ScalarLoss
 from groupdro.rows import DenseRows
@@ -19,6 +20,7 @@ from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.group_sqp import EUCLIDEAN
 from groupdro.solvers.inner_loop import InnerLoop
 from groupdro.solvers.mpvr import sampling_constant
+from groupdro.solvers.row_blocks import RowBlocks, takes_blocks
 from groupdro.solvers.step_sizes import check_multiplier
 
 __all__ = ["ALSVRE", "AlSvreState", "euclidean_constant"]
@@ -174,12 +176,13 @@ class ALSVRE(Solver):
             logit_centre=entropy.mirror(at.q),
         )
         loop.gradient = gradient
-        make = loop.fused_steps if loop.can_fuse(problem) else loop.readable_steps
+        make = loop.single_rows(problem)
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, problem.n_groups, size=min(_STEPS_A_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)
             plan = BatchPlan(len(groups), groups[:, None], np.full((len(groups), 1), float(problem.n_groups)))
             make(problem, plan, members[:, None])
+        loop.settle()
         state.w, state.q = loop.iterate(), entropy.point(loop.logits)
 
     def _advance_euclidean(
@@ -190,6 +193,7 @@ class ALSVRE(Solver):
         at, m, rows = state.evaluation, problem.n_groups, problem.data.rows
         values = problem.group_values(at.group_risks) + state.q_curvature / m  # the pull toward equal weights
         state.w, state.q = state.w.copy(), state.q.copy()
+        blocks = RowBlocks(problem, at, gradient, state.w) if takes_blocks(problem, geometry, state.tau) else None
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, m, size=min(_STEPS_A_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)
@@ -202,10 +206,31 @@ class ALSVRE(Solver):
                 )  # fmt: skip
                 drawn = len(groups)
                 problem.counters.add(grad_evals=drawn, grad_evals_paper=2 * drawn, row_reads=drawn)
+            elif blocks is not None:
+                self._advance_blocks(problem, state, blocks, members, groups, geometry, values, p)
             else:
                 for member, group in zip(members, groups, strict=True):
                     draw = Draw(np.array([member]), np.array([group]), np.array([float(m)]))
                     self.step(problem, state, draw, geometry, gradient, values, p)
+
+    @staticmethod
+    def _advance_blocks(
+        problem: GroupRisk, state: AlSvreState, blocks: RowBlocks, members: NDArray[np.int64],
+        groups: NDArray[np.int64], geometry: Euclidean, values: Floats, p: float,
+    ) -> None:  # fmt: skip
+        """Make a step on each member, many at a time, and write out the iterate."""
+        rows, work = problem.data.rows_of(members), np.empty((2, problem.n_groups))
+
+        def make(place: slice, products: Floats, gram: Floats, betas: Floats, scales: Floats) -> None:
+            del scales  # no sums over the steps are needed
+            projected_block(
+                products, gram, problem.data.y[rows[place]], groups[place], float(problem.n_groups),
+                blocks.coefficients, blocks.inner, state.tau, geometry.penalty, geometry.radius, state.q,
+                state.evaluation.q, values, state.q_curvature, p, betas, work,
+            )  # fmt: skip
+
+        blocks.advance(rows, make)
+        state.w = blocks.iterate()
 
     @staticmethod
     def step(

@@ -1,5 +1,6 @@
 """The steps of ALEG between two snapshots: readable, and fused into one compiled loop."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,10 +8,12 @@ from numpy.typing import NDArray
 
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, Geometry
+from groupdro.kernels.blocks import entropic_block
 from groupdro.kernels.epochs import dense_steps
 from groupdro.kernels.sparse import csr_steps
 from groupdro.problem import Evaluation, GroupRisk, ScalarLoss
 from groupdro.rows import CsrRows, DenseRows
+from groupdro.solvers.row_blocks import RowBlocks, takes_blocks
 
 __all__ = ["InnerLoop"]
 
@@ -106,6 +109,7 @@ class InnerLoop:
         self.sums = np.zeros(4)
         self.n_steps = 0
         self._lazy: _Lazy | None = None
+        self._blocks: RowBlocks | None = None
 
     def _turn(self, w: Floats) -> Floats:
         """Return w in the loop's own coordinates."""
@@ -238,6 +242,36 @@ class InnerLoop:
         drawn = rows.size
         problem.counters.add(grad_evals=drawn, grad_evals_paper=2 * drawn, row_reads=drawn)
 
+    def single_rows(self, problem: GroupRisk) -> Callable[[GroupRisk, BatchPlan, NDArray[np.int64]], None]:
+        """Return the fastest way to make steps on one row each."""
+        if self.can_fuse(problem):
+            return self.fused_steps
+        return self.block_steps if takes_blocks(problem, self.geometry, self.w_steps) else self.readable_steps
+
+    def block_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+        """Make the same steps on one row each, many at a time: several outputs, dense rows, one step for all entries.
+
+        The snapshot is the centre too. Needs `settle` at the end.
+        """
+        geometry = self.geometry
+        assert isinstance(geometry, Euclidean)
+        if self._blocks is None:
+            self._blocks = RowBlocks(problem, self.at, self.gradient, self.w)
+        at, blocks, values = self.at, self._blocks, problem.group_values(self.at.group_risks)
+        rows = problem.data.rows_of(members)[:, 0]
+        work = np.empty((3, problem.n_groups))
+
+        def make(place: slice, products: Floats, gram: Floats, betas: Floats, scales: Floats) -> None:
+            entropic_block(
+                products, gram, problem.data.y[rows[place]], plan.groups[place, 0], plan.weights[place, 0],
+                blocks.coefficients, blocks.inner, self.w_steps, geometry.penalty, geometry.radius,
+                self.logits, self.logit_centre, values, at.q, self.q_step, self.alpha, self.logit_total, self.weights,
+                self.sums, betas, scales, blocks.totals, work,
+            )  # fmt: skip
+
+        blocks.advance(rows, make)
+        self.n_steps += len(rows)
+
     def sparse_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
         """Make the same steps on sparse rows, at the cost of their entries: one output, one step for all features."""
         data, at = problem.data, self.at
@@ -260,7 +294,10 @@ class InnerLoop:
         problem.counters.add(grad_evals=rows.size, grad_evals_paper=2 * rows.size, row_reads=rows.size)
 
     def settle(self) -> None:
-        """Write out the iterate and the sums of sparse steps, which cost a pass over the features."""
+        """Write out the iterate and the sums of sparse and of blocked steps, which cost a pass over w."""
+        if self._blocks is not None:
+            self.w, self.points = self._blocks.iterate(), self.points + self._blocks.total()
+            self.mirrors, self._blocks = self.points, None
         if self._lazy is not None:
             self._lazy.write(self.w, self.points)
             self.mirrors, self._lazy = self.points, None

@@ -119,12 +119,14 @@ class MPVR(Solver):
             logit_centre=state.logit_centre,
         )
         rng = np.random.default_rng([state.seed, state.epoch])
-        make = loop.fused_steps if loop.can_fuse(problem) else loop.readable_steps
-        piece = max(1, int(_SECONDS_A_PIECE / (1e-9 * (10.0 * problem.shape[0] + 20.0 * problem.n_groups))))
+        make = loop.single_rows(problem)
+        seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 20.0 * problem.n_groups)
+        piece = max(1, int(_SECONDS_A_PIECE / seconds))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for start in range(0, K, piece):
                 plan, members = self.draw(problem, min(piece, K - start), rng)
                 make(problem, plan, members)
+            loop.settle()
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / K
         state.evaluation = problem.evaluate(loop.mean_point(), loop.weights / loop.weights.sum())

@@ -1,0 +1,87 @@
+"""Steps made many at a time against the same steps one by one."""
+
+import numpy as np
+import pytest
+
+import groupdro as gd
+from groupdro.data import BatchPlan, Draw
+from groupdro.geometry import Euclidean
+from groupdro.solvers.inner_loop import InnerLoop
+from groupdro.solvers.row_blocks import RowBlocks
+
+
+def _problem(penalty: float, radius: float, dtype=np.float64):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 7)).astype(dtype)
+    y = rng.integers(0, 4, size=300)
+    data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, size=300))
+    return gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(radius=radius, penalty=penalty))
+
+
+def _loop(problem, n_steps, rng):
+    w = problem.domain.feasible(rng.normal(size=problem.shape))
+    q = rng.dirichlet(np.ones(problem.n_groups))
+    at = problem.evaluate(problem.domain.feasible(rng.normal(size=problem.shape)), q)
+    loop = InnerLoop(
+        at=at, geometry=Euclidean(problem.domain.radius, problem.domain.penalty, problem.data.n_features), w_steps=0.05,
+        q_step=0.1, alpha=0.02, w=w, w_centre=at.w, logits=np.log(q)[::-1].copy(), logit_centre=np.log(q),
+    )  # fmt: skip
+    groups = rng.integers(0, problem.n_groups, size=n_steps)
+    plan = BatchPlan(n_steps, groups[:, None], np.full((n_steps, 1), float(problem.n_groups)))
+    return loop, plan, problem.data.draw_members(groups, rng)[:, None]
+
+
+@pytest.mark.parametrize(("penalty", "radius"), [(0.0, 1e3), (0.3, np.inf), (0.0, 1.0), (0.2, 1.5)])
+@pytest.mark.parametrize(("dtype", "places"), [(np.float64, 1e-10), (np.float32, 1e-4)])
+def test_blocks_of_steps_are_the_same_steps(penalty, radius, dtype, places):
+    problem = _problem(penalty, radius, dtype)
+    loops = []
+    for form in ("readable_steps", "block_steps"):
+        loop, plan, members = _loop(problem, 333, np.random.default_rng(5))
+        before = problem.counters.row_reads
+        getattr(loop, form)(problem, plan, members)
+        loop.settle()
+        assert problem.counters.row_reads - before == 333
+        loops.append(loop)
+    readable, blocked = loops
+    assert np.abs(readable.w).max() > 0.1
+    for name in ("points", "weights", "logit_total", "sums"):
+        np.testing.assert_allclose(getattr(blocked, name), getattr(readable, name), rtol=places, atol=333 * places)
+    np.testing.assert_allclose(blocked.iterate(), readable.iterate(), atol=places)
+    np.testing.assert_allclose(blocked.logits, readable.logits, atol=10 * places)
+
+
+def test_blocks_go_on_where_the_last_call_stopped():
+    problem = _problem(0.1, 1.2)
+    whole, plan, members = _loop(problem, 300, np.random.default_rng(8))
+    whole.block_steps(problem, plan, members)
+    whole.settle()
+    pieces, _, _ = _loop(problem, 300, np.random.default_rng(8))
+    for start in (0, 100, 200):
+        part = BatchPlan(100, plan.groups[start : start + 100], plan.weights[start : start + 100])
+        pieces.block_steps(problem, part, members[start : start + 100])
+    pieces.settle()
+    np.testing.assert_allclose(pieces.w, whole.w, atol=1e-11)
+    np.testing.assert_allclose(pieces.points, whole.points, atol=1e-9)
+
+
+def test_blocks_with_projections_are_the_readable_steps_of_al_svre():
+    problem = _problem(0.0, 1.5)
+    solver = gd.ALSVRE(30.0)
+    state = solver.init(problem, 0)
+    other = solver.init(problem, 0)
+    state.q, other.q = state.q.copy(), other.q.copy()  # the snapshot's own must stay
+    rng = np.random.default_rng(2)
+    state.w = other.w = problem.domain.feasible(rng.normal(size=problem.shape))
+    groups = rng.integers(0, problem.n_groups, size=200)
+    members = problem.data.draw_members(groups, rng)
+    geometry, gradient = solver._bent(state)
+    values, p = problem.group_values(state.evaluation.group_risks) + state.q_curvature / 5, 0.01
+    for member, group in zip(members, groups, strict=True):
+        draw = Draw(np.array([member]), np.array([group]), np.array([5.0]))
+        solver.step(problem, state, draw, geometry, gradient, values, p)
+    blocks = RowBlocks(problem, other.evaluation, gradient, other.w)
+    solver._advance_blocks(problem, other, blocks, members, groups, geometry, values, p)
+    assert np.abs(state.q - state.evaluation.q).max() > 1e-3
+    np.testing.assert_allclose(other.w, state.w, atol=1e-11)
+    np.testing.assert_allclose(other.q, state.q, atol=1e-11)
