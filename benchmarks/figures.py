@@ -37,30 +37,43 @@ LOOKS = {
     "CVXPY with Clarabel": ("#555555", "none"), "fairlearn ExponentiatedGradient": ("#AA4499", "none"),
 }  # fmt: skip
 BUDGETS = (5, 10, 20, 40)
+LEAST_PASSES = 20  # of a run at full size
+
+
+def collected(benchmark: str, dataset: str) -> pd.DataFrame:
+    """Return the curves of all runs of a data set at full size, the newest of each."""
+    found = []
+    for path in sorted((HERE / benchmark / "outputs").glob("*.parquet"), key=lambda path: path.stat().st_mtime):
+        curves = pd.read_parquet(path)
+        full = curves["p_obj_max_passes"].max() >= LEAST_PASSES  # no smoke run
+        if not full or curves["dataset_name"].iloc[0].split("[")[0] != dataset:
+            continue
+        if "p_solver_multiplier" not in curves:
+            curves["p_solver_multiplier"] = np.nan
+        kept = curves[list(KEPT)].rename(columns=KEPT)
+        kept["method"] = [method_of(row) for row in curves.to_dict("records")]
+        # A run that asked for few solvers must not mix with an older curve of the same one.
+        if found:
+            key = ["method", "multiplier", "repetition"]
+            new = pd.MultiIndex.from_frame(kept[key].fillna(0.0))
+            found = [part[~pd.MultiIndex.from_frame(part[key].fillna(0.0)).isin(new)] for part in found]
+        found.append(kept)
+    if not found:
+        return pd.DataFrame()
+    # A pattern may name a solver twice; its runs are then there twice.
+    whole = pd.concat(found).drop_duplicates(["method", "multiplier", "repetition", "epoch"])
+    return whole.drop(columns=["dataset", "solver"]).astype({"worst_train": "float32", "worst_test": "float32"})
 
 
 def collect() -> None:
-    """Write the newest run of every data set to a small table."""
+    """Write the newest runs of every data set to small tables."""
     RESULTS.mkdir(exist_ok=True)
     for benchmark in ("gdro", "mero"):
-        for path in sorted((HERE / benchmark / "outputs").glob("*.parquet")):
-            curves = pd.read_parquet(path)
-            big = curves["p_obj_max_passes"].max() >= BUDGETS[-1]
-            if not big:
-                continue  # a smoke run
-            if "p_solver_multiplier" not in curves:
-                curves["p_solver_multiplier"] = np.nan
-            kept = curves[list(KEPT)].rename(columns=KEPT)
-            kept["method"] = [method_of(row) for row in curves.to_dict("records")]
-            for dataset, part in kept.groupby("dataset"):
-                name = dataset.split("[")[0]
-                # A pattern may name a solver twice; its runs are then there twice.
-                part = part.drop_duplicates(["method", "multiplier", "repetition", "epoch"])
-                part = part.drop(columns=["dataset", "solver"]).astype(
-                    {"worst_train": "float32", "worst_test": "float32", "certified_gap": "float64"}
-                )
-                part.to_parquet(RESULTS / f"{benchmark}_{name}.parquet", compression="zstd", index=False)
-                print(f"{benchmark} {name}: {len(part)} points of {part['method'].nunique()} methods")
+        for dataset in ("synthetic", "cifar-100"):
+            curves = collected(benchmark, dataset)
+            if len(curves):
+                curves.to_parquet(RESULTS / f"{benchmark}_{dataset}.parquet", compression="zstd", index=False)
+                print(f"{benchmark} {dataset}: {len(curves)} points of {curves['method'].nunique()} methods")
 
 
 def method_of(row: dict) -> str:
