@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.problem import Counters, GroupRisk, L2Domain, References
+from groupdro.problem.row_space import fits_row_space, in_row_space
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.base import Requirement, Run, Solver
 from groupdro.solvers.choose import Auto
@@ -54,7 +55,9 @@ def group_references(
     stop = threading.Event()
     if solver is None:
         solver = GroupSQP() if isinstance(problem.domain, L2Domain) else ALEG()
-    if isinstance(solver, GroupSQP) and problem.n_groups > 1:
+    small = fits_row_space(problem, problem.data.group_sizes)
+    near = solver
+    if isinstance(solver, GroupSQP) and problem.n_groups > 1 and not small.all():
         # Most groups' own models are near the one of all rows together.
         pooled = solve(
             problem.pooled(), solver, tol=1e-2, max_passes=max_passes, max_time=max(run.seconds_left(), 1e-3)
@@ -62,7 +65,7 @@ def group_references(
         if pooled.status is Status.INTERRUPTED:
             run.interrupted = True
             return References(upper, lower)
-        solver = GroupSQP(solver.hessian, memory=solver.memory, start=(pooled.w, np.ones(1)))
+        near = GroupSQP(solver.hessian, memory=solver.memory, start=(pooled.w, np.ones(1)))
 
     def bound(i: int) -> tuple[int, Result | None, Counters]:
         alone, seconds = problem.group(i), run.seconds_left()
@@ -73,10 +76,12 @@ def group_references(
         if alone.vanishes():
             upper[i] = 0.0
             return i, None, alone.counters
+        if small[i]:
+            alone = in_row_space(alone)
         # One that is interrupted here could be in any thread: only the main one gets Ctrl-C, and tells the others.
         found = solve(
             alone,
-            solver,
+            solver if small[i] else near,
             tol=0.0,
             atol=atol,
             max_passes=max_passes,
