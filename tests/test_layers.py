@@ -8,7 +8,8 @@ import groupdro
 # From the top, which everything below may import, to the bottom. A name stands for a module or for a whole package.
 LAYERS = (
     ("kernels",),
-    ("threads", "rows", "grouping", "data"),
+    ("bundle", "threads", "rows", "grouping", "data", "store"),
+    ("distributed",),
     ("problem",),
     ("geometry",),
     ("fenchel", "certificate"),

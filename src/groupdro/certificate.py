@@ -6,6 +6,7 @@ from different points.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +134,16 @@ class CutAggregate:
             bound = max(bound, self._dual_bound(at, share, domain))
         return bound
 
+    def saved(self) -> dict[str, Any]:
+        """Return the mixture, for a checkpoint."""
+        cut = None if self.cut is None else dict(vars(self.cut))
+        return {"cut": cut, "row_weights": self._row_weights, "moments": self._moments}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take over a mixture."""
+        self.cut = None if saved["cut"] is None else Cut(**saved["cut"])
+        self._row_weights, self._moments = saved["row_weights"], saved["moments"]
+
     def _replaces(self, new: Cut, old: Cut, domain: Domain, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
         return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
@@ -183,6 +194,17 @@ class Certificate:
         # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
         self.lower = -float(problem.baseline.upper.min())
         self._aggregate = CutAggregate(problem, duals=average_duals)
+
+    def saved(self) -> dict[str, Any]:
+        """Return all that a certificate has learned, for a checkpoint."""
+        names = ("w", "q", "group_risks", "upper", "lower")
+        return {**{name: getattr(self, name) for name in names}, "aggregate": self._aggregate.saved()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take over what another certificate of the same problem had learned."""
+        self._aggregate.load(saved.pop("aggregate"))
+        for name, value in saved.items():
+            setattr(self, name, value)
 
     @property
     def contradicts_itself(self) -> bool:

@@ -1,5 +1,6 @@
 """Rows ordered by group: what every solver works on."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -175,6 +176,19 @@ class GroupedData:
     def group_sizes(self) -> Indices:
         """Number of members of each group."""
         return np.diff(self.offsets)
+
+    @property
+    def all_sizes(self) -> Indices:
+        """Number of members of each group, wherever they are stored."""
+        return self.group_sizes
+
+    def digest(self, n_rows: int) -> bytes:
+        """Return a digest of the labels, the weights and some of the rows."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.y).tobytes())
+        digest.update(self.weights.tobytes())
+        some = self.rows.take(np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.int64))
+        digest.update(np.ascontiguousarray(some.toarray() if hasattr(some, "toarray") else some).tobytes())
+        return digest.digest()
 
     @cached_property
     def row_norms(self) -> Floats:

@@ -700,6 +700,7 @@ SHARED_PARAMETERS = {
     "random_state": ["seed", -1, 1.5, 2**32, np.random.default_rng(0)],
     "verbose": [-1, "loud", 1.5, None],
     "callbacks": [3, [3], len, "ab", [len, None]],
+    "checkpoint_dir": [3, ["a"], True, b"bytes"],
     "missing_group": ["drop", None, True, ["own"]],
     "min_group_size": [0, -1, 1.5, "3", None, NAN],
     "small_groups": ["drop", None, True],

@@ -508,7 +508,7 @@ def test_a_file_that_is_put_together_again_without_a_change_is_read(tmp_path):
 def test_an_unknown_member_is_refused(original, tmp_path):
     for name in ("evil.pkl", "../coef_.npy", "coef_.npy/", "folder/coef_.npy", "w.npy"):
         write_members(tmp_path / "model", [*read_members(tmp_path / "original").items(), (name, b"x")])
-        refused(tmp_path / "model", match="member that is not known")
+        refused(tmp_path / "model", match=r"member that is not known|not those of the manifest")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

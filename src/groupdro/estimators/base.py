@@ -20,6 +20,7 @@ from groupdro.estimators.validation import naming, read_features, read_init, rea
 from groupdro.problem import Loss, References
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, Solver, Status, solve
+from groupdro.solvers.checkpoint import fingerprint
 
 __all__ = ["GroupDROEstimator"]
 
@@ -56,6 +57,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     random_state: Any
     verbose: int
     callbacks: Any
+    checkpoint_dir: str | os.PathLike[str] | None
     missing_group: str
     min_group_size: int
     small_groups: str
@@ -163,6 +165,10 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             regret=self.objective == "excess_risk" and task.references is None,
             precondition=self.precondition,
         )
+        resumable, folder = self.checkpoint_dir is not None, None
+        seed = 0 if resumable and self.random_state is None else read_seed(self.random_state)
+        if self.checkpoint_dir is not None:
+            folder = os.path.join(self.checkpoint_dir, fingerprint(problem, solver, seed)[:16])
         result = solve(
             problem,
             solver,
@@ -171,8 +177,9 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             max_time=np.inf if self.max_time is None else float(self.max_time),
             # Where the model fits without loss, the best value is zero, and no gap relative to it can be reached.
             atol=task.rounding,
-            seed=read_seed(self.random_state),
+            seed=seed,
             callbacks=callbacks,
+            checkpoint_dir=folder,
         )
         return replace(result, w=to_user_units(result.w))
 
@@ -274,6 +281,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
                 works = False
             if not works:
                 raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
+        if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
+            raise TypeError(f"checkpoint_dir must be a path or None, got {self.checkpoint_dir!r}.")
         if self.reference_risks is not None and self.objective != "excess_risk":
             raise ValueError("reference_risks needs objective='excess_risk'.")
 

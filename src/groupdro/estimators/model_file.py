@@ -1,31 +1,21 @@
-"""Models on disk: a zip of JSON and arrays, which holds no code and is checked before it is believed.
-
-Members are stored without compression, so that nothing in the file can grow when it is read; the manifest has every
-array's checksum; what the reader does not know, it refuses.
-"""
+"""Models on disk, as bundles of JSON and arrays."""
 
 import datetime
-import hashlib
-import io
 import itertools
-import json
 import os
-import secrets
-import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from groupdro.bundle import BundleError, read_bundle, write_bundle
+from groupdro.bundle import check as _check
 from groupdro.solvers import Solver, TraceRow
 
 __all__ = ["ModelFileError", "names_array", "read_model", "write_model"]
 
 _FORMAT, _VERSION = "groupdro-model", 1
-_MANIFEST = "manifest.json"
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
 _NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "n_passes_")
 _TEXTS = ("status_", "message_", "solver_")
@@ -71,7 +61,6 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     """
     arrays = {n: np.asarray(getattr(model, n), np.float64) for n in _ARRAYS[:-1] if hasattr(model, n)}
     arrays["trace_"] = np.array([[getattr(row, key) for key in _TRACE] for row in model.trace_], dtype=np.float64)
-    blobs = {f"{name}.npy": _to_npy(array) for name, array in arrays.items()}
     fitted: dict[str, Any] = {name: float(getattr(model, name)) for name in _NUMBERS}
     fitted |= {name: getattr(model, name) for name in _TEXTS}
     fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
@@ -86,26 +75,8 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
         "class": type(model).__name__,
         "params": {name: _param_to_json(name, value) for name, value in model.get_params(deep=False).items()},
         "fitted": fitted,
-        "sha256": {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()},
     }
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name, blob in {_MANIFEST: json.dumps(manifest).encode(), **blobs}.items():
-                    archive.writestr(name, blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _to_npy(array: NDArray[Any]) -> bytes:
-    buffer = io.BytesIO()
-    npy.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
-    return buffer.getvalue()
+    write_bundle(path, manifest, arrays)
 
 
 def _to_json(label: Any, where: str) -> Any:
@@ -127,6 +98,8 @@ def _param_to_json(name: str, value: Any) -> Any:
         return None
     if isinstance(value, Solver):
         return value.name
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if hasattr(value, "to_dict") and not isinstance(value, Mapping):
         value = list(value)  # a Series is read in its order
     if isinstance(value, Mapping):
@@ -154,52 +127,26 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any
     estimator
         The fitted model.
     """
-    content = Path(path).read_bytes()
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            blobs = _members(archive, len(content))
-        manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
-        return _build(manifest, blobs, classes)
-    except ModelFileError as error:
+        return _build(*read_bundle(path), classes)
+    except BundleError as error:
         raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
-    except Exception as error:  # whatever a damaged file makes zipfile, json or numpy stumble over
+    except OSError:
+        raise
+    except Exception as error:  # whatever values of the wrong kind make the code below stumble over
         raise ModelFileError(
             f"{os.fspath(path)!r} cannot be read as a model: {type(error).__name__}: {error}"
         ) from None
 
 
-def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
-    members = archive.infolist()
-    names = [member.filename for member in members]
-    _check(len(set(names)) == len(names) and _MANIFEST in names, "it has no manifest, or members with the same name")
-    known = {_MANIFEST, *(f"{name}.npy" for name in _ARRAYS)}
-    _check(set(names) <= known, f"it has a member that is not known: {sorted(set(names) - known)}")
-    for member in members:
-        # Stored as it is: the size of the file bounds what is read.
-        _check(
-            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size <= file_size,
-            f"its member {member.filename!r} is compressed or larger than the file",
-        )
-    return {name: archive.read(name) for name in names}
-
-
-def _check(holds: bool, why: str) -> None:
-    if not holds:
-        raise ModelFileError(why)
-
-
-def _build(manifest: Any, blobs: dict[str, bytes], classes: Mapping[str, type]) -> Any:
-    _check(isinstance(manifest, dict), "its manifest is no object")
+def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: Mapping[str, type]) -> Any:
     _check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
     _check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
-    keys = {"format", "version", "class", "params", "fitted", "sha256"}
+    keys = {"format", "version", "class", "params", "fitted"}
     _check(set(manifest) == keys, f"its manifest has keys {sorted(map(str, manifest))}")
     _check(manifest["class"] in classes, f"its class {manifest['class']!r} is not known")
-    digests = manifest["sha256"]
-    _check(set(digests) == set(blobs), "its arrays are not those of the manifest")
-    for name, blob in blobs.items():
-        _check(hashlib.sha256(blob).hexdigest() == digests[name], f"its member {name!r} is damaged")
-    arrays = {name.removesuffix(".npy"): _from_npy(blob) for name, blob in blobs.items()}
+    _check(set(arrays) <= set(_ARRAYS), f"it has an array that is not known: {sorted(set(arrays) - set(_ARRAYS))}")
+    _check(all(array.dtype == np.float64 for array in arrays.values()), "an array is not of float64")
 
     cls = classes[manifest["class"]]
     params, fitted = manifest["params"], manifest["fitted"]
@@ -260,19 +207,6 @@ def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: b
     _check({name: array.shape for name, array in arrays.items()} == shapes, "its arrays have other shapes than it says")
     finite = all(np.isfinite(arrays[name]).all() for name in ("coef_", "intercept_"))
     _check(finite, "its coefficients are not finite")
-
-
-def _from_npy(blob: bytes) -> NDArray[Any]:
-    buffer = io.BytesIO(blob)
-    _check(npy.read_magic(buffer) == (1, 0), "an array is of an unknown version")
-    shape, fortran, dtype = npy.read_array_header_1_0(buffer)
-    _check(dtype == np.dtype("<f8") and not fortran, f"an array is of {dtype}")
-    n_bytes = 8
-    for length in shape:  # whole numbers of Python, which cannot overflow
-        n_bytes *= length
-    left = blob[buffer.tell() :]
-    _check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape is not that of its content")
-    return np.frombuffer(left, dtype="<f8").astype(np.float64).reshape(shape)
 
 
 def _from_json(value: Any) -> Any:

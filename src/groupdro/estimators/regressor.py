@@ -1,5 +1,6 @@
 """The regressor."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,9 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     callbacks : list of callable, default=None
         Each is called with a `Progress` after every epoch; one that returns True ends the fit. Callbacks of
         scikit-learn (1.9 and later) are set by `set_callbacks`.
+    checkpoint_dir : str or path-like, default=None
+        Directory to which a fit is saved after every epoch, each fit in a folder of its own. A fit of the same data
+        with the same parameters goes on where the last one was broken off; a random state of None is 0 then.
     missing_group : {"error", "own"}, default="error"
         Whether missing group labels are refused, or a group of their own, named "(missing)".
     min_group_size : int, default=1
@@ -149,6 +153,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         random_state: Any = None,
         verbose: int = 0,
         callbacks: Any = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         missing_group: str = "error",
         min_group_size: int = 1,
         small_groups: str = "warn",
@@ -170,6 +175,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.callbacks = callbacks
+        self.checkpoint_dir = checkpoint_dir
         self.missing_group = missing_group
         self.min_group_size = min_group_size
         self.small_groups = small_groups

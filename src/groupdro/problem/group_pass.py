@@ -1,7 +1,7 @@
 """One pass that gives every group's own gradient, and the Hessian of their mixture: what second-order solvers ask."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +29,9 @@ class GroupEvaluation:
     masses : ndarray of shape (n_groups,)
         Weighted sum of the slopes' sizes in each group.
     hessian : ndarray of shape (w.size, w.size) or None
-        Second derivative of sum_i q_i R_i for the q that was asked for, w flattened.
+        Second derivative of sum_i q_i R_i, w flattened.
+    hessian_q : ndarray of shape (n_groups,) or None
+        The q of the Hessian.
     """
 
     w: Floats
@@ -38,6 +40,9 @@ class GroupEvaluation:
     gradients: Floats
     masses: Floats
     hessian: Floats | None
+    hessian_q: Floats | None
+
+    point_fields: ClassVar[tuple[str, ...]] = ("w", "hessian_q")  # a pass there gives the rest
 
     def at(self, q: Floats) -> Evaluation:
         """Return the evaluation at (w, q), without another pass."""
@@ -83,7 +88,7 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
             bend = problem.loss.curvature(margins[place], y[place])
             _add_hessian(hessian, block, bend, row_weights[place], problem)
     problem.counters.add(grad_evals=problem.n_rows, grad_evals_paper=problem.n_rows, row_reads=problem.n_rows)
-    return GroupEvaluation(w, margins, data.group_means(losses), gradients, data.group_means(sizes), hessian)
+    return GroupEvaluation(w, margins, data.group_means(losses), gradients, data.group_means(sizes), hessian, hessian_q)
 
 
 def _incidence(problem: GroupRisk) -> Any:

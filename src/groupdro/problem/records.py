@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,8 @@ class Evaluation:
     group_risks: Floats
     gradient: Floats
     slope_mass: float
+
+    point_fields: ClassVar[tuple[str, ...]] = ("w", "q")  # a pass there gives the rest
 
 
 @dataclass(frozen=True)

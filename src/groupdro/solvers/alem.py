@@ -14,6 +14,7 @@ from groupdro.solvers.base import Requirement, Run, Solver
 from groupdro.solvers.choose import Auto
 from groupdro.solvers.driver import solve
 from groupdro.solvers.group_sqp import GroupSQP
+from groupdro.solvers.packing import Arrays
 from groupdro.solvers.result import Result, Status
 from groupdro.threads import n_threads
 
@@ -156,6 +157,18 @@ class ALEM(Solver):
             seed=seed,
         )
         return self.stage_two.prepare(problem.with_references(references), run, seed)
+
+    def prepared(self) -> dict[str, Any]:
+        """Return what stage two prepared; the references are the problem's."""
+        return self.stage_two.prepared()
+
+    def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
+        """Take stage one's references from the checkpoint."""
+        return self.stage_two.resume(super().resume(problem, run, prepared), run, {**prepared, "references": None})
+
+    def load(self, problem: GroupRisk, seed: int, packed: Any, arrays: Arrays) -> Any:
+        """Load stage two."""
+        return self.stage_two.load(problem, seed, packed, arrays)
 
     def init(self, problem: GroupRisk, seed: int) -> Any:
         """Stage two begins."""

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.problem import Evaluation, GroupRisk
+from groupdro.problem import Evaluation, GroupRisk, References
+from groupdro.solvers.packing import Arrays, restore
 
 __all__ = ["BOUNDED", "SOLVERS", "Requirement", "Run", "Solver", "State", "make_solver"]
 
@@ -96,6 +97,27 @@ class Solver(ABC):
     @abstractmethod
     def epoch(self, problem: GroupRisk, state: Any) -> None:
         """Advance the state by one epoch and evaluate where it stands."""
+
+    def prepared(self) -> dict[str, Any]:
+        """Return what `prepare` left in the solver, for a checkpoint: numbers, arrays, and mappings of them."""
+        return {}
+
+    def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
+        """Return what `prepare` returned in the run that a checkpoint is of."""
+        del run
+        if prepared.get("references") is None:
+            return problem
+        return problem.with_references(References(**prepared["references"]))
+
+    def load(self, problem: GroupRisk, seed: int, packed: Any, arrays: Arrays) -> Any:
+        """Return the state that a checkpoint is of."""
+        state = restore(self.init(problem, seed), packed, arrays)
+        self.revive(problem, state)
+        return state
+
+    def revive(self, problem: GroupRisk, state: Any) -> None:
+        """Pass over the data for what a checkpoint leaves out of a state."""
+        state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
 
     def describe(self) -> str:
         """Say what ran, and why where that was chosen."""

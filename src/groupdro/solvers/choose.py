@@ -22,6 +22,7 @@ from groupdro.rows import DenseRows
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.base import Run, Solver, State
 from groupdro.solvers.group_sqp import GroupSQP
+from groupdro.solvers.packing import Arrays, restore
 from groupdro.solvers.quadratic import Quadratic
 
 __all__ = ["Auto", "Choice", "choose"]
@@ -92,10 +93,11 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
 
 @dataclass
 class AutoState(State):
-    """The state of the solver that runs."""
+    """The state of the solver that runs, and whether that is SQP after ALEG."""
 
     inner: State
     solver: Solver
+    polishing: bool = False
 
 
 class Auto(Solver):
@@ -112,12 +114,40 @@ class Auto(Solver):
     def __init__(self, *, precondition: bool = True) -> None:
         self.precondition = precondition
         self.choice: Choice | None = None
+        self._tol = 0.0
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Choose, and let the choice prepare."""
-        self.choice = choose(problem, run.tol if run.tol > 0 else 1e-9, precondition=self.precondition)
-        self.choice.first.check(problem)
+        self._choose(problem, run.tol if run.tol > 0 else 1e-9)
+        assert self.choice is not None
         return self.choice.first.prepare(problem, run, seed)
+
+    def _choose(self, problem: GroupRisk, tol: float) -> None:
+        self._tol = tol
+        self.choice = choose(problem, tol, precondition=self.precondition)
+        self.choice.first.check(problem)
+
+    def prepared(self) -> dict[str, Any]:
+        """Return what the choice prepared, and the tolerance it was made for."""
+        assert self.choice is not None
+        return {**self.choice.first.prepared(), "tol": self._tol}
+
+    def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
+        """Choose as before."""
+        problem = super().resume(problem, run, prepared)
+        self._choose(problem, prepared["tol"])
+        assert self.choice is not None
+        return self.choice.first.resume(problem, run, {**prepared, "references": None})
+
+    def load(self, problem: GroupRisk, seed: int, packed: Any, arrays: Arrays) -> AutoState:
+        """Load the state of the solver that ran."""
+        state = self.init(problem, seed)
+        if restore(None, packed["mapping"]["polishing"], arrays):
+            self._hand_over(problem, state)
+        state = restore(state, packed, arrays)
+        state.solver.revive(problem, state.inner)
+        state.evaluation = state.inner.evaluation
+        return state
 
     def describe(self) -> str:
         """Say what was chosen and why."""
@@ -136,14 +166,17 @@ class Auto(Solver):
             gap = sum(state.solver.halves(problem, state.evaluation))
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
             if gap <= _HANDOVER * abs(value) or state.epoch >= 20:
-                start = (state.evaluation.w, state.evaluation.q)
-                state.solver = GroupSQP("lbfgs", start=start)
-                state.inner = state.solver.init(problem, 0)
-                state.evaluation = state.inner.evaluation
+                self._hand_over(problem, state)
                 return
         state.inner.epoch = state.epoch
         state.solver.epoch(problem, state.inner)
         state.evaluation, state.stalled = state.inner.evaluation, state.inner.stalled
+
+    @staticmethod
+    def _hand_over(problem: GroupRisk, state: AutoState) -> None:
+        state.solver = GroupSQP("lbfgs", start=(state.evaluation.w, state.evaluation.q))
+        state.inner = state.solver.init(problem, 0)
+        state.evaluation, state.polishing = state.inner.evaluation, True
 
     def point(self, state: AutoState) -> Any:
         """Return what the solver that runs wants evaluated."""

@@ -1,8 +1,10 @@
 """The only loop: budgets, certificate, trace, callbacks and interruption."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +12,13 @@ from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.separation import has_separating_direction
 from groupdro.solvers.base import Run, Solver, State, make_solver
+from groupdro.solvers.checkpoint import Checkpoints, fingerprint
+from groupdro.solvers.packing import Arrays, pack, restore
 from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
 
 __all__ = ["solve"]
+
+_COUNTS = ("grad_evals", "grad_evals_paper", "row_reads")
 
 Callback = Callable[[Progress], bool | None]
 
@@ -31,6 +37,7 @@ def solve(
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     average_duals: bool = False,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Solve a problem until its certified gap is within the tolerance, or a budget ends.
 
@@ -57,6 +64,9 @@ def solve(
         Each is called with a `Progress` after every epoch, off the clock; one that returns a true value ends the run.
     average_duals : bool
         Whether to average dual variables for a tighter lower bound, at one number a row (a row and class).
+    checkpoint_dir : str or path-like, optional
+        Directory to which the run is saved after every epoch, and from which it goes on if it was saved there before.
+        With one thread, a run that was broken off and went on is the same to the last bit as one that was not.
 
     Returns
     -------
@@ -67,6 +77,8 @@ def solve(
     solver = make_solver(solver)
     solver.check(problem)
     run = _Driver(problem, solver, tol, atol, max_passes, max_time, tuple(callbacks), average_duals)
+    if checkpoint_dir is not None:
+        run.checkpoints = Checkpoints(checkpoint_dir, fingerprint(problem, solver, seed))
     return run(seed)
 
 
@@ -97,6 +109,7 @@ class _Driver:
         self.tol, self.atol, self.max_passes, self.max_time = tol, atol, max_passes, max_time
         self.average_duals = average_duals
         self.before = replace(problem.counters)
+        self.checkpoints: Checkpoints | None = None
         self.trace: list[TraceRow] = []
         self.off_clock = 0.0
 
@@ -110,15 +123,26 @@ class _Driver:
             seconds_left=lambda: self.max_time - self.seconds,
         )
         # What follows the preparation is interrupted in the loop below; the preparation itself says so in `run`.
-        problem = self.problem = self.solver.prepare(self.problem, run, seed)
+        saved = self.checkpoints.latest() if self.checkpoints is not None else None
+        begun = self.problem
+        if saved is None:
+            problem = self.problem = self.solver.prepare(begun, run, seed)
+        else:
+            prepared = restore(None, saved[0]["prepared"], saved[1])
+            problem = self.problem = self.solver.resume(begun, run, prepared)
+        self.found_references = problem.regret and not begun.regret
         self.certificate = certificate = Certificate(problem, average_duals=self.average_duals)
         state: State | None = None
         status: Status | None = None
         self.reason = reason = problem.unattained()
         whole = True  # whether the state is that of the end of an epoch
         try:
-            state = self.solver.init(problem, seed)
-            status = self._after_epoch(state)
+            if saved is None:
+                state = self.solver.init(problem, seed)
+                status = self._after_epoch(state)
+            else:
+                state = self._go_on(*saved, seed)
+                status = self._verdict(state)
             if reason is not None and problem.vanishes():
                 status = Status.NO_FINITE_MINIMISER  # the infimum is 0, and no gap relative to it can be reached
             elif run.interrupted:
@@ -200,6 +224,12 @@ class _Driver:
             )
         )
         stopped = self._callback_stops(state)
+        self._save(state)
+        return self._verdict(state, stopped=stopped)
+
+    def _verdict(self, state: State, *, stopped: bool = False) -> Status | None:
+        """Say whether the run is over."""
+        at = state.evaluation
         domain = self.problem.domain
         if isinstance(domain, L2Domain) and domain.stand_in and self.problem.separated(at):
             self.reason = _SEPARABLE
@@ -215,6 +245,38 @@ class _Driver:
         if self.seconds >= self.max_time:
             return Status.TIME_LIMIT
         return None
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _save(self, state: State) -> None:
+        """Write a checkpoint, off the clock."""
+        if self.checkpoints is None:
+            return
+        begun, arrays, counters = time.perf_counter(), dict[str, Any](), self.problem.counters
+        prepared = self.solver.prepared()
+        if self.found_references:
+            prepared["references"] = {"upper": self.problem.references.upper, "lower": self.problem.references.lower}
+        run = {
+            "prepared": pack(prepared, arrays),
+            "state": pack(state, arrays),
+            "certificate": pack(self.certificate.saved(), arrays),
+            "trace": [list(vars(row).values()) for row in self.trace],
+            "counters": [getattr(counters, name) - getattr(self.before, name) for name in _COUNTS],
+            "seconds": self.seconds,
+        }
+        self.checkpoints.write(state.epoch, run, arrays)
+        self.off_clock += time.perf_counter() - begun
+
+    def _go_on(self, saved: dict[str, Any], arrays: Arrays, seed: int) -> State:
+        """Return to where a checkpoint stands."""
+        with self.problem.counters.suspended():
+            state: State = self.solver.load(self.problem, seed, saved["state"], arrays)
+        self.certificate.load(restore(None, saved["certificate"], arrays))
+        self.trace = [TraceRow(*row) for row in saved["trace"]]
+        for name, count in zip(_COUNTS, saved["counters"], strict=True):
+            setattr(self.problem.counters, name, getattr(self.before, name) + count)
+        self.off_clock = time.perf_counter() - self.started - saved["seconds"]
+        return state
 
     def _within_tolerance(self) -> bool:
         upper = self.certificate.upper

@@ -111,6 +111,12 @@ class GroupSQP(Solver):
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 
+    def revive(self, problem: GroupRisk, state: SqpState) -> None:
+        """Pass over the data at the iterate, with the Hessian of the same weights."""
+        at = state.groups
+        state.groups = evaluate_groups(problem, at.w, at.hessian_q)
+        state.evaluation = state.groups.at(state.evaluation.q)
+
     def epoch(self, problem: GroupRisk, state: SqpState) -> None:
         """Solve the quadratic model, search along its step, and pass over the data at the new point."""
         domain = problem.domain

@@ -4,7 +4,7 @@ The paper's own text was not at hand. What is here is the two-stage reading: eac
 gradients, then stochastic mirror descent on the regrets against what stage one found.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,15 @@ class TSA(SMD):
             cut = balance(alone, at) if alone.fit_intercept else linearise(alone, at)
             lower[i] = 0.0 if cut is None else max(0.0, cut.bound(alone, alone.solution_domain(upper[i])))
         return problem.with_references(References(upper, lower))
+
+    def prepared(self) -> dict[str, Any]:
+        """Return every group's own model."""
+        return {"models": self._models}
+
+    def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
+        """Take stage one from the checkpoint."""
+        self._models = prepared["models"]
+        return super().resume(problem, run, prepared)
 
     def _group_models(self, problem: GroupRisk, rng: np.random.Generator) -> Floats:
         """Return the step-weighted averages of one stochastic gradient run a group."""

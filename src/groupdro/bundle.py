@@ -1,0 +1,144 @@
+"""Files of this package: a zip of a JSON manifest and arrays, which holds no code and is checked before it is believed.
+
+Members are stored without compression, so that nothing in the file can grow when it is read; the manifest has every
+array's checksum, and the zip that of the manifest; what the reader does not know, it refuses. A file is written whole
+or not at all.
+"""
+
+import hashlib
+import io
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+__all__ = ["BundleError", "check", "read_bundle", "write_bundle"]
+
+_MANIFEST = "manifest.json"
+_DTYPES = ("<f8", "<f4", "<i8", "|b1")
+
+
+class BundleError(ValueError):
+    """A file is not what it should be, or is damaged."""
+
+
+def check(holds: bool, why: str) -> None:
+    """Refuse a file for a reason."""
+    if not holds:
+        raise BundleError(why)
+
+
+def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a manifest and arrays to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, replaced if it exists.
+    manifest : mapping
+        What JSON can hold.
+    arrays : mapping from str to ndarray
+        Arrays of float64, float32, int64 or bool.
+    """
+    blobs = {f"{name}.npy": _to_npy(array) for name, array in arrays.items()}
+    digests = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, blob in {_MANIFEST: json.dumps({**manifest, "sha256": digests}).encode(), **blobs}.items():
+                    archive.writestr(name, blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a loss of power, where the system lets folders be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `write_bundle` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    manifest : dict
+        The manifest.
+    arrays : dict from str to ndarray
+        The arrays, whose checksums are right.
+    """
+    content = Path(path).read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            blobs = _members(archive, len(content))
+        manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
+        check(isinstance(manifest, dict), "its manifest is no object")
+        digests = manifest.pop("sha256", None)
+        check(isinstance(digests, dict) and set(digests) == set(blobs), "its arrays are not those of the manifest")
+        for name, blob in blobs.items():
+            check(hashlib.sha256(blob).hexdigest() == digests[name], f"its member {name!r} is damaged")
+        return manifest, {name.removesuffix(".npy"): _from_npy(blob) for name, blob in blobs.items()}
+    except BundleError:
+        raise
+    except Exception as error:  # whatever a damaged file makes zipfile, json or numpy stumble over
+        raise BundleError(f"{type(error).__name__}: {error}") from None
+
+
+def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    check(len(set(names)) == len(names) and _MANIFEST in names, "it has no manifest, or members with the same name")
+    strange = sorted(name for name in names if name != _MANIFEST and not name.endswith(".npy"))
+    check(not strange, f"it has a member that is not known: {strange}")
+    for member in members:
+        # Stored as it is: the size of the file bounds what is read.
+        check(
+            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size <= file_size,
+            f"its member {member.filename!r} is compressed or larger than the file",
+        )
+    return {name: archive.read(name) for name in names}
+
+
+def _to_npy(array: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    npy.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _from_npy(blob: bytes) -> NDArray[Any]:
+    buffer = io.BytesIO(blob)
+    check(npy.read_magic(buffer) == (1, 0), "an array is of an unknown version")
+    shape, fortran, dtype = npy.read_array_header_1_0(buffer)
+    check(dtype.str in _DTYPES and not fortran, f"an array is of {dtype}")
+    n_bytes = dtype.itemsize
+    for length in shape:  # whole numbers of Python, which cannot overflow
+        n_bytes *= length
+    left = blob[buffer.tell() :]
+    check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape is not that of its content")
+    return np.frombuffer(left, dtype=dtype).astype(dtype.newbyteorder("=")).reshape(shape)

@@ -1,0 +1,143 @@
+"""Checkpoints of a run: what it would need to go on, written after every epoch and fenced against older runs.
+
+A directory belongs to one problem, solver and seed. Each run that opens it takes the next generation number. Files are
+named by generation and epoch; the newest generation's are read first, and a run of an older one, such as a process
+that was thought dead, is refused when it tries to write.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupdro.bundle import BundleError, read_bundle, write_bundle
+from groupdro.problem import GroupRisk
+from groupdro.solvers.base import Solver
+from groupdro.solvers.packing import Arrays
+
+__all__ = ["CheckpointError", "CheckpointWarning", "Checkpoints", "fingerprint"]
+
+_FORMAT, _VERSION = "groupdro-checkpoint", 1
+_KEPT = 2  # files: should the newest be damaged, the one before it is there
+_NAME = re.compile(r"checkpoint-(\d{6})-(\d{8})\.zip")
+_GENERATION = re.compile(r"generation-(\d{6})")
+_SAMPLED_ROWS = 256
+
+
+class CheckpointError(RuntimeError):
+    """A directory's checkpoints cannot be used."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written or read; the run goes on."""
+
+
+def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
+    """Return a digest of what a run depends on: labels, groups, some rows, the problem, the solver and the seed."""
+    data, digest = problem.data, hashlib.sha256()
+    about = [_options(solver), seed, problem.shape, repr(problem.loss), repr(problem.domain)]
+    about += [problem.fit_intercept, problem.regret, problem.n_rows]
+    digest.update(json.dumps(about).encode())
+    for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(data.digest(_SAMPLED_ROWS))
+    return digest.hexdigest()
+
+
+def _options(value: Any) -> Any:
+    """Return what a solver was made with."""
+    if isinstance(value, Solver):
+        names = [name for name in inspect.signature(type(value).__init__).parameters if hasattr(value, name)]
+        return [type(value).__name__, {name: _options(getattr(value, name)) for name in names}]
+    return getattr(value, "__qualname__", "a function") if callable(value) else repr(value)
+
+
+# ---------------------------------------------------------------------- files
+
+
+class Checkpoints:
+    """The checkpoints of a directory, for one run.
+
+    Parameters
+    ----------
+    directory : str or path-like
+        Made if it does not exist.
+    key : str
+        What the run depends on. Checkpoints of another key are refused.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], key: str):
+        self.directory, self.key = Path(directory), key
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.generation = self._take_generation()
+        self._told = False
+
+    def _take_generation(self) -> int:
+        """Take the next number; of two runs that start at once, one gets the one after."""
+        while True:
+            mine = 1 + max(self._generations(), default=0)
+            try:
+                os.close(os.open(self.directory / f"generation-{mine:06d}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                continue
+            for old in self._generations():
+                if old < mine - 1:
+                    (self.directory / f"generation-{old:06d}").unlink(missing_ok=True)
+            return mine
+
+    def _generations(self) -> list[int]:
+        names = [_GENERATION.fullmatch(path.name) for path in self.directory.iterdir()]
+        return [int(name[1]) for name in names if name]
+
+    def _files(self) -> list[Path]:
+        """Return the checkpoints, newest first."""
+        return sorted((path for path in self.directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+
+    def latest(self) -> tuple[dict[str, Any], Arrays] | None:
+        """Return the newest checkpoint that is whole, or None where there is none at all."""
+        files, faults = self._files(), []
+        for path in files:
+            try:
+                manifest, arrays = read_bundle(path)
+                if (manifest.get("format"), manifest.get("version")) != (_FORMAT, _VERSION):
+                    raise BundleError(f"it is {manifest.get('format')!r} of version {manifest.get('version')!r}")
+            except (BundleError, OSError) as error:
+                faults.append(f"{path.name}: {error}")
+                continue
+            if manifest["key"] != self.key:
+                raise CheckpointError(
+                    f"{str(self.directory)!r} has checkpoints of another problem, solver or seed. Use another "
+                    "directory, or remove it to begin anew."
+                )
+            if faults:
+                warnings.warn(f"Damaged checkpoints were passed over: {'; '.join(faults)}", CheckpointWarning, 2)
+            return manifest["run"], arrays
+        if files:
+            raise CheckpointError(f"No checkpoint in {str(self.directory)!r} can be read: {'; '.join(faults)}")
+        return None
+
+    def write(self, epoch: int, run: dict[str, Any], arrays: Arrays) -> None:
+        """Write a checkpoint, and remove those that are no longer needed.
+
+        A full disk does not end the run: the checkpoint before stays.
+        """
+        if max(self._generations(), default=0) > self.generation:
+            raise CheckpointError(f"Another run has taken over {str(self.directory)!r}; this one must not write to it.")
+        manifest = {"format": _FORMAT, "version": _VERSION, "key": self.key, "run": run}
+        try:
+            write_bundle(self.directory / f"checkpoint-{self.generation:06d}-{epoch:08d}.zip", manifest, arrays)
+        except OSError as error:
+            if not self._told:
+                warnings.warn(f"A checkpoint could not be written; the run goes on: {error}", CheckpointWarning, 2)
+            self._told = True
+            return
+        for old in self._files()[_KEPT:]:
+            old.unlink(missing_ok=True)
+        for left in self.directory.glob(".checkpoint-*.tmp"):  # of a run that was killed while it wrote
+            left.unlink(missing_ok=True)
