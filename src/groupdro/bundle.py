@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-__all__ = ["BundleError", "check", "read_bundle", "write_bundle"]
+__all__ = ["BundleError", "check", "dump_bundle", "parse_bundle", "read_bundle", "write_bundle"]
 
 _MANIFEST = "manifest.json"
 _DTYPES = ("<f8", "<f4", "<i8", "|b1")
@@ -47,21 +47,29 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
     arrays : mapping from str to ndarray
         Arrays of float64, float32, int64 or bool.
     """
-    blobs = {f"{name}.npy": _to_npy(array) for name, array in arrays.items()}
-    digests = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+    content = dump_bundle(manifest, arrays)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name, blob in {_MANIFEST: json.dumps({**manifest, "sha256": digests}).encode(), **blobs}.items():
-                    archive.writestr(name, blob)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)
+
+
+def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the content of a file with a manifest and arrays."""
+    blobs = {f"{name}.npy": _to_npy(array) for name, array in arrays.items()}
+    digests = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, blob in {_MANIFEST: json.dumps({**manifest, "sha256": digests}).encode(), **blobs}.items():
+            archive.writestr(name, blob)
+    return buffer.getvalue()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -93,7 +101,11 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
     arrays : dict from str to ndarray
         The arrays, whose checksums are right.
     """
-    content = Path(path).read_bytes()
+    return parse_bundle(Path(path).read_bytes())
+
+
+def parse_bundle(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return manifest and arrays of a file's content, whose checksums are right."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             blobs = _members(archive, len(content))

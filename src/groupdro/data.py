@@ -177,10 +177,55 @@ class GroupedData:
         """Number of members of each group."""
         return np.diff(self.offsets)
 
+    # What a worker's part of larger data does otherwise (see `distributed.sharding`).
+
+    @property
+    def n_workers(self) -> int:
+        """Number of processes that hold the rows."""
+        return 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first worker, who writes files."""
+        return True
+
+    @property
+    def n_total(self) -> int:
+        """Number of rows, wherever they are stored."""
+        return self.n_rows
+
+    @property
+    def all_offsets(self) -> Indices:
+        """Where each group's members begin and end, wherever they are stored."""
+        return self.offsets
+
     @property
     def all_sizes(self) -> Indices:
         """Number of members of each group, wherever they are stored."""
-        return self.group_sizes
+        return np.diff(self.all_offsets)
+
+    def add_up(self, *arrays: Floats) -> None:
+        """Replace arrays by their sums over all workers."""
+
+    def largest(self, values: Floats) -> Floats:
+        """Return the largest values over all workers."""
+        return values
+
+    def own(self, draw: Draw) -> Draw:
+        """Return the part of a draw that is stored here, in the numbers of the members here."""
+        return draw
+
+    def here(self, draw: Draw) -> NDArray[np.bool_]:
+        """Tell which of the drawn members are stored here."""
+        return np.ones(len(draw.members), dtype=bool)
+
+    def share(self, content: bytes) -> bytes:
+        """Return what the first worker has."""
+        return content
+
+    def whole_groups(self) -> NDArray[np.bool_]:
+        """Tell which groups are stored here with all their members."""
+        return np.ones(self.n_groups, dtype=bool)
 
     def digest(self, n_rows: int) -> bytes:
         """Return a digest of the labels, the weights and some of the rows."""
@@ -196,6 +241,11 @@ class GroupedData:
         return self._moments[0]
 
     @cached_property
+    def mean_square_norm(self) -> float:
+        """Mean of the rows' squared norms."""
+        return float(np.mean(self.row_norms**2))
+
+    @cached_property
     def column_squares(self) -> Floats:
         """Mean square of each column, with every group counted alike."""
         return self._moments[1]
@@ -206,6 +256,12 @@ class GroupedData:
 
     def group_means(self, values: Floats) -> Floats:
         """Average a quantity of the stored rows over each group."""
+        means = self.partial_means(values)
+        self.add_up(means)
+        return means
+
+    def partial_means(self, values: Floats) -> Floats:
+        """Return what the rows that are stored here add to each group's average."""
         means = np.empty(self.n_groups)
         group_means(values, self.offsets, self.members, self.weights, means)
         return means
@@ -224,7 +280,8 @@ class GroupedData:
         """Return the rows of one group as data of their own."""
         span = slice(self.offsets[i], self.offsets[i + 1])
         stored = self.members[span] if self.members.size else span
-        return GroupedData(
+        return replace(
+            self,
             rows=self.rows.subset(stored),
             y=self.y[stored],
             offsets=np.array([0, self.group_sizes[i]]),
@@ -232,21 +289,11 @@ class GroupedData:
             weights=self.weights[span],
             names=(self.names[i],),
             source=self.source[stored],
-            feature_names=self.feature_names,
         )
 
     def as_one_group(self, weights: Floats) -> "GroupedData":
         """Return the same rows as a single group in which each has the given weight."""
-        return GroupedData(
-            rows=self.rows,
-            y=self.y,
-            offsets=np.array([0, self.n_rows]),
-            members=_NO_INDICES,
-            weights=weights,
-            names=("all",),
-            source=self.source,
-            feature_names=self.feature_names,
-        )
+        return replace(self, offsets=np.array([0, self.n_rows]), members=_NO_INDICES, weights=weights, names=("all",))
 
     def to_user_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """Bring a quantity of all stored rows into the order in which the user gave them."""
@@ -265,7 +312,7 @@ class GroupedData:
         Groups get draws in proportion to their sizes and at least one, so that a step has at least as many rows as
         there are groups, and small groups are drawn more often than once an epoch.
         """
-        sizes = self.group_sizes
+        sizes = self.all_sizes
         if (sizes == sizes[0]).all():
             share = max(1, min(int(sizes[0]), round(rows_per_step / self.n_groups)))
             counts = np.full(self.n_groups, share)
@@ -285,7 +332,7 @@ class GroupedData:
         """Draw the members of several steps without replacement: each group in random order, again from its start."""
         if self.weights.size:
             raise ValueError("replacement must be True where rows have weights: draws follow the weights.")
-        sizes, starts = self.group_sizes, self.offsets[:-1]
+        sizes, starts = self.all_sizes, self.all_offsets[:-1]
         order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
         counts = np.bincount(plan.groups, minlength=self.n_groups)
         within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
@@ -304,7 +351,7 @@ class GroupedData:
             place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
             first, last = self._drawable
             return np.clip(place, first[groups], last[groups])
-        return rng.integers(self.offsets[groups], self.offsets[groups + 1], size=shape)
+        return rng.integers(self.all_offsets[groups], self.all_offsets[groups + 1], size=shape)
 
     @cached_property
     def _cumulative_weights(self) -> Floats:

@@ -83,6 +83,17 @@ class DenseRows:
             if self.mapped:
                 _release(self.X, place)
 
+    def stretches(self, start: int, stop: int) -> Iterator[slice]:
+        """Cut consecutive rows for a kernel: mapped ones into stretches whose pages are given back once read."""
+        if not self.mapped:
+            yield slice(start, stop)
+            return
+        step = max(512, _BLOCK_VALUES // max(self.n_features, 1) // 512 * 512)
+        for begin in range(start, stop, step):
+            place = slice(begin, min(begin + step, stop))
+            yield place
+            _release(self.X, place)
+
     def take(self, rows: NDArray[np.int64]) -> Floats:
         """Gather rows."""
         taken = np.asarray(self.X[rows])

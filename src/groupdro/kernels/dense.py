@@ -3,7 +3,7 @@
 from groupdro.kernels.compile import compiled_fast
 from groupdro.kernels.losses import slope, value
 
-__all__ = ["add_rows", "dense_pass", "dots"]
+__all__ = ["add_rows", "dense_difference", "dense_pass", "dots"]
 
 _BLOCK = 512  # rows whose gradient is summed apart, so that rounding does not build up over all rows
 
@@ -89,3 +89,45 @@ def dense_pass(X, y, code, parameter, intercept, w, row_weights, rows, margins, 
         for j in range(gradient.size):
             gradient[j] += part[j]
     return mass
+
+
+@compiled_fast
+def dense_difference(
+    X, y, code, parameter, intercept, w, q, q_snapshot, rows, groups, weights, margins, loss_difference, gradient, four
+):  # fmt: skip
+    """Add what drawn rows show at (w, q) beyond a snapshot: losses by group, and the gradient.
+
+    Parameters
+    ----------
+    X, y, w : ndarray of shape (n, d), (n,), (p,)
+        Rows, labels and parameters, of which the last is the intercept if there is one.
+    code, parameter : int, float
+        The loss.
+    intercept : bool
+        Whether there is an intercept.
+    q, q_snapshot : ndarray of shape (m,)
+        Group weights of the step and of the snapshot.
+    rows, groups, weights : ndarray of shape (s,)
+        The drawn rows, the group of each, and its weight in the estimates.
+    margins : ndarray of shape (n,)
+        Outputs at the snapshot.
+    loss_difference, gradient : ndarray of shape (m,), (p,)
+        Added to.
+    four : ndarray of shape (4,)
+        Work space.
+    """
+    d = X.shape[1]
+    for e in range(0, rows.size, 4):
+        n = min(4, rows.size - e)
+        dots(X, rows, e, n, w, d, four)
+        for t in range(n):
+            r, i, weight = rows[e + t], groups[e + t], weights[e + t]
+            u = four[t] + (w[d] if intercept else 0.0)
+            old = margins[r]
+            loss_difference[i] += weight * (value(code, parameter, u, y[r]) - value(code, parameter, old, y[r]))
+            four[t] = weight * (
+                q[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
+            )
+            if intercept:
+                gradient[d] += four[t]
+        add_rows(X, rows, e, n, four, d, gradient)

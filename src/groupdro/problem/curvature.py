@@ -24,7 +24,9 @@ def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
     X, weights = _curvature_rows(problem, draw, at)
     if problem.fit_intercept:
         X = np.hstack([X, np.ones((len(X), 1))])
-    return (X * weights[:, None]).T @ X
+    hessian = np.ascontiguousarray((X * weights[:, None]).T @ X, dtype=np.float64)
+    problem.data.add_up(hessian)
+    return hessian
 
 
 def leading_curvature(
@@ -36,10 +38,10 @@ def leading_curvature(
     the curvature that is left when the intercept follows the coefficients: of features less their centre, which is
     their mean weighted by curvature; without one the centre is empty.
     """
-    X, weights = _curvature_rows(problem, draw, at)
+    X, weights = _gathered(problem, draw, at)
     centre = np.empty(0)
     if problem.fit_intercept:
-        centre = _weighted_mean(X, weights)
+        centre = np.asarray(weights @ X, dtype=np.float64) / max(float(weights.sum()), 1e-300)
         X = X - centre.astype(X.dtype)
     scaled = X * np.sqrt(weights).astype(X.dtype)[:, None]
     # The smaller side's Gram matrix has the same eigenvalues; rows are usually fewer than features here.
@@ -59,27 +61,41 @@ def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
 
     An intercept taken there does not bend with the coefficients.
     """
-    return _weighted_mean(*_curvature_rows(problem, draw, at))
+    X, weights = _curvature_rows(problem, draw, at)
+    moment, mass = np.asarray(weights @ X, dtype=np.float64), np.array([weights.sum()])
+    problem.data.add_up(moment, mass)
+    return moment / max(float(mass[0]), 1e-300)
 
 
-def _weighted_mean(X: Any, weights: Floats) -> Floats:
-    return np.asarray(weights @ X, dtype=np.float64) / max(float(weights.sum()), 1e-300)
+def _gathered(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:
+    """Return all drawn rows and their weights, wherever they are stored."""
+    X, weights = _curvature_rows(problem, draw, at)
+    data, n = problem.data, len(draw.members)
+    if data.n_workers == 1:
+        return X, weights
+    here = data.here(draw)
+    all_rows, all_weights = np.zeros((n, data.n_features)), np.zeros(n)
+    all_rows[here], all_weights[here] = X, weights
+    data.add_up(all_rows, all_weights)
+    return all_rows.astype(X.dtype), all_weights
 
 
 def _curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:
     """Return drawn rows and the weight of each in the Hessian of the features."""
+    n_drawn, draw = len(draw.members), problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows)
     X = np.asarray(X.todense()) if hasattr(X, "todense") else X
     curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
     if curvature.ndim == 2:
         curvature = (curvature * (1.0 - curvature)).mean(axis=1)
-    problem.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
+    problem.counters.add(grad_evals=n_drawn, grad_evals_paper=n_drawn, row_reads=n_drawn)
     return X, curvature * draw.weights * at.q[draw.groups]
 
 
 def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
     """Return an estimate of the Hessian of F(., q) at an evaluation times a direction, from drawn members."""
+    n_drawn, draw = len(draw.members), problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows)
     curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
@@ -94,5 +110,6 @@ def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction:
     problem.coef(out)[...] = X.T @ weighted
     if problem.fit_intercept:
         problem.intercept(out)[...] = weighted.sum(axis=0)
-    problem.counters.add(grad_evals=len(rows), grad_evals_paper=len(rows), row_reads=len(rows))
+    problem.data.add_up(out)
+    problem.counters.add(grad_evals=n_drawn, grad_evals_paper=n_drawn, row_reads=n_drawn)
     return out

@@ -68,8 +68,8 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
         Risks and gradients of all groups. Reads X once.
     """
     data, y, d = problem.data, problem.data.y, problem.data.n_features
-    margins = np.empty((problem.n_rows, *problem.shape[1:]))
-    losses, sizes = np.empty(problem.n_rows), np.empty(problem.n_rows)
+    margins = np.empty((data.n_rows, *problem.shape[1:]))
+    losses, sizes = np.empty(data.n_rows), np.empty(data.n_rows)
     gradients = np.zeros((problem.n_groups, *problem.shape))
     row_weights = None if hessian_q is None else data.row_weights(hessian_q)
     size = int(np.prod(problem.shape))
@@ -88,7 +88,9 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
             bend = problem.loss.curvature(margins[place], y[place])
             _add_hessian(hessian, block, bend, row_weights[place], problem)
     problem.counters.add(grad_evals=problem.n_rows, grad_evals_paper=problem.n_rows, row_reads=problem.n_rows)
-    return GroupEvaluation(w, margins, data.group_means(losses), gradients, data.group_means(sizes), hessian, hessian_q)
+    risks, masses = data.partial_means(losses), data.partial_means(sizes)
+    data.add_up(risks, masses, gradients, *([] if hessian is None else [hessian]))
+    return GroupEvaluation(w, margins, risks, gradients, masses, hessian, hessian_q)
 
 
 def _incidence(problem: GroupRisk) -> Any:
@@ -103,7 +105,7 @@ def _add_ordered_sums(gradients: Floats, place: slice, block: Any, slopes: Float
     """Add the block's share of every group's gradient: rows in the order of groups, each one contiguous piece."""
     data, d = problem.data, problem.data.n_features
     first, last = np.searchsorted(data.offsets, [place.start, place.stop - 1], side="right") - 1
-    for i in range(first, last + 1):
+    for i in range(max(first, 0), last + 1):
         low, high = max(data.offsets[i], place.start), min(data.offsets[i + 1], place.stop)
         piece = slice(low - place.start, high - place.start)
         weights = data.weights[low:high] if data.weights.size else np.full(high - low, 1.0 / data.group_sizes[i])
@@ -118,7 +120,7 @@ def _add_group_sums(
 ) -> None:
     """Do the same for rows in any order and storage, by products with the groups' weights."""
     d = problem.data.n_features
-    share = incidence if place == slice(0, problem.n_rows) else incidence[:, place]
+    share = incidence if place == slice(0, problem.data.n_rows) else incidence[:, place]
     outputs = slopes.reshape(len(slopes), -1)
     for c in range(outputs.shape[1]):
         weighted = share @ sp.diags_array(outputs[:, c])

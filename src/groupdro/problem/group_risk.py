@@ -1,14 +1,13 @@
 """The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.data import Draw, GroupedData
-from groupdro.kernels.dense import dense_pass
+from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
 from groupdro.problem.losses import Loss, ScalarLoss
@@ -75,7 +74,7 @@ class GroupRisk:
         counters: Counters | None = None,
     ):
         y = loss.encode(data.y)
-        n_outputs = loss.n_outputs(y)
+        n_outputs = int(data.largest(np.array([float(loss.n_outputs(y))]))[0])
         if isinstance(domain, SimplexDomain):
             if n_outputs > 1:
                 raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
@@ -93,6 +92,7 @@ class GroupRisk:
         rows_of_w = data.n_features + fit_intercept
         self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
         self._start = start
+        self._max_row_norm: float | None = None
         for name, given, shape in (("w", start[0], self.shape), ("q", start[1], (data.n_groups,))):
             if given is not None and given.shape != shape:
                 raise ValueError(f"start has a {name} of shape {given.shape}, but the problem's is {shape}.")
@@ -106,8 +106,8 @@ class GroupRisk:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, each counted once however many groups hold it."""
-        return self.data.n_rows
+        """Number of rows, each counted once however many groups hold it, wherever they are stored."""
+        return self.data.n_total
 
     def coef(self, w: Floats) -> Floats:
         """Return the part of w (or of a gradient) that the domain concerns."""
@@ -140,16 +140,18 @@ class GroupRisk:
 
     def evaluate(self, w: Floats, q: Floats) -> Evaluation:
         """Return margins, group risks and the weighted gradient at (w, q) by one pass over the data."""
-        margins = np.empty((self.n_rows, *self.shape[1:]))
-        losses = np.empty(self.n_rows)
+        margins = np.empty((self.data.n_rows, *self.shape[1:]))
+        losses = np.empty(self.data.n_rows)
         row_weights = self.data.row_weights(q)
         rows = self.data.rows
-        if isinstance(self.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable and not rows.mapped:
-            gradient, slope_mass = self._compiled_pass(rows, w, row_weights, margins, losses)
+        if isinstance(self.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable:
+            gradient, mass = self._compiled_pass(rows, w, row_weights, margins, losses)
         else:
-            gradient, slope_mass = self._blocked_pass(w, row_weights, margins, losses)
+            gradient, mass = self._blocked_pass(w, row_weights, margins, losses)
+        means, slope_mass = self.data.partial_means(losses), np.array([mass])
+        self.data.add_up(means, gradient, slope_mass)
         self.counters.add(grad_evals=self.n_rows, grad_evals_paper=self.n_rows, row_reads=self.n_rows)
-        return Evaluation(w, q, margins, self.data.group_means(losses), gradient, slope_mass)
+        return Evaluation(w, q, margins, means, gradient, float(slope_mass[0]))
 
     def _blocked_pass(self, w: Floats, row_weights: Floats, margins: Floats, losses: Floats) -> tuple[Floats, float]:
         """Set margins and losses, and return the gradient and the slopes' mass, block by block."""
@@ -171,22 +173,24 @@ class GroupRisk:
         assert isinstance(self.loss, ScalarLoss)
         code, parameter = self.loss.kernel
         n_pieces = max(1, min(8, rows.X.size // _PIECE_VALUES))
-        bounds = np.linspace(0, self.n_rows, n_pieces + 1).astype(np.int64)
+        bounds = np.linspace(0, self.data.n_rows, n_pieces + 1).astype(np.int64)
         gradients = np.zeros((n_pieces, len(w)))
 
         def piece(k: int) -> float:
-            work, own = np.empty((2, max(len(w), 4))), np.arange(bounds[k], bounds[k + 1])
-            return dense_pass(
-                rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights, own, margins,
-                losses, gradients[k], work[:, : max(len(w), 4)],
-            )  # fmt: skip
+            work, mass = np.empty((2, max(len(w), 4))), 0.0
+            for place in rows.stretches(bounds[k], bounds[k + 1]):
+                mass += dense_pass(
+                    rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights,
+                    np.arange(place.start, place.stop), margins, losses, gradients[k], work[:, : max(len(w), 4)],
+                )  # fmt: skip
+            return mass
 
         mass = sum(map_threads(piece, n_pieces))
         return gradients.sum(axis=0), float(mass)
 
     def risks(self, w: Floats) -> Floats:
         """Return the group risks at w by one pass without a gradient."""
-        losses = np.empty(self.n_rows)
+        losses = np.empty(self.data.n_rows)
         for place, block in self.data.rows.blocks():
             losses[place] = self.loss.value(block @ self.coef(w) + self._offset(w), self.data.y[place])
         self.counters.add(row_reads=self.n_rows)
@@ -197,6 +201,7 @@ class GroupRisk:
         out = np.zeros((self.data.n_features, *self.shape[1:]))
         for place, block in self.data.rows.blocks():
             out += block.T @ coefficients[place]
+        self.data.add_up(out)
         self.counters.add(row_reads=self.n_rows)
         return out
 
@@ -223,8 +228,18 @@ class GroupRisk:
         gradient_difference : ndarray, shaped as w
             Unbiased for grad F(w, q) - grad F(snapshot), without the penalty.
         """
-        rows = self.data.rows_of(draw.members)
-        X, y = self.data.rows.take(rows), self.data.y[rows]
+        n_drawn, draw = len(draw.members), self.data.own(draw)
+        rows, stored = self.data.rows_of(draw.members), self.data.rows
+        self.counters.add(grad_evals=n_drawn, grad_evals_paper=2 * n_drawn, row_reads=n_drawn)
+        if isinstance(self.loss, ScalarLoss) and isinstance(stored, DenseRows) and stored.compilable:
+            loss_difference, gradient = np.zeros(self.n_groups), np.zeros(self.shape)
+            dense_difference(
+                stored.for_kernels, self.data.y, *self.loss.kernel, self.fit_intercept, w, q, at.q, rows, draw.groups,
+                draw.weights, at.margins, loss_difference, gradient, np.empty(4),
+            )  # fmt: skip
+            self.data.add_up(loss_difference, gradient)
+            return loss_difference, gradient
+        X, y = stored.take(rows), self.data.y[rows]
         # Products with several outputs are most of the time of a step: rows of float32 are multiplied in float32, whose
         # rounding is far below what the draw leaves to chance.
         X = X if len(self.shape) > 1 else X.astype(np.float64, copy=False)
@@ -241,8 +256,7 @@ class GroupRisk:
         self.coef(gradient)[...] = X.T @ weighted.astype(X.dtype, copy=False)
         if self.fit_intercept:
             self.intercept(gradient)[...] = weighted.sum(axis=0)
-        n = len(rows)
-        self.counters.add(grad_evals=n, grad_evals_paper=2 * n, row_reads=n)
+        self.data.add_up(loss_difference, gradient)
         return loss_difference, gradient
 
     def sampled(self, draw: Draw, w: Floats, q: Floats) -> tuple[Floats, Floats]:
@@ -262,6 +276,7 @@ class GroupRisk:
         gradient : ndarray, shaped as w
             Unbiased for grad F(w, q), without the penalty.
         """
+        n_drawn, draw = len(draw.members), self.data.own(draw)
         rows = self.data.rows_of(draw.members)
         X, y = self.data.rows.take(rows), self.data.y[rows]
         outputs = np.asarray(X @ self.coef(w), dtype=np.float64) + self._offset(w)
@@ -272,8 +287,8 @@ class GroupRisk:
         self.coef(gradient)[...] = X.T @ weighted
         if self.fit_intercept:
             self.intercept(gradient)[...] = weighted.sum(axis=0)
-        n = len(rows)
-        self.counters.add(grad_evals=n, grad_evals_paper=n, row_reads=n)
+        self.data.add_up(risks, gradient)
+        self.counters.add(grad_evals=n_drawn, grad_evals_paper=n_drawn, row_reads=n_drawn)
         return risks, gradient
 
     def _offset(self, w: Floats) -> Any:
@@ -308,10 +323,20 @@ class GroupRisk:
     def separated(self, at: Evaluation) -> bool:
         """Tell whether w puts every row on its right side, so that the losses vanish along it without end."""
         counted = self._counted_rows()
-        return self.loss.separates(at.margins[counted], self.data.y[counted])
+        wrong = not self.loss.separates(at.margins[counted], self.data.y[counted])
+        return not self.data.largest(np.array([float(wrong)]))[0]
 
     def _weighted_labels(self) -> NDArray[Any]:
-        return self.data.y[self._counted_rows()]
+        """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
+        labels = self.data.y[self._counted_rows()]
+        if self.data.n_workers == 1:
+            return labels
+        if len(self.shape) > 1:
+            present = np.bincount(labels, minlength=self.shape[1]).astype(np.float64)
+            self.data.add_up(present)
+            return np.flatnonzero(present)
+        ends = np.array([-labels.min(initial=np.inf), labels.max(initial=-np.inf)])
+        return self.data.largest(ends) * (-1.0, 1.0)
 
     def _counted_rows(self) -> NDArray[np.bool_]:
         return self.data.row_weights(np.ones(self.n_groups)) > 0
@@ -326,7 +351,9 @@ class GroupRisk:
         carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
         conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
         sizes = np.abs(duals[carried]).reshape(len(weights), -1).sum(axis=1)
-        return float(weights @ conjugates), float(weights @ np.abs(conjugates)), float(weights @ sizes)
+        sums = np.array([weights @ conjugates, weights @ np.abs(conjugates), weights @ sizes])
+        self.data.add_up(sums)
+        return float(sums[0]), float(sums[1]), float(sums[2])
 
     def slopes_at(self, at: Evaluation) -> Floats:
         """Return the slopes of the rows' losses at an evaluation."""
@@ -334,9 +361,14 @@ class GroupRisk:
 
     def balanced_slopes(self, at: Evaluation, row_weights: Floats) -> Floats:
         """Return slopes at the intercept that is best for the weights, repaired to a weighted sum of zero."""
-        margins = at.margins + best_shift(self.loss, at.margins, self.data.y, row_weights)
+        margins = at.margins + best_shift(self.loss, at.margins, self.data.y, row_weights, self._total)
         slopes = self.loss.value_and_slope(margins, self.data.y)[1]
-        return self.loss.balance(slopes, self.data.y, row_weights)
+        return self.loss.balance(slopes, self.data.y, row_weights, self._total)
+
+    def _total(self, sums: Floats) -> Floats:
+        """Return sums over all workers."""
+        self.data.add_up(sums)
+        return sums
 
     # ------------------------------------------------------------------ related problems
 
@@ -355,7 +387,8 @@ class GroupRisk:
     def weighted(self, q: Floats) -> "GroupRisk":
         """Return the problem of sum_i q_i R_i as that of one group, counted together with this one."""
         weights = self.data.row_weights(q)
-        return self._of(self.data.as_one_group(weights / weights.sum()))
+        total = self._total(np.array([weights.sum()]))
+        return self._of(self.data.as_one_group(weights / total))
 
     def with_references(self, references: References) -> "GroupRisk":
         """Return the problem of the worst regret against the references, counted together with this one."""
@@ -366,10 +399,13 @@ class GroupRisk:
 
     # ------------------------------------------------------------------ constants
 
-    @cached_property
+    @property
     def max_row_norm(self) -> float:
         """Largest Euclidean norm of a row, the intercept's 1 included."""
-        return float(np.hypot(self.data.row_norms.max(), float(self.fit_intercept)))
+        if self._max_row_norm is None:
+            largest = self.data.largest(np.array([self.data.row_norms.max(initial=0.0)]))[0]
+            self._max_row_norm = float(np.hypot(largest, float(self.fit_intercept)))
+        return self._max_row_norm
 
     def constants(self, order: float, radius: float) -> Constants:
         """Bound the rows' losses on the domain.
@@ -392,9 +428,10 @@ class GroupRisk:
         reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros reaches nothing
         lipschitz = self.loss.lipschitz(self.data.y, reach) * norms
         smoothness = self.loss.smoothness * norms**2
+        largest = self.data.largest(np.array([lipschitz.max(initial=0.0), smoothness.max(initial=0.0)]))
         return Constants(
-            lipschitz=float(lipschitz.max()),
-            smoothness=float(smoothness.max()),
+            lipschitz=float(largest[0]),
+            smoothness=float(largest[1]),
             mean_square_smoothness=float(np.sqrt(self.data.group_means(smoothness**2).max())),
         )
 

@@ -5,30 +5,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.problem.losses import Loss
+from groupdro.problem.losses import Loss, Total, alone
 
 __all__ = ["best_shift"]
 
 Floats = NDArray[np.float64]
 
 
-def best_shift(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats) -> Any:
-    """Return what to add to all margins (a number, or one a class) to minimise the weighted loss, nearly."""
+def best_shift(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Any:
+    """Return what to add to all margins (a number, or one a class) to minimise the weighted loss, nearly.
+
+    `total` adds up what the rows here sum to with what other workers' rows do.
+    """
     if margins.ndim == 1:
-        return _one_output(loss, margins, y, row_weights)
-    return _many_outputs(loss, margins, y, row_weights)
+        return _one_output(loss, margins, y, row_weights, total)
+    return _many_outputs(loss, margins, y, row_weights, total)
 
 
-def _one_output(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats) -> float:
+def _one_output(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats, total: Total) -> float:
     """Newton's method, held in a bracket of the root of the slope."""
     low, high, shift, stride = -np.inf, np.inf, 0.0, 1.0
     for _ in range(60):
         slopes = loss.value_and_slope(margins + shift, y)[1]
-        slope = float(row_weights @ slopes)
-        if abs(slope) <= 1e-12 * float(row_weights @ np.abs(slopes)):
+        bend = loss.curvature(margins + shift, y)
+        sums = total(np.array([row_weights @ slopes, row_weights @ np.abs(slopes), row_weights @ bend]))
+        slope, size, curvature = (float(value) for value in sums)
+        if abs(slope) <= 1e-12 * size:
             break
         low, high = (shift, high) if slope < 0 else (low, shift)
-        curvature = float(row_weights @ loss.curvature(margins + shift, y))
         newton = shift - slope / curvature if curvature > 0 else np.inf
         if low < newton < high and abs(newton - shift) <= stride:
             shift = newton
@@ -39,21 +43,25 @@ def _one_output(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Float
     return shift
 
 
-def _many_outputs(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+def _many_outputs(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats, total: Total) -> Floats:
     """Damped Newton's method on one intercept a class."""
     shifts = np.zeros(margins.shape[1])
-    value = float(row_weights @ loss.value(margins, y))
+
+    def value_at(shifts: Floats) -> float:
+        return float(total(np.array([row_weights @ loss.value(margins + shifts, y)]))[0])
+
+    value = value_at(shifts)
     for _ in range(10):
         p = loss.curvature(margins + shifts, y)
-        slope = row_weights @ loss.value_and_slope(margins + shifts, y)[1]
+        slope = total(row_weights @ loss.value_and_slope(margins + shifts, y)[1])
         if np.abs(slope).max() <= 1e-12:
             break
-        hessian = np.diag(row_weights @ p) - (p * row_weights[:, None]).T @ p
+        hessian = total(np.diag(row_weights @ p) - (p * row_weights[:, None]).T @ p)
         # The direction of equal shifts has no curvature and no slope; a small ridge makes the system regular.
         hessian[np.diag_indices_from(hessian)] += 1e-10 + 1e-10 * np.trace(hessian)
         step = np.linalg.solve(hessian, slope)
         for _ in range(20):
-            trial = float(row_weights @ loss.value(margins + shifts - step, y))
+            trial = value_at(shifts - step)
             if trial <= value:
                 break
             step *= 0.5

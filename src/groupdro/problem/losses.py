@@ -10,6 +10,7 @@ A loss is convex in the output u of a row (a number, or one number a class), at 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,15 @@ from groupdro.kernels import losses as kernels
 __all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Softmax", "Squared", "SquaredHinge"]
 
 Floats = NDArray[np.float64]
+
+
+#: Sums over the rows here, to sums over all rows.
+Total = Callable[[Floats], Floats]
+
+
+def alone(sums: Floats) -> Floats:
+    """Return sums as they are: there are no other workers."""
+    return sums
 
 
 class Loss(ABC):
@@ -62,8 +72,11 @@ class Loss(ABC):
         """Return l*(duals) for each row."""
 
     @abstractmethod
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
-        """Return duals near the given ones, in the conjugate's domain, whose weighted sum is zero."""
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
+        """Return duals near the given ones, in the conjugate's domain, whose weighted sum is zero.
+
+        `total` adds up what the rows here sum to with what other workers' rows do.
+        """
 
     @abstractmethod
     def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
@@ -119,12 +132,12 @@ class ScalarLoss(Loss):
         kernels.conjugates(self.code, self._parameter, duals, y, out)
         return out
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
         """Scale down the duals of the heavier sign."""
         # Scaling down the heavier sign keeps every dual between zero and where it was, hence in the domain.
         del y
         mass = row_weights * duals
-        up, down = mass[mass > 0].sum(), -mass[mass < 0].sum()
+        up, down = total(np.array([mass[mass > 0].sum(), -mass[mass < 0].sum()]))
         if up > down:
             return np.where(duals > 0, duals * (down / up), duals)
         if down > up:
@@ -221,10 +234,11 @@ class Squared(_RegressionLoss):
         del y
         return np.ones_like(u)
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
         """Subtract the weighted mean: the domain is the whole line."""
         del y
-        return duals - (row_weights @ duals) / row_weights.sum()
+        moment, mass = total(np.array([row_weights @ duals, row_weights.sum()]))
+        return duals - moment / mass
 
     def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
         """Bound |l'| by |u| + |y|."""
@@ -291,7 +305,7 @@ class Softmax(Loss):
         if (y != np.floor(y)).any() or (y < 0).any():
             raise ValueError("y must be whole numbers from 0 for the softmax loss. Encode labels first.")
         codes = y.astype(np.int64)
-        if self.n_classes is not None and codes.max() >= self.n_classes:
+        if self.n_classes is not None and codes.max(initial=0) >= self.n_classes:
             raise ValueError(f"y has label {int(codes.max())}, but n_classes is {self.n_classes}.")
         return codes
 
@@ -338,12 +352,13 @@ class Softmax(Loss):
             entropy = np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
         return np.where(inside, entropy, np.inf)
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats) -> Floats:
+    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
         """Mix every p with one vector s so that the weighted mean of p becomes that of the labels."""
         C = duals.shape[1]
-        total = row_weights.sum()
-        E = np.bincount(y, row_weights, minlength=C) / total
-        excess = (row_weights @ duals) / total  # P - E, since duals = p - e_y
+        sums = total(np.stack([np.bincount(y, row_weights, minlength=C), row_weights @ duals]))
+        mass = sums[0].sum()
+        E = sums[0] / mass
+        excess = sums[1] / mass  # P - E, since duals = p - e_y
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(excess > 0, excess / E, 0.0).max()  # t / (1 - t)
         if ratio == 0.0:

@@ -18,6 +18,7 @@ def fits_row_space(problem: GroupRisk, n_rows: NDArray[np.int64]) -> NDArray[np.
     """Tell for which numbers of rows the factorisation costs less than it saves in a few passes."""
     n_outputs = int(np.prod(problem.shape[1:]))
     possible = isinstance(problem.domain, L2Domain) and isinstance(problem.data.rows, DenseRows)
+    possible = possible and problem.data.n_workers == 1
     return possible & (2 * n_rows <= problem.data.n_features) & (n_rows <= 2 * _PASSES * n_outputs)
 
 

@@ -197,7 +197,8 @@ class ALSVRE(Solver):
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, m, size=min(_STEPS_A_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)
-            if isinstance(problem.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable:
+            alone = problem.data.n_workers == 1
+            if alone and isinstance(problem.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable:
                 svre_steps(
                     rows.for_kernels, problem.data.y, *problem.loss.kernel, problem.data.rows_of(members), groups,
                     float(m), at.margins, state.w, at.w, gradient, np.full(state.w.shape, state.tau), geometry.penalty,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.data import BatchPlan, Draw
+from groupdro.distributed.cost import rows_per_step
 from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
 from groupdro.problem import Evaluation, GroupRisk, L2Domain
 from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
@@ -118,6 +119,9 @@ class ALEG(Solver):
             rotated = self._measures(problem) and d <= _ROTATED_FEATURES
             some = int(np.clip(problem.n_rows // 2000, 16, 64))  # more rows a step cost less time each, and some passes
             rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else some
+            if problem.data.n_workers > 1:
+                p = int(np.prod(problem.shape))
+                rows = max(rows, rows_per_step(p, problem.n_groups, problem.data.n_workers))
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
 

@@ -125,7 +125,7 @@ class ALEGTheory(Solver):
         geometry = bounded_geometry(problem, at)
         length = self.epoch_length
         if length is None:
-            length = max(1, round(float(problem.data.group_sizes.mean())))
+            length = max(1, round(float(problem.data.all_sizes.mean())))
         L_z = saddle_constant(problem, geometry, self.constant)
         schedules = Schedules(length, self.alpha, self.step_size, L_z, self.multiplier)
         if self.guarantee:

@@ -56,7 +56,7 @@ def group_references(
     stop = threading.Event()
     if solver is None:
         solver = GroupSQP() if isinstance(problem.domain, L2Domain) else ALEG()
-    small = fits_row_space(problem, problem.data.group_sizes)
+    small = fits_row_space(problem, problem.data.all_sizes)
     near = solver
     if isinstance(solver, GroupSQP) and problem.n_groups > 1 and not small.all():
         # Most groups' own models are near the one of all rows together.
@@ -92,18 +92,37 @@ def group_references(
         )
         return i, found, alone.counters
 
+    spent = Counters()
+
+    def keep(i: int, found: Result | None, counters: Counters) -> None:
+        spent.merge(counters)
+        if found is not None:
+            upper[i] = min(upper[i], found.upper_bound)
+            lower[i] = max(lower[i], found.lower_bound)
+
+    # A worker solves the groups that it holds; those that are divided are solved by all together, one after another.
+    here, data = problem.data.whole_groups(), problem.data
+    held = here.astype(np.float64)
+    data.add_up(held)
     pool = ThreadPoolExecutor(max_workers=min(problem.n_groups, n_threads()))
     try:
-        for i, found, counters in pool.map(bound, range(problem.n_groups)):
-            problem.counters.merge(counters)
-            if found is not None:
-                upper[i] = min(upper[i], found.upper_bound)
-                lower[i] = max(lower[i], found.lower_bound)
+        for i, found, counters in pool.map(bound, np.flatnonzero(here).tolist()):
+            keep(i, found, counters)
     except KeyboardInterrupt:
         run.interrupted = True
     finally:
         stop.set()
         pool.shutdown()
+    bounds = data.largest(np.concatenate([-upper, lower]))
+    upper, lower = -bounds[: len(upper)], bounds[len(upper) :]
+    counts = np.array([spent.grad_evals, spent.grad_evals_paper, spent.row_reads], dtype=np.float64)
+    data.add_up(counts)
+    problem.counters.add(**dict(zip(("grad_evals", "grad_evals_paper", "row_reads"), map(int, counts), strict=True)))
+    spent = Counters()
+    stop.clear()
+    for i in np.flatnonzero(held == 0.0).tolist():
+        keep(*bound(i))
+    problem.counters.merge(spent)
     return References(upper, lower)
 
 

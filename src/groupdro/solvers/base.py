@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from groupdro.problem import Evaluation, GroupRisk, References
 from groupdro.solvers.packing import Arrays, restore
 
-__all__ = ["BOUNDED", "SOLVERS", "Requirement", "Run", "Solver", "State", "make_solver"]
+__all__ = ["BOUNDED", "ONE_MACHINE", "SOLVERS", "Requirement", "Run", "Solver", "State", "make_solver"]
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +32,12 @@ BOUNDED = Requirement(
     what="a bounded domain",
     holds=lambda problem: not problem.fit_intercept,
     remedy="the intercept is free; append a column of ones to X instead, which puts it under the radius or penalty",
+)
+
+ONE_MACHINE = Requirement(
+    what="all rows in one process",
+    holds=lambda problem: problem.data.n_workers == 1,
+    remedy="over several workers use 'auto', 'aleg', 'sqp', 'smd' or 'alem'",
 )
 
 

@@ -75,6 +75,7 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     if (
         isinstance(problem.loss, Squared)
         and dense
+        and problem.data.n_workers == 1
         and not problem.fit_intercept
         and not problem.data.rows.mapped
         and problem.n_rows >= 2 * m * (p + 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.bundle import dump_bundle, parse_bundle
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.separation import has_separating_direction
@@ -76,9 +77,14 @@ def solve(
     _check_options(tol, atol, max_passes, max_time)
     solver = make_solver(solver)
     solver.check(problem)
+    if average_duals and problem.data.n_workers > 1:
+        raise ValueError("average_duals must be False over several workers, which keep the duals of their own rows.")
     run = _Driver(problem, solver, tol, atol, max_passes, max_time, tuple(callbacks), average_duals)
     if checkpoint_dir is not None:
-        run.checkpoints = Checkpoints(checkpoint_dir, fingerprint(problem, solver, seed))
+        key = fingerprint(problem, solver, seed)
+        run.checkpointed = True
+        if problem.data.is_first:
+            run.checkpoints = Checkpoints(checkpoint_dir, key)
     return run(seed)
 
 
@@ -109,7 +115,8 @@ class _Driver:
         self.tol, self.atol, self.max_passes, self.max_time = tol, atol, max_passes, max_time
         self.average_duals = average_duals
         self.before = replace(problem.counters)
-        self.checkpoints: Checkpoints | None = None
+        self.checkpointed = False
+        self.checkpoints: Checkpoints | None = None  # of several workers, the first one writes
         self.trace: list[TraceRow] = []
         self.off_clock = 0.0
 
@@ -123,7 +130,7 @@ class _Driver:
             seconds_left=lambda: self.max_time - self.seconds,
         )
         # What follows the preparation is interrupted in the loop below; the preparation itself says so in `run`.
-        saved = self.checkpoints.latest() if self.checkpoints is not None else None
+        saved = self._latest() if self.checkpointed else None
         begun = self.problem
         if saved is None:
             problem = self.problem = self.solver.prepare(begun, run, seed)
@@ -142,7 +149,7 @@ class _Driver:
                 status = self._after_epoch(state)
             else:
                 state = self._go_on(*saved, seed)
-                status = self._verdict(state)
+                status = self._agree(self._verdict(state))
             if reason is not None and problem.vanishes():
                 status = Status.NO_FINITE_MINIMISER  # the infimum is 0, and no gap relative to it can be reached
             elif run.interrupted:
@@ -189,12 +196,12 @@ class _Driver:
     def _compile(self) -> None:
         """Compile the kernels of a pass, which belongs to no budget."""
         problem = self.problem
-        rows = np.zeros(1, np.int64)
-        margins = np.zeros((1, *problem.shape[1:]))
+        rows = np.zeros(min(1, problem.data.n_rows), np.int64)
+        margins = np.zeros((len(rows), *problem.shape[1:]))
         slopes = problem.loss.value_and_slope(margins, problem.data.y[rows])[1]
         problem.loss.conjugate(slopes, problem.data.y[rows])
         problem.loss.value(margins, problem.data.y[rows])
-        problem.data.group_means(np.zeros(problem.n_rows))
+        problem.data.partial_means(np.zeros(problem.data.n_rows))
         problem.data.row_weights(np.zeros(problem.n_groups))
 
     # ------------------------------------------------------------------ after each epoch
@@ -225,7 +232,14 @@ class _Driver:
         )
         stopped = self._callback_stops(state)
         self._save(state)
-        return self._verdict(state, stopped=stopped)
+        return self._agree(self._verdict(state, stopped=stopped))
+
+    def _agree(self, status: Status | None) -> Status | None:
+        """Return what ends the run of any worker: only clocks and callbacks can differ between them."""
+        if self.problem.data.n_workers == 1:
+            return status
+        kinds = [None, *Status]
+        return kinds[int(self.problem.data.largest(np.array([float(kinds.index(status))]))[0])]
 
     def _verdict(self, state: State, *, stopped: bool = False) -> Status | None:
         """Say whether the run is over."""
@@ -266,6 +280,15 @@ class _Driver:
         }
         self.checkpoints.write(state.epoch, run, arrays)
         self.off_clock += time.perf_counter() - begun
+
+    def _latest(self) -> tuple[dict[str, Any], Arrays] | None:
+        """Return the newest checkpoint, which the first worker reads and all get."""
+        content = b""
+        if self.checkpoints is not None:
+            found = self.checkpoints.latest()
+            content = b"" if found is None else dump_bundle(*found)
+        content = self.problem.data.share(content)
+        return parse_bundle(content) if content else None
 
     def _go_on(self, saved: dict[str, Any], arrays: Arrays, seed: int) -> State:
         """Return to where a checkpoint stands."""

@@ -310,8 +310,7 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _first_scale(problem: GroupRisk) -> float:
-        norms = problem.data.row_norms
-        return 1.0 / max(problem.loss.smoothness * float(np.mean(norms**2)), 1e-300)
+        return 1.0 / max(problem.loss.smoothness * problem.data.mean_square_norm, 1e-300)
 
 
 class _Lbfgs:

@@ -160,6 +160,7 @@ class InnerLoop:
             make = self.fused_steps
         elif (
             isinstance(rows, CsrRows)
+            and problem.data.n_workers == 1
             and isinstance(problem.loss, ScalarLoss)
             and isinstance(self.geometry, Euclidean)
             and not self.rotation.size
@@ -181,7 +182,8 @@ class InnerLoop:
         """Tell whether `fused_steps` knows the problem."""
         rows = problem.data.rows
         return (
-            isinstance(problem.loss, ScalarLoss)
+            problem.data.n_workers == 1
+            and isinstance(problem.loss, ScalarLoss)
             and isinstance(self.geometry, Euclidean)
             and isinstance(rows, DenseRows)
             and rows.compilable

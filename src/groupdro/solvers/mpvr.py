@@ -36,7 +36,7 @@ def sampling_constant(problem: GroupRisk, geometry: Geometry, sampling: Sampling
     """
     constants = problem.constants(geometry.dual_order, geometry.radius)
     G, L, D2 = constants.lipschitz, constants.smoothness, geometry.squared_diameter
-    sizes, m = problem.data.group_sizes, problem.n_groups
+    sizes, m = problem.data.all_sizes, problem.n_groups
     least, harmonic = 1.0, 1.0
     if sampling == "uniform":
         least, harmonic = float(sizes.mean() / sizes.min()), float(sizes.mean() * np.mean(1.0 / sizes))
@@ -138,7 +138,7 @@ class MPVR(Solver):
             groups = rng.integers(0, m, size=n)
             weights = np.full(n, float(m))
         else:
-            sizes = data.group_sizes
+            sizes = data.all_sizes
             groups = np.searchsorted(np.cumsum(sizes), rng.integers(0, sizes.sum(), size=n), side="right")
             weights = sizes.sum() / sizes[groups]
         plan = BatchPlan(n, groups[:, None], weights[:, None])

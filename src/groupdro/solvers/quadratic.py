@@ -16,8 +16,13 @@ __all__ = ["Quadratic", "compress"]
 Floats = NDArray[np.float64]
 
 SQUARED_LOSS = Requirement(
-    what="the squared loss on dense rows without a free intercept",
-    holds=lambda p: isinstance(p.loss, Squared) and isinstance(p.data.rows, DenseRows) and not p.fit_intercept,
+    what="the squared loss on dense rows of one machine without a free intercept",
+    holds=lambda p: (
+        isinstance(p.loss, Squared)
+        and isinstance(p.data.rows, DenseRows)
+        and not p.fit_intercept
+        and p.data.n_workers == 1
+    ),
     remedy="use solver='sqp', which takes every loss",
 )
 

@@ -22,7 +22,8 @@ _BLOCK = 128  # steps: products of rows with rows and with w then take about as 
 def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float) -> bool:
     """Tell whether steps on one row each can be made in blocks: several outputs, one step for all entries."""
     return (
-        isinstance(problem.loss, Softmax)
+        problem.data.n_workers == 1
+        and isinstance(problem.loss, Softmax)
         and isinstance(problem.data.rows, DenseRows)
         and not problem.fit_intercept
         and isinstance(geometry, Euclidean)

@@ -13,7 +13,7 @@ from groupdro.certificate import balance, linearise
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk, References
-from groupdro.solvers.base import Run
+from groupdro.solvers.base import ONE_MACHINE, Requirement, Run
 from groupdro.solvers.smd import SMD
 
 __all__ = ["TSA"]
@@ -76,6 +76,11 @@ class TSA(SMD):
         self.stage_one_passes = stage_one_passes
         self.form = form
         self._models: Floats | None = None
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """All rows in one place, besides what SMD needs."""
+        return (*super().requires, ONE_MACHINE)
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Stage one: approach every group's own minimum, and measure its risk there."""

@@ -1,0 +1,67 @@
+"""Several processes on one problem: communicators, of which the serial one needs nothing but NumPy."""
+
+import importlib.util
+import os
+import warnings
+
+from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
+from groupdro.distributed.mpi_comm import MpiCommunicator
+from groupdro.distributed.torch_comm import TorchCommunicator
+
+__all__ = [
+    "CommunicationError",
+    "Communicator",
+    "MpiCommunicator",
+    "SerialCommunicator",
+    "TorchCommunicator",
+    "communicator",
+]
+
+
+def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
+    """Return the communicator of the way in which this process was started.
+
+    Parameters
+    ----------
+    kind : {"auto", "serial", "torch", "mpi"}
+        What connects the processes. "auto" is torch where RANK, WORLD_SIZE and MASTER_ADDR are set, as by torchrun;
+        else MPI where OMPI_COMM_WORLD_SIZE or PMI_SIZE is set, as by mpirun, and mpi4py is installed; else serial.
+    timeout : float
+        Seconds that torch waits for another process.
+
+    Returns
+    -------
+    Communicator
+        To be closed when done, or used in a `with` statement.
+
+    Warns
+    -----
+    RuntimeWarning
+        If "auto" finds several processes of MPI but no mpi4py: each then works alone.
+    """
+    if kind == "auto":
+        kind = _launched_by()
+    if kind == "serial":
+        return SerialCommunicator()
+    if kind == "torch":
+        return TorchCommunicator.from_environment(timeout=timeout)
+    if kind == "mpi":
+        return MpiCommunicator()
+    raise ValueError(f"kind must be 'auto', 'serial', 'torch' or 'mpi'; got {kind!r}.")
+
+
+def _launched_by() -> str:
+    if all(os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return "torch"
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE")
+    if not size:
+        return "serial"
+    if importlib.util.find_spec("mpi4py") is not None:
+        return "mpi"
+    if size != "1":
+        warnings.warn(
+            f'MPI started {size} processes, but each works alone without mpi4py: pip install "groupdro[mpi]".',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return "serial"

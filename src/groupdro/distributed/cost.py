@@ -1,0 +1,70 @@
+"""How many rows a step should draw so that workers compute most of the time and wait little."""
+
+import numpy as np
+
+__all__ = ["exchange_seconds", "rows_per_step", "step_seconds"]
+
+SHARE = 0.2  # of a step's time that communication may take
+# Measured on one core each over loopback (benchmarks/exchange.py, benchmarks/scaling.py).
+_SECONDS_A_ROUND = 1.5e-4  # of an exchange between two workers, however short
+_SECONDS_A_NUMBER = 7e-9
+_SECONDS_A_VALUE = 1.2e-9  # of a gathered dense row's gradient
+_SECONDS_A_STEP = 1e-4  # that a step takes whatever it draws
+
+
+def exchange_seconds(n_numbers: int, n_workers: int) -> float:
+    """Return the time of adding up an array over all workers.
+
+    Parameters
+    ----------
+    n_numbers : int
+        Length of the array.
+    n_workers : int
+        Number of workers.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    rounds = int(np.ceil(np.log2(n_workers))) if n_workers > 1 else 0
+    return rounds * _SECONDS_A_ROUND + (_SECONDS_A_NUMBER * n_numbers if rounds else 0.0)
+
+
+def step_seconds(n_rows: float, n_values: int) -> float:
+    """Return the time that a worker computes in a step.
+
+    Parameters
+    ----------
+    n_rows : float
+        Rows that it evaluates.
+    n_values : int
+        Multiplications a row: features times outputs.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    return _SECONDS_A_STEP + _SECONDS_A_VALUE * n_rows * n_values
+
+
+def rows_per_step(n_parameters: int, n_groups: int, n_workers: int) -> int:
+    """Return the rows of a step, of all workers together, at which communication takes a fifth of the time.
+
+    Parameters
+    ----------
+    n_parameters : int
+        Size of w.
+    n_groups : int
+        Number of groups; both are in every message.
+    n_workers : int
+        Number of workers.
+
+    Returns
+    -------
+    int
+        Rows.
+    """
+    compute = exchange_seconds(n_parameters + n_groups, n_workers) * (1.0 - SHARE) / SHARE
+    return max(1, int(n_workers * max(compute - _SECONDS_A_STEP, 0.0) / (_SECONDS_A_VALUE * n_parameters)))

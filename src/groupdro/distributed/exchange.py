@@ -1,0 +1,164 @@
+"""Collective operations made of messages between two processes, the same on every transport."""
+
+from abc import abstractmethod
+
+import numpy as np
+
+from groupdro.distributed.comm import Communicator, Numbers
+
+__all__ = ["PeerCommunicator"]
+
+
+class PeerCommunicator(Communicator):
+    """A communicator whose transport only carries messages from one process to another.
+
+    With p processes and n numbers, a reduction takes
+
+    - up to `doubling_limit` numbers, recursive doubling: log2(p) exchanges of all n numbers, the least latency;
+    - above, recursive halving and doubling: 2 log2(p) exchanges of n/2, n/4, ... numbers, so that each process sends
+      2 n (1 - 1/p) of them in all, the least traffic.
+
+    Where p is not a power of two, the processes beyond the largest power in p (the folded ones) hand their numbers to
+    a partner before and are handed the result after. A broadcast goes down a binomial tree.
+
+    Parameters
+    ----------
+    rank, size : int
+        The number of this process, from 0, and of all.
+
+    Attributes
+    ----------
+    doubling_limit : int
+        The most numbers that are reduced by recursive doubling; the same on every process.
+    """
+
+    doubling_limit = 30_000
+
+    def __init__(self, rank: int, size: int):
+        super().__init__(rank, size)
+        self._room = np.empty(0, np.uint8)
+
+    # ------------------------------------------------------------------ messages
+
+    @abstractmethod
+    def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
+        """Send to and receive from a peer at once, return when both are done; None is no message in that direction.
+
+        Messages from one process to another arrive in order. Failures are RuntimeErrors.
+        """
+
+    def exchange(self, peer: int, sent: Numbers, received: Numbers) -> None:
+        """Send numbers to a peer while receiving numbers from it.
+
+        Parameters
+        ----------
+        peer : int
+            The other's rank, which calls this method too.
+        sent, received : ndarray
+            What to send, and where to put what comes; neither overlaps the other.
+        """
+        self.bytes_sent += sent.nbytes
+        self._transfer(peer, sent, received)
+
+    def send(self, peer: int, sent: Numbers) -> None:
+        """Send numbers to a peer.
+
+        Parameters
+        ----------
+        peer : int
+            The other's rank, which calls `recv`.
+        sent : ndarray
+            What to send.
+        """
+        self.bytes_sent += sent.nbytes
+        self._transfer(peer, sent, None)
+
+    def recv(self, peer: int, received: Numbers) -> None:
+        """Receive numbers from a peer.
+
+        Parameters
+        ----------
+        peer : int
+            The other's rank, which calls `send`.
+        received : ndarray
+            Where to put what comes.
+        """
+        self._transfer(peer, None, received)
+
+    # ------------------------------------------------------------------ collectives
+
+    def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
+        core = 1 << (self.size.bit_length() - 1)  # the largest power of two in size
+        if self.rank >= core:
+            self.send(self.rank - core, values)
+            self.recv(self.rank - core, values)
+            return
+        folded = self.rank + core
+        if folded < self.size:
+            received = self._workspace(values.size, values)
+            self.recv(folded, received)
+            combine(values, received, out=values)
+        if values.size <= self.doubling_limit:
+            self._double(values, combine, core)
+        else:
+            self._halve_and_double(values, combine, core)
+        if folded < self.size:
+            self.send(folded, values)
+
+    def _double(self, values: Numbers, combine: np.ufunc, core: int) -> None:
+        """Reduce by recursive doubling: after k rounds, 2^k neighbours hold the same bits.
+
+        Both partners compute lower rank + higher rank, into a third place: NumPy's loops may swap the operands when
+        they work in place, which shows where both are NaN or, in a maximum, zeros of both signs.
+        """
+        n = values.size
+        room = self._workspace(2 * n, values)
+        mine, received, result = values, room[:n], room[n:]
+        distance = 1
+        while distance < core:
+            peer = self.rank ^ distance
+            self.exchange(peer, mine, received)
+            lower, higher = (mine, received) if self.rank < peer else (received, mine)
+            combine(lower, higher, out=result)
+            mine, result = result, mine
+            distance *= 2
+        if mine is not values:
+            values[:] = mine
+
+    def _halve_and_double(self, values: Numbers, combine: np.ufunc, core: int) -> None:
+        """Reduce by recursive halving, which leaves each process a segment of the result, and copy the segments."""
+        room = self._workspace(values.size - values.size // 2, values)
+        begin, end = 0, values.size
+        rounds = []
+        distance = core // 2
+        while distance:
+            peer, middle = self.rank ^ distance, (begin + end) // 2
+            kept, given = slice(begin, middle), slice(middle, end)
+            if self.rank > peer:
+                kept, given = given, kept
+            mine, received = values[kept], room[: kept.stop - kept.start]
+            self.exchange(peer, values[given], received)
+            lower, higher = (mine, received) if self.rank < peer else (received, mine)
+            combine(lower, higher, out=mine)
+            rounds.append((peer, kept, given))
+            begin, end = kept.start, kept.stop
+            distance //= 2
+        for peer, kept, given in reversed(rounds):  # the peer holds the whole of what was given to it
+            self.exchange(peer, values[kept], values[given])
+
+    def _broadcast(self, values: Numbers, root: int) -> None:
+        place = (self.rank - root) % self.size  # the place in the tree; a parent's lacks the lowest bit of its child's
+        distance = 1
+        while distance < self.size and not place & distance:
+            distance *= 2
+        if place:
+            self.recv((self.rank - distance) % self.size, values)
+        while distance := distance // 2:
+            if place + distance < self.size:
+                self.send((self.rank + distance) % self.size, values)
+
+    def _workspace(self, n: int, like: Numbers) -> Numbers:
+        """Return room for n numbers, kept between calls: fresh memory costs as much as the reduction itself."""
+        if self._room.size < n * like.itemsize:
+            self._room = np.empty(n * like.itemsize, np.uint8)
+        return self._room[: n * like.itemsize].view(like.dtype)

@@ -1,0 +1,39 @@
+"""Processes that mpirun, or another launcher of MPI, started."""
+
+from groupdro.distributed.comm import Numbers, import_extra
+from groupdro.distributed.exchange import PeerCommunicator
+
+__all__ = ["MpiCommunicator"]
+
+_TAG = 7_919  # apart from the messages of a program that uses COMM_WORLD itself
+
+
+class MpiCommunicator(PeerCommunicator):
+    """All processes of the MPI job, MPI's COMM_WORLD.
+
+    Reductions are the package's own over `Sendrecv`, because those of MPI do not promise the same bits everywhere.
+
+    MPI has no timeout and cannot go on after a process is lost: the launcher ends the job. Start programs by
+    `mpirun -n 4 python -m mpi4py program.py`, so that an exception in one process ends the others too.
+
+    Raises
+    ------
+    ImportError
+        If mpi4py, or the MPI library that it loads, is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            MPI = import_extra("mpi4py.MPI", "mpi")
+        except RuntimeError as error:  # mpi4py is there, but finds no library
+            raise ImportError(f"mpi4py finds no MPI library; install Open MPI or MPICH: {error}") from error
+        self._world = MPI.COMM_WORLD
+        super().__init__(self._world.rank, self._world.size)
+
+    def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
+        if received is None:
+            self._world.Send(sent, peer, _TAG)
+        elif sent is None:
+            self._world.Recv(received, peer, _TAG)
+        else:
+            self._world.Sendrecv(sent, peer, _TAG, received, peer, _TAG)

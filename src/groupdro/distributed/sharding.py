@@ -1,0 +1,216 @@
+"""Data of which every worker holds a part: consecutive rows of the whole, in the order of groups.
+
+All workers draw the same members from the same seed and evaluate those that they hold; sums over rows are added up by
+the communicator. So the answer depends on the number of workers only by rounding, and since most groups lie with one
+worker, each group's own minimum is found there without a message.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.data import Draw, GroupedData
+from groupdro.distributed.comm import Communicator, SerialCommunicator
+
+__all__ = ["ShardedData", "shard"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedData(GroupedData):
+    """A worker's part of grouped data. Build it with `shard`.
+
+    Offsets, labels and weights are those of the rows here; a member's weight is its share of the whole group, so that
+    what is averaged here is this worker's part of the average.
+
+    Attributes
+    ----------
+    comm : Communicator
+        The way to the other workers.
+    first : int
+        Place of the first row here in the order of all rows.
+    whole_offsets : ndarray of shape (n_groups + 1,)
+        Where each group begins and ends in the order of all rows.
+    weighted : bool
+        Whether rows of a group weigh differently.
+    key : bytes
+        Digest of the whole data.
+    """
+
+    comm: Communicator = field(default_factory=SerialCommunicator)
+    first: int = 0
+    whole_offsets: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+    weighted: bool = False
+    key: bytes = b""
+
+    @property
+    def n_workers(self) -> int:
+        """Number of processes that hold the rows."""
+        return self.comm.size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first worker, who writes files."""
+        return self.comm.rank == 0
+
+    @property
+    def n_total(self) -> int:
+        """Number of rows of all workers."""
+        return int(self.whole_offsets[-1])
+
+    @property
+    def all_offsets(self) -> Indices:
+        """Where each group's members begin and end in the order of all rows."""
+        return self.whole_offsets
+
+    def add_up(self, *arrays: Floats) -> None:
+        """Replace arrays by their sums over all workers, by one message."""
+        if len(arrays) == 1 and arrays[0].flags.c_contiguous:
+            self.comm.allreduce(arrays[0])
+            return
+        packed = self.comm.allreduce(np.concatenate([array.ravel() for array in arrays]))
+        place = 0
+        for array in arrays:
+            array[...] = packed[place : place + array.size].reshape(array.shape)
+            place += array.size
+
+    def partial_means(self, values: Floats) -> Floats:
+        """Return what the rows that are stored here add to each group's average."""
+        return super().partial_means(values) if self.n_rows else np.zeros(self.n_groups)
+
+    def largest(self, values: Floats) -> Floats:
+        """Return the largest values over all workers."""
+        return self.comm.allreduce_max(np.array(values, dtype=np.float64))
+
+    def here(self, draw: Draw) -> NDArray[np.bool_]:
+        """Tell which of the drawn members are stored here."""
+        return (draw.members >= self.first) & (draw.members < self.first + self.n_rows)
+
+    def own(self, draw: Draw) -> Draw:
+        """Return the part of a draw that is stored here, in the numbers of the members here."""
+        here = self.here(draw)
+        return Draw(draw.members[here] - self.first, draw.groups[here], draw.weights[here])
+
+    def share(self, content: bytes) -> bytes:
+        """Return what the first worker has."""
+        size = self.comm.broadcast(np.array([len(content)], dtype=np.int64))
+        words = np.zeros(-(-int(size[0]) // 8), dtype=np.int64)
+        if self.comm.rank == 0:
+            words.view(np.uint8)[: len(content)] = np.frombuffer(content, np.uint8)
+        return self.comm.broadcast(words).tobytes()[: int(size[0])]
+
+    def whole_groups(self) -> NDArray[np.bool_]:
+        """Tell which groups are stored here with all their members."""
+        return self.group_sizes == self.all_sizes
+
+    def digest(self, n_rows: int) -> bytes:
+        """Return a digest of the whole data, however many workers hold them."""
+        del n_rows
+        return self.key
+
+    @property
+    def mean_square_norm(self) -> float:
+        """Mean of all rows' squared norms."""
+        total = np.array([float((self.row_norms**2).sum())])
+        self.add_up(total)
+        return float(total[0]) / self.n_total
+
+    # Plain properties: before Python 3.12 a cached one holds a lock of its class, in which threads as workers would wait
+    # for each other.
+    @property
+    def row_norms(self) -> Floats:
+        """Euclidean norm of each row that is stored here."""
+        return self._moments[0]
+
+    @property
+    def column_squares(self) -> Floats:
+        """Mean square of each column over all rows, with every group counted alike."""
+        return self._moments[1]
+
+    @property
+    def _moments(self) -> tuple[Floats, Floats]:
+        if "moments" not in self.__dict__:
+            weights = self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
+            norms, squares = self.rows.moments(weights)
+            self.add_up(squares)
+            self.__dict__["moments"] = norms, squares
+        found: tuple[Floats, Floats] = self.__dict__["moments"]
+        return found
+
+    def with_labels(self, y: NDArray[Any]) -> "ShardedData":
+        """Return the same rows with other labels."""
+        out = replace(self, y=y)
+        if "moments" in self.__dict__:
+            out.__dict__["moments"] = self.__dict__["moments"]
+        return out
+
+    def group(self, i: int) -> GroupedData:
+        """Return one group's data: this worker's own where it holds all of them, otherwise a part again."""
+        part = super().group(i)
+        assert isinstance(part, ShardedData)
+        if self.whole_groups()[i]:
+            weights = part.weights if self.weighted else np.empty(0)
+            return GroupedData(part.rows, part.y, part.offsets, part.members, weights, part.names, part.source)
+        first = min(max(int(self.first - self.whole_offsets[i]), 0), int(self.all_sizes[i]))
+        return replace(part, first=first, whole_offsets=np.array([0, self.all_sizes[i]]))
+
+    def as_one_group(self, weights: Floats) -> "ShardedData":
+        """Return the same rows as a part of a single group in which each has the given weight."""
+        part = super().as_one_group(weights)
+        assert isinstance(part, ShardedData)
+        return replace(part, whole_offsets=np.array([0, self.n_total]), weighted=True)
+
+    def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+        if self.weighted:
+            raise ValueError(
+                "sample_weight: solvers that draw rows do not support weights over several workers; use solver='sqp'."
+            )
+        return rng.integers(self.all_offsets[groups], self.all_offsets[groups + 1], size=(n, len(groups)))
+
+
+def shard(data: GroupedData, comm: Communicator) -> GroupedData:
+    """Return a worker's part of data that all workers can read.
+
+    Parameters
+    ----------
+    data : GroupedData
+        The whole, the same for every worker: in memory, or better mapped from a store, of which only the part is read.
+        Its rows must be in the order of groups, without overlap.
+    comm : Communicator
+        The way to the other workers.
+
+    Returns
+    -------
+    GroupedData
+        This worker's part; the data themselves where there is only one worker.
+    """
+    if comm.size == 1:
+        return data
+    if data.members.size:
+        raise ValueError("groups that overlap, or mapped rows in another order, cannot be divided among workers.")
+    if data.n_rows < comm.size:
+        raise ValueError(f"There are {data.n_rows} rows for {comm.size} workers.")
+    first, last = (data.n_rows * k // comm.size for k in (comm.rank, comm.rank + 1))
+    here = slice(first, last)
+    offsets = np.clip(data.offsets, first, last) - first
+    sizes = np.diff(offsets)
+    weights = data.weights[here] if data.weights.size else np.repeat(1.0 / data.group_sizes, sizes)
+    return ShardedData(
+        rows=data.rows.subset(here),
+        y=data.y[here],
+        offsets=offsets,
+        members=np.empty(0, np.int64),
+        weights=np.ascontiguousarray(weights),
+        names=data.names,
+        source=data.source[here],
+        feature_names=data.feature_names,
+        comm=comm,
+        first=first,
+        whole_offsets=data.offsets,
+        weighted=bool(data.weights.size),
+        key=data.digest(256),
+    )

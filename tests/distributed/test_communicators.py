@@ -1,0 +1,267 @@
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from groupdro.distributed import CommunicationError, SerialCommunicator, TorchCommunicator, communicator
+from groupdro.distributed.mpi_comm import MpiCommunicator
+from tests.distributed.test_exchange import together
+from tests.distributed.worker import LENGTHS, digests, inputs
+
+WORKER = str(Path(__file__).with_name("worker.py"))
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+@contextmanager
+def running(command, **variables):
+    """Run a launcher, and kill it at the end if it has not ended."""
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | variables
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+        try:
+            yield job
+        finally:
+            job.kill()
+
+
+def torchrun(workers, folder, ending):
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={workers}",
+        "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", WORKER, str(folder), ending,
+    ]  # fmt: skip
+    return running(command, **LOOPBACK)
+
+
+def mpirun(workers, folder, ending):
+    command = [
+        "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "oob_tcp_if_include", "lo",
+        "--mca", "btl_tcp_if_include", "lo", "-n", str(workers),
+        sys.executable, "-m", "mpi4py", WORKER, str(folder), ending,
+    ]  # fmt: skip
+    return running(command, OMP_NUM_THREADS="1")
+
+
+def wait_for(condition, job, seconds=60.0):
+    """Return the first true value of a condition while a job runs."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "waited too long"
+        assert job.poll() is None, job.stdout.read()
+        time.sleep(0.02)
+    return value
+
+
+def read(folder, pattern, count):
+    """Return what `count` processes wrote, once all have."""
+    paths = sorted(folder.glob(pattern))
+    return [json.loads(path.read_text()) for path in paths] if len(paths) == count else None
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def check_results(results, kind):
+    """Check that all processes got the same bits, the right ones, and those that threads get for the same inputs."""
+    assert [result["kind"] for result in results] == [kind] * len(results)
+    found = results[0]["digests"]
+    assert all(result["digests"] == found for result in results)
+    for n in LENGTHS:
+        given = [inputs(rank, n) for rank in range(len(results))]
+        for name, reduce in (("sum", np.sum), ("max", np.max)):
+            for which in ("whole", "int"):
+                expected = reduce([one[which] for one in given], axis=0)
+                assert found[f"{name} of {n} {which}"] == hashlib.sha256(expected.tobytes()).hexdigest()
+        for root, one in enumerate(given):
+            assert found[f"copy of {n} float from {root}"] == hashlib.sha256(one["float"].tobytes()).hexdigest()
+    assert found == together(len(results), digests)[0][0]
+
+
+@pytest.fixture
+def needs_torch():
+    if importlib.util.find_spec("torch") is None:  # not imported here, where only the workers need it
+        pytest.skip("torch is not installed")
+
+
+@pytest.fixture
+def needs_mpi():
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is not installed (Debian: openmpi-bin)")
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed")
+
+
+# ---------------------------------------------------------------------- torchrun
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_two_workers_agree_and_exit_cleanly(tmp_path):
+    with torchrun(2, tmp_path, "close") as job:
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode == 0, output
+    check_results(read(tmp_path, "rank-*.json", 2), "TorchCommunicator")
+    assert read(tmp_path, "exit-*.json", 2) == [{"group": False}] * 2  # rank 1 never closed its communicator
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_three_workers_agree_and_notice_soon_that_one_was_killed(tmp_path):
+    with torchrun(3, tmp_path, "die") as job:
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode != 0, output
+    check_results(read(tmp_path, "rank-*.json", 3), "TorchCommunicator")
+    [lost] = read(tmp_path, "lost.json", 1)
+    for rank, noticed in enumerate(read(tmp_path, "noticed-*.json", 2)):
+        assert noticed["error"].startswith(f"Rank {rank} of 3: allreduce of 1000 float64 failed: no answer from rank")
+        assert noticed["at"] - lost["at"] < 10  # of a timeout of 60 s
+
+
+@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchrun(tmp_path):
+    with torchrun(4, tmp_path, "hang") as job:
+        results = wait_for(lambda: read(tmp_path, "rank-*.json", 4), job)
+        check_results(results, "TorchCommunicator")
+        closed = wait_for(lambda: read(tmp_path, "closed-*.json", 3), job)
+        assert all(one["program_group"] for one in closed)  # only the communicator's own group was destroyed
+        [lost] = read(tmp_path, "lost.json", 1)
+        for rank, noticed in enumerate(read(tmp_path, "noticed-*.json", 3)):
+            assert noticed["error"].startswith(f"Rank {rank} of 4: allreduce of 1000 float64 failed: no answer from")
+            assert noticed["at"] - lost["at"] < 5.0 + 10
+        assert max(noticed["at"] for noticed in read(tmp_path, "noticed-*.json", 3)) - lost["at"] > 4.5
+        pids = [result["pid"] for result in results]
+        assert all(alive(pid) for pid in pids)
+        job.send_signal(signal.SIGKILL)
+        end = time.monotonic() + 10
+        while left := [pid for pid in pids if alive(pid)]:
+            if time.monotonic() > end:
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                pytest.fail(f"{len(left)} workers outlived torchrun")
+            time.sleep(0.02)
+
+
+# ---------------------------------------------------------------------- mpirun
+
+
+@pytest.mark.usefixtures("needs_mpi")
+@pytest.mark.parametrize("workers", [2, 3])
+def test_processes_of_mpi_agree(tmp_path, workers):
+    with mpirun(workers, tmp_path, "close") as job:
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode == 0, output
+    check_results(read(tmp_path, "rank-*.json", workers), "MpiCommunicator")
+
+
+@pytest.mark.usefixtures("needs_mpi")
+def test_an_exception_in_one_process_of_mpi_ends_all(tmp_path):
+    with mpirun(2, tmp_path, "raise") as job:
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode != 0
+        assert "one process fails" in output
+
+
+# ---------------------------------------------------------------------- which communicator
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_a_process_started_by_hand_is_serial(bare):
+    assert isinstance(communicator(), SerialCommunicator)
+    bare.setenv("RANK", "0")  # alone, it may mean anything
+    assert isinstance(communicator(), SerialCommunicator)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="kind must be 'auto', 'serial', 'torch' or 'mpi'; got 'ray'"):
+        communicator("ray")
+
+
+def test_the_missing_variables_are_named(bare):
+    bare.setenv("RANK", "0")
+    with pytest.raises(CommunicationError, match="here WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"):
+        communicator("torch")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [({"backend": "smoke"}, "'gloo' or 'nccl'; got 'smoke'"), ({"timeout": 0.0}, "positive number of seconds")],
+)
+def test_arguments_are_checked_before_anyone_is_called(bare, arguments, match):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):
+        bare.setenv(name, value)
+    with pytest.raises(ValueError, match=match):
+        TorchCommunicator.from_environment(**arguments)
+
+
+def test_without_torch_or_mpi4py_the_error_names_the_extra(bare):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):
+        bare.setenv(name, value)
+    for module in ("torch", "mpi4py"):
+        bare.setitem(sys.modules, module, None)  # what makes an import fail
+    with pytest.raises(ImportError, match=r'torch cannot be imported .* pip install "groupdro\[distributed\]"'):
+        communicator()
+    with pytest.raises(ImportError, match=r'mpi4py cannot be imported .* pip install "groupdro\[mpi\]"'):
+        MpiCommunicator()
+
+
+def test_processes_of_mpi_without_mpi4py_are_warned_that_each_works_alone(bare):
+    bare.setattr(importlib.util, "find_spec", lambda name: None)
+    bare.setenv("PMI_SIZE", "1")
+    assert isinstance(communicator(), SerialCommunicator)
+    bare.setenv("PMI_SIZE", "4")
+    with pytest.warns(RuntimeWarning, match="4 processes, but each works alone"):
+        assert isinstance(communicator(), SerialCommunicator)
+
+
+def test_the_package_imports_neither_torch_nor_mpi4py():
+    script = "import sys, groupdro.distributed; sys.exit(bool({'torch', 'mpi4py'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+def test_a_worker_whose_launcher_died_before_it_connected_does_not_run_on(tmp_path):
+    out = tmp_path / "out"
+    worker = (
+        "import os, pathlib, time\n"
+        "from groupdro.distributed import torch_comm\n"
+        f"out = pathlib.Path({str(out)!r})\n"
+        "out.with_suffix('.ready').touch()\n"
+        "while os.getppid() == torch_comm._PARENT: time.sleep(0.01)\n"
+        "try: torch_comm.TorchCommunicator.from_environment()\n"
+        "except torch_comm.CommunicationError as error: message = str(error)\n"
+        "else: message = 'connected'\n"
+        "out.with_suffix('.part').write_text(message)\n"
+        "out.with_suffix('.part').rename(out)\n"
+    )
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    launcher = (
+        "import subprocess, sys, time, pathlib\n"
+        f"subprocess.Popen([sys.executable, '-c', {worker!r}])\n"
+        f"while not pathlib.Path({str(out)!r}).with_suffix('.ready').exists(): time.sleep(0.01)\n"
+    )
+    environment = {**os.environ, **variables, "TORCHELASTIC_RUN_ID": "test"}
+    subprocess.run([sys.executable, "-c", launcher], env=environment, check=True, timeout=60)
+    end = time.monotonic() + 30
+    while not out.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert "the process that started it" in out.read_text()
+    assert "is gone" in out.read_text()

@@ -1,0 +1,201 @@
+"""Solvers over several workers against the same solvers on one."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.data import Draw
+from groupdro.distributed.sharding import ShardedData, shard
+from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
+from groupdro.problem.group_pass import evaluate_groups
+from tests.distributed.thread_comm import run_workers
+
+LOSSES = ("logistic", "softmax", "squared", "huber")
+
+
+def _data(loss, sparse=False, weights=False, n=331, m=5, d=6):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(n, d))
+    if sparse:
+        X = sp.csr_array(X * (rng.random((n, d)) < 0.4))
+    scores = X @ rng.normal(size=d)
+    groups = rng.choice(m, size=n, p=[0.4, 0.3, 0.2, 0.07, 0.03])
+    y = {
+        "logistic": np.where(scores + rng.logistic(size=n) > 0, 1.0, -1.0),
+        "softmax": rng.integers(0, 3, size=n),
+    }.get(loss, scores + rng.normal(size=n))
+    return gd.GroupedData.from_arrays(X, y, groups, rng.random(n) + 0.1 if weights else None)
+
+
+def _problem(data, loss, **options):
+    kinds = {"logistic": gd.Logistic(), "softmax": gd.Softmax(), "squared": gd.Squared(), "huber": gd.Huber(1.0)}
+    options.setdefault("domain", gd.L2Domain(radius=2.0))
+    return gd.GroupRisk(data, kinds[loss], options.pop("domain"), **options)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("sparse", "weights"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("size", [2, 3])
+def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, size):
+    whole = _data(loss, sparse, weights)
+    rng = np.random.default_rng(0)
+    q = rng.dirichlet(np.ones(5))
+    w = 0.3 * rng.normal(size=_problem(whole, loss, fit_intercept=True).shape)
+    w2, q2 = 1.1 * w, q[::-1].copy()
+    groups = np.array([0, 1, 1, 2, 3, 4, 0])
+    draw = Draw(whole.draw_members(groups, rng) if not weights else whole.offsets[groups], groups, rng.random(7))
+
+    def asked(data):
+        problem = _problem(data, loss, fit_intercept=True)
+        at = problem.evaluate(w, q)
+        by_group = evaluate_groups(problem, w, q)
+        row_weights = data.row_weights(q)
+        duals = problem.balanced_slopes(at, row_weights)
+        weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
+        out = [
+            at.group_risks, at.gradient, at.slope_mass, problem.risks(w2), by_group.gradients, by_group.group_risks,
+            by_group.hessian, by_group.masses, problem.dual_value(duals, row_weights), problem.combine_rows(weighted),
+            *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
+            feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),
+            leading_curvature(problem, draw, at, 3)[0], problem.max_row_norm, data.column_squares,
+            data.mean_square_norm, [*vars(problem.constants(2.0, 3.0)).values()], problem.n_rows, data.all_sizes,
+            problem.unattained() is None, problem.vanishes(), problem.separated(at),
+            problem.pooled().evaluate(w, np.ones(1)).gradient,
+        ]  # fmt: skip
+        assert problem.counters.row_reads == problem_reads.setdefault("reads", problem.counters.row_reads)
+        return out
+
+    problem_reads = {}
+    alone = asked(whole)
+    parts = run_workers(size, lambda comm: asked(shard(whole, comm)))
+    for rank, part in enumerate(parts):
+        for k, (mine, expected) in enumerate(zip(part, alone, strict=True)):
+            np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9, err_msg=f"{k} of rank {rank}")
+            np.testing.assert_array_equal(mine, parts[0][k], err_msg=f"{k} of rank {rank}")
+
+
+SOLVERS = {
+    "aleg": gd.ALEG,
+    "auto": gd.Auto,
+    "sqp-newton": lambda: gd.GroupSQP("newton"),
+    "sqp-lbfgs": lambda: gd.GroupSQP("lbfgs"),
+    "smd": lambda: gd.SMD(10.0),
+    "mpvr": lambda: gd.MPVR(10.0),
+    "al-svre": lambda: gd.ALSVRE(10.0),
+    "aleg-theory": gd.ALEGTheory,
+    "alem": gd.ALEM,
+    "ermeg": gd.ERMEG,
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(("loss", "size"), [("logistic", 2), ("logistic", 3), ("softmax", 2)])
+def test_solvers_run_unchanged_and_all_workers_end_with_the_same_bits(name, loss, size):
+    whole, make = _data(loss), SOLVERS[name]
+
+    def solved(data):
+        return gd.solve(_problem(data, loss), make(), tol=1e-3, max_passes=60.0, seed=3)
+
+    alone = solved(whole)
+    parts = run_workers(size, lambda comm: solved(shard(whole, comm)))
+    for part in parts:
+        assert part.status is alone.status
+        assert part.lower_bound <= alone.upper_bound + 1e-9
+        assert alone.lower_bound <= part.upper_bound + 1e-9
+        for field in ("w", "q", "upper_bound", "lower_bound", "passes", "group_risks"):
+            np.testing.assert_array_equal(getattr(part, field), getattr(parts[0], field))
+        assert part.counters == parts[0].counters
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_free_intercept_over_workers(loss):
+    whole = _data(loss)
+
+    def solved(data):
+        return gd.solve(_problem(data, loss, domain=gd.L2Domain(penalty=1e-2), fit_intercept=True), "aleg", tol=1e-4)
+
+    alone = solved(whole)
+    parts = run_workers(2, lambda comm: solved(shard(whole, comm)))
+    assert all(part.converged for part in parts)
+    assert parts[0].upper_bound == pytest.approx(alone.upper_bound, rel=2e-4)
+    np.testing.assert_array_equal(parts[0].w, parts[1].w)
+
+
+def test_deterministic_solvers_give_the_same_answer_for_every_number_of_workers():
+    whole = _data("logistic")
+    values = []
+    for size in (2, 3, 4):
+        parts = run_workers(size, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), "sqp", tol=1e-9))
+        assert parts[0].converged
+        values.append(parts[0].upper_bound)
+    assert values == pytest.approx([gd.solve(_problem(whole, "logistic"), "sqp", tol=1e-9).upper_bound] * 3, rel=1e-8)
+
+
+def test_draws_do_not_depend_on_the_number_of_workers():
+    whole = _data("logistic")
+    expected = whole.draw_steps(whole.plan_batches(20), 9, np.random.default_rng(1))
+    for size in (2, 3):
+        for part in run_workers(size, lambda comm: shard(whole, comm)):
+            np.testing.assert_array_equal(part.draw_steps(part.plan_batches(20), 9, np.random.default_rng(1)), expected)
+
+
+def test_every_row_is_held_once():
+    whole = _data("logistic")
+    parts = run_workers(4, lambda comm: shard(whole, comm))
+    np.testing.assert_array_equal(np.concatenate([part.source for part in parts]), whole.source)
+    assert sum(part.whole_groups().sum() for part in parts) <= whole.n_groups
+    assert max(part.n_rows for part in parts) - min(part.n_rows for part in parts) <= 1
+
+
+@pytest.mark.parametrize("name", ["aleg", "sqp-newton", "alem", "auto"])
+def test_checkpoints_are_written_once_and_go_on(tmp_path, name):
+    whole, make = _data("logistic"), SOLVERS[name]
+
+    def solved(comm, **more):
+        problem = _problem(shard(whole, comm), "logistic")
+        return gd.solve(problem, make(), tol=1e-8, max_passes=60.0, **more)
+
+    expected = run_workers(2, solved)[0]
+    run_workers(2, lambda comm: solved(comm, callbacks=[lambda p: p.latest.epoch >= 2], checkpoint_dir=tmp_path))
+    resumed = run_workers(2, lambda comm: solved(comm, checkpoint_dir=tmp_path))
+    for part in resumed:
+        np.testing.assert_array_equal(part.w, expected.w)
+        assert part.lower_bound == expected.lower_bound
+    other = run_workers(3, lambda comm: solved(comm, checkpoint_dir=tmp_path))[0]
+    assert other.upper_bound == pytest.approx(expected.upper_bound, rel=1e-7)
+
+
+def test_a_worker_that_stops_stops_all():
+    whole = _data("logistic")
+
+    def solved(comm):
+        callbacks = [lambda p: p.latest.epoch >= 2] if comm.rank == 1 else []
+        return gd.solve(_problem(shard(whole, comm), "logistic"), "aleg", tol=1e-12, callbacks=callbacks)
+
+    parts = run_workers(2, solved)
+    assert {part.status for part in parts} == {gd.Status.INTERRUPTED}
+    assert {part.epochs for part in parts} == {2}
+
+
+def test_what_cannot_be_divided_is_refused():
+    whole = _data("logistic")
+    overlapping = gd.GroupedData.from_arrays(np.eye(4), np.ones(4), np.ones((4, 2), dtype=bool))
+    with pytest.raises(ValueError, match="overlap"):
+        run_workers(2, lambda comm: shard(overlapping, comm))
+    with pytest.raises(ValueError, match="rows for 5 workers"):
+        run_workers(5, lambda comm: shard(gd.GroupedData.from_arrays(np.eye(4), np.ones(4), None), comm))
+    for solver in (gd.TSA(), gd.Quadratic()):
+        with pytest.raises(ValueError, match="requires"):
+            run_workers(2, lambda comm, solver=solver: gd.solve(_problem(shard(whole, comm), "logistic"), solver))
+    with pytest.raises(ValueError, match="average_duals"):
+        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), average_duals=True))
+    weighted = _data("logistic", weights=True)
+    with pytest.raises(ValueError, match="sample_weight"):
+        run_workers(2, lambda comm: gd.solve(_problem(shard(weighted, comm), "logistic"), "aleg"))
+
+
+def test_one_worker_gets_the_data_themselves():
+    whole = _data("logistic")
+    assert run_workers(1, lambda comm: shard(whole, comm))[0] is whole
+    assert isinstance(run_workers(2, lambda comm: shard(whole, comm))[0], ShardedData)
