@@ -8,8 +8,9 @@ import groupdro
 # From the top, which everything below may import, to the bottom. A name stands for a module or for a whole package.
 LAYERS = (
     ("kernels",),
-    ("bundle", "threads", "rows", "grouping", "data", "store"),
+    ("bundle", "threads", "rows", "grouping", "data"),
     ("distributed",),
+    ("store",),
     ("problem",),
     ("geometry",),
     ("fenchel", "certificate"),
@@ -17,6 +18,7 @@ LAYERS = (
     ("metrics", "report", "plots"),
     ("estimators",),
     ("compare",),
+    ("cli",),
 )
 ORDER = {name: place for place, name in enumerate(name for layer in LAYERS for name in layer)}
 ALONE = "datasets"  # imports nothing of the package; anyone but a kernel may import it

@@ -1,6 +1,6 @@
 """Models that hold up on their worst group, with a proof of how close to the best possible they are."""
 
-from groupdro import certificate, datasets
+from groupdro import certificate, datasets, distributed
 from groupdro.compare import Comparison, compare
 from groupdro.data import GroupedData
 from groupdro.estimators import (
@@ -44,6 +44,7 @@ from groupdro.solvers import (
     Status,
     solve,
 )
+from groupdro.store import GroupedStore, StoreError
 
 __version__ = "0.1.0.dev0"
 
@@ -69,6 +70,7 @@ __all__ = [
     "GroupStratifiedKFold",
     "GroupWeightsDisplay",
     "GroupedData",
+    "GroupedStore",
     "Huber",
     "L2Domain",
     "Logistic",
@@ -84,10 +86,12 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "Status",
+    "StoreError",
     "WorstGroupScorer",
     "certificate",
     "compare",
     "datasets",
+    "distributed",
     "group_report",
     "load",
     "regularization_path",

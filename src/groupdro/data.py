@@ -20,6 +20,7 @@ Indices = NDArray[np.int64]
 
 _NO_INDICES: Indices = np.empty(0, np.int64)
 _NO_WEIGHTS: Floats = np.empty(0)
+_STRETCH = 64  # consecutive rows that are read about as fast as one
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,11 @@ class GroupedData:
         spread_to_rows(q, self.offsets, self.members, self.weights, out)
         return out
 
+    def read_ahead(self, members: Indices) -> None:
+        """Let the system begin to read members that will be needed soon."""
+        if not self.rows.in_memory:
+            self.rows.read_ahead(self.rows_of(members))
+
     def rows_of(self, members: Indices) -> Indices:
         """Return the stored rows of members."""
         return self.members[members] if self.members.size else members
@@ -325,8 +331,25 @@ class GroupedData:
         return BatchPlan(steps, np.repeat(np.arange(self.n_groups), counts), np.repeat(1.0 / counts, counts))
 
     def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
-        """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn)."""
-        return self._draw_members(plan.groups, n_steps, rng)
+        """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn).
+
+        From rows that do not fit in memory, stretches of consecutive members are drawn and dealt out to the steps at
+        random: every member is as likely as any other, and a stretch is read at once.
+        """
+        if self.rows.in_memory or self.weights.size or plan.groups.ndim > 1:
+            return self._draw_members(plan.groups, n_steps, rng)
+        counts = np.bincount(plan.groups, minlength=self.n_groups)
+        drawn = np.flatnonzero(counts)
+        out, starts, sizes = np.empty((n_steps, len(plan.groups)), np.int64), self.all_offsets[:-1], self.all_sizes
+        place = 0
+        for i in drawn.tolist():
+            wanted, size = n_steps * int(counts[i]), int(sizes[i])
+            stretch = min(_STRETCH, size, wanted)
+            begins = rng.integers(0, size, size=-(-wanted // stretch))
+            members = ((begins[:, None] + np.arange(stretch)) % size).ravel()[:wanted]
+            out[:, place : place + counts[i]] = starts[i] + rng.permutation(members).reshape(n_steps, -1)
+            place += counts[i]
+        return out
 
     def permute_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
         """Draw the members of several steps without replacement: each group in random order, again from its start."""

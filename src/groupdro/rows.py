@@ -5,8 +5,11 @@ does both products on a block reads X from memory once, because the block stays 
 float64 whatever the storage.
 """
 
+import itertools
 import mmap
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import narwhals.stable.v1 as nw
@@ -14,10 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = ["CsrRows", "DenseRows", "Rows", "read_rows"]
+__all__ = ["CsrRows", "DenseRows", "Rows", "memory_limit", "read_rows"]
 
 Floats = NDArray[np.float64]
 
+_BLOCK_ENTRIES = 1 << 23  # of sparse rows that are widened at once
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
 
 
@@ -27,6 +31,11 @@ class Rows(Protocol):
     n_rows: int
     n_features: int
     mapped: bool
+    in_memory: bool
+
+    def read_ahead(self, rows: NDArray[np.int64]) -> None:
+        """Let the system begin to read rows that will be needed soon."""
+        ...
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Yield consecutive rows with their place, as float64 that supports ``@`` and ``.T``."""
@@ -60,6 +69,8 @@ class DenseRows:
         self.X = X
         self.n_rows, self.n_features = X.shape
         self.mapped = _mapping_of(X) is not None
+        #: Whether the system can keep all rows in memory, where reading one costs the same wherever it is.
+        self.in_memory = not self.mapped or X.nbytes <= 0.5 * memory_limit()
         self.for_kernels = _as_writable(X)
 
     @property
@@ -82,6 +93,16 @@ class DenseRows:
             yield place, block
             if self.mapped:
                 _release(self.X, place)
+
+    def read_ahead(self, rows: NDArray[np.int64]) -> None:
+        """Let the system begin to read mapped rows that will be needed soon, stretch by stretch."""
+        if self.in_memory or not rows.size or not hasattr(mmap, "MADV_WILLNEED"):
+            return
+        ordered = np.unique(rows)
+        cuts = np.flatnonzero(np.diff(ordered) > 1) + 1
+        starts, stops = ordered[np.r_[0, cuts]], ordered[np.r_[cuts - 1, len(ordered) - 1]] + 1
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            _advise(self.X, slice(start, stop), mmap.MADV_WILLNEED)
 
     def stretches(self, start: int, stop: int) -> Iterator[slice]:
         """Cut consecutive rows for a kernel: mapped ones into stretches whose pages are given back once read."""
@@ -129,6 +150,7 @@ class CsrRows:
     """Rows of a compressed sparse row matrix."""
 
     mapped = False
+    in_memory = True
 
     def __init__(self, X: Any):
         self.X = X
@@ -138,9 +160,21 @@ class CsrRows:
             indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)  # one kernel instead of two
         self.for_kernels = tuple(map(_as_writable, (X.data, *indices)))
 
+    def read_ahead(self, rows: NDArray[np.int64]) -> None:
+        """Nothing: entries of rows are found through two arrays."""
+
     def blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Yield the rows in one block: a dense gradient a block would cost more than the entries."""
-        yield slice(0, self.n_rows), self._float64(self.X)
+        """Yield the rows in one block: a dense gradient a block would cost more than the entries.
+
+        Entries that have to be widened come in blocks of so many that their copy stays small beside the rest.
+        """
+        if self.X.dtype == np.float64 or self.X.nnz <= _BLOCK_ENTRIES:
+            yield slice(0, self.n_rows), self._float64(self.X)
+            return
+        marks = np.arange(0, self.X.nnz + _BLOCK_ENTRIES, _BLOCK_ENTRIES)
+        bounds = np.unique(np.append(np.searchsorted(self.X.indptr, marks), self.n_rows).clip(0, self.n_rows))
+        for start, stop in itertools.pairwise(bounds.tolist()):
+            yield slice(start, stop), self._float64(self.X[start:stop])
 
     def take(self, rows: NDArray[np.int64]) -> Any:
         """Gather rows."""
@@ -270,11 +304,37 @@ def _release(X: NDArray[Any], place: slice) -> None:
     Pages of a copy-on-write map (mode "c") hold changes that exist nowhere else, and stay.
     """
     mapping = _mapping_of(X)
-    if mapping is None or mapping.mode == "c" or not X.flags.c_contiguous or not hasattr(mmap, "MADV_DONTNEED"):
+    if mapping is not None and mapping.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        _advise(X, place, mmap.MADV_DONTNEED)
+
+
+def _advise(X: NDArray[Any], place: slice, advice: int) -> None:
+    """Tell the system what becomes of the pages of mapped rows."""
+    mapping = _mapping_of(X)
+    if mapping is None or not X.flags.c_contiguous:
         return
     pages: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]  # NumPy has no public way to it
     map_start = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     block = X[place]
     start = block.__array_interface__["data"][0] - map_start
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
-    pages.madvise(mmap.MADV_DONTNEED, first, start + block.nbytes - first)
+    pages.madvise(advice, first, start + block.nbytes - first)
+
+
+def memory_limit() -> float:
+    """Return the bytes of memory that this process may use, as its control group or the machine says."""
+    limits = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    try:
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        for _, controllers, group in groups:
+            if controllers not in ("", "memory"):
+                continue
+            root, name = ("/sys/fs/cgroup", "memory.max")
+            if controllers:  # the first version of control groups
+                root, name = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            for folder in (Path(root + group), *Path(root + group).parents):
+                text = (folder / name).read_text().strip() if (folder / name).exists() else ""
+                limits += [float(text)] if text.isdigit() else []
+    except OSError:
+        pass  # no control groups here
+    return min(limits, default=np.inf)

@@ -1,4 +1,4 @@
-"""Several processes on one problem: communicators, of which the serial one needs nothing but NumPy."""
+"""Several processes on one problem: communicators, and data of which each holds a part."""
 
 import importlib.util
 import os
@@ -6,6 +6,7 @@ import warnings
 
 from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
+from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.distributed.torch_comm import TorchCommunicator
 
 __all__ = [
@@ -13,8 +14,10 @@ __all__ = [
     "Communicator",
     "MpiCommunicator",
     "SerialCommunicator",
+    "ShardedData",
     "TorchCommunicator",
     "communicator",
+    "shard",
 ]
 
 

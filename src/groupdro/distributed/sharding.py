@@ -95,6 +95,12 @@ class ShardedData(GroupedData):
         here = self.here(draw)
         return Draw(draw.members[here] - self.first, draw.groups[here], draw.weights[here])
 
+    def read_ahead(self, members: Indices) -> None:
+        """Let the system begin to read those members here that will be needed soon."""
+        if not self.rows.in_memory:
+            here = (members >= self.first) & (members < self.first + self.n_rows)
+            self.rows.read_ahead(members[here] - self.first)
+
     def share(self, content: bytes) -> bytes:
         """Return what the first worker has."""
         size = self.comm.broadcast(np.array([len(content)], dtype=np.int64))
@@ -119,8 +125,8 @@ class ShardedData(GroupedData):
         self.add_up(total)
         return float(total[0]) / self.n_total
 
-    # Plain properties: before Python 3.12 a cached one holds a lock of its class, in which threads as workers would wait
-    # for each other.
+    # Plain properties: before Python 3.12 a cached one holds a lock of its class, in which workers that are threads
+    # would wait for each other.
     @property
     def row_norms(self) -> Floats:
         """Euclidean norm of each row that is stored here."""

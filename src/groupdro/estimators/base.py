@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, check_scalar
 
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
-from groupdro.estimators.fitting import Task, by_group, choose_solver, read_grouping, warn_caller
+from groupdro.estimators.fitting import Task, by_group, check_sizes, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.validation import naming, read_features, read_init, read_seed, read_target
@@ -21,6 +21,7 @@ from groupdro.problem import Loss, References
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.solvers.checkpoint import fingerprint
+from groupdro.store import GroupedStore
 
 __all__ = ["GroupDROEstimator"]
 
@@ -87,7 +88,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         groups: Any = None,
@@ -99,10 +100,11 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Training rows. float32 stays float32; memory-mapped arrays are not copied.
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features), or GroupedStore
+            Training rows. float32 stays float32; memory-mapped arrays are not copied. A store has labels, groups and
+            weights of its own; over several workers it is ``store.shard(communicator)``.
         y : array-like of shape (n_rows,)
-            Labels or targets.
+            Labels or targets; None with a store.
         sample_weight : array-like of shape (n_rows,), optional
             Non-negative weights, relative within each group: they say which rows of a group count more, not which
             group does.
@@ -135,6 +137,11 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Task, Any, Any]:
         """Validate the data, set what is learned from them without a solver, and return the task."""
+        if isinstance(X, GroupedStore):
+            for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
+                if given is not None:
+                    raise ValueError(f"{name} must be None where X is a store, which has its own.")
+            return self._task(self._read_store(X)), X, None
         X = read_features(self, X, reset=True)
         y = read_target(self, y, X, numeric=self._regression)
         grouping, self.merged_groups_ = read_grouping(
@@ -142,12 +149,28 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         )
         labels, loss, self._n_outputs = self._encode(y, sample_weight)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
+        return self._task((data, loss)), X, y
+
+    def _read_store(self, store: GroupedStore) -> tuple[GroupedData, Any]:
+        """Set what a store tells about the model, and return its rows and the loss."""
+        if self.small_groups == "merge":
+            raise ValueError("small_groups='merge' needs rows in memory: merge groups before a store is written.")
+        check_sizes(store.names, store.group_sizes, least=self.min_group_size, small=self.small_groups)
+        self.n_features_in_, self.merged_groups_ = store.n_features, ()
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        if store.feature_names is not None:
+            self.feature_names_in_: NDArray[Any] = np.array(store.feature_names, dtype=object)
+        loss, self._n_outputs = self._store_loss(store.classes)
+        return store.data(), loss
+
+    def _task(self, read: tuple[GroupedData, Any]) -> Task:
+        data, loss = read
         given = None
         if self.reference_risks is not None:
             values = by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
-        offsets = float(self.small_group_adjustment) / np.sqrt(data.group_sizes)
-        return Task(data, loss, self.fit_intercept, offsets, given), X, y
+        offsets = float(self.small_group_adjustment) / np.sqrt(data.all_sizes)
+        return Task(data, loss, self.fit_intercept, offsets, given)
 
     def _solve(self, task: Task, alpha: float, start: tuple[Any, Any], bridge: TaskBridge | None = None) -> Result:
         """Solve the problem of one penalty, and return the result in the user's units."""

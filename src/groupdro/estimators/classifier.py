@@ -264,16 +264,27 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
+        loss, n_outputs = self._class_loss()
+        if sample_weight is not None:
+            self._refuse_classes_without_weight(codes, sample_weight)
+        return codes, loss, n_outputs
+
+    def _class_loss(self) -> tuple[Loss, int]:
+        """Return the loss of as many classes as there are, and its outputs."""
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more.")
         if n_classes > 2 and self.loss == "squared_hinge":
             raise ValueError(f"loss='squared_hinge' needs two classes, y has {n_classes}: use loss='logistic'.")
-        if sample_weight is not None:
-            self._refuse_classes_without_weight(codes, sample_weight)
         if n_classes > 2:
-            return codes, Softmax(n_classes), n_classes
-        return codes, Logistic() if self.loss == "logistic" else SquaredHinge(), 1
+            return Softmax(n_classes), n_classes
+        return Logistic() if self.loss == "logistic" else SquaredHinge(), 1
+
+    def _store_loss(self, classes: NDArray[Any] | None) -> tuple[Loss, int]:
+        if classes is None:
+            raise ValueError("X is a store of numbers as targets: a classifier needs one written with task='classes'.")
+        self.classes_ = classes
+        return self._class_loss()
 
     def _refuse_classes_without_weight(self, codes: NDArray[Any], sample_weight: Any) -> None:
         """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""

@@ -81,17 +81,25 @@ def read_grouping(
             MissingGroupsWarning,
         )
     grouping = read_groups(groups, n_rows, missing="own" if missing == "own" else "error")
-    few = np.flatnonzero(grouping.sizes < least)
+    few = check_sizes(grouping.names, grouping.sizes, least=least, small=small)
+    if len(few) and small == "merge":
+        return merge_small_groups(grouping, least), tuple(grouping.names[i] for i in few)
+    return grouping, ()
+
+
+def check_sizes(names: tuple[Any, ...], sizes: NDArray[np.int64], *, least: int, small: str) -> NDArray[np.int64]:
+    """Warn of small groups or refuse them, as asked, and return their places."""
+    few = np.flatnonzero(sizes < least)
     if not len(few):
-        return grouping, ()
-    names = [grouping.names[i] for i in few[:5]]
-    told = f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {names}"
+        return few
+    told = (
+        f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {[names[i] for i in few[:5]]}"
+    )
     if small == "raise":
         raise ValueError(f"{told}. Merge or drop them, or set small_groups='merge'.")
-    if small == "merge":
-        return merge_small_groups(grouping, least), tuple(grouping.names[i] for i in few)
-    warn_caller(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning)
-    return grouping, ()
+    if small == "warn":
+        warn_caller(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning)
+    return few
 
 
 def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:
@@ -171,7 +179,9 @@ class Task:
         """Root mean square of the targets of a regression, whose units the coefficients have; 1 for classes."""
         if self.loss.name not in ("squared", "huber"):
             return 1.0
-        return float(np.sqrt(np.mean(np.square(self.data.y, dtype=np.float64))))
+        total = np.array([np.square(self.data.y, dtype=np.float64).sum()])
+        self.data.add_up(total)
+        return float(np.sqrt(total[0] / self.data.n_total))
 
     @property
     def rounding(self) -> float:

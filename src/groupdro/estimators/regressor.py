@@ -208,6 +208,11 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         del sample_weight
         return y, self._loss(), 1
 
+    def _store_loss(self, classes: NDArray[Any] | None) -> tuple[Loss, int]:
+        if classes is not None:
+            raise ValueError("X is a store of classes: a regressor needs one written with task='regression'.")
+        return self._loss(), 1
+
     def _attributes(self, w: Floats) -> dict[str, Any]:
         d = self.n_features_in_
         return {"coef_": w[:d].copy(), "intercept_": float(w[d]) if self.fit_intercept else 0.0}

@@ -79,7 +79,7 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
     for place, block in data.rows.blocks():
         margins[place] = block @ w[:d] + (w[d] if problem.fit_intercept else 0.0)
         losses[place], slopes = problem.loss.value_and_slope(margins[place], y[place])
-        sizes[place] = np.abs(slopes).reshape(len(slopes), -1).sum(axis=1)
+        sizes[place] = np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim)))
         if incidence is None:
             _add_ordered_sums(gradients, place, block, slopes, problem)
         else:
@@ -121,7 +121,7 @@ def _add_group_sums(
     """Do the same for rows in any order and storage, by products with the groups' weights."""
     d = problem.data.n_features
     share = incidence if place == slice(0, problem.data.n_rows) else incidence[:, place]
-    outputs = slopes.reshape(len(slopes), -1)
+    outputs = slopes if slopes.ndim == 2 else slopes[:, None]
     for c in range(outputs.shape[1]):
         weighted = share @ sp.diags_array(outputs[:, c])
         product = weighted @ block

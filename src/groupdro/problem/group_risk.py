@@ -350,7 +350,7 @@ class GroupRisk:
         """
         carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
         conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
-        sizes = np.abs(duals[carried]).reshape(len(weights), -1).sum(axis=1)
+        sizes = np.abs(duals[carried]).sum(axis=tuple(range(1, duals.ndim)))
         sums = np.array([weights @ conjugates, weights @ np.abs(conjugates), weights @ sizes])
         self.data.add_up(sums)
         return float(sums[0]), float(sums[1]), float(sums[2])

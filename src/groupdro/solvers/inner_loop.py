@@ -1,5 +1,6 @@
 """The steps of ALEG between two snapshots: readable, and fused into one compiled loop."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 
 _SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
 _SECONDS_A_VALUE = 5e-10
+_STEPS_A_STRETCH = 64
 
 
 @dataclass
@@ -172,9 +174,17 @@ class InnerLoop:
         whole = None if replacement else problem.data.permute_steps(plan, n_steps, rng)
         # Steps that are too long may overflow; the ratio is then not finite, which is how the solver learns of it.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for start in range(0, n_steps, piece):
-                stop = min(start + piece, n_steps)
-                members = whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
+            if not rows.in_memory:
+                piece = max(piece, _STEPS_A_STRETCH)  # so that what is read at once is used at once
+            bounds = [*range(0, n_steps, piece), n_steps]
+            members = None
+            for start, stop in itertools.pairwise(bounds):
+                ahead = whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
+                problem.data.read_ahead(ahead)
+                if members is not None:
+                    make(problem, plan, members)
+                members = ahead
+            if members is not None:
                 make(problem, plan, members)
             self.settle()
 

@@ -1,0 +1,137 @@
+"""Start a program on several workers by torchrun, with settings that survive the loss of a worker or a node."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["launch", "launch_command", "launch_environment"]
+
+
+def launch_command(
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    workers: int = 1,
+    nodes: str = "1",
+    rendezvous: str = "127.0.0.1:0",
+    address: str | None = None,
+    job: str | None = None,
+    max_restarts: int = 3,
+) -> list[str]:
+    """Return the command of torchrun that starts a program.
+
+    Parameters
+    ----------
+    script : str
+        A Python file.
+    arguments : sequence of str
+        Its arguments.
+    workers : int
+        Processes a node. One with several threads beats many.
+    nodes : str
+        How many nodes take part, or ``least:most``: then the job shrinks when a node is lost and grows when one comes.
+    rendezvous : str
+        ``host:port`` where the nodes meet, the same for all. Port 0 takes a free one, on a single node.
+    address : str, optional
+        Address of this node by which the others reach it; by default that of its host name, or of the rendezvous where
+        this is on the loopback.
+    job : str, optional
+        Name of the job, the same for all nodes; several jobs may meet at one rendezvous.
+    max_restarts : int
+        Times that workers are started anew after a loss. They go on from their checkpoints.
+
+    Returns
+    -------
+    list of str
+        Program and arguments.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}.")
+    if max_restarts < 0:
+        raise ValueError(f"max_restarts must not be negative, got {max_restarts}.")
+    least, colon, most = nodes.partition(":")
+    if not (least.isdigit() and int(least) >= 1 and (not colon or (most.isdigit() and int(most) >= int(least)))):
+        raise ValueError(f"nodes must be a number or least:most, got {nodes!r}.")
+    host, _, port = rendezvous.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"rendezvous must be host:port, got {rendezvous!r}.")
+    if int(port) == 0 and int(most or least) > 1:  # each node would wait at a port of its own
+        raise ValueError(f"rendezvous must have a port that all nodes know, got {rendezvous!r} for nodes {nodes!r}.")
+    if not Path(script).is_file():
+        raise ValueError(f"script {script!r} is no file.")
+    if address is None and host in ("127.0.0.1", "localhost"):
+        address = "127.0.0.1"
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={workers}"]
+    command += [f"--max-restarts={max_restarts}", "--rdzv-backend=c10d", f"--rdzv-endpoint={rendezvous}"]
+    command += [f"--rdzv-id={job}"] if job else []
+    command += [f"--local-addr={address}"] if address else []
+    return [*command, script, *arguments]
+
+
+def launch_environment(
+    environment: Mapping[str, str], *, workers: int = 1, rendezvous: str = "127.0.0.1:0", interface: str | None = None
+) -> dict[str, str]:
+    """Return the variables with which torchrun is started.
+
+    Parameters
+    ----------
+    environment : mapping
+        Those of this process.
+    workers : int
+        Processes a node, which share its cores.
+    rendezvous : str
+        Where the nodes meet.
+    interface : str, optional
+        Network interface for the numbers; by default the loopback where the rendezvous is there.
+
+    Returns
+    -------
+    dict
+        The variables.
+    """
+    out = dict(environment)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    out.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
+    # With the store shared, a lost node ends the whole job after a minute although its replacement has come.
+    out["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    # Connections that are made at first use would come in the middle of a step.
+    out.pop("TORCH_GLOO_LAZY_INIT", None)
+    if interface is None and rendezvous.rpartition(":")[0] in ("127.0.0.1", "localhost"):
+        interface = "lo" if sys.platform == "linux" else None
+    if interface is not None:
+        out["GLOO_SOCKET_IFNAME"] = interface
+    return out
+
+
+def launch(
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    workers: int = 1,
+    nodes: str = "1",
+    rendezvous: str = "127.0.0.1:0",
+    address: str | None = None,
+    interface: str | None = None,
+    job: str | None = None,
+    max_restarts: int = 3,
+) -> None:
+    """Become torchrun: this process is replaced, so that signals reach it and no process stands between.
+
+    Parameters are those of `launch_command` and `launch_environment`.
+    """
+    try:
+        import torch.distributed.run  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f'torch cannot be imported ({error}): pip install "groupdro[distributed]".') from error
+    command = launch_command(
+        script, arguments, workers=workers, nodes=nodes, rendezvous=rendezvous, address=address, job=job,
+        max_restarts=max_restarts,
+    )  # fmt: skip
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(
+        command[0],
+        command,
+        launch_environment(os.environ, workers=workers, rendezvous=rendezvous, interface=interface),
+    )

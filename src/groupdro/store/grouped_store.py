@@ -1,0 +1,398 @@
+"""The store that users see."""
+
+import copy
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from groupdro.data import GroupedData
+from groupdro.distributed import Communicator, SerialCommunicator, shard
+from groupdro.rows import CsrRows, DenseRows
+from groupdro.store.arrow import ArrowSource
+from groupdro.store.document import StoreError, check
+from groupdro.store.labels import classes_array
+from groupdro.store.layout import Manifest
+from groupdro.store.reader import check_content, map_array, read_groups_of, read_manifest
+from groupdro.store.sources import ArraySource, Task
+from groupdro.store.writer import check_dtype, write_store
+
+__all__ = ["GroupedStore"]
+
+Indices = NDArray[np.int64]
+
+_MEMORY = 256 * 2**20
+
+
+class GroupedStore:
+    """A table on disk whose rows are ordered by group and shuffled within each group.
+
+    Any stretch of a group's rows is a random sample of the group, so that mini-batches can be read in one piece. The
+    arrays are mapped, not loaded: a table may be larger than memory. Make one with `write` or `write_arrays`, open it
+    with `open`.
+
+    A store is a directory of raw little-endian arrays, with a manifest in JSON that has their sizes and checksums. It
+    holds no code, and what the reader does not know, it refuses.
+
+    Attributes
+    ----------
+    path : Path
+        The directory.
+    n_rows, n_features, n_groups : int
+        Shape of the table.
+    names : tuple
+        Names of the groups in order; tuples where groups are combinations of several columns.
+    group_sizes : ndarray of shape (n_groups,)
+        Number of rows of each group.
+    classes : ndarray or None
+        Classes in order; None where the targets are numbers.
+    feature_names : tuple of str or None
+        Names of the columns of X, where they had names.
+    X : memmap of shape (n_rows, n_features) or csr_array
+        The mapped features.
+    y : ndarray of shape (n_rows,)
+        Labels as they were given, or mapped numbers.
+    source : memmap of shape (n_rows,)
+        Row of the input of each stored row.
+    nbytes : int
+        Bytes of all arrays on disk.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from groupdro.store import GroupedStore
+    >>> X, y, groups = np.eye(4), [0, 1, 0, 1], ["north", "north", "south", "south"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = GroupedStore.write_arrays(f"{folder}/table", X, y, groups)
+    ...     store.names, store.group_sizes.tolist()
+    (('north', 'south'), [2, 2])
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, names: tuple[Any, ...], offsets: Indices):
+        self.path, self.names = path, names
+        self._manifest, self._offsets = manifest, offsets
+        self._comm: Communicator = SerialCommunicator()
+
+    # ------------------------------------------------------------------ writing
+
+    @classmethod
+    def write(
+        cls,
+        path: str | os.PathLike[str],
+        source: Any,
+        *,
+        target: str,
+        groups: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        dtype: Any = "float32",
+        sparse: bool = False,
+        n_features: int | None = None,
+        task: Task = "auto",
+        seed: int = 0,
+        memory: int = _MEMORY,
+        overwrite: bool = False,
+    ) -> "GroupedStore":
+        """Write a table of any size to a store. Needs pyarrow (``pip install "groupdro[store]"``).
+
+        The source is read twice: its labels, then all of it. Rows that do not fit the memory are sorted on disk, for
+        which there must be room for the table twice. The store appears when all of it is written; after an error or
+        an interrupt nothing is left.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Directory of the store.
+        source : str, path-like, list of them, pyarrow Dataset or Table, or callable
+            Files of Parquet, CSV or Arrow IPC (Feather); or one directory of Parquet, where columns may be in the
+            names of directories ("column=value"); or a function without arguments that returns an iterator of
+            pyarrow record batches, the same each time. Parquet files that are given by path are read in small
+            batches; the scanner of a Dataset holds a row group in memory.
+        target : str
+            Column of labels or numbers.
+        groups : str or list of str
+            Column of group labels: text, numbers or booleans. Of several columns, the combinations that occur are the
+            groups.
+        features : list of str, optional
+            Numeric columns, or one column of lists of a fixed size. For a sparse store also one column of lists of
+            (index, value), or a column of lists of indices and one of lists of values. None is all other columns.
+        weight : str, optional
+            Column of weights that are not negative, used relative to the total of the group.
+        dtype : {"float16", "float32", "float64"}
+            Type of the stored features. Sparse ones have no "float16".
+        sparse : bool
+            Whether to store only entries that are not zero.
+        n_features : int, optional
+            Number of features, where they are lists of indices and values.
+        task : {"auto", "classes", "regression"}
+            What the target is. "auto" takes text, booleans and whole numbers for classes and floating point for
+            numbers.
+        seed : int
+            Seed of the order within groups. The same seed and rows give the same bytes.
+        memory : int
+            Bytes of rows to hold at once; up to three times as much is used, besides what pyarrow needs.
+        overwrite : bool
+            Whether to replace a store that is there. Nothing else is ever replaced.
+
+        Returns
+        -------
+        GroupedStore
+            The store, opened.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or of the wrong type, or has missing values, NaN or infinite values.
+        FileExistsError
+            If the path exists.
+        """
+        kind = check_dtype(dtype, sparse=sparse)
+        table = ArrowSource(
+            source,
+            target=target,
+            groups=groups,
+            features=features,
+            weight=weight,
+            n_features=n_features,
+            dtype=kind,
+            sparse=sparse,
+            task=task,
+        )
+        place = Path(path).resolve()
+        write_store(place, table, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(place)
+
+    @classmethod
+    def write_arrays(
+        cls,
+        path: str | os.PathLike[str],
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        dtype: Any = "float32",
+        sparse: bool | None = None,
+        task: Task = "auto",
+        seed: int = 0,
+        memory: int = _MEMORY,
+        overwrite: bool = False,
+    ) -> "GroupedStore":
+        """Write arrays to a store.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Directory of the store.
+        X : ndarray, memmap, DataFrame, or sparse matrix or array of shape (n_rows, n_features)
+            Numeric features.
+        y : array-like of shape (n_rows,)
+            Labels or numbers.
+        groups : array-like, Series or DataFrame, or None
+            One label a row, or several columns, whose combinations are the groups. None is one group of all rows.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights that are not negative, used relative to the total of the group.
+        dtype, task, seed, memory, overwrite
+            As in `write`.
+        sparse : bool, optional
+            Whether to store only entries that are not zero. None is as X is.
+
+        Returns
+        -------
+        GroupedStore
+            The store, opened.
+        """
+        kind = check_dtype(dtype, sparse=sp.issparse(X) if sparse is None else sparse)
+        arrays = ArraySource(X, y, groups, sample_weight, kind, sparse, task)
+        place = Path(path).resolve()
+        write_store(place, arrays, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(place)
+
+    # ------------------------------------------------------------------ reading
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: Literal["small", "full"] = "small") -> "GroupedStore":
+        """Open a store.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Its directory.
+        verify : {"small", "full"}
+            "small" checks the manifest, the sizes of all files, the names and offsets of the groups, and the targets,
+            weights and row pointers where each takes at most 64 MiB. "full" reads everything, as `verify` does: open
+            a store so that comes from someone you do not trust.
+
+        Returns
+        -------
+        GroupedStore
+            The store. Its arrays are mapped read-only when they are first used.
+
+        Raises
+        ------
+        StoreError
+            If it is no store, is of an unknown version or is damaged.
+        FileNotFoundError
+            If there is no such directory.
+        """
+        if verify not in ("small", "full"):
+            raise ValueError(f'verify must be "small" or "full", got {verify!r}.')
+        if not os.path.isdir(path):
+            raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
+        place = Path(path).resolve()
+        try:
+            manifest = read_manifest(place)
+            names, offsets = read_groups_of(place, manifest)
+            check_content(place, manifest, full=verify == "full")
+        except (StoreError, OSError) as error:
+            raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
+        return cls(place, manifest, names, offsets)
+
+    def verify(self) -> None:
+        """Read every file and compare it with its checksums.
+
+        Raises
+        ------
+        StoreError
+            If a block of a file is damaged; the message names both.
+        """
+        try:
+            check(read_manifest(self.path) == self._manifest, "its manifest has changed since it was opened")
+            check_content(self.path, self._manifest, full=True)
+        except (StoreError, OSError) as error:
+            raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
+
+    def data(self, labels: Any = None) -> GroupedData:
+        """Return the rows as solvers take them. X is mapped and not read; labels and weights are loaded.
+
+        Parameters
+        ----------
+        labels : array-like of shape (n_classes,), optional
+            Number to use for each class, such as (-1, 1). None is 0 to n_classes - 1.
+
+        Returns
+        -------
+        GroupedData
+            The rows in the order of the store. Their norms are computed by a pass when they are first asked for.
+        """
+        # Kernels are compiled anew for arrays that are read-only, so what is small beside X is loaded.
+        y = np.array(self._map("y.bin"))
+        if labels is not None:
+            if self.classes is None:
+                raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
+            numbers = np.asarray(labels)
+            if numbers.shape != self.classes.shape or numbers.dtype.kind not in "fiu":
+                raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
+            y = numbers[y]
+        whole = GroupedData(
+            rows=DenseRows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
+            y=y,
+            offsets=self._offsets,
+            members=np.empty(0, np.int64),
+            weights=np.array(self._map("weights.bin")) if self._manifest.weighted else np.empty(0),
+            names=self.names,
+            source=self.source,
+            feature_names=self.feature_names,
+        )
+        return shard(whole, self._comm)
+
+    def shard(self, comm: Communicator) -> "GroupedStore":
+        """Return the same store for one of several workers, whose `data` are its part of the rows.
+
+        Parameters
+        ----------
+        comm : Communicator
+            The way to the other workers, who open the same store.
+
+        Returns
+        -------
+        GroupedStore
+            For `fit`, or for a problem of one's own.
+        """
+        store = copy.copy(self)
+        store._comm = comm
+        return store
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._manifest.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self._manifest.n_features
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return self._manifest.n_groups
+
+    @property
+    def group_sizes(self) -> Indices:
+        """Number of rows of each group."""
+        return np.diff(self._offsets)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns of X, where they had names."""
+        return self._manifest.feature_names
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays on disk."""
+        return sum(self._manifest.files[name].size for name in self._manifest.arrays)
+
+    @cached_property
+    def classes(self) -> NDArray[Any] | None:
+        """Classes in order; None where the targets are numbers."""
+        return None if self._manifest.classes is None else classes_array(self._manifest.classes)
+
+    @cached_property
+    def X(self) -> Any:
+        """The mapped features."""
+        if self._manifest.nnz is None:
+            return self._map("X.bin")
+        shape = self.n_rows, self.n_features
+        parts = [np.asarray(self._map(name)) for name in ("data.bin", "indices.bin", "indptr.bin")]
+        if parts[2].dtype.itemsize == 4:
+            matrix = sp.csr_array(tuple(parts), shape=shape, copy=False)
+        else:
+            # Given to the constructor, indices of 64 bits would be read to see whether 32 are enough.
+            matrix = sp.csr_array(shape, dtype=parts[0].dtype)
+            matrix.data, matrix.indices, matrix.indptr = parts
+        matrix.has_sorted_indices = matrix.has_canonical_format = True  # as they are written
+        return matrix
+
+    @cached_property
+    def y(self) -> NDArray[Any]:
+        """Labels as they were given, or mapped numbers."""
+        stored = self._map("y.bin")
+        return stored if self.classes is None else self.classes[stored]
+
+    @cached_property
+    def source(self) -> Indices:
+        """Row of the input of each stored row."""
+        return self._map("source.bin")
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __repr__(self) -> str:
+        kind = "dense" if self._manifest.nnz is None else f"CSR with {self._manifest.nnz} entries"
+        return (
+            f"GroupedStore({os.fspath(self.path)!r}: {self.n_rows} rows in {self.n_groups} groups, "
+            f"{self.n_features} features, {kind}, {self._manifest.dtype}, {self.nbytes / 2**20:.1f} MiB)"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GroupedStore.open, (os.fspath(self.path),)  # another process maps the files itself
+
+    def _map(self, name: str) -> Any:
+        return map_array(self.path, self._manifest, name)

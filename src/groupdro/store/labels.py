@@ -1,0 +1,134 @@
+"""Classes and names of groups: what they may be, and how the files have them."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.store.document import check, parse_json, to_json
+
+__all__ = ["GROUPS", "LARGEST_GROUPS", "classes_array", "label_to_json", "names_bytes", "parse_classes", "parse_names"]
+
+GROUPS = "groups.json"
+LARGEST_GROUPS = 256 * 2**20  # bytes; the file is read as a whole
+
+
+def names_bytes(names: Sequence[Any]) -> bytes:
+    """Return the content of the file of the groups' names.
+
+    Parameters
+    ----------
+    names : sequence
+        Names in the order of the groups.
+
+    Returns
+    -------
+    bytes
+        JSON in ASCII.
+    """
+    return to_json([label_to_json(name, "groups") for name in names], GROUPS, LARGEST_GROUPS)
+
+
+def label_to_json(label: Any, argument: str) -> Any:
+    """Return a class or the name of a group as JSON has it.
+
+    Parameters
+    ----------
+    label : object
+        Text, a number, a boolean, or a tuple of these.
+    argument : str
+        What to call it in an error.
+
+    Returns
+    -------
+    str, bool, int, float or list
+        The label; a tuple becomes a list.
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, tuple) and label:
+        return [label_to_json(part, argument) for part in label]
+    if isinstance(label, str | bool | int) or (isinstance(label, float) and math.isfinite(label)):
+        return label
+    raise ValueError(f"{argument} has a label that cannot be stored: {label!r}. Name it by text or a number.")
+
+
+def parse_names(content: bytes, n_groups: int, n_columns: int | None) -> tuple[Any, ...]:
+    """Read the names of the groups.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    n_groups : int
+        Number of groups.
+    n_columns : int or None
+        Number of columns whose combinations are the groups, where it is known.
+
+    Returns
+    -------
+    tuple
+        The names, as they were given.
+    """
+    labels = parse_json(content, GROUPS, LARGEST_GROUPS)
+    check(isinstance(labels, list) and len(labels) == n_groups, f"its {GROUPS} does not name every group")
+    for label in labels:
+        parts = label if isinstance(label, list) else [label]
+        check(bool(parts) and all(map(_is_scalar, parts)), "the name of a group is no text or number")
+        check(n_columns in (None, len(parts)), "the name of a group does not fit the group columns")
+    names = tuple(tuple(label) if isinstance(label, list) else label for label in labels)
+    check(len(set(names)) == len(names), "two groups have the same name")
+    return names
+
+
+def classes_array(classes: Sequence[Any]) -> NDArray[Any]:
+    """Return classes as an array of their kind.
+
+    Parameters
+    ----------
+    classes : sequence
+        Classes, all of one kind.
+
+    Returns
+    -------
+    ndarray
+        Of int64, float64, bool or text; of objects for text that ends in a null character, which arrays would drop.
+    """
+    if isinstance(classes[0], str) and any(label.endswith("\0") for label in classes):
+        return np.array(classes, dtype=object)
+    whole = isinstance(classes[0], int) and not isinstance(classes[0], bool)
+    return np.array(classes, dtype=np.int64 if whole else None)
+
+
+def parse_classes(label_kind: Any, classes: Any) -> tuple[Any, ...] | None:
+    """Read the classes of a manifest.
+
+    Parameters
+    ----------
+    label_kind : object
+        "classes", or "float" for targets that are numbers.
+    classes : object
+        The classes as JSON has them.
+
+    Returns
+    -------
+    tuple or None
+        The classes in order; None where targets are numbers.
+    """
+    if label_kind == "float":
+        check(classes is None, "it has classes though its targets are numbers")
+        return None
+    check(label_kind == "classes", f"its kind of labels is {str(label_kind)[:40]!r}")
+    check(isinstance(classes, list) and bool(classes) and all(map(_is_scalar, classes)), "its classes are no labels")
+    kinds = {type(label) for label in classes}
+    check(len(kinds) == 1, "its classes are of several kinds")
+    check(int not in kinds or max(map(abs, classes)) < 2**63, "its classes are numbers of more than 64 bits")
+    check(all(a < b for a, b in itertools.pairwise(classes)), "its classes are not in order")
+    return tuple(classes)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))

@@ -1,0 +1,141 @@
+"""Checking a store before its arrays are used."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.store.document import check
+from groupdro.store.files import check_blocks
+from groupdro.store.labels import GROUPS, parse_names
+from groupdro.store.layout import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, parse_manifest
+
+__all__ = ["check_content", "map_array", "read_groups_of", "read_manifest"]
+
+_PIECE = 2**20  # entries that are checked at once
+_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # beside X
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest and check that all files are there and have their sizes.
+
+    Parameters
+    ----------
+    path : Path
+        Directory of the store.
+
+    Returns
+    -------
+    Manifest
+        What it says.
+    """
+    found = _lstat(path / MANIFEST)
+    check(found is not None and stat.S_ISREG(found.st_mode), f"it has no {MANIFEST}")
+    check(found is not None and found.st_size <= LARGEST_MANIFEST, f"its {MANIFEST} is too large")
+    manifest = parse_manifest((path / MANIFEST).read_bytes())
+    for name, record in manifest.files.items():
+        found = _lstat(path / name)
+        check(found is not None and stat.S_ISREG(found.st_mode), f"its {name} is missing or no plain file")
+        size = found.st_size if found else 0
+        check(size == record.size, f"its {name} has {size} bytes instead of {record.size}")
+    return manifest
+
+
+def read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """Read the names and the offsets of the groups, and check both.
+
+    Parameters
+    ----------
+    path : Path
+        Directory of the store.
+    manifest : Manifest
+        Its manifest.
+
+    Returns
+    -------
+    names : tuple
+        Names of the groups.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's rows begin and end.
+    """
+    # The names come first: there cannot be more than their file has bytes, which bounds the offsets.
+    check_blocks(path / GROUPS, manifest.files[GROUPS])
+    n_columns = None if manifest.groups is None else len(manifest.groups)
+    names = parse_names((path / GROUPS).read_bytes(), manifest.n_groups, n_columns)
+    check_blocks(path / "offsets.bin", manifest.files["offsets.bin"])
+    offsets = np.fromfile(path / "offsets.bin", "<i8").astype(np.int64, copy=False)
+    check(int(offsets[0]) == 0 and int(offsets[-1]) == manifest.n_rows, "its groups do not cover its rows")
+    check(bool((offsets[1:] > offsets[:-1]).all()), "its groups are not in order, or one has no rows")
+    return names, offsets
+
+
+def check_content(path: Path, manifest: Manifest, *, full: bool) -> None:
+    """Compare files with their checksums, and look at their entries.
+
+    Parameters
+    ----------
+    path : Path
+        Directory of the store.
+    manifest : Manifest
+        Its manifest.
+    full : bool
+        Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
+    """
+    for name, record in manifest.files.items():
+        if full or (name in _SMALL and record.size <= BLOCK):
+            check_blocks(path / name, record)
+    for name in manifest.arrays:
+        if name in ("X.bin", "data.bin", "offsets.bin"):
+            continue  # any bits are numbers; offsets are checked when they are read
+        if full or (name in _SMALL and manifest.files[name].size <= BLOCK):
+            _check_entries(name, map_array(path, manifest, name), manifest)
+
+
+def map_array(path: Path, manifest: Manifest, name: str) -> Any:
+    """Map an array of the store, read-only.
+
+    Parameters
+    ----------
+    path : Path
+        Directory of the store.
+    manifest : Manifest
+        Its manifest.
+    name : str
+        The file.
+
+    Returns
+    -------
+    memmap, or ndarray where there are no entries
+        The array.
+    """
+    dtype, shape = manifest.arrays[name]
+    if 0 in shape:
+        return np.empty(shape, dtype)  # an empty file cannot be mapped
+    return np.memmap(path / name, dtype=dtype, mode="r", shape=shape)
+
+
+def _check_entries(name: str, values: NDArray[Any], manifest: Manifest) -> None:
+    """Refuse entries that would make solvers read outside of arrays, or that are no numbers."""
+    stops = {"source.bin": manifest.n_rows, "indices.bin": manifest.n_features, "indptr.bin": (manifest.nnz or 0) + 1}
+    if manifest.classes is not None:
+        stops["y.bin"] = len(manifest.classes)
+    for start in range(0, len(values), _PIECE):
+        piece = np.asarray(values[start : start + _PIECE + 1])  # one more, for the order across pieces
+        if name in stops:
+            fits = piece.min() >= 0 and piece.max() < stops[name]
+        else:
+            fits = np.isfinite(piece).all() and (name != "weights.bin" or piece.min() >= 0)
+        check(bool(fits), f"its {name} has an entry out of range")
+        check(name != "indptr.bin" or bool((piece[1:] >= piece[:-1]).all()), f"its {name} is not in order")
+    if name == "indptr.bin":
+        check(int(values[0]) == 0 and int(values[-1]) == manifest.nnz, f"its {name} does not cover the entries")
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None

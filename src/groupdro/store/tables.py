@@ -1,0 +1,143 @@
+"""Parquet, CSV and Arrow tables as batches. Needs pyarrow, which is imported when the first is opened."""
+
+import importlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Reader", "import_pyarrow", "open_table"]
+
+#: Reads the named columns in batches of at most about so many rows.
+Reader = Callable[[list[str], int], Iterator[Any]]
+
+_FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".feather": "ipc", ".arrow": "ipc", ".ipc": "ipc"
+}  # fmt: skip
+_READ_BUFFERS = 2**25  # bytes that Parquet reads at once of all columns; without a limit it reads whole row groups
+
+
+def import_pyarrow(module: str) -> Any:
+    """Import a part of pyarrow.
+
+    Parameters
+    ----------
+    module : str
+        Its name, such as "pyarrow.dataset".
+
+    Returns
+    -------
+    module
+        The module.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f'reading tables into a store needs pyarrow: pip install "groupdro[store]" ({error}).'
+        ) from error
+
+
+def open_table(source: Any) -> tuple[Any, Reader]:
+    """Open anything that is read in record batches.
+
+    Parameters
+    ----------
+    source : path, list of paths, Dataset, Table or callable
+        As `GroupedStore.write` takes it.
+
+    Returns
+    -------
+    schema : pyarrow.Schema
+        Its columns.
+    reader : callable
+        Reads columns in batches. It can be called twice.
+    """
+    pa = import_pyarrow("pyarrow")
+    if isinstance(source, pa.Table):
+        return source.schema, lambda columns, n_rows: source.select(columns).to_batches(max_chunksize=n_rows)
+    if callable(source):
+        return _open_callable(pa, source)
+    if isinstance(source, str | os.PathLike):
+        return _open_paths([source])
+    if isinstance(source, list | tuple):
+        return _open_paths(source)
+    if isinstance(source, import_pyarrow("pyarrow.dataset").Dataset):
+        return source.schema, _scanned(source)
+    raise ValueError(
+        "source must be a path, a list of paths, a pyarrow Dataset or Table, or a function that returns record "
+        f"batches; got {type(source).__name__}."
+    )
+
+
+def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
+    paths = [Path(path) for path in given]
+    if not paths:
+        raise ValueError("source is an empty list.")
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"source {os.fspath(path)!r} does not exist.")
+    dataset = import_pyarrow("pyarrow.dataset")
+    if len(paths) == 1 and paths[0].is_dir():
+        found = dataset.dataset(paths[0], format="parquet", partitioning="hive")
+        if not found.files:
+            raise ValueError(f"source {os.fspath(paths[0])!r} has no Parquet files in it.")
+        return found.schema, _parquet(found)
+    formats = {_FORMATS.get(path.suffix.lower(), path.suffix) for path in paths}
+    if len(formats) > 1 or not formats <= set(_FORMATS.values()):
+        raise ValueError(
+            f"source must be files of one format, named as one of {list(_FORMATS)}; got {sorted(formats)}."
+        )
+    (one,) = formats
+    found = dataset.dataset([os.fspath(path) for path in paths], format=one)
+    return found.schema, _parquet(found) if one == "parquet" else _scanned(found)
+
+
+def _scanned(found: Any) -> Reader:
+    def read(columns: list[str], n_rows: int) -> Iterator[Any]:
+        # One batch ahead: by default the scanner holds gigabytes of what it has read before it is asked.
+        scanner = found.scanner(
+            columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1, use_threads=False
+        )
+        yield from scanner.to_batches()
+
+    return read
+
+
+def _parquet(found: Any) -> Reader:
+    """Read Parquet page by page; the scanner of a dataset would hold a whole row group, decoded."""
+    dataset, parquet, pa = (import_pyarrow(name) for name in ("pyarrow.dataset", "pyarrow.parquet", "pyarrow"))
+
+    def read(columns: list[str], n_rows: int) -> Iterator[Any]:
+        buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
+        for fragment in found.get_fragments():
+            of_directory = dataset.get_partition_keys(fragment.partition_expression)
+            with fragment.filesystem.open_input_file(fragment.path) as opened:
+                file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
+                own = [name for name in columns if name not in of_directory]
+                for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
+                    for name in columns:
+                        if name in of_directory:
+                            kind = found.schema.field(name).type
+                            constant = pa.repeat(pa.scalar(of_directory[name], kind), len(batch))
+                            batch = batch.append_column(name, constant)
+                    yield batch
+
+    return read
+
+
+def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, Reader]:
+    opened = iter(source())
+    first = next(opened, None)
+    if first is None:
+        raise ValueError("source has no rows.")
+    if not isinstance(first, pa.RecordBatch):
+        raise ValueError(f"source must return pyarrow record batches, got {type(first).__name__}.")
+    begun = [itertools.chain([first], opened)]  # the first pass goes on where this look at the schema ended
+
+    def read(columns: list[str], n_rows: int) -> Iterator[Any]:
+        del columns, n_rows
+        return iter(begun.pop() if begun else source())
+
+    return first.schema, read

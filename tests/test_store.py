@@ -1,0 +1,1108 @@
+import errno
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import groupdro.store
+from groupdro.data import GroupedData
+from groupdro.rows import CsrRows, DenseRows
+from groupdro.store import GroupedStore, StoreError, layout
+from groupdro.store.shuffle import shuffled_places
+
+N_ROWS, N_FEATURES = 700, 5
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((N_ROWS, N_FEATURES)).astype(np.float16).astype(np.float64)  # exact in every type
+X[RNG.random(X.shape) < 0.4] = 0
+TARGET = RNG.standard_normal(N_ROWS)
+LABEL = RNG.choice(["cat", "dog", "eel"], N_ROWS)
+GROUP = RNG.choice(["north", "south", "east", "west"], N_ROWS, p=[0.5, 0.3, 0.19, 0.01])
+SITE = RNG.integers(0, 3, N_ROWS)
+WEIGHT = RNG.random(N_ROWS)
+NAMES = tuple(f"x{j}" for j in range(N_FEATURES))
+SMALL_FILES = ("y.bin", "offsets.bin", "weights.bin", "groups.json", "indptr.bin")
+
+
+def content(path):
+    """Return all files of a store, as bytes."""
+    return {file.name: file.read_bytes() for file in Path(path).iterdir()}
+
+
+def in_input_order(store, values):
+    out = np.empty_like(values)
+    out[np.asarray(store.source)] = values
+    return out
+
+
+def dense(X):
+    return X.toarray() if sp.issparse(X) else np.asarray(X)
+
+
+def places(n, seed=0, group=0):
+    sizes = np.zeros(group + 1, np.int64)
+    sizes[group] = n
+    return shuffled_places(np.arange(n), np.full(n, group), sizes, seed)
+
+
+@pytest.fixture(scope="module")
+def pa():
+    return pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def table(pa):
+    columns = {name: X[:, j] for j, name in enumerate(NAMES)}
+    labels = {"target": TARGET, "label": LABEL, "group": GROUP, "site": SITE, "weight": WEIGHT}
+    return pa.table(columns | labels)
+
+
+def write(path, table, target="label", groups="group", features=NAMES, **options):
+    return GroupedStore.write(path, table, target=target, groups=groups, features=features, **options)
+
+
+# ---------------------------------------------------------------------- the shuffle
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
+def test_the_shuffle_is_a_permutation_of_every_size(seed):
+    for n in range(1, 301):
+        assert np.array_equal(np.sort(places(n, seed)), np.arange(n))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 2**64 - 1))
+@settings(max_examples=40, deadline=None)
+def test_groups_are_shuffled_each_on_its_own_wherever_the_rows_are(sizes, seed):
+    sizes = np.array(sizes)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    mixed = np.random.default_rng(0).permutation(len(groups))
+    together = np.empty(len(groups), np.int64)
+    together[mixed] = shuffled_places(order[mixed], groups[mixed], sizes, seed)
+    for i, n in enumerate(sizes):
+        assert np.array_equal(together[groups == i], places(n, seed, group=i))
+
+
+def places_of_many_groups(n, n_groups):
+    groups, order = np.repeat(np.arange(n_groups), n), np.tile(np.arange(n), n_groups)
+    return shuffled_places(order, groups, np.full(n_groups, n), 7).reshape(n_groups, n)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 9, 16, 17, 64, 65])
+def test_every_row_goes_to_every_place_equally_often(n):
+    found = places_of_many_groups(n, 400_000 // n)
+    expected = len(found) / n
+    counts = np.array([np.bincount(column, minlength=n) for column in found.T])
+    # Rows and columns of the table have fixed sums, which leaves so many degrees of freedom.
+    chi_square, freedom = ((counts - expected) ** 2 / expected).sum() * (n - 1) / n, (n - 1) ** 2
+    assert chi_square < stats.chi2.isf(1e-4, freedom)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_all_orders_of_a_small_group_are_equally_frequent(n):
+    found = places_of_many_groups(n, 40_000)
+    _, counts = np.unique(found @ n ** np.arange(n), return_counts=True)
+    assert len(counts) == math.factorial(n)
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_a_large_shuffle_has_no_trend():
+    n = 200_000
+    place = places(n, seed=5)
+    assert np.array_equal(np.sort(place), np.arange(n))
+    assert abs(np.corrcoef(np.arange(n), place)[0, 1]) < 0.01
+    assert abs(np.corrcoef(place[1:], place[:-1])[0, 1]) < 0.01
+    assert (places(n, seed=6) != place).mean() > 0.999
+    assert (places(n, seed=5, group=1) != place).mean() > 0.999
+
+
+# ---------------------------------------------------------------------- round trips
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("memory", [2**28, 4000])
+def test_dense_arrays_come_back(tmp_path, dtype, memory):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP, dtype=dtype, memory=memory)
+    assert isinstance(store.X, np.memmap)
+    assert store.X.dtype == dtype
+    assert not store.X.flags.writeable
+    assert np.array_equal(in_input_order(store, store.X), X)
+    assert np.array_equal(in_input_order(store, store.y), LABEL)
+    assert np.array_equal(in_input_order(store, np.repeat(store.names, store.group_sizes)), GROUP)
+    assert store.classes.tolist() == ["cat", "dog", "eel"]
+    assert store.feature_names is None
+    store.verify()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("memory", [2**28, 4000])
+def test_sparse_arrays_come_back(tmp_path, dtype, memory):
+    store = GroupedStore.write_arrays(tmp_path / "s", sp.csr_array(X), TARGET, GROUP, dtype=dtype, memory=memory)
+    assert isinstance(store.X, sp.csr_array)
+    assert store.X.dtype == dtype
+    assert store.X.indices.dtype == store.X.indptr.dtype == np.int32
+    assert np.array_equal(in_input_order(store, store.X.toarray()), X)
+    assert np.array_equal(in_input_order(store, store.y), TARGET)
+    assert store.classes is None
+    assert store.X.nnz == np.count_nonzero(X)
+    store.verify()
+
+
+def of_files(kind, table, folder):
+    parquet, feather, csv = (pytest.importorskip(f"pyarrow.{name}") for name in ("parquet", "feather", "csv"))
+    if kind == "parquet":
+        parquet.write_table(table, folder / "t.parquet", row_group_size=300)
+        return folder / "t.parquet"
+    if kind == "several parquet":
+        for k, start in enumerate((0, 250, 300)):
+            stop = (250, 300, N_ROWS)[k]
+            parquet.write_table(table.slice(start, stop - start), folder / f"{k}.parquet")
+        return [str(folder / f"{k}.parquet") for k in range(3)]
+    if kind == "directory":
+        (folder / "parts").mkdir()
+        for k, start in enumerate((0, 350)):
+            parquet.write_table(table.slice(start, 350), folder / "parts" / f"{k}.parquet")
+        return folder / "parts"
+    if kind == "csv":
+        csv.write_csv(table, folder / "t.csv")
+        return folder / "t.csv"
+    feather.write_feather(table, folder / "t.feather", chunksize=123)
+    return folder / "t.feather"
+
+
+def of_memory(kind, table, folder):
+    dataset = pytest.importorskip("pyarrow.dataset")
+    if kind == "table":
+        return table
+    if kind == "dataset":
+        return dataset.dataset(of_files("parquet", table, folder))
+    return lambda: iter(table.to_batches(max_chunksize=97))
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", "several parquet", "directory", "csv", "feather", "table", "dataset", "callable"]
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_container_gives_the_same_bytes_as_arrays(tmp_path, table, kind, sparse):
+    read = of_memory if kind in ("table", "dataset", "callable") else of_files
+    options = {"sparse": sparse, "seed": 4}
+    store = write(tmp_path / "s", read(kind, table, tmp_path), weight="weight", **options)
+    reference = GroupedStore.write_arrays(tmp_path / "r", X, LABEL, GROUP, sample_weight=WEIGHT, **options)
+    found, expected = content(store.path), content(reference.path)
+    assert found.keys() == expected.keys()
+    for name in found.keys() - {"manifest.json"}:  # only tables have names of columns
+        assert found[name] == expected[name], name
+    assert store.feature_names == NAMES
+
+
+def test_columns_may_be_in_the_names_of_directories(tmp_path, pa, table):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name in np.unique(GROUP):
+        folder = tmp_path / "parts" / f"group={name}"
+        folder.mkdir(parents=True)
+        rows = np.flatnonzero(name == GROUP)
+        parquet.write_table(table.take(pa.array(rows)).drop_columns(["group"]), folder / "0.parquet")
+    store = write(tmp_path / "s", tmp_path / "parts")
+    reference = GroupedData.from_arrays(X, np.zeros(N_ROWS), GROUP)
+    assert store.names == reference.names
+    assert np.array_equal(np.sort(store.X, axis=0), np.sort(X, axis=0))
+    assert np.array_equal(store.group_sizes, reference.group_sizes)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_data_is_that_of_arrays_up_to_the_order_within_groups(tmp_path, sparse, weighted):
+    weight = WEIGHT if weighted else None
+    store = GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP, sample_weight=weight, sparse=sparse)
+    data, reference = store.data(), GroupedData.from_arrays(X.astype(np.float32), TARGET, GROUP, weight)
+    assert isinstance(data.rows, CsrRows if sparse else DenseRows)
+    assert data.names == reference.names
+    assert np.array_equal(data.offsets, reference.offsets)
+    assert data.members.size == 0
+    span = np.repeat(np.arange(data.n_groups), data.group_sizes)
+    order = np.lexsort((data.source, span))
+    assert np.array_equal(data.source[order], reference.source)
+    assert np.array_equal(data.y[order], reference.y)
+    assert np.array_equal(dense(data.rows.X)[order], reference.rows.X)
+    np.testing.assert_allclose(data.row_norms[order], reference.row_norms, rtol=1e-12)
+    np.testing.assert_allclose(data.group_means(data.y), reference.group_means(reference.y), rtol=1e-12)
+    if weighted:
+        np.testing.assert_allclose(data.weights[order], reference.weights, rtol=1e-12)
+        np.testing.assert_allclose(np.add.reduceat(data.weights, data.offsets[:-1]), 1, rtol=1e-12)
+    else:
+        assert data.weights.size == 0
+
+
+def test_data_maps_rows_and_copies_no_index(tmp_path):
+    rows = GroupedStore.write_arrays(tmp_path / "d", X, TARGET, GROUP).data().rows
+    assert rows.mapped
+    store = GroupedStore.write_arrays(tmp_path / "c", sp.csr_array(X), TARGET, GROUP)
+    rows = store.data().rows
+    for array in (rows.X.data, rows.X.indices, rows.X.indptr):
+        assert not array.flags.writeable  # a copy would be
+    for array, mapped in zip(rows.for_kernels, (store.X.data, store.X.indices, store.X.indptr), strict=True):
+        assert np.shares_memory(array, mapped)
+
+
+def test_indices_of_64_bits_are_mapped_too(tmp_path):
+    wide = sp.csr_array((np.ones(3), (np.array([0, 1, 1]), np.array([0, 2**33, 5]))), shape=(2, 2**33 + 1))
+    store = GroupedStore.write_arrays(tmp_path / "s", wide, [0.0, 1.0])
+    assert store.X.indices.dtype == store.X.indptr.dtype == np.int64
+    assert not store.X.indices.flags.writeable
+    assert store.X.shape == wide.shape
+    assert sorted(zip(store.source[store.X.nonzero()[0]], store.X.indices, strict=True)) == [(0, 0), (1, 5), (1, 2**33)]
+    store.verify()
+
+
+def test_classes_are_codes_unless_labels_are_given(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
+    data = store.data()
+    assert data.y.dtype == np.int64
+    assert np.array_equal(store.classes[data.y], store.y)
+    assert np.array_equal(store.data(labels=[-1, 0.5, 1]).y, np.array([-1, 0.5, 1])[data.y])
+    for bad in ([1, 2], ["a", "b", "c"]):
+        with pytest.raises(ValueError, match="labels must be 3 numbers"):
+            store.data(labels=bad)
+    numbers = GroupedStore.write_arrays(tmp_path / "n", X, TARGET, GROUP)
+    with pytest.raises(ValueError, match="labels are for stores of classes"):
+        numbers.data(labels=[-1, 1])
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "classes"),
+    [
+        (SITE, "auto", [0, 1, 2]),
+        (SITE.astype(np.uint8), "auto", [0, 1, 2]),
+        (SITE == 1, "auto", [False, True]),
+        (SITE / 2, "classes", [0.0, 0.5, 1.0]),
+        (LABEL.astype(object), "auto", ["cat", "dog", "eel"]),
+        (np.array([f"{s}\0" for s in SITE], object), "auto", ["0\0", "1\0", "2\0"]),
+        (SITE, "regression", None),
+        (SITE == 1, "regression", None),
+        (SITE.astype(np.float32), "auto", None),
+        (pd.Series(LABEL, dtype="category"), "auto", ["cat", "dog", "eel"]),
+        (pl.Series(SITE), "auto", [0, 1, 2]),
+        (SITE.tolist(), "auto", [0, 1, 2]),
+    ],
+)
+def test_targets_keep_their_kind(tmp_path, y, task, classes):
+    store = GroupedStore.open(GroupedStore.write_arrays(tmp_path / "s", X, y, GROUP, task=task).path)
+    assert (None if store.classes is None else store.classes.tolist()) == classes
+    assert in_input_order(store, store.y).tolist() == list(y)
+
+
+@pytest.mark.parametrize(
+    ("column", "task", "classes"),
+    [
+        ("site", "auto", [0, 1, 2]),
+        ("site", "regression", None),
+        ("half", "classes", [0.0, 0.5, 1.0]),
+        ("half", "auto", None),
+        ("flag", "auto", [False, True]),
+        ("coded", "auto", ["cat", "dog", "eel"]),
+    ],
+)
+def test_target_columns_keep_their_kind(tmp_path, pa, table, column, task, classes):
+    half = pa.array(SITE / 2, pa.float32())
+    more = table.append_column("half", half).append_column("flag", pa.array(SITE == 1))
+    more = more.append_column("coded", pa.array(LABEL).dictionary_encode())
+    store = write(tmp_path / "s", more, target=column, task=task)
+    assert (None if store.classes is None else store.classes.tolist()) == classes
+    assert in_input_order(store, store.y).tolist() == more[column].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param(SITE, id="int"),
+        pytest.param(SITE == 1, id="bool"),
+        pytest.param(SITE / 4, id="float"),
+        pytest.param(np.where(SITE > 0, GROUP.astype(object), SITE.astype(object)), id="mixed"),
+        pytest.param(pd.DataFrame({"a": GROUP, "b": SITE}), id="two columns"),
+        pytest.param(None, id="none"),
+    ],
+)
+def test_groups_of_arrays_are_named_and_sorted_as_everywhere(tmp_path, groups):
+    store = GroupedStore.open(GroupedStore.write_arrays(tmp_path / "s", X, TARGET, groups, memory=4000).path)
+    reference = GroupedData.from_arrays(X, TARGET, groups)
+    assert store.names == reference.names
+    assert [type(name) for name in store.names] == [type(name) for name in reference.names]
+    assert np.array_equal(store.group_sizes, reference.group_sizes)
+
+
+@pytest.mark.parametrize("columns", ["site", ["site"], ["group", "site"], ["site", "group"], ["weight", "site"]])
+def test_group_columns_are_named_and_sorted_as_everywhere(tmp_path, table, columns):
+    batches = table.to_batches(max_chunksize=50)
+    store = GroupedStore.open(write(tmp_path / "s", lambda: iter(batches), groups=columns).path)
+    frame = table.select([columns] if isinstance(columns, str) else columns).to_pandas()
+    reference = GroupedData.from_arrays(X, TARGET, frame)
+    assert store.names == reference.names
+    assert np.array_equal(store.group_sizes, reference.group_sizes)
+
+
+def test_all_other_columns_are_the_features(tmp_path, table):
+    store = GroupedStore.write(
+        tmp_path / "s", table.drop_columns(["label", "site"]), target="target", groups="group", weight="weight"
+    )
+    assert store.feature_names == NAMES
+    with pytest.raises(ValueError, match=r"features has columns that are not numeric: \['label'\]"):
+        GroupedStore.write(tmp_path / "t", table, target="target", groups="group")
+
+
+@pytest.mark.parametrize("kind", ["fixed", "tensor"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_column_of_vectors_is_all_features(tmp_path, pa, table, kind, sparse):
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel(), pa.float32()), N_FEATURES)
+    if kind == "tensor":
+        vectors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), (N_FEATURES,)), vectors)
+    batches = table.append_column("vector", vectors).to_batches(max_chunksize=301)
+    store = write(tmp_path / "s", lambda: iter(batches), features=["vector"], sparse=sparse, memory=9000)
+    assert store.feature_names is None
+    assert np.array_equal(in_input_order(store, dense(store.X)), X)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "two lists"])
+@pytest.mark.parametrize("memory", [2**28, 4000])
+def test_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind, memory):
+    # Backwards, and with every entry in two halves: the writer sorts and adds.
+    indices = [[j for j in reversed(range(N_FEATURES)) if row[j] for _ in range(2)] for row in X]
+    values = [[row[j] / 2 for j in own] for row, own in zip(X, indices, strict=True)]
+    if kind == "pairs":
+        pair = pa.struct([("index", pa.int32()), ("value", pa.float64())])
+        pairs = [
+            [{"index": j, "value": v} for j, v in zip(*own, strict=True)] for own in zip(indices, values, strict=True)
+        ]
+        more, features = table.append_column("pairs", pa.array(pairs, pa.list_(pair))), ["pairs"]
+    else:
+        more = table.append_column("i", pa.array(indices, pa.list_(pa.uint16())))
+        more = more.append_column("v", pa.array(values, pa.large_list(pa.float32())))
+        features = ("i", "v")
+    options = {"sparse": True, "n_features": N_FEATURES, "memory": memory}
+    store = write(tmp_path / "s", more, features=features, **options)
+    reference = GroupedStore.write_arrays(tmp_path / "r", sp.csr_array(X), LABEL, GROUP)
+    for name in ("data.bin", "indices.bin", "indptr.bin", "y.bin", "source.bin"):
+        assert (store.path / name).read_bytes() == (reference.path / name).read_bytes()
+
+
+def test_a_sparse_table_without_entries_is_a_store(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", np.zeros((4, 3)), [0, 1, 0, 1], sparse=True)
+    assert store.X.nnz == 0
+    assert store.data().row_norms.tolist() == [0, 0, 0, 0]
+    store.verify()
+
+
+def test_a_store_says_what_it_is(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
+    assert len(store) == store.n_rows == N_ROWS
+    assert (store.n_features, store.n_groups, store.path) == (N_FEATURES, 4, (tmp_path / "s").resolve())
+    files = content(store.path)
+    assert store.nbytes == sum(len(files[name]) for name in files if name.endswith(".bin"))
+    assert all(word in repr(store) for word in ("700 rows", "4 groups", "5 features", "dense", "float32"))
+
+
+def test_another_process_gets_the_place_of_a_store_not_its_rows(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
+    assert store.X is not None
+    function, arguments = store.__reduce__()
+    assert function(*arguments).path == store.path
+    assert len(repr(arguments)) < 1000
+
+
+# ---------------------------------------------------------------------- order, memory, batches
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_bytes_do_not_depend_on_memory_or_batches(tmp_path, table, sparse):
+    table, options = table.slice(0, 200), {"weight": "weight", "sparse": sparse, "groups": ["group", "site"]}
+    expected = content(write(tmp_path / "s", table, **options).path)
+    for k, (memory, rows) in enumerate([(1, 100), (500, 7), (4000, 200), (9000, 64), (2**28, 1)]):
+        batches = table.to_batches(max_chunksize=rows)
+        path = write(tmp_path / str(k), lambda batches=batches: iter(batches), memory=memory, **options).path
+        assert content(path) == expected
+
+
+def test_ranges_with_many_more_entries_than_others_are_divided(tmp_path):
+    full = sp.csr_array(RNG.standard_normal((60, 3000)))
+    empty = sp.csr_array((6000, 3000))
+    X, groups = sp.vstack([empty, full], format="csr"), np.repeat(["empty", "full"], [6000, 60])
+    expected = content(GroupedStore.write_arrays(tmp_path / "a", X, np.zeros(6060), groups).path)
+    assert content(GroupedStore.write_arrays(tmp_path / "b", X, np.zeros(6060), groups, memory=50_000).path) == expected
+
+
+def test_the_seed_is_the_order(tmp_path):
+    stores = [GroupedStore.write_arrays(tmp_path / str(k), X, LABEL, GROUP, seed=s) for k, s in enumerate((7, 7, 8))]
+    files = [content(store.path) for store in stores]
+    assert files[0] == files[1]
+    assert files[0]["source.bin"] != files[2]["source.bin"]
+    assert files[0]["offsets.bin"] == files[2]["offsets.bin"]
+
+
+def test_rows_are_shuffled_within_their_group(tmp_path):
+    n = 20_000
+    store = GroupedStore.write_arrays(tmp_path / "s", np.zeros((n, 1)), np.zeros(n), np.arange(n) % 2)
+    for half in (store.source[: n // 2], store.source[n // 2 :]):
+        assert abs(np.corrcoef(half, np.arange(n // 2))[0, 1]) < 0.05
+        first = half[:1000]  # a fair sample of the group: its mean is within five standard errors
+        assert abs(first.mean() - n / 2) < 5 * n / np.sqrt(12 * 1000)
+
+
+def test_nothing_is_spilled_where_all_fits(tmp_path, monkeypatch):
+    def fail(*_):
+        raise AssertionError("spilled")
+
+    monkeypatch.setattr(groupdro.store.chunks._RangeFiles, "add", fail)
+    GroupedStore.write_arrays(tmp_path / "d", X, LABEL, GROUP)
+    GroupedStore.write_arrays(tmp_path / "c", X, LABEL, GROUP, sparse=True)
+    with pytest.raises(AssertionError, match="spilled"):
+        GroupedStore.write_arrays(tmp_path / "e", X, LABEL, GROUP, memory=4000)
+
+
+MEMORY_SCRIPT = """
+import resource, sys
+import pyarrow.dataset, pyarrow.parquet
+from groupdro.store import GroupedStore
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+store = GroupedStore.write(sys.argv[2], sys.argv[1], target="y", groups="g", memory=32 * 2**20)
+print(store.nbytes >> 20, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak in units of Linux")
+def test_writing_takes_about_the_memory_it_was_given(tmp_path, pa):
+    n, repeats = 50_000, 20
+    values = RNG.standard_normal((100, n)).astype(np.float32)
+    part = pa.table({f"x{j}": column for j, column in enumerate(values)} | {"y": values[0], "g": np.arange(n) % 7})
+    # One row group, which a reader that is not careful holds in memory.
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pa.concat_tables([part] * repeats), tmp_path / "t.parquet", row_group_size=n * repeats, use_dictionary=False
+    )
+    arguments = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path / "t.parquet"), str(tmp_path / "s")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    size, peak = map(int, done.stdout.split())
+    assert size > 390
+    assert peak < 200
+
+
+# ---------------------------------------------------------------------- whole or not at all
+
+
+def failing_batches(table, error, fail_in_pass=2):
+    """Return a source that breaks in the middle of a pass."""
+    calls = []
+
+    def batches():
+        calls.append(1)
+        for k, batch in enumerate(table.to_batches(max_chunksize=100)):
+            if len(calls) == fail_in_pass and k == 4:
+                raise error
+            yield batch
+
+    return batches
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt(), OSError(errno.ENOSPC, "no space")])
+@pytest.mark.parametrize("fail_in_pass", [1, 2])
+def test_an_error_leaves_nothing(tmp_path, table, error, fail_in_pass):
+    with pytest.raises(type(error)):
+        write(tmp_path / "s", failing_batches(table, error, fail_in_pass), memory=4000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource")
+    big = np.ones((20_000, 10))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"\.partial/.*\.bin") as whole:
+            GroupedStore.write_arrays(tmp_path / "s", big, np.zeros(20_000))
+        with pytest.raises(OSError, match="range-0") as spilled:
+            GroupedStore.write_arrays(tmp_path / "s", big, np.zeros(20_000), memory=400_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert whole.value.errno == spilled.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED_SCRIPT = """
+import sys, time
+import pyarrow as pa
+from groupdro.store import GroupedStore
+
+calls = []
+
+def batches():
+    calls.append(1)
+    for k in range(50):
+        if len(calls) == 2 and k == 40:
+            print("half way", flush=True)
+            time.sleep(600)
+        yield pa.record_batch({"x": [float(k)] * 100, "y": [0.5] * 100, "g": ["a"] * 100})
+
+GroupedStore.write(sys.argv[1], batches, target="y", groups="g", memory=20_000)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="without locks nobody can tell a leftover")
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, pa):
+    (tmp_path / ".s.0123456789abcdef.other").mkdir()
+    (tmp_path / ".other.0123456789abcdef.partial").mkdir()
+    process = subprocess.Popen([sys.executable, "-c", KILLED_SCRIPT, str(tmp_path / "s")], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"half way\n"
+        kept = {".s.0123456789abcdef.other", ".other.0123456789abcdef.partial"}
+        partial = {path.name for path in tmp_path.iterdir()} - kept
+        assert len(partial) == 1
+        # Another writer of the same place leaves work under way alone.
+        GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
+        assert {path.name for path in tmp_path.iterdir()} == {"s", *kept, *partial}
+        shutil.rmtree(tmp_path / "s")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, *partial}
+    GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).verify()
+    assert {path.name for path in tmp_path.iterdir()} == {"s", *kept}
+
+
+def test_a_store_that_was_about_to_be_replaced_comes_back(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
+    expected = content(store.path)
+    store.path.rename(tmp_path / ".s.0123456789abcdef.replaced")
+    with pytest.raises(FileExistsError):
+        GroupedStore.write_arrays(tmp_path / "s", X, SITE, GROUP)
+    assert content(tmp_path / "s") == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_store_is_replaced_only_if_asked(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
+    old_rows, expected = store.X, np.array(store.X)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP)
+    assert GroupedStore.open(tmp_path / "s").classes is not None
+    assert GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP, seed=9, overwrite=True).classes is None
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    assert np.array_equal(old_rows, expected)  # the files that were open live on
+
+
+def test_a_failed_replacement_keeps_the_old_store(tmp_path, table):
+    expected = content(GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path)
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "s", failing_batches(table, RuntimeError()), overwrite=True)
+    assert content(tmp_path / "s") == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("what", ["file", "empty", "other files", "other manifest", "store with more"])
+def test_nothing_but_a_store_is_overwritten(tmp_path, what):
+    path = tmp_path / "s"
+    if what == "file":
+        path.write_text("mine")
+    elif what == "store with more":
+        GroupedStore.write_arrays(path, X, LABEL, GROUP)
+        (path / "notes.txt").write_text("mine")
+    else:
+        path.mkdir()
+        if what == "other files":
+            (path / "notes.txt").write_text("mine")
+        elif what == "other manifest":
+            (path / "manifest.json").write_text('{"format": "other"}')
+    with pytest.raises(FileExistsError, match="not overwritten"):
+        GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
+    assert path.exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_link_to_a_store_stays_a_link(tmp_path):
+    GroupedStore.write_arrays(tmp_path / "real", X, LABEL, GROUP)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    GroupedStore.write_arrays(tmp_path / "link", X, TARGET, GROUP, overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert GroupedStore.open(tmp_path / "real").classes is None
+
+
+def test_two_writers_of_one_place_do_not_mix(tmp_path, table):
+    calls = []
+
+    def batches():
+        calls.append(1)
+        if len(calls) == 2:
+            GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP)
+        return iter(table.to_batches())
+
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "s", batches)
+    assert GroupedStore.open(tmp_path / "s", verify="full").classes is None
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+# ---------------------------------------------------------------------- damage
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    for sparse in (False, True):
+        path = folder / ("csr" if sparse else "dense")
+        GroupedStore.write_arrays(
+            path, pd.DataFrame(X, columns=NAMES), LABEL, GROUP, sample_weight=WEIGHT, sparse=sparse
+        )
+    return folder
+
+
+def copy_of(originals, kind, folder):
+    return Path(shutil.copytree(originals / kind, folder / kind))
+
+
+CASES = [("dense", "X.bin"), ("csr", "data.bin"), ("csr", "indices.bin"), ("csr", "indptr.bin")]
+CASES += [
+    ("dense", name) for name in ("y.bin", "offsets.bin", "weights.bin", "source.bin", "groups.json", "manifest.json")
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize("where", [0.0, 0.5, 0.999])
+def test_a_flipped_bit_is_found(originals, tmp_path, kind, name, where):
+    path = copy_of(originals, kind, tmp_path)
+    store = GroupedStore.open(path)
+    damaged = bytearray((path / name).read_bytes())
+    damaged[int(where * len(damaged))] ^= 1
+    (path / name).write_bytes(damaged)
+    with pytest.raises(StoreError, match=name.removesuffix(".json")):
+        GroupedStore.open(path, verify="full")
+    with pytest.raises(StoreError, match=name.removesuffix(".json")):
+        store.verify()
+    if name in (*SMALL_FILES, "manifest.json"):
+        with pytest.raises(StoreError, match=name.removesuffix(".json")):
+            GroupedStore.open(path)
+    else:
+        GroupedStore.open(path)
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize("change", ["cut", "longer", "missing", "directory", "link"])
+def test_files_of_other_sizes_and_kinds_are_refused(originals, tmp_path, kind, name, change):
+    path = copy_of(originals, kind, tmp_path)
+    file = path / name
+    if change == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif change == "longer":
+        file.write_bytes(file.read_bytes() + b"\0")
+    else:
+        file.rename(tmp_path / "moved")
+        if change == "directory":
+            file.mkdir()
+        elif change == "link":
+            file.symlink_to(tmp_path / "moved")
+    with pytest.raises(StoreError, match=name.removesuffix(".json")):
+        GroupedStore.open(path)
+
+
+def test_the_block_is_named(tmp_path, monkeypatch):
+    for module in (layout, groupdro.store.files):
+        monkeypatch.setattr(module, "BLOCK", 1000)
+    path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
+    GroupedStore.open(path, verify="full")
+    with (path / "X.bin").open("r+b") as file:
+        file.seek(3500)
+        file.write(b"\xff\xff\xff\xff")
+    with pytest.raises(StoreError, match=r"X\.bin is damaged in block 3, which begins at byte 3000"):
+        GroupedStore.open(path, verify="full")
+
+
+def sign(document):
+    """Return a manifest with the checksum that fits it."""
+    document = {key: value for key, value in document.items() if key != "crc32"}
+    body = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(document | {"crc32": zlib.crc32(body)}).encode()
+
+
+def edit(path, *keys, value):
+    """Change one entry of a manifest and sign it; the value `del` removes it."""
+    document = json.loads((path / "manifest.json").read_bytes())
+    inner = document
+    for key in keys[:-1]:
+        inner = inner[key]
+    if value == "del":
+        del inner[keys[-1]]
+    else:
+        inner[keys[-1]] = value
+    (path / "manifest.json").write_bytes(sign(document))
+
+
+def replace_file(path, name, blob):
+    """Change a file and state its new size and checksum."""
+    (path / name).write_bytes(blob)
+    edit(path, "files", name, value={"bytes": len(blob), "crc32": [zlib.crc32(blob)] if blob else []})
+
+
+HOSTILE = [
+    (("format",), "other"), (("format",), None), (("format",), ["groupdro-store"]),
+    (("version",), 2), (("version",), 0), (("version",), "1"), (("version",), True), (("version",), 1.0),
+    (("n_rows",), -1), (("n_rows",), 0), (("n_rows",), 2**62), (("n_rows",), 10**30), (("n_rows",), 700.0),
+    (("n_rows",), "700"), (("n_rows",), None), (("n_rows",), True), (("n_rows",), 701), (("n_rows",), [700]),
+    (("n_features",), -5), (("n_features",), 0), (("n_features",), 2**47), (("n_features",), 6), (("n_features",), {}),
+    (("n_groups",), -4), (("n_groups",), 0), (("n_groups",), 3), (("n_groups",), 701), (("n_groups",), 2**40),
+    (("kind",), "csr"), (("kind",), "pickle"), (("kind",), 1), (("kind",), ["dense"]),
+    (("dtype",), "float64"), (("dtype",), "object"), (("dtype",), "int32"), (("dtype",), None), (("dtype",), {"a": 1}),
+    (("nnz",), 0), (("nnz",), -1), (("nnz",), 2**60),
+    (("seed",), -1), (("seed",), 2**64), (("seed",), 0.5), (("seed",), None),
+    (("weighted",), False), (("weighted",), 1), (("weighted",), "yes"),
+    (("label_kind",), "float"), (("label_kind",), "codes"), (("label_kind",), None), (("label_kind",), []),
+    (("classes",), None), (("classes",), []), (("classes",), "abc"), (("classes",), ["dog", "cat", "eel"]),
+    (("classes",), ["cat", "cat", "dog"]), (("classes",), ["cat", 1, "dog"]), (("classes",), [["cat"], ["dog"]]),
+    (("classes",), [1, 2, 2**70]), (("classes",), ["cat", "dog"]), (("classes",), {"cat": 0}),
+    (("target",), 5), (("target",), ["y"]),
+    (("groups",), []), (("groups",), "group"), (("groups",), [1]), (("groups",), ["a", "b"]),
+    (("feature_names",), ["a"]), (("feature_names",), [1, 2, 3, 4, 5]), (("feature_names",), "abcde"),
+    (("files",), None), (("files",), []), (("files",), {}),
+    (("files", "../X.bin"), {"bytes": 0, "crc32": []}), (("files", "/etc/passwd"), {"bytes": 0, "crc32": []}),
+    (("files", "data.bin"), {"bytes": 0, "crc32": []}), (("files", "X.bin"), "del"), (("files", "groups.json"), "del"),
+    (("files", "X.bin"), None), (("files", "X.bin"), []), (("files", "X.bin", "bytes"), -1),
+    (("files", "X.bin", "bytes"), 14000.0), (("files", "X.bin", "bytes"), 2**63), (("files", "X.bin", "crc32"), []),
+    (("files", "X.bin", "crc32"), [1, 2]), (("files", "X.bin", "crc32"), [-1]), (("files", "X.bin", "crc32"), [2**32]),
+    (("files", "X.bin", "crc32"), ["0"]), (("files", "X.bin", "crc32"), 7), (("files", "y.bin", "crc32"), [0]),
+    (("files", "X.bin", "path"), "../../X.bin"), (("extra",), 1), (("seed",), "del"), (("files",), "del"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "value"), HOSTILE, ids=[f"{'.'.join(k)}-{str(v)[:20]}" for k, v in HOSTILE])
+def test_hostile_manifests_are_refused(originals, tmp_path, keys, value):
+    path = copy_of(originals, "dense", tmp_path)
+    edit(path, *keys, value=value)
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="cannot be read as a store"):
+            GroupedStore.open(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+
+
+HOSTILE_CSR = [("nnz", -1), ("nnz", 0), ("nnz", 10**6), ("nnz", None), ("nnz", 2**40), ("nnz", 1.0),
+               ("dtype", "float16"), ("kind", "dense"), ("n_features", 2**33)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), HOSTILE_CSR)
+def test_hostile_sparse_manifests_are_refused(originals, tmp_path, key, value):
+    path = copy_of(originals, "csr", tmp_path)
+    edit(path, key, value=value)
+    with pytest.raises(StoreError, match="cannot be read as a store"):
+        GroupedStore.open(path)
+
+
+HOSTILE_BYTES = {
+    "empty": lambda text: b"",
+    "no JSON": lambda text: b"\x80\x04K\x01.",
+    "cut": lambda text: text[:-5],
+    "list": lambda text: b"[" + text + b"]",
+    "number": lambda text: b"7",
+    "null": lambda text: b"null",
+    "nested": lambda text: b"[" * 200_000,
+    "NaN": lambda text: text.replace(b'"seed":0', b'"seed":NaN'),
+    "infinity": lambda text: text.replace(b'"seed":0', b'"seed":-Infinity'),
+    "overflow": lambda text: text.replace(b'"seed":0', b'"seed":1e999'),
+    "long number": lambda text: text.replace(b'"seed":0', b'"seed":1' + b"0" * 5000),
+    "repeated key": lambda text: text.replace(b'"seed":0', b'"seed":0,"seed":0'),
+    "not signed": lambda text: text.replace(b'"seed":0', b'"seed":1'),
+    "other encoding": lambda text: text.decode().encode("utf-16"),
+    "not ASCII": lambda text: text.replace(b"cat", b"c\xc3\xa4t"),
+    "nested value": lambda text: text.replace(b'"seed":0', b'"seed":' + b"[" * 900 + b"]" * 900),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE_BYTES.values(), ids=HOSTILE_BYTES)
+def test_manifests_that_are_no_manifest_are_refused(originals, tmp_path, change):
+    path = copy_of(originals, "dense", tmp_path)
+    text = (path / "manifest.json").read_bytes()
+    changed = change(text)
+    assert changed != text
+    (path / "manifest.json").write_bytes(changed)
+    with pytest.raises(StoreError, match="cannot be read as a store"):
+        GroupedStore.open(path)
+
+
+def as_bytes(values, dtype="<i8"):
+    return np.array(values, dtype).tobytes()
+
+
+SIGNED = [
+    ("dense", "offsets.bin", lambda a: as_bytes([0, 5, 5, 6, N_ROWS])),
+    ("dense", "offsets.bin", lambda a: as_bytes([0, 9, 5, 12, N_ROWS])),
+    ("dense", "offsets.bin", lambda a: as_bytes([1, 2, 3, 4, N_ROWS])),
+    ("dense", "offsets.bin", lambda a: as_bytes([0, 2, 3, 4, 2**62])),
+    ("dense", "offsets.bin", lambda a: as_bytes([0, -(2**63), 2**63 - 1, 4, N_ROWS])),
+    ("dense", "y.bin", lambda a: as_bytes([3] + [0] * (N_ROWS - 1))),
+    ("dense", "y.bin", lambda a: as_bytes([-1] + [0] * (N_ROWS - 1))),
+    ("dense", "weights.bin", lambda a: as_bytes([np.nan] * N_ROWS, "<f8")),
+    ("dense", "weights.bin", lambda a: as_bytes([-1] * N_ROWS, "<f8")),
+    ("dense", "groups.json", lambda a: b"[]"),
+    ("dense", "groups.json", lambda a: b'["a","a","b","c"]'),
+    ("dense", "groups.json", lambda a: b'["a",["b",["c"]],"d","e"]'),
+    ("dense", "groups.json", lambda a: b'["a",[],"d","e"]'),
+    ("dense", "groups.json", lambda a: b'["a",null,"d","e"]'),
+    ("dense", "groups.json", lambda a: b'["a",1e999,"d","e"]'),
+    ("dense", "groups.json", lambda a: b'["a",{"b":1},"d","e"]'),
+    ("dense", "groups.json", lambda a: b'{"a":1,"b":2,"c":3,"d":4}'),
+    ("csr", "indptr.bin", lambda a: as_bytes(np.frombuffer(a, "<i4")[::-1], "<i4")),
+    ("csr", "indptr.bin", lambda a: as_bytes(np.frombuffer(a, "<i4") + 1, "<i4")),
+    ("csr", "indptr.bin", lambda a: as_bytes([0] * N_ROWS + [2**31 - 1], "<i4")),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "change"), SIGNED)
+def test_wrong_entries_are_refused_even_with_a_checksum_that_fits(originals, tmp_path, kind, name, change):
+    path = copy_of(originals, kind, tmp_path)
+    replace_file(path, name, change((path / name).read_bytes()))
+    with pytest.raises(StoreError, match="cannot be read as a store"):
+        GroupedStore.open(path)
+
+
+@pytest.mark.parametrize(("kind", "name", "dtype"), [("csr", "indices.bin", "<i4"), ("dense", "source.bin", "<i8")])
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_a_full_check_finds_indices_that_point_outside(originals, tmp_path, kind, name, dtype, index):
+    path = copy_of(originals, kind, tmp_path)
+    values = np.fromfile(path / name, dtype)
+    values[-1] = index
+    replace_file(path, name, values.tobytes())
+    with pytest.raises(StoreError, match=name):
+        GroupedStore.open(path, verify="full")
+
+
+def test_files_of_holes_are_not_read_into_memory(originals, tmp_path):
+    path = copy_of(originals, "dense", tmp_path)
+    n_groups, n_rows = 2**27, 2**28
+    sizes = {"offsets.bin": 8 * (n_groups + 1), "y.bin": 8 * n_rows, "source.bin": 8 * n_rows,
+             "weights.bin": 8 * n_rows, "X.bin": 20 * n_rows}  # fmt: skip
+    for name, size in sizes.items():
+        os.truncate(path / name, size)
+        edit(path, "files", name, value={"bytes": size, "crc32": [0] * -(-size // layout.BLOCK)})
+    edit(path, "n_rows", value=n_rows)
+    edit(path, "n_groups", value=n_groups)
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="does not name every group"):
+            GroupedStore.open(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_no_directory_is_not_found(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        GroupedStore.open(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"no manifest\.json"):
+        GroupedStore.open(tmp_path)
+    with pytest.raises(ValueError, match="verify must be"):
+        GroupedStore.open(tmp_path, verify="none")
+
+
+def test_the_package_reads_and_writes_no_code():
+    for path in Path(groupdro.store.__file__).parent.glob("*.py"):
+        text = path.read_text()
+        for word in ("pickle", "marshal", "eval(", "exec(", "np.load(", "shelve", "joblib", "yaml"):
+            assert word not in text, f"{word} in {path.name}"
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def with_value(table, pa, column, row, value):
+    values = table[column].to_pylist()
+    values[row] = value
+    return table.set_column(table.schema.get_field_index(column), column, pa.array(values, table[column].type))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "options", "message"),
+    [
+        ("label", None, {}, "target column 'label' has a missing value, first in row 612"),
+        ("target", float("nan"), {"target": "target"}, "target column 'target' has .*NaN.* first in row 612"),
+        ("target", float("inf"), {"target": "target"}, "target column 'target' has .*infinite, first in row 612"),
+        ("group", None, {}, "groups column 'group' has a missing value, first in row 612"),
+        ("weight", float("nan"), {"groups": ["site", "weight"]}, "groups column 'weight' has .*NaN.* in row 612"),
+        ("weight", -1.0, {"weight": "weight"}, "weight column 'weight' has .*negative, first in row 612"),
+        ("weight", None, {"weight": "weight"}, "weight column 'weight' has a missing value, first in row 612"),
+        ("x2", None, {}, "features column 'x2' has a missing value, first in row 612"),
+        ("x2", float("nan"), {}, "features column 'x2' has .*NaN.* first in row 612"),
+        ("x2", float("-inf"), {"sparse": True}, "features column 'x2' has .*infinite.* first in row 612"),
+        ("x2", 1e39, {}, "features column 'x2' has .*too large for float32, first in row 612"),
+        ("x2", 1e5, {"dtype": "float16"}, "features column 'x2' has .*too large for float16, first in row 612"),
+        ("x2", 1e39, {"sparse": True}, "features column 'x2' has .*too large for float32, first in row 612"),
+    ],
+)
+def test_bad_values_are_refused_with_their_column_and_row(tmp_path, pa, table, column, value, options, message):
+    batches = with_value(table, pa, column, 612, value).to_batches(max_chunksize=100)
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path / "s", lambda: iter(batches), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "nope"}, "target names the column 'nope', which is not in source"),
+        ({"groups": "nope"}, "groups names the column 'nope'"),
+        ({"groups": ["group", "nope"]}, "groups names the column 'nope'"),
+        ({"groups": []}, "groups has no column"),
+        ({"groups": 3}, "groups must be the name of a column"),
+        ({"features": ["x0", "nope"]}, "features names the column 'nope'"),
+        ({"features": []}, "features has no column"),
+        ({"features": ["x0", "x0"]}, "features names a column twice"),
+        ({"features": ["x0", "label"]}, "features has the target column 'label'"),
+        ({"features": ["x0", "group"]}, r"features has columns that are not numeric: \['group'\]"),
+        ({"weight": "nope"}, "weight names the column 'nope'"),
+        ({"weight": "group"}, "weight column 'group' is of .*string"),
+        ({"dtype": "int32"}, "dtype must be one of"),
+        ({"dtype": "nonsense"}, "dtype must be one of"),
+        ({"dtype": None}, "dtype must be one of"),
+        ({"dtype": "float16", "sparse": True}, "dtype must be one of .* where rows are sparse"),
+        ({"task": "ranking"}, "task must be"),
+        ({"task": "regression"}, "target column 'label' is text"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 2**64}, "seed must be"),
+        ({"memory": 0}, "memory must be"),
+        ({"n_features": 7}, "n_features is 7, but features have 5"),
+    ],
+)
+def test_bad_arguments_are_refused(tmp_path, table, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        write(tmp_path / "s", table, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ([], ValueError, "source is an empty list"),
+        (7, ValueError, "source must be a path"),
+        ("missing.parquet", FileNotFoundError, "missing.parquet"),
+        (__file__, ValueError, "files of one format"),
+        (lambda: iter([]), ValueError, "source has no rows"),
+        (lambda: iter([3]), ValueError, "record batches"),
+    ],
+)
+def test_bad_sources_are_refused(tmp_path, pa, source, error, message):
+    with pytest.raises(error, match=message):
+        write(tmp_path / "s", source)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_without_rows_is_refused(tmp_path, table):
+    with pytest.raises(ValueError, match="source has no rows"):
+        write(tmp_path / "s", table.slice(0, 0))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="no Parquet files"):
+        write(tmp_path / "s", tmp_path / "folder")
+
+
+def test_a_source_that_changes_between_passes_is_refused(tmp_path, table):
+    batches = table.to_batches(max_chunksize=100)
+    fewer, renamed = batches[:-1], table.set_column(7, "group", table["label"]).to_batches()
+    for second in (fewer, [*batches, batches[0]], renamed):
+        passes = iter([batches, second])
+        with pytest.raises(ValueError, match="source gave other rows when it was read again"):
+            write(tmp_path / "s", lambda passes=passes: iter(next(passes)))
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_that_changes_its_type_is_refused(tmp_path, pa):
+    kinds = [{"target": [1, 2]}, {"target": [1.0, 2.5]}]
+    batches = [pa.record_batch({"x0": [1.0, 2.0], "group": ["a", "b"]} | kind) for kind in kinds]
+    with pytest.raises(ValueError, match="target column 'target' changes its type from row 2 on"):
+        write(tmp_path / "s", lambda: iter(batches), target="target", features=["x0"])
+
+
+def test_dates_are_no_labels(tmp_path, pa, table):
+    dated = table.append_column("day", pa.array(SITE, pa.int32()).cast(pa.date32()))
+    with pytest.raises(ValueError, match="groups column 'day' is of date32"):
+        write(tmp_path / "s", dated, groups="day")
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "options", "message"),
+    [
+        ([0, 5], [1.0, 2.0], {}, "an index outside 0 to n_features - 1 = 4, first in row 1"),
+        ([0, -1], [1.0, 2.0], {}, "an index outside"),
+        ([0, 1], [1.0], {}, "lists of different lengths, first in row 1"),
+        ([0, None], [1.0, 2.0], {}, "a missing entry, first in row 1"),
+        ([0, 1], [1.0, float("nan")], {}, "column 'v', feature 1, has .*NaN.* first in row 1"),
+        ([0, 1], [1.0, 2.0], {"n_features": None}, "n_features must be given"),
+        ([0, 1], [1.0, 2.0], {"n_features": 0}, "n_features must be positive"),
+        ([0, 1], [1.0, 2.0], {"sparse": False}, "lists of no fixed length"),
+        ([0, 1], [1.0, 2.0], {"features": ["v", "i"]}, "features of a sparse store must be"),
+        ([0, 1], [1.0, 2.0], {"features": ["i"]}, "features of a sparse store must be"),
+    ],
+)
+def test_bad_lists_are_refused(tmp_path, pa, indices, values, options, message):
+    lists = {
+        "i": pa.array([[0], indices], pa.list_(pa.int64())),
+        "v": pa.array([[1.0], values], pa.list_(pa.float64())),
+    }
+    source = pa.table(lists | {"label": ["a", "b"], "group": ["a", "b"]})
+    options = {"features": ("i", "v"), "sparse": True, "n_features": 5} | options
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path / "s", source, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.full((3, 2), np.nan)}, "X, column 0, has .*NaN.* first in row 0"),
+        ({"X": pd.DataFrame({"a": [1, 2, 3], "b": [1, np.inf, 3]})}, "X, column 'b', has .*infinite.* first in row 1"),
+        ({"X": sp.csr_array([[0, 0], [0, np.inf], [1, 0]])}, "X, column 1, has .*infinite.* first in row 1"),
+        ({"X": np.zeros((0, 2)), "y": [], "groups": []}, "source has no rows"),
+        ({"X": np.zeros((3, 0))}, "X has no columns"),
+        ({"y": [0, 1]}, "y must have one value a row"),
+        ({"y": [0, np.nan, 1]}, "y has .*NaN.* first in row 1"),
+        ({"y": ["a", None, "b"]}, "y has a missing value, first in row 1"),
+        ({"y": pd.Series([1, None, 2], dtype="Int64")}, "y has a missing value, first in row 1"),
+        ({"y": ["a", 1, "b"]}, "y must be of one kind"),
+        ({"y": np.array(["2020", "2021", "2022"], "M8[Y]")}, "y must be numbers, booleans or text"),
+        ({"y": np.array([1, 2, 2**64 - 1], np.uint64)}, "more than 64 bits"),
+        ({"groups": ["a", None, "b"]}, "groups has missing values"),
+        ({"groups": np.eye(3, dtype=bool)}, "groups is a membership matrix"),
+        ({"groups": np.array(["2020", "2021", "2022"], "M8[D]")}, "groups has a label that cannot be stored"),
+        ({"sample_weight": [1, -1, 1]}, "sample_weight has .*negative, first in row 1"),
+        ({"sample_weight": ["a", "b", "c"]}, "sample_weight must be numeric"),
+        ({"sample_weight": [1, 0, 1]}, "weight is zero on all of group 'b'"),
+        ({"dtype": "float16", "X": sp.csr_array(np.eye(3))}, "dtype must be one of"),
+    ],
+)
+def test_bad_arrays_are_refused(tmp_path, change, message):
+    arguments = {"X": np.ones((3, 2)), "y": [0, 1, 0], "groups": ["a", "b", "c"]} | change
+    with pytest.raises(ValueError, match=message):
+        GroupedStore.write_arrays(tmp_path / "s", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_many_classes_are_refused(tmp_path):
+    with pytest.raises(ValueError, match='pass task="regression"'):
+        GroupedStore.write_arrays(tmp_path / "s", np.zeros((70_000, 1)), np.arange(70_000))
+    store = GroupedStore.write_arrays(tmp_path / "s", np.zeros((70_000, 1)), np.arange(70_000), task="regression")
+    assert np.array_equal(store.y, store.source)
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r'pip install "groupdro\[store\]"'):
+        GroupedStore.write(tmp_path / "s", "t.parquet", target="y", groups="g")
+    GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).verify()
