@@ -154,7 +154,9 @@ def draw() -> None:
         handles, labels = axes[1, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         figure.suptitle(f"{benchmark.upper()} on {dataset}", x=0.01, ha="left")
-        figure.savefig(RESULTS / f"{path.stem}.png", dpi=100)
+        for kind in ("png", "svg"):
+            # Without the date, the same curves give the same file.
+            figure.savefig(RESULTS / f"{path.stem}.{kind}", dpi=100, metadata={"Date": None} if kind == "svg" else None)
         plt.close(figure)
         lines += report(benchmark, dataset, shown, table)
     (RESULTS / "tables.md").write_text("\n".join(lines) + "\n")

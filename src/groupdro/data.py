@@ -88,6 +88,9 @@ class GroupedData:
         The user's index of each stored row: the way back.
     feature_names : tuple of str or None
         Names of the columns, where X came with them.
+    key : bytes
+        Digest of the data as they were before they were divided among workers and their labels encoded; empty for
+        data that never are.
     """
 
     rows: Rows
@@ -98,6 +101,7 @@ class GroupedData:
     names: tuple[Any, ...]
     source: Indices
     feature_names: tuple[str, ...] | None = None
+    key: bytes = b""
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "GroupedData":
@@ -229,7 +233,9 @@ class GroupedData:
         return np.ones(self.n_groups, dtype=bool)
 
     def digest(self, n_rows: int) -> bytes:
-        """Return a digest of the labels, the weights and some of the rows."""
+        """Return a digest of the labels, the weights and some of the rows, the same for any number of workers."""
+        if self.key:
+            return self.key
         digest = hashlib.sha256(np.ascontiguousarray(self.y).tobytes())
         digest.update(self.weights.tobytes())
         some = self.rows.take(np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.int64))

@@ -1,5 +1,7 @@
 """Solvers over several workers against the same solvers on one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,6 +11,8 @@ from groupdro.data import Draw
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
 from groupdro.problem.group_pass import evaluate_groups
+from groupdro.solvers import GroupSQP
+from groupdro.solvers.checkpoint import fingerprint
 from tests.distributed.thread_comm import run_workers
 
 LOSSES = ("logistic", "softmax", "squared", "huber")
@@ -195,7 +199,21 @@ def test_what_cannot_be_divided_is_refused():
         run_workers(2, lambda comm: gd.solve(_problem(shard(weighted, comm), "logistic"), "aleg"))
 
 
-def test_one_worker_gets_the_data_themselves():
+def test_one_worker_gets_all_of_the_data():
     whole = _data("logistic")
-    assert run_workers(1, lambda comm: shard(whole, comm))[0] is whole
+    [part] = run_workers(1, lambda comm: shard(whole, comm))
+    assert type(part) is gd.GroupedData
+    assert part.rows is whole.rows
+    assert part.y is whole.y
     assert isinstance(run_workers(2, lambda comm: shard(whole, comm))[0], ShardedData)
+
+
+def test_checkpoints_are_known_again_by_any_number_of_workers():
+    drawn = _data("softmax")
+    whole = replace(drawn, y=np.minimum(drawn.y, 1))  # 0 and 1, which the loss encodes
+    keys = [
+        fingerprint(_problem(part, "logistic"), GroupSQP(), 0)
+        for size in (1, 2, 3)
+        for part in run_workers(size, lambda comm: shard(whole, comm))[:1]
+    ]
+    assert keys == keys[:1] * 3

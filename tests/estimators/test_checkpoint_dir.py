@@ -31,7 +31,7 @@ def test_a_fit_goes_on_where_it_was_broken_off(tmp_path, objective):
 
 
 def test_fits_of_a_search_do_not_meet(tmp_path):
-    X, y, groups = _data()
+    X, y, _groups = _data()
     X = X[:, :4]
     search = GridSearchCV(
         gd.GroupDROClassifier(checkpoint_dir=tmp_path), {"alpha": [1e-2, 1e-1]}, cv=2, error_score="raise"
