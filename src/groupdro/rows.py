@@ -21,6 +21,8 @@ __all__ = ["CsrRows", "DenseRows", "Rows", "memory_limit", "read_rows"]
 
 Floats = NDArray[np.float64]
 
+_NONE = -1  # advice to the system, where it takes any
+_RANDOM, _SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
 _BLOCK_ENTRIES = 1 << 23  # of sparse rows that are widened at once
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
 
@@ -71,6 +73,7 @@ class DenseRows:
         self.mapped = _mapping_of(X) is not None
         #: Whether the system can keep all rows in memory, where reading one costs the same wherever it is.
         self.in_memory = not self.mapped or X.nbytes <= 0.5 * memory_limit()
+        self._pattern = _NONE
         self.for_kernels = _as_writable(X)
 
     @property
@@ -81,6 +84,8 @@ class DenseRows:
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yield blocks of rows; a block of float32 is widened in a buffer that the next block overwrites."""
         step = max(1, min(self.n_rows, _BLOCK_VALUES // max(self.n_features, 1)))
+        if self.mapped:
+            self._expect(_SEQUENTIAL)
         widen = self.X.dtype != np.float64
         buffer = np.empty((step, self.n_features)) if widen else None
         for start in range(0, self.n_rows, step):
@@ -94,10 +99,19 @@ class DenseRows:
             if self.mapped:
                 _release(self.X, place)
 
+    def _expect(self, pattern: int) -> None:
+        """Tell the system how mapped rows will be read, where they do not fit in memory."""
+        if self.in_memory or self._pattern == pattern or pattern < 0:
+            return
+        self._pattern = pattern
+        _advise(self.X, slice(0, self.n_rows), pattern)
+
     def read_ahead(self, rows: NDArray[np.int64]) -> None:
         """Let the system begin to read mapped rows that will be needed soon, stretch by stretch."""
         if self.in_memory or not rows.size or not hasattr(mmap, "MADV_WILLNEED"):
             return
+        # Otherwise every touch of a stretch would read megabytes behind it too.
+        self._expect(_RANDOM)
         ordered = np.unique(rows)
         cuts = np.flatnonzero(np.diff(ordered) > 1) + 1
         starts, stops = ordered[np.r_[0, cuts]], ordered[np.r_[cuts - 1, len(ordered) - 1]] + 1
@@ -109,6 +123,7 @@ class DenseRows:
         if not self.mapped:
             yield slice(start, stop)
             return
+        self._expect(_SEQUENTIAL)
         step = max(512, _BLOCK_VALUES // max(self.n_features, 1) // 512 * 512)
         for begin in range(start, stop, step):
             place = slice(begin, min(begin + step, stop))

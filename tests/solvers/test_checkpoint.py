@@ -143,6 +143,20 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     _assert_same(resumed, whole)
 
 
+def test_a_damaged_checkpoint_is_not_kept_in_reserve(tmp_path):
+    run = Checkpoints(tmp_path, "key")
+    for epoch in range(4):
+        run.write(epoch, {"epoch": epoch}, {})
+    for epoch in (2, 2):  # twice the newest file is damaged, and one epoch is saved in between
+        newest = max(tmp_path.glob("checkpoint-*.zip"))
+        newest.write_bytes(newest.read_bytes()[:-20])
+        run = Checkpoints(tmp_path, "key")
+        with pytest.warns(CheckpointWarning, match="Damaged"):
+            assert run.latest()[0] == {"epoch": epoch}
+        run.write(epoch + 1, {"epoch": epoch + 1}, {})
+        assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+
+
 def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path):
     gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path)
     for path in tmp_path.glob("checkpoint-*.zip"):

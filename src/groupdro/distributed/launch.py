@@ -60,10 +60,13 @@ def launch_command(
         raise ValueError(f"rendezvous must have a port that all nodes know, got {rendezvous!r} for nodes {nodes!r}.")
     if not Path(script).is_file():
         raise ValueError(f"script {script!r} is no file.")
+    hosts = address is not None and address == host
     if address is None and host in ("127.0.0.1", "localhost"):
         address = "127.0.0.1"
     command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={workers}"]
     command += [f"--max-restarts={max_restarts}", "--rdzv-backend=c10d", f"--rdzv-endpoint={rendezvous}"]
+    # Of itself, torchrun knows only the address of its host name.
+    command += ["--rdzv-conf=is_host=1"] if hosts else []
     command += [f"--rdzv-id={job}"] if job else []
     command += [f"--local-addr={address}"] if address else []
     return [*command, script, *arguments]
@@ -130,8 +133,6 @@ def launch(
     )  # fmt: skip
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(
-        command[0],
-        command,
-        launch_environment(os.environ, workers=workers, rendezvous=rendezvous, interface=interface),
-    )
+    environment = launch_environment(os.environ, workers=workers, rendezvous=rendezvous, interface=interface)
+    environment["GROUPDRO_LAUNCHER"] = str(os.getpid())  # torchrun's too; workers tell by it whether it is gone
+    os.execve(command[0], command, environment)

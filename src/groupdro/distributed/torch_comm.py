@@ -149,6 +149,9 @@ def _die_with_launcher() -> None:
     if sys.platform != "linux":
         return
     launcher = _PARENT if os.getpid() == _PROCESS else os.getppid()  # a fork has another parent than when it imported
+    if "GROUPDRO_LAUNCHER" in os.environ and os.getsid(0) == os.getpid():
+        # torchrun begins a session for every worker. It may have died before this module was imported.
+        launcher = int(os.environ["GROUPDRO_LAUNCHER"])
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         why = os.strerror(ctypes.get_errno())
         warnings.warn(f"If torchrun is killed, this process will run on: {why}.", RuntimeWarning, stacklevel=3)

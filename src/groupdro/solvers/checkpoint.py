@@ -77,6 +77,7 @@ class Checkpoints:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.generation = self._take_generation()
         self._told = False
+        self._damaged: set[Path] = set()
 
     def _take_generation(self) -> int:
         """Take the next number; of two runs that start at once, one gets the one after."""
@@ -109,6 +110,7 @@ class Checkpoints:
                     raise BundleError(f"it is {manifest.get('format')!r} of version {manifest.get('version')!r}")
             except (BundleError, OSError) as error:
                 faults.append(f"{path.name}: {error}")
+                self._damaged.add(path)
                 continue
             if manifest["key"] != self.key:
                 raise CheckpointError(
@@ -137,7 +139,8 @@ class Checkpoints:
                 warnings.warn(f"A checkpoint could not be written; the run goes on: {error}", CheckpointWarning, 2)
             self._told = True
             return
-        for old in self._files()[_KEPT:]:
+        whole = [path for path in self._files() if path not in self._damaged]  # a damaged one is no reserve
+        for old in (*self._damaged, *whole[_KEPT:]):
             old.unlink(missing_ok=True)
         for left in self.directory.glob(".checkpoint-*.tmp"):  # of a run that was killed while it wrote
             left.unlink(missing_ok=True)
