@@ -1,5 +1,6 @@
 """Start a program on several workers by torchrun, with settings that survive the loss of a worker or a node."""
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -123,10 +124,8 @@ def launch(
 
     Parameters are those of `launch_command` and `launch_environment`.
     """
-    try:
-        import torch.distributed.run  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'torch cannot be imported ({error}): pip install "groupdro[distributed]".') from error
+    if importlib.util.find_spec("torch") is None:  # to import it would take seconds, and torchrun does so again
+        raise ImportError('torch is not installed: pip install "groupdro[distributed]".')
     command = launch_command(
         script, arguments, workers=workers, nodes=nodes, rendezvous=rendezvous, address=address, job=job,
         max_restarts=max_restarts,

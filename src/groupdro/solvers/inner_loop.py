@@ -1,13 +1,14 @@
 """The steps of ALEG between two snapshots: readable, and fused into one compiled loop."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.data import BatchPlan, Draw
+from groupdro.data import BatchPlan, Draw, GroupedData
 from groupdro.geometry import Entropy, Euclidean, Geometry
 from groupdro.kernels.blocks import entropic_block
 from groupdro.kernels.epochs import dense_steps
@@ -23,6 +24,20 @@ Floats = NDArray[np.float64]
 _SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
 _SECONDS_A_VALUE = 5e-10
 _STEPS_A_STRETCH = 64
+
+
+def _reading_ahead(data: GroupedData, pieces: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    """Yield pieces while the system reads the rows of the next one: asking it to may take as long as the reading."""
+    with ThreadPoolExecutor(1) as reader:
+        members = None
+        for ahead in pieces:
+            reading = reader.submit(data.read_ahead, ahead)
+            if members is not None:
+                yield members
+            reading.result()
+            members = ahead
+        if members is not None:
+            yield members
 
 
 @dataclass
@@ -177,14 +192,11 @@ class InnerLoop:
             if not rows.in_memory:
                 piece = max(piece, _STEPS_A_STRETCH)  # so that what is read at once is used at once
             bounds = [*range(0, n_steps, piece), n_steps]
-            members = None
-            for start, stop in itertools.pairwise(bounds):
-                ahead = whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
-                problem.data.read_ahead(ahead)
-                if members is not None:
-                    make(problem, plan, members)
-                members = ahead
-            if members is not None:
+            pieces = (
+                whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
+                for start, stop in itertools.pairwise(bounds)
+            )
+            for members in pieces if rows.in_memory else _reading_ahead(problem.data, pieces):
                 make(problem, plan, members)
             self.settle()
 
