@@ -25,6 +25,10 @@ class Diary:
         self.rank = int(os.environ.get("RANK", "0"))
         self.epoch = 0  # the one that is being worked on
         self.seen = set()
+        self.over = {hold["name"] for hold in self.holds if self._released(hold)}
+
+    def _released(self, hold):
+        return (self.folder / f"release-{hold['name']}").exists()
 
     def write(self, what, **more):
         line = json.dumps({"what": what, "rank": self.rank, "pid": os.getpid(), "at": time.monotonic(), **more})
@@ -40,8 +44,8 @@ class Diary:
         """Stand still if this is the next moment of the list: each comes once in the life of the job."""
         for hold in self.holds:
             held = self.folder / f"held-{hold['name']}"
-            if (self.folder / f"release-{hold['name']}").exists():
-                continue
+            if hold["name"] in self.over or (self._released(hold) and not hold["deadly"]):
+                continue  # but a process that survived a fault is about to be ended, and stands for nothing more
             if held.exists() or phase != hold["phase"] or self.epoch < hold["epoch"]:
                 return
             if hold["rank"] is not None and hold["rank"] != self.rank:
@@ -53,7 +57,7 @@ class Diary:
             os.write(handle, json.dumps({"pid": os.getpid(), "rank": self.rank}).encode())
             os.close(handle)
             end = time.monotonic() + 60
-            while time.monotonic() < end and not (self.folder / f"release-{hold['name']}").exists():
+            while time.monotonic() < end and not self._released(hold):
                 time.sleep(0.01)
             return
 
