@@ -96,7 +96,7 @@ class DenseRows:
                 wide[...] = block
                 block = wide
             yield place, block
-            if self.mapped:
+            if not self.in_memory:
                 _release(self.X, place)
 
     def _expect(self, pattern: int) -> None:
@@ -120,7 +120,7 @@ class DenseRows:
 
     def stretches(self, start: int, stop: int) -> Iterator[slice]:
         """Cut consecutive rows for a kernel: mapped ones into stretches whose pages are given back once read."""
-        if not self.mapped:
+        if self.in_memory:
             yield slice(start, stop)
             return
         self._expect(_SEQUENTIAL)

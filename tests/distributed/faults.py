@@ -794,6 +794,8 @@ def campaign(n_faults, seed, lanes=3):
         number += len(runs)
     print_table(verdicts)
     print(f"{len(verdicts)} faults in {time.monotonic() - begun:.0f} s")
+    if all(verdict.good for verdict in verdicts):
+        shutil.rmtree(keep, ignore_errors=True)
     return verdicts
 
 

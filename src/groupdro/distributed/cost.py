@@ -4,7 +4,7 @@ import numpy as np
 
 __all__ = ["exchange_seconds", "rows_per_step", "step_seconds"]
 
-SHARE = 0.2  # of a step's time that communication may take
+SHARE = 0.1  # of a step's time that communication may take: on busy machines it becomes twice that
 # Measured on one core each over loopback (benchmarks/exchange.py, benchmarks/scaling.py).
 _SECONDS_A_ROUND = 1.5e-4  # of an exchange between two workers, however short
 _SECONDS_A_NUMBER = 7e-9
@@ -50,7 +50,7 @@ def step_seconds(n_rows: float, n_values: int) -> float:
 
 
 def rows_per_step(n_parameters: int, n_groups: int, n_workers: int) -> int:
-    """Return the rows of a step, of all workers together, at which communication takes a fifth of the time.
+    """Return the rows of a step, of all workers together, at which communication takes a tenth of the time.
 
     Parameters
     ----------
