@@ -119,7 +119,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 @pytest.mark.parametrize("other", ["data", "solver", "seed", "domain"])
 def test_a_directory_of_another_run_is_refused(tmp_path, other):
-    problem, solver, seed = _problem(), gd.ALEG(), 0
+    problem, solver = _problem(), gd.ALEG()
     gd.solve(problem, solver, checkpoint_dir=tmp_path)
     if other == "data":
         problem = _problem(seed=5)
@@ -197,8 +197,9 @@ def test_a_disk_that_is_full_does_not_end_the_run(tmp_path, monkeypatch):
         warnings.simplefilter("always")
         result = gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path)
     assert result.converged
-    assert [str(w.message) for w in caught if w.category is CheckpointWarning][0].endswith("No space left on device")
-    assert sum(w.category is CheckpointWarning for w in caught) == 1
+    told = [str(w.message) for w in caught if w.category is CheckpointWarning]
+    assert len(told) == 1
+    assert told[0].endswith("No space left on device")
 
 
 def test_a_file_in_the_place_of_the_directory_is_an_error(tmp_path):

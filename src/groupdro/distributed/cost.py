@@ -4,7 +4,9 @@ import numpy as np
 
 __all__ = ["exchange_seconds", "rows_per_step", "step_seconds"]
 
-SHARE = 0.1  # of a step's time that communication may take: on busy machines it becomes twice that
+# Share of a step's time that messages may take. Workers also wait for the slowest, which on two busy cores makes 14% of
+# 3%; and steps of 10,000 rows needed no more passes than steps of 2,000 (benchmarks/scale.py).
+SHARE = 0.03
 # Measured on one core each over loopback (benchmarks/exchange.py, benchmarks/scaling.py).
 _SECONDS_A_ROUND = 1.5e-4  # of an exchange between two workers, however short
 _SECONDS_A_NUMBER = 7e-9
@@ -49,15 +51,15 @@ def step_seconds(n_rows: float, n_values: int) -> float:
     return _SECONDS_A_STEP + _SECONDS_A_VALUE * n_rows * n_values
 
 
-def rows_per_step(n_parameters: int, n_groups: int, n_workers: int) -> int:
-    """Return the rows of a step, of all workers together, at which communication takes a tenth of the time.
+def rows_per_step(n_values: float, n_numbers: int, n_workers: int) -> int:
+    """Return the rows of a step, of all workers together, at which messages take a small share of the time.
 
     Parameters
     ----------
-    n_parameters : int
-        Size of w.
-    n_groups : int
-        Number of groups; both are in every message.
+    n_values : float
+        Multiplications a row: features times outputs; sparse entries count for several.
+    n_numbers : int
+        Length of a step's message: parameters and groups.
     n_workers : int
         Number of workers.
 
@@ -66,5 +68,5 @@ def rows_per_step(n_parameters: int, n_groups: int, n_workers: int) -> int:
     int
         Rows.
     """
-    compute = exchange_seconds(n_parameters + n_groups, n_workers) * (1.0 - SHARE) / SHARE
-    return max(1, int(n_workers * max(compute - _SECONDS_A_STEP, 0.0) / (_SECONDS_A_VALUE * n_parameters)))
+    compute = exchange_seconds(n_numbers, n_workers) * (1.0 - SHARE) / SHARE
+    return max(1, int(n_workers * max(compute - _SECONDS_A_STEP, 0.0) / (_SECONDS_A_VALUE * n_values)))

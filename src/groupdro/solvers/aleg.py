@@ -31,6 +31,8 @@ _PRICE = 8.0  # first step of the logits, relative to that of w in units of the 
 _CURVATURE_ROWS = 2000
 _CURVATURE_FLOOR = 0.05  # curvature below which directions are treated alike, relative to the mean
 _FEWEST_STEPS = 20  # of an epoch, where the data are few
+_SPARSE_ENTRY = 6.0  # time of an entry of a sparse row, relative to one of a dense row
+_FEWEST_SHARED_STEPS = 100  # the same where larger steps would save workers some messages
 _LEADING_DIRECTIONS = 64
 _ROTATED_FEATURES = 256  # up to so many features, the metric is that of the whole Hessian
 
@@ -120,8 +122,10 @@ class ALEG(Solver):
             some = int(np.clip(problem.n_rows // 2000, 16, 64))  # more rows a step cost less time each, and some passes
             rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else some
             if problem.data.n_workers > 1:
-                p = int(np.prod(problem.shape))
-                rows = max(rows, rows_per_step(p, problem.n_groups, problem.data.n_workers))
+                p, stored = int(np.prod(problem.shape)), problem.data.rows
+                values = _SPARSE_ENTRY * stored.X.nnz / stored.n_rows if isinstance(stored, CsrRows) else float(p)
+                shared = rows_per_step(values, p + problem.n_groups, problem.data.n_workers)
+                rows = max(rows, min(shared, problem.n_rows // _FEWEST_SHARED_STEPS))
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
 
