@@ -181,6 +181,24 @@ def test_the_newest_generation_is_read_even_at_an_earlier_epoch(tmp_path):
     assert Checkpoints(tmp_path, "key").latest()[0] == {"of": "second"}
 
 
+def test_only_what_older_runs_left_unfinished_is_removed(tmp_path):
+    checkpoints = Checkpoints(tmp_path, "key")
+    for generation in (checkpoints.generation, checkpoints.generation + 1):
+        (tmp_path / f".checkpoint-{generation:06d}-00000001.zip.abc.tmp").touch()
+    checkpoints.write(3, {}, {})
+    assert [path.name.split("-")[1] for path in tmp_path.glob(".*.tmp")] == [f"{checkpoints.generation + 1:06d}"]
+
+
+def test_a_callback_that_fails_does_not_cost_the_epoch(tmp_path):
+    def fail(progress):
+        if progress.latest.epoch == 3:
+            raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        gd.solve(_problem(), "aleg", tol=1e-8, callbacks=[fail], checkpoint_dir=tmp_path)
+    assert max(path.name for path in tmp_path.glob("checkpoint-*")).endswith("00000003.zip")
+
+
 def test_few_files_stay(tmp_path):
     gd.solve(_problem(), "aleg", tol=1e-8, checkpoint_dir=tmp_path)
     gd.solve(_problem(), "aleg", tol=1e-8, checkpoint_dir=tmp_path)

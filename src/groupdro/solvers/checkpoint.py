@@ -143,4 +143,5 @@ class Checkpoints:
         for old in (*self._damaged, *whole[_KEPT:]):
             old.unlink(missing_ok=True)
         for left in self.directory.glob(".checkpoint-*.tmp"):  # of a run that was killed while it wrote
-            left.unlink(missing_ok=True)
+            if int(left.name.split("-")[1]) <= self.generation:  # a newer one may be writing just now
+                left.unlink(missing_ok=True)

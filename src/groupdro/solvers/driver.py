@@ -230,8 +230,8 @@ class _Driver:
                 lower=certificate.lower,
             )
         )
+        self._save(state)  # first: a callback may take long, or fail
         stopped = self._callback_stops(state)
-        self._save(state)
         return self._agree(self._verdict(state, stopped=stopped))
 
     def _agree(self, status: Status | None) -> Status | None:
