@@ -1,11 +1,13 @@
 """Parquet, CSV and Arrow tables as batches. Needs pyarrow, which is imported when the first is opened."""
 
-import importlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from groupdro.distributed.comm import import_extra
 
 __all__ = ["Reader", "import_pyarrow", "open_table"]
 
@@ -17,26 +19,7 @@ _FORMATS = {
 }  # fmt: skip
 _READ_BUFFERS = 2**25  # bytes that Parquet reads at once of all columns; without a limit it reads whole row groups
 
-
-def import_pyarrow(module: str) -> Any:
-    """Import a part of pyarrow.
-
-    Parameters
-    ----------
-    module : str
-        Its name, such as "pyarrow.dataset".
-
-    Returns
-    -------
-    module
-        The module.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f'reading tables into a store needs pyarrow: pip install "groupdro[store]" ({error}).'
-        ) from error
+import_pyarrow = partial(import_extra, extra="store")
 
 
 def open_table(source: Any) -> tuple[Any, Reader]:
