@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
+plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "groupdro"}  # text as text: small files, the same each time
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 KEPT = {
@@ -116,7 +117,7 @@ def panel(ax: plt.Axes, shown: pd.DataFrame, x: str, y: str) -> None:
             continue
         if y == "certified_gap" and curves[y].isna().all():
             continue
-        grid = np.linspace(0.0, min(top, curves[x].max()), 400)
+        grid = np.linspace(0.0, min(top, curves[x].max()), 150)
         values = on_grid(curves, x, y, grid)
         begun = np.isfinite(values).all(axis=0)
         grid, values = grid[begun], values[:, begun]

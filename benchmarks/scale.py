@@ -23,6 +23,7 @@ import numpy as np
 
 import groupdro as gd
 from groupdro.distributed.launch import launch_command, launch_environment
+from groupdro.geometry import geometry_of
 from groupdro.solvers.inner_loop import InnerLoop
 
 BATCH = 20_000
@@ -109,7 +110,7 @@ def passes(store: str) -> None:
     rates["full"] = table.nbytes / 1e9 / (time.perf_counter() - begun)
     plan = solver.plan(problem)
     loop = InnerLoop(
-        at=at, geometry=gd.solvers.aleg.geometry_of(problem), w_steps=1e-6, q_step=1e-6, alpha=1.0 / plan.steps, w=w,
+        at=at, geometry=geometry_of(problem), w_steps=1e-6, q_step=1e-6, alpha=1.0 / plan.steps, w=w,
         w_centre=w, logits=np.log(q), logit_centre=np.log(q),
     )  # fmt: skip
     steps = plan.steps // 4
@@ -129,12 +130,11 @@ import numpy as np
 import groupdro as gd
 
 kind, path, out, tol, epochs = sys.argv[1:6]
-if "FREE" not in os.environ:
-    os.sched_setaffinity(0, {int(os.environ.get("LOCAL_RANK", "0")) % os.cpu_count()})
+os.sched_setaffinity(0, {int(os.environ.get("LOCAL_RANK", "0")) % os.cpu_count()})
 comm = gd.distributed.communicator()
 data = gd.GroupedStore.open(path).shard(comm).data()
 problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=float(os.environ.get("PENALTY", "1e-3"))))
-solver = gd.GroupSQP("lbfgs") if kind == "sqp" else gd.ALEG(rows_per_step=int(os.environ.get("ROWS", "0")) or None)
+solver = gd.GroupSQP("lbfgs") if kind == "sqp" else gd.ALEG()
 waited = comm.seconds
 result = gd.solve(problem, solver, tol=float(tol), max_passes=1000.0, seed=0,
                   callbacks=[lambda p: p.latest.epoch >= int(epochs)])
@@ -152,15 +152,13 @@ comm.close()
 """
 
 
-def run_workers(
-    n: int, store: str, *, kind: str = "aleg", tol: str = "1e-3", epochs: int = 1000, rows: int = 0
-) -> list:
+def run_workers(n: int, store: str, *, kind: str = "aleg", tol: str = "1e-3", epochs: int = 1000) -> list:
     """Return what each of n workers found, each on a core of its own as far as there are so many."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "worker.py"
         script.write_text(WORKER)
         command = launch_command(str(script), [kind, store, folder, tol, str(epochs)], workers=n, max_restarts=0)
-        environment = launch_environment(os.environ, workers=n) | {"OMP_NUM_THREADS": "1", "ROWS": str(rows)}
+        environment = launch_environment(os.environ, workers=n) | {"OMP_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
         if n == 1:
             command = [sys.executable, str(script), kind, store, folder, tol, str(epochs)]
@@ -192,9 +190,8 @@ def workers(store: str) -> None:
 
     table = gd.GroupedStore.open(store)
     alone = None
-    rows = 0
     for n in (1, 2, 3, 4):
-        found = run_workers(n, store, rows=rows)
+        found = run_workers(n, store)
         report(n, found, alone)
         alone = alone or found
         d, m, per_step = table.n_features, table.n_groups, found[0]["rows_per_step"]

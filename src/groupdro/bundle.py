@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-__all__ = ["BundleError", "check", "dump_bundle", "parse_bundle", "read_bundle", "write_bundle"]
+__all__ = ["BundleError", "check", "dump_bundle", "parse_bundle", "read_bundle", "sync_folder", "write_bundle"]
 
 _MANIFEST = "manifest.json"
 _DTYPES = ("<f8", "<f4", "<i8", "|b1")
@@ -58,7 +58,7 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -72,7 +72,7 @@ def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
     return buffer.getvalue()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename last through a loss of power, where the system lets folders be opened."""
     try:
         handle = os.open(folder, os.O_RDONLY)

@@ -8,7 +8,7 @@ float64 whatever the storage.
 import itertools
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,6 +61,10 @@ class Rows(Protocol):
 
     def largest(self) -> Floats:
         """Return the maximum norm of each row, by one pass."""
+        ...
+
+    def feed(self, take: Callable[[Any], object]) -> None:
+        """Hand all that the rows are made of to a function, as bytes, by one pass."""
         ...
 
 
@@ -160,6 +164,12 @@ class DenseRows:
             out[place] = np.abs(block).max(axis=1)
         return out
 
+    def feed(self, take: Callable[[Any], object]) -> None:
+        """Hand the type, the shape and the rows to a function."""
+        take(f"{self.X.dtype.str}{self.X.shape}".encode())
+        for place in self.stretches(0, self.n_rows):
+            take(np.ascontiguousarray(self.X[place]).data)
+
 
 class CsrRows:
     """Rows of a compressed sparse row matrix."""
@@ -217,6 +227,13 @@ class CsrRows:
         out = np.zeros(self.n_rows)
         np.maximum.at(out, row, np.abs(self.X.data.astype(np.float64)))
         return out
+
+    def feed(self, take: Callable[[Any], object]) -> None:
+        """Hand the types, the shape and the entries to a function."""
+        take(f"csr{self.X.shape}".encode())
+        for array in (self.X.data, self.X.indices, self.X.indptr):
+            take(f"{array.dtype.str}{array.shape}".encode())
+            take(np.ascontiguousarray(array).data)
 
     @staticmethod
     def _float64(X: Any) -> Any:

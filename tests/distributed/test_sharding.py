@@ -11,6 +11,7 @@ from groupdro.data import Draw
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
 from groupdro.problem.group_pass import evaluate_groups
+from groupdro.rows import DenseRows
 from groupdro.solvers import GroupSQP
 from groupdro.solvers.checkpoint import fingerprint
 from tests.distributed.thread_comm import run_workers
@@ -142,6 +143,33 @@ def test_draws_do_not_depend_on_the_number_of_workers():
     for size in (2, 3):
         for part in run_workers(size, lambda comm: shard(whole, comm)):
             np.testing.assert_array_equal(part.draw_steps(part.plan_batches(20), 9, np.random.default_rng(1)), expected)
+
+
+def test_workers_of_whom_one_lacks_the_memory_draw_alike(tmp_path):
+    """All draw stretches or none: one who drew other rows than the rest would spoil the sum in silence."""
+    held = _data("logistic")
+    np.save(tmp_path / "X.npy", held.rows.X)
+
+    def drawn(comm, short):
+        whole = replace(held, rows=DenseRows(np.load(tmp_path / "X.npy", mmap_mode="r")))
+        whole.rows.subset = lambda rows: _with_memory(DenseRows(whole.rows.X[rows]), comm.rank not in short)
+        part = shard(whole, comm)
+        assert part.in_memory == (not short)
+        return part.draw_steps(part.plan_batches(20), 200, np.random.default_rng(1))
+
+    singly = run_workers(3, lambda comm: drawn(comm, ()))
+    stretches = run_workers(3, lambda comm: drawn(comm, (1,)))
+    assert not np.array_equal(singly[0], stretches[0])
+    for members in stretches:
+        np.testing.assert_array_equal(members, stretches[0])
+    assert len(np.unique(stretches[0][:, -1])) < len(np.unique(singly[0][:, 0]))
+    everywhere = np.bincount(stretches[0].ravel(), minlength=held.n_rows)
+    assert (everywhere > 0).all()
+
+
+def _with_memory(rows, enough):
+    rows.in_memory = enough
+    return rows
 
 
 def test_every_row_is_held_once():

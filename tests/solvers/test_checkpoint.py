@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.solvers.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
@@ -128,6 +129,35 @@ def test_a_directory_of_another_run_is_refused(tmp_path, other):
     solver = gd.ALEG(rows_per_step=7) if other == "solver" else solver
     with pytest.raises(CheckpointError, match="another problem"):
         gd.solve(problem, solver, seed=1 if other == "seed" else 0, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["dense", "float32", "sparse", "mapped"])
+@pytest.mark.parametrize("row", [0, 1234, 2999])
+def test_a_bound_is_not_believed_for_data_that_differ_in_a_single_entry(tmp_path, kind, row):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 4)), rng.choice([-1.0, 1.0], size=3000)
+
+    def solved():
+        held = {"dense": lambda: X, "float32": lambda: X.astype(np.float32), "sparse": lambda: sp.csr_array(X)}
+        rows = held.get(kind, lambda: np.load(tmp_path / "X.npy", mmap_mode="r"))()
+        data = gd.GroupedData.from_arrays(rows, y, np.repeat([0, 1], 1500))
+        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+        return gd.solve(problem, checkpoint_dir=tmp_path / "run")
+
+    np.save(tmp_path / "X.npy", X)
+    solved()
+    X[row, 2] += 1e-3
+    np.save(tmp_path / "X.npy", X)
+    with pytest.raises(CheckpointError, match="another problem"):
+        solved()
+
+
+def test_references_found_for_a_rougher_tolerance_are_found_anew(tmp_path):
+    rough = gd.solve(_problem(), "alem", tol=3e-2, checkpoint_dir=tmp_path)
+    assert rough.converged
+    fine = gd.solve(_problem(), "alem", tol=1e-4, checkpoint_dir=tmp_path)
+    assert fine.converged
+    _assert_same(fine, gd.solve(_problem(), "alem", tol=1e-4))
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):

@@ -4,10 +4,10 @@ import numpy as np
 
 __all__ = ["exchange_seconds", "rows_per_step", "step_seconds"]
 
-# Share of a step's time that messages may take. Workers also wait for the slowest, which on two busy cores makes 14% of
+# Share of a step's time that messages may take. Workers also wait for the slowest, which on two busy cores makes 9% of
 # 3%; and steps of 10,000 rows needed no more passes than steps of 2,000 (benchmarks/scale.py).
 SHARE = 0.03
-# Measured on one core each over loopback (benchmarks/exchange.py, benchmarks/scaling.py).
+# Measured on one core each over loopback (benchmarks/exchange.py, benchmarks/scale.py).
 _SECONDS_A_ROUND = 1.5e-4  # of an exchange between two workers, however short
 _SECONDS_A_NUMBER = 7e-9
 _SECONDS_A_VALUE = 1.2e-9  # of a gathered dense row's gradient

@@ -37,12 +37,15 @@ class ShardedData(GroupedData):
         Where each group begins and ends in the order of all rows.
     weighted : bool
         Whether rows of a group weigh differently.
+    in_memory : bool
+        Whether every worker can keep its rows in memory.
     """
 
     comm: Communicator = field(default_factory=SerialCommunicator)
     first: int = 0
     whole_offsets: Indices = field(default_factory=lambda: np.empty(0, np.int64))
     weighted: bool = False
+    in_memory: bool = True
 
     @property
     def n_workers(self) -> int:
@@ -63,6 +66,11 @@ class ShardedData(GroupedData):
     def all_offsets(self) -> Indices:
         """Where each group's members begin and end in the order of all rows."""
         return self.whole_offsets
+
+    @property
+    def all_sizes(self) -> Indices:
+        """Number of members of each group, of all workers."""
+        return np.diff(self.whole_offsets)
 
     def add_up(self, *arrays: Floats) -> None:
         """Replace arrays by their sums over all workers, by one message."""
@@ -85,7 +93,10 @@ class ShardedData(GroupedData):
 
     def here(self, draw: Draw) -> NDArray[np.bool_]:
         """Tell which of the drawn members are stored here."""
-        return (draw.members >= self.first) & (draw.members < self.first + self.n_rows)
+        return self._holds(draw.members)
+
+    def _holds(self, members: Indices) -> NDArray[np.bool_]:
+        return (members >= self.first) & (members < self.first + self.n_rows)
 
     def own(self, draw: Draw) -> Draw:
         """Return the part of a draw that is stored here, in the numbers of the members here."""
@@ -94,9 +105,7 @@ class ShardedData(GroupedData):
 
     def read_ahead(self, members: Indices) -> None:
         """Let the system begin to read those members here that will be needed soon."""
-        if not self.rows.in_memory:
-            here = (members >= self.first) & (members < self.first + self.n_rows)
-            self.rows.read_ahead(members[here] - self.first)
+        self.rows.read_ahead(members[self._holds(members)] - self.first)
 
     def share(self, content: bytes) -> bytes:
         """Return what the first worker has."""
@@ -139,8 +148,10 @@ class ShardedData(GroupedData):
         found: tuple[Floats, Floats] = self.__dict__["moments"]
         return found
 
-    def with_labels(self, y: NDArray[Any]) -> "ShardedData":
-        """Return the same rows with other labels."""
+    def with_labels(self, y: NDArray[Any], *, encoded: bool = False) -> "ShardedData":
+        """Return the same rows with the same labels in the terms of a loss."""
+        if not encoded:
+            raise ValueError("y: give data their labels before they are divided among workers.")
         out = replace(self, y=y)
         if "moments" in self.__dict__:
             out.__dict__["moments"] = self.__dict__["moments"]
@@ -150,11 +161,12 @@ class ShardedData(GroupedData):
         """Return one group's data: this worker's own where it holds all of them, otherwise a part again."""
         part = super().group(i)
         assert isinstance(part, ShardedData)
-        if self.whole_groups()[i]:
+        size = int(self.whole_offsets[i + 1] - self.whole_offsets[i])
+        if part.n_rows == size:
             weights = part.weights if self.weighted else np.empty(0)
             return GroupedData(part.rows, part.y, part.offsets, part.members, weights, part.names, part.source)
-        first = min(max(int(self.first - self.whole_offsets[i]), 0), int(self.all_sizes[i]))
-        return replace(part, first=first, whole_offsets=np.array([0, self.all_sizes[i]]))
+        first = min(max(int(self.first - self.whole_offsets[i]), 0), size)
+        return replace(part, first=first, whole_offsets=np.array([0, size]))
 
     def as_one_group(self, weights: Floats) -> "ShardedData":
         """Return the same rows as a part of a single group in which each has the given weight."""
@@ -187,7 +199,7 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
         This worker's part; all of the data where there is only one worker.
     """
     if comm.size == 1:
-        return replace(data, key=data.digest(256))  # a job that shrinks to one worker goes on from its checkpoints
+        return replace(data, key=data.digest)  # a job that shrinks to one worker goes on from its checkpoints
     if data.members.size:
         raise ValueError("groups that overlap, or mapped rows in another order, cannot be divided among workers.")
     if data.n_rows < comm.size:
@@ -197,8 +209,10 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
     offsets = np.clip(data.offsets, first, last) - first
     sizes = np.diff(offsets)
     weights = data.weights[here] if data.weights.size else np.repeat(1.0 / data.group_sizes, sizes)
+    rows = data.rows.subset(here)
+    short = comm.allreduce_max(np.array([float(not rows.in_memory)]))
     return ShardedData(
-        rows=data.rows.subset(here),
+        rows=rows,
         y=data.y[here],
         offsets=offsets,
         members=np.empty(0, np.int64),
@@ -210,5 +224,6 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
         first=first,
         whole_offsets=data.offsets,
         weighted=bool(data.weights.size),
-        key=data.digest(256),
+        in_memory=not short[0],
+        key=data.digest,
     )

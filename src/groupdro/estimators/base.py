@@ -141,7 +141,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
                     raise ValueError(f"{name} must be None where X is a store, which has its own.")
-            return self._task(self._read_store(X)), X, None
+            return self._task(*self._read_store(X)), X, None
         X = read_features(self, X, reset=True)
         y = read_target(self, y, X, numeric=self._regression)
         grouping, self.merged_groups_ = read_grouping(
@@ -149,7 +149,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         )
         labels, loss, self._n_outputs = self._encode(y, sample_weight)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
-        return self._task((data, loss)), X, y
+        return self._task(data, loss), X, y
 
     def _read_store(self, store: GroupedStore) -> tuple[GroupedData, Any]:
         """Set what a store tells about the model, and return its rows and the loss."""
@@ -163,8 +163,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         loss, self._n_outputs = self._store_loss(store.classes)
         return store.data(), loss
 
-    def _task(self, read: tuple[GroupedData, Any]) -> Task:
-        data, loss = read
+    def _task(self, data: GroupedData, loss: Any) -> Task:
         given = None
         if self.reference_risks is not None:
             values = by_group(self.reference_risks, data.names, "reference_risks")
@@ -188,9 +187,10 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             regret=self.objective == "excess_risk" and task.references is None,
             precondition=self.precondition,
         )
-        resumable, folder = self.checkpoint_dir is not None, None
-        seed = 0 if resumable and self.random_state is None else read_seed(self.random_state)
+        seed, folder = read_seed(self.random_state), None
         if self.checkpoint_dir is not None:
+            if self.random_state is None:
+                seed = 0  # the same when it is started again
             folder = os.path.join(self.checkpoint_dir, fingerprint(problem, solver, seed)[:16])
         result = solve(
             problem,

@@ -80,7 +80,7 @@ class GroupRisk:
                 raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
             if fit_intercept:
                 raise ValueError("fit_intercept must be False on the simplex, whose weights are all there is.")
-        self.data = data.with_labels(y)
+        self.data = data.with_labels(y, encoded=True)
         self.loss = loss.with_outputs(n_outputs)  # a single group may lack the last classes
         self.domain = domain
         self.fit_intercept = fit_intercept

@@ -23,11 +23,10 @@ from groupdro.solvers.packing import Arrays
 
 __all__ = ["CheckpointError", "CheckpointWarning", "Checkpoints", "fingerprint"]
 
-_FORMAT, _VERSION = "groupdro-checkpoint", 1
+_FORMAT, _VERSION = "groupdro-checkpoint", 2
 _KEPT = 2  # files: should the newest be damaged, the one before it is there
 _NAME = re.compile(r"checkpoint-(\d{6})-(\d{8})\.zip")
 _GENERATION = re.compile(r"generation-(\d{6})")
-_SAMPLED_ROWS = 256
 
 
 class CheckpointError(RuntimeError):
@@ -39,14 +38,14 @@ class CheckpointWarning(UserWarning):
 
 
 def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
-    """Return a digest of what a run depends on: labels, groups, some rows, the problem, the solver and the seed."""
+    """Return a digest of what a run depends on: all of the data, the problem, the solver and the seed."""
     data, digest = problem.data, hashlib.sha256()
     about = [_options(solver), seed, problem.shape, repr(problem.loss), repr(problem.domain)]
     about += [problem.fit_intercept, problem.regret, problem.n_rows]
     digest.update(json.dumps(about).encode())
     for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
         digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update(data.digest(_SAMPLED_ROWS))
+    digest.update(data.digest)
     return digest.hexdigest()
 
 

@@ -189,14 +189,14 @@ class InnerLoop:
         whole = None if replacement else problem.data.permute_steps(plan, n_steps, rng)
         # Steps that are too long may overflow; the ratio is then not finite, which is how the solver learns of it.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if not rows.in_memory:
+            if not problem.data.in_memory:
                 piece = max(piece, _STEPS_A_STRETCH)  # so that what is read at once is used at once
             bounds = [*range(0, n_steps, piece), n_steps]
             pieces = (
                 whole[start:stop] if whole is not None else problem.data.draw_steps(plan, stop - start, rng)
                 for start, stop in itertools.pairwise(bounds)
             )
-            for members in pieces if rows.in_memory else _reading_ahead(problem.data, pieces):
+            for members in pieces if problem.data.in_memory else _reading_ahead(problem.data, pieces):
                 make(problem, plan, members)
             self.settle()
 

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from groupdro.store.files import naming, read_array, write_array
+from groupdro.store.layout import index_dtype
 
 __all__ = ["Chunk", "ChunkFormat", "Sorter"]
 
@@ -47,7 +48,7 @@ class ChunkFormat:
     @property
     def index_dtype(self) -> np.dtype[Any]:
         """Type of column numbers in chunks; that of the store also depends on the number of entries."""
-        return np.dtype("<i4" if self.n_features <= np.iinfo(np.int32).max else "<i8")
+        return index_dtype(self.n_features, nnz=0)
 
     @property
     def row_bytes(self) -> int:

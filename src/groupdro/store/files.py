@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.bundle import sync_folder
 from groupdro.store.document import StoreError, check, parse_json
 from groupdro.store.layout import BLOCK, FILES, FORMAT, LARGEST_MANIFEST, MANIFEST, FileRecord
 
@@ -191,7 +192,7 @@ def new_directory(target: Path, *, overwrite: bool) -> Iterator[Path]:
     temporary, lock = _locked_directory(target)
     try:
         yield temporary
-        _sync_directory(temporary)
+        sync_folder(temporary)
         _move(temporary, target, overwrite)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -220,7 +221,7 @@ def _move(temporary: Path, target: Path, overwrite: bool) -> None:
     _check_free(target, overwrite)
     if not target.exists():
         os.rename(temporary, target)
-        _sync_directory(target.parent)
+        sync_folder(target.parent)
         return
     replaced = temporary.with_suffix(".replaced")
     lock = None
@@ -233,7 +234,7 @@ def _move(temporary: Path, target: Path, overwrite: bool) -> None:
         except BaseException:
             os.rename(replaced, target)
             raise
-        _sync_directory(target.parent)
+        sync_folder(target.parent)
         shutil.rmtree(replaced, ignore_errors=True)
     finally:
         if lock is not None:
@@ -291,13 +292,3 @@ def _clear_leftovers(target: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
         finally:
             os.close(lock)
-
-
-def _sync_directory(directory: Path) -> None:
-    if os.name == "nt":
-        return  # directories cannot be opened there
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -1,6 +1,7 @@
 """The store that users see."""
 
 import copy
+import hashlib
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,7 +18,7 @@ from groupdro.rows import CsrRows, DenseRows
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError, check
 from groupdro.store.labels import classes_array
-from groupdro.store.layout import Manifest
+from groupdro.store.layout import Manifest, manifest_bytes
 from groupdro.store.reader import check_content, map_array, read_groups_of, read_manifest
 from groupdro.store.sources import ArraySource, Task
 from groupdro.store.writer import check_dtype, write_store
@@ -290,6 +291,10 @@ class GroupedStore:
             if numbers.shape != self.classes.shape or numbers.dtype.kind not in "fiu":
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
             y = numbers[y]
+        # The manifest has the checksums of all arrays, so that nothing need be read for a digest.
+        key = hashlib.sha256(manifest_bytes(self._manifest))
+        if labels is not None:
+            key.update(np.asarray(labels, dtype=np.float64).tobytes())
         whole = GroupedData(
             rows=DenseRows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
             y=y,
@@ -299,6 +304,7 @@ class GroupedStore:
             names=self.names,
             source=self.source,
             feature_names=self.feature_names,
+            key=key.digest(),
         )
         return shard(whole, self._comm)
 
