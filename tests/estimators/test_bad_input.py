@@ -860,7 +860,7 @@ AFTERWARDS = [
     (
         "objective",
         "with a solver of regrets and references",
-        lambda fit: fit(objective="excess_risk", solver="alem", reference_risks=[0.1, 0.1, 0.1]),
+        lambda fit: fit(objective="excess_risk", solver="tsa", reference_risks=[0.1, 0.1, 0.1]),
         refused("solver|reference_risks"),
     ),
     ("set_params", "unknown", lambda fit: estimator(fit).set_params(eta=0.1), refused("eta")),

@@ -348,3 +348,29 @@ def test_weights_that_begin_at_zero_come_back():
         model = GroupDROClassifier(**{**FINE, "tol": 1e-5}, solver=solver).fit(X, y, groups=groups, q_init=dead)
         assert model.status_ == "converged"
         np.testing.assert_allclose(model.upper_bound_, best.upper_bound_, rtol=2e-5)
+
+
+@pytest.mark.parametrize("solver", ["alem", "ermeg", "tsa", gd.ALEM(stage_two=gd.GroupSQP())])
+def test_a_solver_of_regrets_does_not_answer_for_risks(solver):
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
+    with pytest.raises(ValueError, match="minimises regrets: it needs objective='excess_risk'"):
+        gd.GroupDROClassifier(solver=solver).fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("solver", ["alem", "auto", "ermeg"])
+def test_references_of_the_users_own_are_what_regrets_are_taken_against(solver):
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
+    given = np.array([0.1, 0.2, 0.3])
+    model = gd.GroupDROClassifier(
+        "excess_risk", solver=solver, reference_risks=given, tol=1e-2, alpha=0.1, random_state=0
+    ).fit(X, y, groups=groups)
+    assert model.status_ == "converged"
+    np.testing.assert_array_equal(model.reference_risks_, given)
+    penalty = 0.05 * (model.coef_**2).sum()
+    assert model.upper_bound_ == pytest.approx((model.group_risks_ - given).max() + penalty, rel=1e-9)
+
+
+def test_a_stage_that_cannot_is_named():
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
+    with pytest.raises(ValueError, match="solver 'quadratic' requires"):
+        gd.GroupDROClassifier("excess_risk", solver="quadratic").fit(X, y, groups=groups)

@@ -184,7 +184,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             callbacks.append(bridge)
         solver = choose_solver(
             self.solver,
-            regret=self.objective == "excess_risk" and task.references is None,
+            objective=self.objective,
+            references_given=task.references is not None,
             precondition=self.precondition,
         )
         seed, folder = read_seed(self.random_state), None

@@ -120,15 +120,17 @@ def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:
     return array
 
 
-def choose_solver(solver: str | Solver, *, regret: bool, precondition: bool) -> Solver:
+def choose_solver(solver: str | Solver, *, objective: str, references_given: bool, precondition: bool) -> Solver:
     """Return the solver of an estimator's fit.
 
     Parameters
     ----------
     solver : str or Solver
         As the user named it. A solver object is copied, because a run leaves traces in it.
-    regret : bool
-        Whether each group's own minimum has to be found first.
+    objective : {"risk", "excess_risk"}
+        What is minimised.
+    references_given : bool
+        Whether regrets are against references of the user's, so that no group's own minimum has to be found.
     precondition : bool
         Whether ALEG's steps follow the scale of each column.
 
@@ -143,11 +145,11 @@ def choose_solver(solver: str | Solver, *, regret: bool, precondition: bool) -> 
         found = ALEG(scale_columns=precondition)
     else:
         found = copy.deepcopy(make_solver(solver))
-    if not regret:
-        if isinstance(found, ALEM):
-            raise ValueError("solver 'alem' minimises regrets: it needs objective='excess_risk'.")
+    if found.minimises_regrets:
+        if objective == "risk":
+            raise ValueError(f"solver {found.name!r} minimises regrets: it needs objective='excess_risk'.")
         return found
-    return found if isinstance(found, ALEM) else ALEM(stage_two=found)
+    return found if objective == "risk" or references_given else ALEM(stage_two=found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from groupdro.problem import Counters, GroupRisk, L2Domain, References
 from groupdro.problem.row_space import fits_row_space, in_row_space
 from groupdro.solvers.aleg import ALEG
-from groupdro.solvers.base import Requirement, Run, Solver
+from groupdro.solvers.base import Run, Solver
 from groupdro.solvers.choose import Auto
 from groupdro.solvers.driver import solve
 from groupdro.solvers.group_sqp import GroupSQP
@@ -145,6 +145,7 @@ class ALEM(Solver):
     """
 
     name = "alem"
+    minimises_regrets = True
 
     def __init__(
         self,
@@ -157,14 +158,16 @@ class ALEM(Solver):
         self.stage_two = stage_two if stage_two is not None else Auto()
         self.stage_one_passes = stage_one_passes
 
-    @property
-    def requires(self) -> tuple[Requirement, ...]:
-        """What both stages need."""
-        first = self.stage_one.requires if self.stage_one is not None else ()
-        return tuple(dict.fromkeys(first + self.stage_two.requires))
+    def check(self, problem: GroupRisk) -> None:
+        """Refuse a problem that lacks something a stage needs, naming the stage's solver."""
+        for stage in (self.stage_one, self.stage_two):
+            if stage is not None:
+                stage.check(problem)
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
-        """Stage one: bound every group's own minimum."""
+        """Stage one: bound every group's own minimum, unless references are given."""
+        if problem.regret:
+            return self.stage_two.prepare(problem, run, seed)
         # The regrets' gap is the sum of both stages' errors. How large the regrets are is not known yet, so stage one
         # takes a small share of the least gap that the tolerance may ask for.
         references = group_references(

@@ -80,6 +80,8 @@ class Solver(ABC):
     """
 
     name: ClassVar[str]
+    #: Whether `prepare` finds every group's own minimum, and so minimises regrets where risks were given.
+    minimises_regrets: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)

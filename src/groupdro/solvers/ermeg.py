@@ -44,6 +44,7 @@ class ERMEG(Solver):
     """
 
     name = "ermeg"
+    minimises_regrets = True
 
     def __init__(self, multiplier: float = 1.0, *, oracle_tol: float = 1e-3):
         check_multiplier(multiplier)

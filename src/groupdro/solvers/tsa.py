@@ -39,6 +39,13 @@ def _step_all(geometry: Geometry, models: Floats, step: float, gradients: Floats
     return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
 
+_OWN_REFERENCES = Requirement(
+    what="a problem without references",
+    holds=lambda problem: not problem.regret,
+    remedy="it finds every group's own minimum itself; with references of your own use 'alem'",
+)
+
+
 class TSA(SMD):
     """Two stages of stochastic approximation. Reconstructed.
 
@@ -60,6 +67,7 @@ class TSA(SMD):
     """
 
     name = "tsa"
+    minimises_regrets = True
 
     def __init__(
         self,
@@ -79,8 +87,8 @@ class TSA(SMD):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """All rows in one place, besides what SMD needs."""
-        return (*super().requires, ONE_MACHINE)
+        """All rows in one place and no references, besides what SMD needs."""
+        return (*super().requires, ONE_MACHINE, _OWN_REFERENCES)
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Stage one: approach every group's own minimum, and measure its risk there."""
