@@ -1,0 +1,82 @@
+"""What is installed, and what importing it costs."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+
+import pytest
+
+from tests.packaging.first_time import ROOT, build, install, main
+
+OPTIONAL = ("click", "rich", "matplotlib", "torch", "pyarrow", "mpi4py", "ray", "pyspark", "skl2onnx", "cvxpy")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("built"))
+
+
+def test_the_wheel_has_the_package_and_nothing_else(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = wheel.namelist()
+    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "groupdro").rglob("*.py")}
+    inside = {name for name in names if ".dist-info/" not in name}
+    assert inside == sources | {"groupdro/py.typed"}
+
+
+def test_the_core_needs_five_packages_and_extras_are_named(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        [metadata] = [name for name in wheel.namelist() if name.endswith("METADATA")]
+        about = Parser().parsestr(wheel.read(metadata).decode())
+    needs = [line for line in about.get_all("Requires-Dist") if "extra ==" not in line]
+    assert sorted(re.match(r"[\w-]+", line)[0] for line in needs) == [
+        "narwhals", "numba", "numpy", "scikit-learn", "scipy",
+    ]  # fmt: skip
+    assert set(about.get_all("Provides-Extra")) >= {"cli", "plot", "torch", "store", "distributed", "docs", "test"}
+    assert about["License-Expression"] == "BSD-3-Clause"
+
+
+def test_the_source_distribution_can_be_tested(built):
+    with tarfile.open(built[1]) as sdist:
+        names = {name.split("/", 1)[1] for name in sdist.getnames() if "/" in name}
+    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/conftest.py", "constraints.txt"} <= names
+    assert not [name for name in names if name.endswith((".csv.gz", ".parquet", ".npz"))]
+
+
+def test_importing_costs_little_of_our_own_and_loads_nothing_optional():
+    # In CPU seconds of the modules themselves, so that a busy machine does not count.
+    script = (
+        "import sys, time\n"
+        "import numpy, scipy.optimize, scipy.sparse.linalg, scipy.stats, sklearn.base, sklearn.model_selection\n"
+        "import sklearn.metrics, sklearn.pipeline, sklearn.linear_model, sklearn.preprocessing\n"
+        "import numba, narwhals.stable.v1\n"
+        "before = set(sys.modules)\n"
+        "begun = time.process_time()\n"
+        "import groupdro\n"
+        "print(time.process_time() - begun)\n"
+        f"print([name for name in {OPTIONAL!r} if name in set(sys.modules) - before])\n"
+    )
+    best = 9.0
+    for _ in range(3):
+        command = [sys.executable, "-W", "error", "-c", script]
+        seconds, loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert loaded == "[]"
+        best = min(best, float(seconds))
+    assert best < 0.6
+
+
+@pytest.mark.long
+def test_a_newcomer_gets_from_nothing_to_results(capsys):
+    main()
+    assert "from nothing to all results" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_the_command_says_what_it_lacks(built, tmp_path):
+    python = install(built[0], tmp_path / "environment")
+    done = subprocess.run([python.with_name("groupdro"), "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'pip install "groupdro[cli]"' in done.stderr
