@@ -1,7 +1,10 @@
+import gzip
+import struct
+
 import numpy as np
 import pytest
 
-from groupdro.datasets import make_gdro, make_mero
+from groupdro.datasets import load_fashion_mnist, make_gdro, make_mero
 
 
 def agreement(X, y, groups):
@@ -40,3 +43,53 @@ def test_a_seed_fixes_the_data(make):
     for a, b in zip(first, again, strict=True):
         assert a.tobytes() == b.tobytes()
     assert not np.array_equal(first[0], other[0])
+
+
+def idx(values):
+    """The bytes of an IDX file."""
+    return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+@pytest.fixture
+def fashion(tmp_path):
+    """A folder of small files in the official form, compressed for training and plain for testing, and their arrays."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, stem, n_images in (("train", "train", 7), ("test", "t10k", 3)):
+        images = rng.integers(256, size=(n_images, 4, 5), dtype=np.uint8)
+        labels = rng.integers(10, size=n_images, dtype=np.uint8)
+        arrays[part] = images, labels
+        for name, values in ((f"{stem}-images-idx3-ubyte", images), (f"{stem}-labels-idx1-ubyte", labels)):
+            if part == "train":
+                (tmp_path / f"{name}.gz").write_bytes(gzip.compress(idx(values)))
+            else:
+                (tmp_path / name).write_bytes(idx(values))
+    return tmp_path, arrays
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_fashion_mnist_is_read_compressed_or_not(fashion, part):
+    folder, arrays = fashion
+    for read, written in zip(load_fashion_mnist(folder, part), arrays[part], strict=True):
+        assert read.dtype == np.uint8
+        np.testing.assert_array_equal(read, written)
+        read += 1  # the arrays are the caller's own
+
+
+def test_fashion_mnist_says_which_file_is_missing_or_damaged(fashion):
+    folder, arrays = fashion
+    labels = folder / "t10k-labels-idx1-ubyte"
+    for content, complaint in (
+        (idx(arrays["test"][1])[:-1], r"has 2 values, its shape \(3,\) needs 3"),
+        (idx(arrays["test"][1][:2]), "3 images and 2 labels"),
+        (idx(arrays["test"][0]), "not an IDX file of bytes with 1 dimension"),
+        (b"", "not an IDX file"),
+    ):
+        labels.write_bytes(content)
+        with pytest.raises(ValueError, match=complaint):
+            load_fashion_mnist(folder, "test")
+    labels.unlink()
+    with pytest.raises(FileNotFoundError, match="neither t10k-labels-idx1-ubyte"):
+        load_fashion_mnist(folder, "test")
+    with pytest.raises(ValueError, match="part must be"):
+        load_fashion_mnist(folder, "validation")

@@ -1,15 +1,19 @@
-"""The synthetic set-ups of Yu, Cai, Jiang and Zhang (ICML 2024).
+"""The synthetic set-ups of Yu, Cai, Jiang and Zhang (ICML 2024), and readers of public data that you have.
 
 The paper gives the number of groups, the dimension and the noise; it does not give the rows of a group, which are an
-argument here.
+argument here. Nothing is downloaded.
 """
 
+import gzip
+import math
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["make_gdro", "make_mero"]
+__all__ = ["load_fashion_mnist", "make_gdro", "make_mero"]
 
 
 def make_gdro(
@@ -67,6 +71,58 @@ def make_mero(
         As `make_gdro`.
     """
     return _generate(n_groups, n_per_group, n_features, np.linspace(0.95, 0.80, n_groups), seed)
+
+
+def load_fashion_mnist(
+    folder: str | os.PathLike[str], part: str = "train"
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Read the images of Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017) from its four official files.
+
+    MNIST and its other descendants have files of the same names and form, and are read as well.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        Where ``train-images-idx3-ubyte.gz`` and its three companions are, compressed or not. Debian's package
+        dataset-fashion-mnist puts them in ``/usr/share/datasets/fashion-mnist``.
+    part : {"train", "test"}, default="train"
+        The 60,000 images for training or the 10,000 for testing.
+
+    Returns
+    -------
+    images : ndarray of shape (n_images, 28, 28)
+        Grey values from 0 to 255.
+    labels : ndarray of shape (n_images,)
+        0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
+    """
+    if part not in ("train", "test"):
+        raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
+    stem = "train" if part == "train" else "t10k"
+    images = _read_idx(Path(folder), f"{stem}-images-idx3-ubyte", 3)
+    labels = _read_idx(Path(folder), f"{stem}-labels-idx1-ubyte", 1)
+    if len(images) != len(labels):
+        raise ValueError(f"{folder} has {len(images)} images and {len(labels)} labels of part {part!r}.")
+    return images, labels
+
+
+def _read_idx(folder: Path, name: str, n_dimensions: int) -> NDArray[np.uint8]:
+    """Read an array of bytes: a magic number that tells type and dimensions, the shape, the values."""
+    path = folder / f"{name}.gz"
+    if path.exists():
+        content = gzip.decompress(path.read_bytes())
+    elif (folder / name).exists():
+        path = folder / name
+        content = path.read_bytes()
+    else:
+        raise FileNotFoundError(f"{folder} has neither {name}.gz nor {name}.")
+    header = 4 + 4 * n_dimensions
+    unsigned_bytes = 8  # the only type of values that these files have
+    if len(content) < header or content[:4] != bytes([0, 0, unsigned_bytes, n_dimensions]):
+        raise ValueError(f"{path} is not an IDX file of bytes with {n_dimensions} dimension(s).")
+    shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
+    if len(content) - header != math.prod(shape):
+        raise ValueError(f"{path} has {len(content) - header} values, its shape {shape} needs {math.prod(shape)}.")
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
 
 
 def _generate(n_groups: int, n_per_group: int, n_features: int, correct: NDArray[np.float64], seed: int) -> Any:
