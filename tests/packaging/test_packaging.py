@@ -22,9 +22,11 @@ def built(tmp_path_factory):
 def test_the_wheel_has_the_package_and_nothing_else(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = wheel.namelist()
-    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "groupdro").rglob("*.py")}
+    kinds = (".py", ".typed", ".html", ".css")
+    found = (path for path in (ROOT / "src" / "groupdro").rglob("*") if path.suffix in kinds)
     inside = {name for name in names if ".dist-info/" not in name}
-    assert inside == sources | {"groupdro/py.typed"}
+    assert inside == {str(path.relative_to(ROOT / "src")) for path in found}
+    assert "groupdro/py.typed" in inside
 
 
 def test_the_core_needs_five_packages_and_extras_are_named(built):

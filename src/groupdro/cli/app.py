@@ -1,0 +1,33 @@
+"""The commands of `groupdro`."""
+
+import click
+
+from groupdro.cli.bench import bench
+from groupdro.cli.convert import convert
+from groupdro.cli.failures import Commands
+from groupdro.cli.fit import fit
+from groupdro.cli.launch import launch
+from groupdro.cli.predict import predict
+from groupdro.cli.report import report
+
+__all__ = ["commands"]
+
+_EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    a mistake in what was given; one sentence on stderr says which
+  2    a mistake in how the command was called
+  3    fitted and written, but the certified gap is not within --tol
+  70   an unexpected error; --debug shows the traceback
+  130  interrupted by Ctrl-C
+"""
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
+@click.version_option(package_name="groupdro")
+def commands() -> None:
+    """Train models that hold up on their worst group, with a certified gap to the best possible."""
+
+
+for _command in (fit, report, predict, convert, bench, launch):
+    commands.add_command(_command)

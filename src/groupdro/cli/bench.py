@@ -1,0 +1,136 @@
+"""`groupdro bench`."""
+
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from groupdro.cli.failures import UserError, debug_option
+from groupdro.cli.fit import certificate_of
+from groupdro.cli.output import json_option, print_json, progress, records
+from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
+from groupdro.grouping import read_groups
+from groupdro.metrics import means_by_group, row_losses
+from groupdro.report import table_text
+from groupdro.solvers import ALEG, GroupSQP
+
+__all__ = ["bench"]
+
+Floats = NDArray[np.float64]
+
+# The solvers that take a free intercept, as the estimators have it.
+_SOLVERS: dict[str, Any] = {
+    "auto": lambda: "auto",
+    "aleg": ALEG,
+    "sqp-newton": lambda: GroupSQP("newton"),
+    "sqp-lbfgs": lambda: GroupSQP("lbfgs"),
+}
+
+
+@click.command()
+@click.argument("table", type=click.Path(path_type=Path))
+@training_options
+@click.option("--solver", "solvers", type=click.Choice([*_SOLVERS, "sklearn"]), multiple=True,
+              help="What to run. May be repeated.  [default: all]")  # fmt: skip
+@click.option("--time-limit", type=click.FloatRange(min=0.0, min_open=True), default=60.0, show_default=True,
+              help="Most seconds of each solver.")  # fmt: skip
+@json_option
+@debug_option
+def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: bool, **given: Any) -> None:
+    """Time the solvers on TABLE, next to scikit-learn's model of the average.
+
+    TABLE is read as by `groupdro fit`. Each solver is first run for one epoch, so that compilation is not timed, and
+    then until its certified gap is within --tol or the time is over. A plain LogisticRegression or Ridge with the same
+    penalty shows what minimising the average takes, and where it leaves the worst group. The objective is the worst
+    risk, or regret, with the penalty.
+    """
+    options = Options(**given)
+    training = read_training(table, options)
+    chosen = solvers or (*_SOLVERS, "sklearn")
+    if not as_json:
+        click.echo(f"{training.summary}\n")
+    found: list[dict[str, Any]] = []
+    references: Floats | None = None
+    for name in dict.fromkeys(chosen):
+        if name == "sklearn":
+            found.append(_run_plain(training, options, references))
+        else:
+            row, own = _run(name, training, options, time_limit)
+            references = own if own is not None else references
+            found.append(row)
+    columns = {key: [row[key] for row in found] for key in found[0]}
+    if as_json:
+        told = {"command": "bench", "task": training.task, "target": training.target, "rows": training.fitted.n_rows}
+        print_json({**told, "tol": options.tol, "time_limit": time_limit, "solvers": records(columns)})
+        return
+    click.echo(table_text(f"tolerance {options.tol:.0e}, at most {time_limit:g} s each", columns))
+
+
+def _row(solver: str, status: str, **known: float) -> dict[str, Any]:
+    empty = dict.fromkeys(("seconds", "passes", "relative_gap", "objective", "worst_risk"), np.nan)
+    return {"solver": solver, **empty, **known, "status": status}
+
+
+def _run(name: str, training: Training, options: Options, time_limit: float) -> tuple[dict[str, Any], Floats | None]:
+    """Return a row of the table, and each group's own least risk where regrets are minimised."""
+    model = options.estimator(training.task, solver=_SOLVERS[name](), max_time=time_limit, max_passes=1e-9)
+    try:
+        fit_with_progress(model, training.fitted, f"{name}: compiling")
+        model.set_params(max_passes=np.inf)
+        begun = time.perf_counter()
+        fit_with_progress(model, training.fitted, name)
+    except UserError as error:
+        if name in ("auto", "aleg"):  # which take everything: it is the data that do not do
+            raise
+        return _row(name, f"does not apply: {error.message}"), None
+    seconds = time.perf_counter() - begun
+    if model.status_ == "interrupted":
+        raise KeyboardInterrupt
+    row = _row(
+        name,
+        model.status_.replace("_", " "),
+        seconds=seconds,
+        passes=model.n_passes_,
+        relative_gap=certificate_of(model)["relative_gap"],
+        objective=model.upper_bound_,
+        worst_risk=float(model.group_risks_.max()),
+    )
+    return row, getattr(model, "reference_risks_", None)
+
+
+def _run_plain(training: Training, options: Options, references: Floats | None) -> dict[str, Any]:
+    """Fit the model of the average with the same penalty, and return its row."""
+    rows, n = training.fitted, training.fitted.n_rows
+    if training.encoder is None:
+        return _row("sklearn", "does not apply: the rows are in a store")
+    if training.task == "classification":
+        model: Any = LogisticRegression(C=1.0 / (options.alpha * n) if options.alpha else np.inf, max_iter=1000)
+    else:
+        model = Ridge(alpha=options.alpha * n)
+    with progress(type(model).__name__), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        begun = time.perf_counter()
+        model.fit(rows.X, rows.y)
+        seconds = time.perf_counter() - begun
+    late = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    status = "minimises the average" + (", not converged" if late else "")
+    loss = "log" if training.task == "classification" else "squared"
+    if options.loss not in (None, "logistic", "squared"):
+        return _row(type(model).__name__, status, seconds=seconds)  # its risks would be of another kind
+    risks = means_by_group(row_losses(model, rows.X, rows.y, loss), read_groups(rows.groups, n, missing="own"))
+    values = risks if references is None else risks - references
+    known = options.objective == "risk" or references is not None
+    objective = float(values.max()) + 0.5 * options.alpha * float(np.square(model.coef_).sum())
+    return _row(
+        type(model).__name__,
+        status,
+        seconds=seconds,
+        objective=objective if known else np.nan,
+        worst_risk=float(risks.max()),
+    )

@@ -1,0 +1,203 @@
+"""Charts of the report's page. Places are percentages of the width, so that text keeps its size on any screen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.report import GroupReport
+
+__all__ = ["bounds_chart", "decimals_of", "fixed", "gap_chart", "risk_chart", "weight_chart"]
+
+Floats = NDArray[np.float64]
+Namer = Callable[[Any], str]
+
+_MOST_GROUPS = 30  # of a chart; the table has them all
+_HEIGHT = 100.0  # of a graph in its own units, as is its width
+
+
+def risk_chart(report: GroupReport, worst: int, name: Namer, *, regret: bool) -> str:
+    """Draw each group's risk with its interval, the worst first, and the average of all rows.
+
+    Parameters
+    ----------
+    report : GroupReport
+        The table.
+    worst : int
+        Place of the group to point out.
+    name : callable
+        From a group to its name in HTML.
+    regret : bool
+        Whether the worst is meant by regret.
+
+    Returns
+    -------
+    str
+        A `figure` element.
+    """
+    c = report.columns
+    shown = [k for k in range(len(c["group"])) if not np.isnan(c["risk"][k])][:_MOST_GROUPS]
+    ends = [x for k in shown for x in (c["risk"][k], c["risk_low"][k], c["risk_high"][k]) if not np.isnan(x)]
+    ticks = _ticks(0.0, max(*ends, report.overall["risk"]))
+    top = max(ticks[-1], *ends) or 1.0
+    decimals = decimals_of([top])
+    mean = 100 * report.overall["risk"] / top
+    rows = []
+    for k in shown:
+        kind = " worst" if k == worst else ""
+        low, high = c["risk_low"][k], c["risk_high"][k]
+        span = ""
+        if not np.isnan(low):
+            span = f'<i class="span" style="left:{100 * low / top:.2f}%;width:{100 * (high - low) / top:.2f}%"></i>'
+        rows.append(
+            f'<div class="name{kind}">{name(c["group"][k])}</div><div class="plot{kind}">'
+            f'<i class="line"></i><i class="mean" style="left:{mean:.2f}%"></i>{span}'
+            f'<i class="dot" style="left:{100 * c["risk"][k] / top:.2f}%"></i></div>'
+            f'<div class="num{kind}">{fixed(c["risk"][k], decimals)}</div>'
+        )
+    scale = "".join(f'<span style="left:{100 * tick / top:.2f}%">{_short(tick)}</span>' for tick in ticks)
+    left = len(c["group"]) - len(shown)
+    mean_risk = fixed(report.overall["risk"], decimals)
+    told = f"Average loss with its {report.confidence:.0%} interval; dashed: {mean_risk} over all rows."
+    told += " The group with the largest regret is pointed out." if regret else ""
+    told += f" {left} more groups are in the table." if left else ""
+    return (
+        f'<figure role="img" aria-label="Risk of each group"><div class="rows">{"".join(rows)}'
+        f'<div class="scale">{scale}</div></div><figcaption>{told}</figcaption></figure>'
+    )
+
+
+def weight_chart(model: Any, name: Namer) -> str:
+    """Draw the weights of the groups in the certificate, the heaviest first."""
+    weights, names = model.group_weights_, model.groups_.tolist()
+    heavy = [int(k) for k in np.argsort(-weights, kind="stable") if weights[k] >= min(1e-3, weights.max())]
+    rows = []
+    for k in heavy[:_MOST_GROUPS]:
+        kind = " worst" if names[k] == model.worst_group_ else ""
+        width = 100 * weights[k] / weights.max()
+        rows.append(
+            f'<div class="name{kind}">{name(names[k])}</div><div class="plot{kind}">'
+            f'<i class="track"></i><i class="bar" style="width:{width:.2f}%"></i></div>'
+            f'<div class="num{kind}">{weights[k]:.3f}</div>'
+        )
+    share = weights[heavy[:_MOST_GROUPS]].sum()
+    carry = "all weight" if share > 0.9995 else f"{share:.1%} of the weight"
+    told = (
+        f"{len(rows)} of {len(names)} groups carry {carry} in the certificate: to do better on the worst of them, a "
+        "model would have to do worse on another. The other groups fare better and do not bind."
+        if len(rows) > 1
+        else f"One of {len(names)} groups carries {carry} in the certificate: it alone decides."
+    )
+    return (
+        f'<figure role="img" aria-label="Weights of the groups"><div class="rows">{"".join(rows)}</div>'
+        f"<figcaption>{told}</figcaption></figure>"
+    )
+
+
+# ---------------------------------------------------------------------- the run
+
+
+def bounds_chart(model: Any) -> str:
+    """Draw both bounds against the passes over the data."""
+    passes, upper, lower = _trace(model)
+    if len(passes) < 2:
+        return ""
+    final = upper[-1]
+    # The first lower bounds may be far off; what counts is where both meet.
+    height = max(upper[0] - final, 3.0 * (final - lower[-1]), 1e-3 * abs(final), 1e-12)
+    bottom, top = max(final - 1.1 * height, lower.min() - 0.1 * height), final + 1.1 * height
+    x = passes / passes[-1]
+    # What lies far outside is cut off by the frame, whose coordinates should stay moderate.
+    up, low = (np.clip((bound - bottom) / (top - bottom), -50.0, 50.0) for bound in (upper, lower))
+    band = " ".join(_points(x, up) + _points(x[::-1], low[::-1]))
+    drawn = f'<polygon class="band" points="{band}"/>{_curve(x, up, "up-curve")}{_curve(x, low, "low-curve")}'
+    ticks = [tick for tick in _ticks(bottom, top) if bottom <= tick <= top]
+    marks = [((tick - bottom) / (top - bottom), _short(tick)) for tick in ticks]
+    value = "regret" if model.objective == "excess_risk" else "risk"
+    keys = '<span><i class="key up-key"></i>this model</span><span><i class="key low-key"></i>no model is below</span>'
+    return _graph(f"Worst {value} during the fit", drawn, marks, passes[-1], keys)
+
+
+def gap_chart(model: Any) -> str:
+    """Draw the certified gap on a logarithmic scale."""
+    passes, upper, lower = _trace(model)
+    if len(passes) < 2:
+        return ""
+    goal = float(model.tol) * abs(upper[-1])
+    gaps = np.maximum(upper - lower, max(1e-16 * abs(upper[-1]), 1e-300))
+    logs, aim = np.log10(gaps), np.log10(goal) if goal > 0 else np.nan
+    bottom = float(np.floor(np.nanmin([logs.min(), aim])))
+    top = float(max(np.ceil(logs.max()), bottom + 1))
+    x, y = passes / passes[-1], (logs - bottom) / (top - bottom)
+    drawn, keys = _curve(x, y, "gap-curve"), ""
+    if np.isfinite(aim):
+        at = _HEIGHT * (1 - (aim - bottom) / (top - bottom))
+        drawn = f'<line class="goal" x1="0" x2="100" y1="{at:.2f}" y2="{at:.2f}"/>{drawn}'
+        keys = '<span><i class="key goal-key"></i>tolerance</span>'
+    step = max(1, round((top - bottom) / 5))
+    marks = [
+        ((power - bottom) / (top - bottom), f"10<sup>{power:d}</sup>".replace("-", "\u2212"))
+        for power in range(int(bottom), int(top) + 1, step)
+    ]
+    return _graph("Certified gap", drawn, marks, passes[-1], keys)
+
+
+def _trace(model: Any) -> tuple[Floats, Floats, Floats]:
+    rows = np.array([(row.passes, row.upper, row.lower) for row in model.trace_]).reshape(-1, 3)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    return (rows[:, 0], rows[:, 1], rows[:, 2]) if len(rows) and rows[-1, 0] > 0 else (rows[:0, 0],) * 3
+
+
+def _points(x: Floats, y: Floats) -> list[str]:
+    return [f"{100 * a:.2f},{_HEIGHT * (1 - b):.2f}" for a, b in zip(x, y, strict=True)]
+
+
+def _curve(x: Floats, y: Floats, kind: str) -> str:
+    return f'<polyline class="curve {kind}" points="{" ".join(_points(x, y))}"/>'
+
+
+def _graph(title: str, drawn: str, marks: list[tuple[float, str]], passes: float, keys: str) -> str:
+    """Put a drawing of 100 x 100 units between its axes, whose labels are text of the page."""
+    lines = "".join(
+        f'<line class="grid" x1="0" x2="100" y1="{_HEIGHT * (1 - y):.2f}" y2="{_HEIGHT * (1 - y):.2f}"/>'
+        for y, _ in marks
+    )
+    ys = "".join(f'<span style="top:{100 * (1 - y):.2f}%">{text}</span>' for y, text in marks)
+    widest = max((text for _, text in marks), key=len, default="")
+    ticks = [tick for tick in _ticks(0.0, passes)[1:] if tick <= 0.7 * passes]
+    xs = "".join(f'<span style="left:{100 * tick / passes:.2f}%">{tick:g}</span>' for tick in ticks)
+    return (
+        f'<figure><h3>{title}</h3><div class="graph"><div class="ys"><span class="hold">{widest}</span>{ys}</div>'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{title}">{lines}{drawn}</svg>'
+        f'<div class="xs"><span style="left:0">0</span>{xs}<span style="left:100%">{passes:.3g} passes</span></div>'
+        f'</div><figcaption class="keys">{keys}</figcaption></figure>'
+    )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return about five round numbers from low to high; the last may lie beyond."""
+    width = max(high - low, 1e-300)
+    unit = 10.0 ** np.floor(np.log10(width / 4))
+    step = next(unit * times for times in (1, 2, 2.5, 5, 10) if width / (unit * times) <= 5)
+    first = int(np.floor(low / step))
+    return [float(f"{k * step:.12g}") for k in range(first, int(np.ceil(high / step)) + 1)]
+
+
+def _short(tick: float) -> str:
+    """Return a round number as briefly as it goes, with spaces between thousands."""
+    text = f"{tick:,.10f}".rstrip("0").rstrip(".") if abs(tick) < 1e9 else f"{tick:g}"
+    return text.replace(",", "\u202f").replace("-", "\u2212")
+
+
+def decimals_of(values: list[Any], digits: int = 4) -> int:
+    """Return the decimals with which the largest of some numbers has so many digits."""
+    sizes = np.abs(np.array([value for value in values if np.isfinite(value) and value], dtype=float))
+    return int(np.clip(digits - 1 - np.floor(np.log10(sizes.max())), 0, 8)) if len(sizes) else 0
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Return a number to so many decimals, with spaces between thousands; a dash for none."""
+    if np.isnan(value):
+        return "\u2013"
+    return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "\u2212")

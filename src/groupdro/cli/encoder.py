@@ -1,0 +1,217 @@
+"""From the columns of a table to features: numbers standardised, text one-hot encoded, missing values filled."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.bundle import check
+from groupdro.cli.tables import arrow, as_numbers, as_text, kind_of
+
+__all__ = ["Category", "Number", "TableEncoder"]
+
+Floats = NDArray[np.float64]
+
+_MOST_CATEGORIES = 1000  # of a column, each of which is a feature
+_FEW = 20  # categories that are never taken for names of the rows
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: (value - mean) / scale, with the median in place of a missing value.
+
+    Attributes
+    ----------
+    name : str
+        The column.
+    median, mean, scale : float
+        Of the rows of the fit; the scale is the standard deviation, or 1 where that is zero.
+    """
+
+    name: str
+    median: float
+    mean: float
+    scale: float
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features, which is one."""
+        return [self.name]
+
+    @classmethod
+    def learn(cls, column: Any, name: str) -> "Number":
+        """Learn from the rows of a fit."""
+        values = as_numbers(column, name)
+        absent = np.isnan(values)
+        if absent.all():
+            raise ValueError(f"column {name!r} has no value in the rows of the fit: pass --drop {name}.")
+        median = float(np.median(values[~absent]))
+        values[absent] = median
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, scale = float(values.mean()), float(values.std())
+        if not np.isfinite([mean, scale]).all():
+            raise ValueError(f"column {name!r} has values that are too large to compute with.")
+        return cls(name, median, mean, scale if scale > 1e-12 * abs(mean) else 1.0)
+
+    def encode(self, column: Any, out: Floats) -> None:
+        """Fill `out`, of shape (n_rows, 1)."""
+        values = as_numbers(column, self.name)
+        out[:, 0] = (np.where(np.isnan(values), self.median, values) - self.mean) / self.scale
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of labels: a feature for each label of the fit, and zeros for one that was not there.
+
+    Attributes
+    ----------
+    name : str
+        The column.
+    labels : tuple of str or None
+        The labels in order; None, the last, is a missing value.
+    """
+
+    name: str
+    labels: tuple[str | None, ...]
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features."""
+        return [f"{self.name}={'(missing)' if label is None else label}" for label in self.labels]
+
+    @classmethod
+    def learn(cls, column: Any, name: str) -> "Category":
+        """Learn from the rows of a fit."""
+        text = as_text(column)
+        labels = sorted(text.drop_null().unique().to_pylist())
+        many = len(labels) > _MOST_CATEGORIES or (len(labels) > _FEW and len(labels) > len(text) / 2)
+        if many:
+            raise ValueError(
+                f"column {name!r} has {len(labels)} different labels in {len(text)} rows, too many for one feature "
+                f"each: pass --drop {name}, or join labels."
+            )
+        return cls(name, (*labels, None) if text.null_count else tuple(labels))
+
+    def encode(self, column: Any, out: Floats) -> None:
+        """Fill `out`, of shape (n_rows, n_labels)."""
+        text = as_text(column)
+        out[:] = 0.0
+        known = arrow().array([label for label in self.labels if label is not None], arrow().string())
+        places = arrow("pyarrow.compute").index_in(text, value_set=known, skip_nulls=True)
+        codes = np.asarray(places.fill_null(-1).to_numpy())
+        if None in self.labels:
+            codes = np.where(text.is_null().to_numpy(), len(self.labels) - 1, codes)
+        rows = np.flatnonzero(codes >= 0)
+        out[rows, codes[rows]] = 1.0
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """What is done to each column of a table before the model sees it. It is written to JSON, and holds no code.
+
+    Attributes
+    ----------
+    columns : tuple of Number or Category
+        The columns in order.
+    """
+
+    columns: tuple[Number | Category, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features: "age", "sex=Female"."""
+        return [feature for column in self.columns for feature in column.features]
+
+    @classmethod
+    def learn(cls, table: Any, names: Iterable[str], categorical: Iterable[str] = ()) -> "TableEncoder":
+        """Learn from the rows of a fit.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            The rows.
+        names : iterable of str
+            Its columns to use.
+        categorical : iterable of str
+            Those among them that are labels although they may look like numbers.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder.
+        """
+        labels, columns = set(categorical), list[Number | Category]()
+        for name in names:
+            column = table.column(name)
+            kind = kind_of(column)
+            if name in labels or kind == "text":
+                columns.append(Category.learn(column, name))
+            elif kind in ("number", "truth", "nothing"):
+                columns.append(Number.learn(column, name))
+            else:
+                labelled = f", or --categorical {name}" if kind == "dates or times" else ""
+                raise ValueError(f"column {name!r} holds {kind}, not numbers or text: pass --drop {name}{labelled}.")
+        if not columns:
+            raise ValueError("no column is left for the features.")
+        return cls(tuple(columns))
+
+    def encode(self, table: Any) -> Floats:
+        """Return the features of the rows of a table.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            It may have more columns, in any order.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+            The features.
+        """
+        absent = [column.name for column in self.columns if column.name not in table.column_names]
+        if absent:
+            more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+            raise ValueError(f"the model needs the column {absent[0]!r}{more}, which the table does not have.")
+        out = np.empty((table.num_rows, sum(len(column.features) for column in self.columns)))
+        place = 0
+        for column in self.columns:
+            width = len(column.features)
+            column.encode(table.column(column.name), out[:, place : place + width])
+            place += width
+        return out
+
+    # ------------------------------------------------------------------ JSON
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return what JSON can hold."""
+        return [
+            {"number": c.name, "median": c.median, "mean": c.mean, "scale": c.scale}
+            if isinstance(c, Number)
+            else {"category": c.name, "labels": list(c.labels)}
+            for c in self.columns
+        ]
+
+    @classmethod
+    def from_json(cls, document: Any) -> "TableEncoder":
+        """Return what `to_json` wrote, and refuse anything else."""
+        check(isinstance(document, list) and bool(document), "its columns are no list")
+        columns = [_column_from_json(entry) for entry in document]
+        check(len({column.name for column in columns}) == len(columns), "it has a column twice")
+        return cls(tuple(columns))
+
+
+def _column_from_json(entry: Any) -> Number | Category:
+    check(isinstance(entry, dict), "a column is no object")
+    if set(entry) == {"number", "median", "mean", "scale"}:
+        numbers = [entry[key] for key in ("median", "mean", "scale")]
+        fine = all(isinstance(x, float) and np.isfinite(x) for x in numbers) and numbers[2] > 0
+        check(fine and isinstance(entry["number"], str), "a column of numbers has a wrong value")
+        return Number(entry["number"], *numbers)
+    check(set(entry) == {"category", "labels"}, f"a column has keys {sorted(map(str, entry))}")
+    labels = entry["labels"]
+    check(isinstance(entry["category"], str) and isinstance(labels, list), "a column of labels has a wrong value")
+    text = labels[:-1] if labels and labels[-1] is None else labels
+    check(all(isinstance(label, str) for label in text) and len(set(text)) == len(text), "labels are not distinct text")
+    return Category(entry["category"], tuple(labels))

@@ -1,0 +1,92 @@
+"""How commands end: exit codes, and errors of one sentence."""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+__all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "users_mistake"]
+
+NOT_CONVERGED = 3
+INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+
+_DEBUG = "groupdro.debug"  # key in what click keeps for a call
+
+
+class UserError(click.ClickException):
+    """A mistake in what was given: one sentence on stderr, exit code 1."""
+
+
+@contextlib.contextmanager
+def users_mistake(what: str = "") -> Iterator[None]:
+    """Turn an error of a call that is about what the user gave into one sentence, after a word about where."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
+        raise UserError(f"{what}{': ' if what else ''}{one_sentence(error)}") from error
+
+
+def one_sentence(error: BaseException) -> str:
+    """Return the message of an error on one line, with a full stop."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}."
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text[-1] in ".!?" else f"{text}."
+
+
+def debug_option(command: Any) -> Any:
+    """Give a command the option --debug."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        del parameter
+        context.meta[_DEBUG] = value
+
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=remember,
+        help="Show the traceback of an unexpected error.",
+    )(command)
+
+
+class Commands(click.Group):
+    """The group of all commands, which ends each as the table of exit codes says."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            self._trace(ctx, only_users=True)
+            raise
+        except KeyboardInterrupt as error:
+            click.echo(str(error) or "Interrupted: nothing was written.", err=True)
+            ctx.exit(INTERRUPTED)
+        except MemoryError:
+            click.echo(
+                "Error: the table does not fit in memory: `groupdro convert` makes a store of it, which `groupdro fit` "
+                "reads from disk.",
+                err=True,
+            )
+            ctx.exit(1)
+        except BrokenPipeError:
+            raise  # click ends quietly where nobody reads on
+        except Exception as error:
+            self._trace(ctx)
+            hint = "" if ctx.meta.get(_DEBUG) else " Run again with --debug for the traceback, and please report it."
+            click.echo(f"Error: unexpected {type(error).__name__}: {one_sentence(error)}{hint}", err=True)
+            ctx.exit(INTERNAL)
+
+    @staticmethod
+    def _trace(ctx: click.Context, *, only_users: bool = False) -> None:
+        """Show where the error in flight comes from, with --debug."""
+        error = sys.exc_info()[1]
+        if ctx.meta.get(_DEBUG) and (not only_users or isinstance(error, UserError)):
+            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)

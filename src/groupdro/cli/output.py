@@ -1,0 +1,113 @@
+"""What commands print and write: one JSON document or text on stdout, progress on a terminal, files that are whole."""
+
+import contextlib
+import datetime
+import json
+import math
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from groupdro.bundle import sync_folder
+from groupdro.cli.failures import UserError
+
+__all__ = ["check_output", "json_option", "name_of", "plain", "print_json", "progress", "records", "written_whole"]
+
+
+def json_option(command: Any) -> Any:
+    """Give a command the option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+
+
+def name_of(group: Any) -> str:
+    """Return a group's name as text; that of a combination has all its parts."""
+    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers in full, or null where they are not finite."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    if isinstance(value, datetime.date | os.PathLike):
+        return str(value)
+    raise TypeError(f"{value!r} has no place in JSON")
+
+
+def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return a table as a list of its rows."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print the one document of a command."""
+    click.echo(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+# ---------------------------------------------------------------------- files
+
+
+def check_output(path: Path, option: str, *, force: bool) -> None:
+    """Refuse, before any work is done, a file that could not or should not be written."""
+    if path.is_dir():
+        raise UserError(f"{option} {str(path)!r} is a directory.")
+    if not path.parent.is_dir():
+        raise UserError(f"{option} {str(path)!r}: there is no directory {str(path.parent)!r}.")
+    if path.exists() and not force:
+        raise UserError(f"{option} {str(path)!r} exists: pass --force to replace it.")
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to, which becomes the file when all went well and is removed otherwise."""
+    # The suffix stays: writers may tell formats and compression by it.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+# ---------------------------------------------------------------------- progress
+
+
+@contextlib.contextmanager
+def progress(doing: str) -> Iterator[Callable[[str], None]]:
+    """Tell on stderr what is being done, where that is a terminal; what is given to the yielded function follows it."""
+    console = _terminal()
+    if console is None:
+        yield lambda _: None
+        return
+    from rich.text import Text  # text that is never read as markup, as a group's name might be
+
+    def line(text: str) -> Any:
+        room = max(10, console.width - 4)  # beside the spinner, so that no line is broken
+        return Text(text if len(text) <= room else f"{text[: room - 3]}...")
+
+    with console.status(line(f"{doing} ...")) as status:
+        yield lambda more: status.update(line(f"{doing}: {more}"))
+
+
+def _terminal() -> Any:
+    if not sys.stderr.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:  # the command works without it, and says nothing on its way
+        return None
+    return Console(stderr=True, highlight=False)

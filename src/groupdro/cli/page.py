@@ -1,0 +1,260 @@
+"""The report as one HTML page: no script, no request, light and dark, from a phone to a desk.
+
+Everything that comes from data goes through `html.escape`. Charts are drawn here, by elements whose places are
+percentages and by SVG, so that they take the width and the colours of the page.
+"""
+
+import datetime
+import html
+from collections.abc import Callable
+from importlib import metadata, resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from groupdro.cli.charts import bounds_chart, decimals_of, fixed, gap_chart, risk_chart, weight_chart
+from groupdro.cli.table_model import TableModel
+from groupdro.report import GroupReport
+
+__all__ = ["report_page"]
+
+Namer = Callable[[Any], str]  # from a group to its name in HTML
+
+_NONE, _TIMES, _MINUS, _DASH = "\u2013", " \u00d7 ", "\u2212", "\u2013"
+_MOST_ROWS = 300  # of the table
+_STATUS = {
+    "converged": "The fit converged: the certified gap is within the tolerance that was asked for.",
+    "pass_limit": "The fit ran out of passes before the gap was within the tolerance. The bounds hold all the same.",
+    "time_limit": "The fit ran out of time before the gap was within the tolerance. The bounds hold all the same.",
+    "interrupted": "The fit was interrupted. The bounds hold all the same.",
+    "no_finite_minimiser": "No finite model is the best one: without a penalty its coefficients would grow forever.",
+    "stalled": "Rounding left the solver no way to go on. The bounds hold all the same.",
+    "numerical_failure": "A risk was not finite during the fit, which ended there.",
+}
+_HEADINGS = {"n": "rows", "ece": "ECE", "rmse": "RMSE"}
+_DIGITS = {"risk": 4, "regret": 4, "rmse": 4}
+_MEANING = {
+    "risk": "average loss of the group's rows",
+    "regret": "risk less the least that any such model reaches on the group",
+    "overconfidence": "mean probability of the predicted class less the accuracy",
+    "ece": "expected calibration error over ten bins",
+    "rmse": "root of the mean squared residual",
+    "bias": "mean of prediction less target",
+    "weight": "the group's weight in the certificate; groups with weight decide for all",
+    "note": "small: too few rows to judge; unseen: no group of the fit; absent: no row here; merged: joined at fit",
+}
+
+
+def report_page(fitted: TableModel, report: GroupReport, table_name: str) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    fitted : TableModel
+        The model.
+    report : GroupReport
+        How the groups fare.
+    table_name : str
+        The table that the report is about.
+
+    Returns
+    -------
+    str
+        An HTML document.
+    """
+    model = fitted.model
+    target, groups = fitted.target or "the target", _TIMES.join(fitted.groups) or "group"
+    worst = _worst(report, model)
+
+    def name(group: Any) -> str:
+        return _text(_full_name(group, fitted.groups))
+
+    return Template(_resource("page.html")).substitute(
+        title=_text(f"{target} by {groups}"),
+        subtitle=_text(f"How each group of {table_name} fares under {type(model).__name__}"),
+        style=_resource("page.css"),
+        tiles=_tiles(report, model, worst, name),
+        certificate=_certificate(model, name),
+        risks=risk_chart(report, worst, name, regret=_regret(report, model)),
+        weights=weight_chart(model, name),
+        table=_table(report, worst, name),
+        facts=_facts(fitted, report, table_name),
+        written=_text(f"{datetime.date.today():%d %B %Y}").lstrip("0"),
+        version=_text(metadata.version("groupdro")),
+    )
+
+
+def _full_name(group: Any, columns: tuple[str, ...]) -> str:
+    """Return a group's name; a bare number is told with its column."""
+    parts = group if isinstance(group, tuple) else (group,)
+    if len(parts) != len(columns):
+        return " & ".join(map(str, parts))
+    return " & ".join(
+        str(part) if isinstance(part, str) else f"{column} {part}" for column, part in zip(columns, parts, strict=True)
+    )
+
+
+def _resource(name: str) -> str:
+    return resources.files("groupdro.cli").joinpath(name).read_text(encoding="utf-8")
+
+
+def _text(value: Any) -> str:
+    return html.escape(str(value), quote=True)
+
+
+def _number(value: Any, digits: int = 4) -> str:
+    """Return a number as HTML, to so many digits."""
+    if isinstance(value, int | np.integer):
+        return fixed(float(value), 0)
+    if value is None or np.isnan(value):
+        return _NONE
+    if value == 0 or 1e-4 <= abs(value) < 1e9:
+        return fixed(value, decimals_of([value], digits))
+    number, _, power = f"{value:.{digits - 1}e}".partition("e")
+    return f"{number}{_TIMES}10<sup>{int(power)}</sup>".replace("-", _MINUS)
+
+
+def _regret(report: GroupReport, model: Any) -> bool:
+    return model.objective == "excess_risk" and "regret" in report.columns
+
+
+def _worst(report: GroupReport, model: Any) -> int:
+    """Return the place of the group that fares worst, by what the model minimises, among those not too small."""
+    values = np.array(report.columns["regret" if _regret(report, model) else "risk"], dtype=float)
+    judged = np.array(["small" not in note and "absent" not in note for note in report.columns["note"]])
+    if (judged & np.isfinite(values)).any():
+        values[~judged] = -np.inf
+    return int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _tiles(report: GroupReport, model: Any, worst: int, name: Namer) -> str:
+    c, overall = report.columns, report.overall
+    regret = _regret(report, model)
+    value = c["regret" if regret else "risk"][worst]
+    shown = [("Worst group", name(c["group"][worst]), f"{_number(c['n'][worst])} rows", "worst")]
+    low, high = c["risk_low"][worst], c["risk_high"][worst]
+    interval = f"risk, {report.confidence:.0%} interval {_number(low, 3)} to {_number(high, 3)}"
+    shown.append(("Its " + ("regret" if regret else "risk"), _number(value), "" if regret else interval, ""))
+    if "accuracy" in c:
+        shown.append(("Its accuracy", f"{c['accuracy'][worst]:.1%}", f"{overall['accuracy']:.1%} over all rows", ""))
+    else:
+        shown.append(("Its RMSE", _number(c["rmse"][worst]), f"{_number(overall['rmse'])} over all rows", ""))
+    relative = model.gap_ / abs(model.upper_bound_) if model.upper_bound_ else np.inf
+    shown.append(("From the best possible", _percent(relative), "at most, certified on the rows of the fit", ""))
+    return "".join(
+        f'<div class="tile {kind}"><div class="label">{label}</div><div class="value">{value}</div>'
+        f'<div class="more">{more}</div></div>'
+        for label, value, more, kind in shown
+    )
+
+
+def _percent(share: float) -> str:
+    if not np.isfinite(share):
+        return _NONE
+    return f"{100 * share:.2g}%" if share >= 1e-6 else "&lt; 0.0001%"
+
+
+def _certificate(model: Any, name: Namer) -> str:
+    value = "regret" if model.objective == "excess_risk" else "risk"
+    lower, upper, gap = model.lower_bound_, model.upper_bound_, model.gap_
+    digits = next((d for d in range(4, 9) if f"{lower:.{d}g}" != f"{upper:.{d}g}"), 8)
+    relative = gap / abs(upper) if upper else np.inf
+    status = model.status_
+    kind = "good" if status == "converged" else "bad"
+    penalty = "" if not model.alpha else f", with the penalty of alpha = {model.alpha:g}"
+    return (
+        f'<div class="bounds"><div><span class="label">Lower bound</span><b class="low">{_number(lower, digits)}</b>'
+        f"<span>no linear model is below</span></div>"
+        f'<div><span class="label">Upper bound</span><b class="up">{_number(upper, digits)}</b>'
+        f"<span>this model</span></div>"
+        f'<div><span class="label">Gap</span><b>{_number(gap, 2)}</b><span>{_percent(relative)} of the upper bound; '
+        f"tolerance: {_percent(float(model.tol))}</span></div>"
+        f'<div><span class="label">Status</span><b><span class="status {kind}">{_text(status.replace("_", " "))}</span>'
+        f"</b><span>{model.n_passes_:.3g} passes over the rows</span></div></div>"
+        f"<p>On the rows of the fit, this model&rsquo;s worst {value} is {_number(upper, digits)}{penalty}, in the "
+        f"group <b>{name(model.worst_group_)}</b>. No linear model with this penalty has a worst {value} "
+        f"below {_number(lower, digits)}: that is proved, by the weights of the groups below. {_STATUS[status]}</p>"
+        f'<div class="pair">{bounds_chart(model)}{gap_chart(model)}</div>'
+    )
+
+
+def _table(report: GroupReport, worst: int, name: Namer) -> str:
+    columns = report.columns
+    keys = [key for key in columns if key not in ("risk_low", "risk_high")]
+    if not any(columns["note"]):
+        keys.remove("note")
+    decimals = {key: decimals_of(columns[key], _DIGITS.get(key, 3)) for key in keys[2:] if key != "note"}
+    decimals["weight"] = 3
+    head = "".join(f'<th scope="col">{_heading(key, report)}</th>' for key in keys)
+    rows = []
+    for k in range(min(len(columns["group"]), _MOST_ROWS)):
+        row = {key: values[k] for key, values in columns.items()}
+        badge = ' <span class="badge">worst</span>' if k == worst else ""
+        cells = [f'<th scope="row">{name(row["group"])}{badge}</th>']
+        cells += [_cell(key, row, decimals) for key in keys[1:]]
+        rows.append(f"<tr{' class=worst' if k == worst else ''}>{''.join(cells)}</tr>")
+    last = {**dict.fromkeys(columns, np.nan), **report.overall, "note": ""}
+    foot = '<th scope="row">all rows</th>' + "".join(_cell(key, last, decimals) for key in keys[1:])
+    left = len(columns["group"]) - len(rows)
+    more = f"<p class=quiet>{left} more groups with lower risks are not shown.</p>" if left > 0 else ""
+    terms = "".join(
+        f"<div><dt>{_HEADINGS.get(key, key)}</dt><dd>{_MEANING[key]}</dd></div>" for key in keys if key in _MEANING
+    )
+    return (
+        '<p class="hint">Swipe for more columns.</p>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
+        f"<tfoot><tr>{foot}</tr></tfoot></table></div>{more}<dl class=terms>{terms}</dl>"
+    )
+
+
+def _heading(key: str, report: GroupReport) -> str:
+    return f"risk ({report.confidence:.0%} interval)" if key == "risk" else _HEADINGS.get(key, key)
+
+
+def _cell(key: str, row: dict[str, Any], decimals: dict[str, int]) -> str:
+    value = row[key]
+    if key == "note":
+        return f"<td class=note>{_text(value)}</td>"
+    if key == "n":
+        return f"<td>{_number(value)}</td>"
+    if key == "accuracy":
+        return f"<td>{_NONE if np.isnan(value) else f'{value:.1%}'}</td>"
+    if key == "weight" and value == 0:
+        return "<td class=quiet>0</td>"
+    interval = ""
+    if key == "risk" and not np.isnan(row["risk_low"]):
+        ends = [fixed(row[end], max(0, decimals["risk"] - 1)) for end in ("risk_low", "risk_high")]
+        interval = f"<span class=quiet> ({_DASH.join(ends)})</span>"
+    return f"<td>{fixed(value, decimals[key])}{interval}</td>"
+
+
+def _facts(fitted: TableModel, report: GroupReport, table_name: str) -> str:
+    model, known = fitted.model, fitted.facts
+    shown: list[tuple[str, Any]] = [
+        ("Reported table", table_name),
+        ("Rows, groups", f"{_number(report.overall['n'])}, {len(report.columns['group'])}"),
+        ("Target", fitted.target or _NONE),
+        ("Groups by", _TIMES.join(fitted.groups) or _NONE),
+    ]
+    if "table" in known:
+        shown.append(("Fitted on", f"{known['table']}, {_number(int(known['rows']))} rows"))
+    if fitted.classifies:
+        classes = ", ".join(map(str, model.classes_.tolist()[:12])) + (" …" if len(model.classes_) > 12 else "")
+        shown.append(("Classes", classes))
+    shown += [
+        ("Model", type(model).__name__),
+        ("Objective", "worst regret (MERO)" if model.objective == "excess_risk" else "worst risk (GDRO)"),
+        ("Loss", model.loss),
+        ("Penalty alpha", f"{model.alpha:g}"),
+        ("Features", _number(int(model.n_features_in_))),
+    ]
+    if fitted.encoder is not None:
+        shown.append(("Columns", ", ".join(column.name for column in fitted.encoder.columns)))
+    shown.append(("Solver", model.solver_))
+    if "seconds" in known:
+        shown.append(("Time of the fit", f"{known['seconds']:.2g} s"))
+    return "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in shown)

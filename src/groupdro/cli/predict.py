@@ -1,0 +1,81 @@
+"""`groupdro predict`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from groupdro.cli.failures import UserError, debug_option, users_mistake
+from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
+from groupdro.cli.table_model import TableModel, columns_in_order
+from groupdro.cli.tables import arrow, read_table, table_format
+
+__all__ = ["predict"]
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
+              help="Table to write, named .csv, .csv.gz or .parquet.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace the table if it exists.")
+@json_option
+@debug_option
+def predict(model: Path, table: Path, output: Path, force: bool, as_json: bool) -> None:
+    """Predict with MODEL for each row of TABLE.
+
+    The table is written with a column `prediction` more, and of a classifier by the logistic loss also with a column
+    `probability_CLASS` for each class. Group columns and target need not be there.
+    """
+    if not output.name.lower().endswith((".csv", ".csv.gz", ".parquet")):
+        raise UserError(f"--output {str(output)!r} must end in .csv, .csv.gz or .parquet.")
+    check_output(output, "--output", force=force)
+    with progress("Predicting"):
+        with users_mistake():
+            fitted = TableModel.load(model)
+            rows = read_table(table)
+            X = fitted.features(rows)
+        with columns_in_order():
+            added = _predictions(fitted, X)
+        for name in added:
+            if name in rows.column_names:
+                raise UserError(f"TABLE has a column {name!r} already, which is to be added.")
+        for name, values in added.items():
+            rows = rows.append_column(name, arrow().array(values))
+        with users_mistake("--output"), written_whole(output) as temporary:
+            _write(rows, temporary)
+    summary = _summary(fitted, added["prediction"])
+    if as_json:
+        print_json({"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary})
+    else:
+        told = ", ".join(f"{name}: {_text(value)}" for name, value in next(iter(summary.values())).items())
+        click.echo(f"{rows.num_rows} predictions ({told})\nWrote {output}")
+
+
+def _predictions(fitted: TableModel, X: Any) -> dict[str, Any]:
+    out = {"prediction": fitted.model.predict(X)}
+    if hasattr(fitted.model, "predict_proba"):
+        probabilities = fitted.model.predict_proba(X)
+        classes = fitted.model.classes_.tolist()
+        out |= {f"probability_{label}": probabilities[:, k].copy() for k, label in enumerate(classes)}
+    return out
+
+
+def _write(table: Any, path: Path) -> None:
+    if table_format(path) == "parquet":
+        arrow("pyarrow.parquet").write_table(table, path)
+        return
+    with arrow().output_stream(path) as stream:  # which compresses by the name
+        arrow("pyarrow.csv").write_csv(table, stream)
+
+
+def _summary(fitted: TableModel, predicted: Any) -> dict[str, dict[str, Any]]:
+    if fitted.classifies:
+        counts = {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()}
+        return {"counts": counts}
+    return {"values": {"min": np.min(predicted), "mean": np.mean(predicted), "max": np.max(predicted)}}
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,157 @@
+"""A model together with the columns it reads: the file that `groupdro fit` writes."""
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.bundle import BundleError, check, read_bundle, write_bundle
+from groupdro.cli.encoder import TableEncoder
+from groupdro.cli.tables import as_numbers, as_text
+from groupdro.estimators import ModelFileError, load
+
+__all__ = ["TableModel", "columns_in_order"]
+
+_FORMAT, _VERSION = "groupdro-table-model", 1
+_KEYS = {"format", "version", "model", "columns", "target", "groups", "facts"}
+
+
+@contextmanager
+def columns_in_order() -> Iterator[None]:
+    """Say nothing of arrays without names: `TableModel.features` has put the columns in the model's order."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names", category=UserWarning)
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A fitted model, what is done to the columns of a table first, and what the columns are.
+
+    Attributes
+    ----------
+    model : GroupDROClassifier or GroupDRORegressor
+        The fitted model of the features.
+    encoder : TableEncoder or None
+        From columns to features; None where the model takes numeric columns as they are.
+    target : str or None
+        Column of the target, where that is known.
+    groups : tuple of str
+        Columns of the groups, of which several mean their combinations; empty where they are not known.
+    facts : dict of str to str, int or float
+        About the fit, for reports.
+    """
+
+    model: Any
+    encoder: TableEncoder | None = None
+    target: str | None = None
+    groups: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ tables
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the model predicts classes."""
+        return hasattr(self.model, "classes_")
+
+    def features(self, table: Any) -> NDArray[np.float64]:
+        """Return the features of the rows of a pyarrow Table."""
+        if self.encoder is not None:
+            return self.encoder.encode(table)
+        names = getattr(self.model, "feature_names_in_", None)
+        if names is None:
+            raise ValueError("the model has no names of columns: fit it on a DataFrame, or by `groupdro fit`.")
+        absent = [name for name in names if name not in table.column_names]
+        if absent:
+            more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+            raise ValueError(f"the model needs the column {absent[0]!r}{more}, which the table does not have.")
+        columns = [as_numbers(table.column(name), name) for name in names]
+        for name, column in zip(names, columns, strict=True):
+            if np.isnan(column).any():
+                row = int(np.isnan(column).argmax()) + 1
+                raise ValueError(f"column {name!r} has a missing value in data row {row}, which the model cannot take.")
+        return np.column_stack(columns)
+
+    def labels(self, table: Any, target: str) -> NDArray[Any]:
+        """Return the target of the rows of a pyarrow Table, as the model has its classes or numbers."""
+        column = table.column(target)
+        if self.classifies and self.model.classes_.dtype.kind in "UO":
+            labels = np.array(as_text(column).to_pylist(), dtype=str)
+        else:
+            labels = as_numbers(column, target)
+        if self.classifies and not np.isin(labels, self.model.classes_).all():
+            strange = labels[~np.isin(labels, self.model.classes_)].tolist()[0]
+            raise ValueError(f"column {target!r} has the class {strange!r}, which was not there at fit.")
+        return labels
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file of JSON and arrays, whole or not at all."""
+        with tempfile.TemporaryDirectory() as folder:
+            inner = Path(folder, "model")
+            self.model.save(inner)
+            manifest, arrays = read_bundle(inner)
+        document = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model": manifest,
+            "columns": None if self.encoder is None else self.encoder.to_json(),
+            "target": self.target,
+            "groups": list(self.groups),
+            "facts": self.facts,
+        }
+        write_bundle(path, document, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "TableModel":
+        """Read a file of `save`, or of an estimator's own `save`. No code in it is run.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        TableModel
+            The model; of an estimator's file neither target nor groups are known.
+        """
+        try:
+            manifest, arrays = read_bundle(path)
+            if manifest.get("format") != _FORMAT:
+                return cls(load(path))
+            check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}")
+            check(set(manifest) == _KEYS, f"its manifest has keys {sorted(map(str, manifest))}")
+            check(isinstance(manifest["model"], dict), "its model is no object")
+            columns, target, groups, facts = (manifest[key] for key in ("columns", "target", "groups", "facts"))
+            encoder = None if columns is None else TableEncoder.from_json(columns)
+            check(target is None or isinstance(target, str), "its target is no text")
+            check(isinstance(groups, list) and all(isinstance(name, str) for name in groups), "its groups are no text")
+            fine = isinstance(facts, dict) and all(isinstance(v, str | int | float) for v in facts.values())
+            check(fine, "its facts are no text and numbers")
+            model = _model(manifest["model"], arrays)
+            fits = encoder is None or len(encoder.feature_names) == model.n_features_in_
+            check(fits, "its columns and its model do not fit")
+        except BundleError as error:
+            raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
+        return cls(model, encoder, target, tuple(groups), facts)
+
+
+def _model(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+    """Return the estimator inside a file, which is read as a file of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        inner = Path(folder, "model")
+        write_bundle(inner, manifest, arrays)
+        try:
+            return load(inner)
+        except ModelFileError as error:
+            raise BundleError(str(error).partition(": ")[2]) from None

@@ -1,0 +1,156 @@
+"""Tables from files, by pyarrow: CSV and Parquet, and their columns as NumPy has them."""
+
+import csv
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.distributed.comm import import_extra
+
+__all__ = [
+    "arrow",
+    "as_numbers",
+    "as_text",
+    "check_columns",
+    "csv_settings",
+    "kind_of",
+    "read_table",
+    "refuse_missing",
+    "table_format",
+]
+
+_FORMATS = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".tsv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_DELIMITERS = ",;\t|"
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Import a module of pyarrow, or say what brings it."""
+    return import_extra(module, extra="cli")
+
+
+def table_format(path: Path) -> str:
+    """Return "csv" or "parquet", by the name of a file."""
+    for suffix, kind in _FORMATS.items():
+        if path.name.lower().endswith(suffix):
+            return kind
+    raise ValueError(f"{str(path)!r} must end in one of {', '.join(_FORMATS)}.")
+
+
+def read_table(path: Path) -> Any:
+    """Read a file as a pyarrow Table.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file, which may be compressed by gzip, or a Parquet file. A CSV file has a header in its first line; its
+        delimiter is told from it. Empty cells, NA, NaN and null are missing.
+
+    Returns
+    -------
+    pyarrow.Table
+        With at least one row, and columns of different names.
+    """
+    kind = table_format(path)
+    if not path.is_file():
+        raise ValueError(f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}.")
+    reader = arrow("pyarrow.csv" if kind == "csv" else "pyarrow.parquet")
+    try:
+        if kind == "csv":
+            parse, convert = csv_settings(path)
+            table = reader.read_csv(path, parse_options=parse, convert_options=convert)
+        else:
+            table = reader.read_table(path)
+    except (ValueError, OSError, UnicodeError, EOFError) as error:  # among them, all of pyarrow
+        why = " ".join(str(error).split()).rstrip(".")
+        name = {"csv": "CSV", "parquet": "Parquet"}[kind]
+        raise ValueError(f"{str(path)!r} cannot be read as {name}: {why}.") from None
+    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    if twice:
+        raise ValueError(f"{str(path)!r} has more than one column {sorted(twice)[0]!r}.")
+    if not table.num_rows:
+        raise ValueError(f"{str(path)!r} has no rows.")
+    return _plain(table)
+
+
+def csv_settings(path: Path) -> tuple[Any, Any]:
+    """Return pyarrow's options for parsing and converting a CSV file, whose delimiter is told from its header."""
+    module = arrow("pyarrow.csv")
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+        lines = [file.readline(1 << 20)]
+    fields = {mark: len(next(csv.reader(lines, delimiter=mark), [])) for mark in _DELIMITERS}
+    parse = module.ParseOptions(delimiter=max(_DELIMITERS, key=lambda mark: fields[mark]))
+    return parse, module.ConvertOptions(strings_can_be_null=True)
+
+
+def _plain(table: Any) -> Any:
+    """Return a table whose columns have the types of their values, without dictionaries."""
+    types = arrow().types
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+    return table
+
+
+def check_columns(table: Any, names: Iterable[str], argument: str) -> None:
+    """Refuse names that are no columns of a table."""
+    for name in names:
+        if name not in table.column_names:
+            has = table.column_names
+            listed = ", ".join(map(repr, has[:12])) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
+            raise ValueError(f"{argument}: there is no column {name!r}; the table has {listed}.")
+
+
+def kind_of(column: Any) -> str:
+    """Return what a column holds: "number", "truth", "text", "nothing", or the name of another type."""
+    types, kind = arrow().types, column.type
+    if types.is_boolean(kind):
+        return "truth"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
+        return "text"
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return "text that is not UTF-8"
+    if types.is_temporal(kind):
+        return "dates or times"
+    return "nothing" if types.is_null(kind) else str(kind)
+
+
+def as_numbers(column: Any, name: str) -> NDArray[np.float64]:
+    """Return a column as numbers, NaN where they are missing."""
+    kind, pa = kind_of(column), arrow()
+    if kind == "nothing":
+        return np.full(len(column), np.nan)
+    if kind == "truth":
+        column = column.cast(pa.int8())
+    elif kind != "number":
+        bad = next((value for value in column.to_pylist() if value is not None), None)
+        raise ValueError(f"column {name!r} must be numbers, but has {str(bad)!r}.")
+    values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+    if np.isinf(values).any():
+        raise ValueError(f"column {name!r} has an infinite value, first in data row {np.isinf(values).argmax() + 1}.")
+    return values
+
+
+def as_text(column: Any) -> Any:
+    """Return a column as text, whatever its type; a whole number is written without a point."""
+    pa = arrow()
+    if pa.types.is_floating(column.type):
+        values = column.drop_null().to_numpy()
+        if np.isfinite(values).all() and (values == np.round(values)).all() and (np.abs(values) < 2**53).all():
+            column = column.cast(pa.int64())
+    return column.cast(pa.string())
+
+
+def refuse_missing(column: Any, argument: str, remedy: str) -> None:
+    """Refuse a column of labels with missing values."""
+    absent = column.is_null(nan_is_null=True).to_numpy().astype(bool)
+    n = int(absent.sum())
+    if n:
+        values = "a missing value" if n == 1 else f"{n} missing values, the first"
+        raise ValueError(f"{argument} has {values} in data row {int(absent.argmax()) + 1}: {remedy}.")

@@ -1,0 +1,339 @@
+"""What `groupdro fit` and `groupdro bench` share: options, rows to fit on, and the estimator."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from groupdro.cli.encoder import TableEncoder
+from groupdro.cli.failures import UserError, users_mistake
+from groupdro.cli.output import name_of, progress
+from groupdro.cli.tables import as_numbers, as_text, check_columns, kind_of, read_table, refuse_missing
+from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
+from groupdro.estimators.progress import seconds_left
+from groupdro.grouping import read_groups
+from groupdro.solvers import Progress, TraceRow
+from groupdro.store import GroupedStore
+from groupdro.store.reader import read_manifest
+
+__all__ = ["Options", "Training", "fit_with_progress", "group_labels", "read_training", "training_options"]
+
+_MOST_CLASSES = 10  # whole numbers up to which a target is taken for classes
+_LOSSES = {"classification": ("logistic", "squared_hinge"), "regression": ("squared", "huber")}
+
+
+def training_options(command: Any) -> Any:
+    """Give a command the options that say what is fitted; it gets them as one `Options`."""
+    losses = [loss for losses in _LOSSES.values() for loss in losses]
+    for option in reversed(
+        [
+            _option("--target", "Column to predict.", metavar="COLUMN"),
+            _columns("--group", "Column of groups. Several mean their combinations.", "groups"),
+            _columns("--drop", "Column to leave out. May be repeated."),
+            _columns("--categorical", "Column of numbers that are labels. May be repeated."),
+            click.option("--group-as-feature", is_flag=True, help="Let the model see the group columns."),
+            _choice("--missing-group", "Refuse missing group labels, or let them be a group.", "error", "own"),
+            _choice("--task", "What the target is.", "auto", "classification", "regression"),
+            _choice("--objective", "The worst risk, or the worst regret.", "risk", "excess_risk"),
+            _option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
+            _number("--delta", "Residual at which Huber's loss turns linear.", 1.35, min_open=True),
+            _number("--alpha", "Weight of the L2 penalty.", 1e-4),
+            _number("--tol", "Relative certified gap at which to stop.", 1e-4),
+            _option("--seed", "Seed of all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _option(name: str, told: str, **more: Any) -> Any:
+    return click.option(name, help=told, show_default="default" in more, **more)
+
+
+def _columns(name: str, told: str, *parameter: str) -> Any:
+    return click.option(name, *parameter, metavar="COLUMN", multiple=True, help=told)
+
+
+def _choice(name: str, told: str, default: str, *others: str) -> Any:
+    return _option(name, told, type=click.Choice([default, *others]), default=default)
+
+
+def _number(name: str, told: str, default: float, *, min_open: bool = False) -> Any:
+    return _option(name, told, type=click.FloatRange(min=0.0, min_open=min_open), default=default)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `training_options`."""
+
+    target: str | None
+    groups: tuple[str, ...]
+    drop: tuple[str, ...]
+    categorical: tuple[str, ...]
+    group_as_feature: bool
+    missing_group: str
+    task: str
+    objective: str
+    loss: str | None
+    delta: float
+    alpha: float
+    tol: float
+    seed: int
+
+    def estimator(self, task: str, **parameters: Any) -> Any:
+        """Return the estimator of a task, not fitted."""
+        loss = self.loss or _LOSSES[task][0]
+        if loss not in _LOSSES[task]:
+            raise UserError(f"--loss {loss} is not for {task}: use {' or '.join(_LOSSES[task])}.")
+        shared: dict[str, Any] = {"objective": self.objective, "loss": loss, "alpha": self.alpha, "tol": self.tol}
+        shared |= {"random_state": self.seed, "missing_group": self.missing_group, **parameters}
+        if task == "classification":
+            return GroupDROClassifier(**shared)
+        return GroupDRORegressor(delta=self.delta, **shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features, target and groups of rows; of a store, X is the store and the others are None."""
+
+    X: Any
+    y: Any
+    groups: Any
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.X)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What is fitted.
+
+    Attributes
+    ----------
+    path : Path
+        Where it comes from.
+    fitted, held_out : Rows
+        Rows to fit on, and those kept apart, which may be None.
+    encoder : TableEncoder or None
+        From columns to features; None for a store.
+    task, reason : str
+        "classification" or "regression", and why.
+    target, groups : str or None, tuple of str
+        Columns, where they are known.
+    """
+
+    path: Path
+    fitted: Rows
+    held_out: Rows | None
+    encoder: TableEncoder | None
+    task: str
+    reason: str
+    target: str | None
+    groups: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """Say in two lines what was read and how the target was taken."""
+        n_features = self.fitted.X.n_features if self.encoder is None else len(self.encoder.feature_names)
+        held = f", of which {self.held_out.n_rows} are held out" if self.held_out is not None else ""
+        total = self.fitted.n_rows + (0 if self.held_out is None else self.held_out.n_rows)
+        made = "" if self.encoder is None else f" from {len(self.encoder.columns)} columns"
+        by = f", groups by {' x '.join(self.groups)}" if self.groups else ""
+        return (
+            f"{self.path.name}: {total} rows{held}, {n_features} features{made}{by}\n"
+            f"{self.task} of {self.target or 'the target'}: {self.reason}"
+        )
+
+
+def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Training:
+    """Read a table, or open a store, and divide its rows."""
+    if path.is_dir():
+        return _open_store(path, options, test_size)
+    if options.target is None:
+        raise click.UsageError("Missing option '--target'.")
+    if not options.groups:
+        raise click.UsageError("Missing option '--group'.")
+    with progress(f"Reading {path.name}"):
+        with users_mistake():
+            table = read_table(path)
+            check_columns(table, [options.target], "--target")
+            check_columns(table, options.groups, "--group")
+            check_columns(table, options.drop, "--drop")
+            check_columns(table, options.categorical, "--categorical")
+        if options.target in options.groups:
+            raise UserError(f"--group names the target column {options.target!r}.")
+        task, reason, y = _read_target(table, options)
+        if options.missing_group == "error":
+            with users_mistake():
+                for name in options.groups:
+                    remedy = "remove those rows, or pass --missing-group own"
+                    refuse_missing(table.column(name), f"--group: column {name!r}", remedy)
+        groups = group_labels(table, options.groups)
+        taken = {options.target, *options.drop, *(() if options.group_as_feature else options.groups)}
+        names = [name for name in table.column_names if name not in taken]
+        own, held = _divide(groups, table.num_rows, test_size, options)
+        with users_mistake():
+            encoder = TableEncoder.learn(_take(table, own), names, options.categorical)
+            X = encoder.encode(table)
+    whole = len(held) == 0
+    if task == "classification":
+        _check_classes(y[own], options.target)
+    return Training(
+        path=path,
+        fitted=Rows(X, y, groups) if whole else Rows(X[own], y[own], groups.take(own)),
+        held_out=None if whole else Rows(X[held], y[held], groups.take(held)),
+        encoder=encoder,
+        task=task,
+        reason=reason,
+        target=options.target,
+        groups=options.groups,
+    )
+
+
+def _open_store(path: Path, options: Options, test_size: float) -> Training:
+    given: dict[str, Any] = {"--target": options.target, "--group": options.groups, "--drop": options.drop}
+    given |= {"--categorical": options.categorical, "--group-as-feature": options.group_as_feature}
+    given["--test-size"] = test_size
+    for name, value in given.items():
+        if value:
+            raise UserError(f"{name} is for tables: the store {str(path)!r} has its own target, groups and features.")
+    with users_mistake():
+        store = GroupedStore.open(path)
+        manifest = read_manifest(store.path)
+    task = "regression" if store.classes is None else "classification"
+    if options.task not in ("auto", task):
+        raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
+    return Training(
+        path=path,
+        fitted=Rows(store, None, None),
+        held_out=None,
+        encoder=None,
+        task=task,
+        reason="the store was written for it",
+        target=manifest.target,
+        groups=manifest.groups or (),
+    )
+
+
+def _read_target(table: Any, options: Options) -> tuple[str, str, NDArray[Any]]:
+    """Return the task, why it was taken, and the target as the estimator takes it."""
+    assert options.target is not None
+    name, column = options.target, table.column(options.target)
+    with users_mistake():
+        refuse_missing(column, f"--target: column {name!r}", "remove those rows")
+    kind, task = kind_of(column), options.task
+    if kind not in ("text", "truth", "number"):
+        raise UserError(f"--target: column {name!r} holds {kind}, which is neither number nor text.")
+    numbers = None
+    if kind == "number":
+        with users_mistake("--target"):
+            numbers = as_numbers(column, name)
+    reason = "as asked for"
+    if task == "auto":
+        task, reason = _guess(kind, numbers)
+    if task == "regression":
+        if numbers is None:
+            raise UserError(f"--task regression needs a target of numbers, and column {name!r} is {kind}.")
+        return task, reason, numbers
+    if numbers is None:
+        return task, reason, np.array(column.to_pylist() if kind == "truth" else as_text(column).to_pylist())
+    whole = (numbers == np.round(numbers)).all() and (np.abs(numbers) < 2**53).all()
+    if not whole:
+        raise UserError(f"--task classification: column {name!r} has numbers that are not whole.")
+    return task, reason, numbers.astype(np.int64)
+
+
+def _guess(kind: str, numbers: NDArray[np.float64] | None) -> tuple[str, str]:
+    if numbers is None:
+        return "classification", f"it is {'text' if kind == 'text' else 'true or false'}"
+    distinct = np.unique(numbers)
+    if len(distinct) <= _MOST_CLASSES and (distinct == np.round(distinct)).all():
+        return "classification", f"it has {len(distinct)} whole numbers (--task regression to change that)"
+    return "regression", f"it has {len(distinct)} different numbers"
+
+
+def _check_classes(y: NDArray[Any], target: str) -> None:
+    classes = np.unique(y)
+    if len(classes) < 2:
+        raise UserError(f"--target: column {target!r} has only one class, {classes.tolist()[0]!r}.")
+    if len(classes) > 100 and len(classes) > len(y) / 10:
+        raise UserError(
+            f"--target: column {target!r} has {len(classes)} classes in {len(y)} rows: pass --task regression, or "
+            "another column."
+        )
+
+
+def group_labels(table: Any, names: tuple[str, ...]) -> Any:
+    """Return one column of labels, or a table of several, whose combinations are the groups."""
+    if len(names) == 1:
+        return table.column(names[0])
+    chosen = table.select(list(names))
+    for place, name in enumerate(names):
+        # A frame of truth values alone would be taken for memberships.
+        if kind_of(chosen.column(place)) == "truth":
+            chosen = chosen.set_column(place, name, as_text(chosen.column(place)))
+    return chosen
+
+
+def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the rows of the fit and those held out, the same share of every group, of which one row stays."""
+    with users_mistake("--group"):
+        grouping = read_groups(groups, n_rows, missing="own" if options.missing_group == "own" else "error")
+    rng, held = np.random.default_rng(options.seed), np.zeros(n_rows, dtype=bool)
+    for i in range(len(grouping.names)):
+        rows = grouping.rows_of(i)
+        held[rng.permutation(rows)[: min(round(test_size * len(rows)), len(rows) - 1)]] = True
+    if test_size and not held.any():
+        raise UserError(f"--test-size {test_size:g} holds out no row: the groups are too small.")
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _take(table: Any, rows: NDArray[Any]) -> Any:
+    return table if len(rows) == table.num_rows else table.take(rows)
+
+
+# ---------------------------------------------------------------------- fit
+
+
+def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
+    """Fit a model and return what it warned of, besides of not having converged, which its status says."""
+    with progress(doing) as tell, warnings.catch_warnings(record=True) as caught, users_mistake():
+        warnings.simplefilter("always")
+        callback = _Line(tell, model.tol)
+        model.set_params(callbacks=[callback])
+        try:
+            model.fit(rows.X, rows.y, groups=rows.groups)
+        finally:
+            model.set_params(callbacks=None)
+    return list(dict.fromkeys(" ".join(str(w.message).split()) for w in caught if w.category is not ConvergenceWarning))
+
+
+class _Line:
+    """Tell after each epoch where the run stands."""
+
+    def __init__(self, tell: Callable[[str], None], tol: float):
+        self.tell, self.tol, self.trace = tell, tol, list[TraceRow]()
+
+    def __call__(self, run: Progress) -> None:
+        row, problem = run.latest, run.certificate.problem
+        self.trace.append(row)
+        risks = run.certificate.group_risks
+        if risks is None:
+            return
+        values = risks - problem.baseline.lower
+        left = seconds_left(self.trace, self.tol * abs(row.upper))
+        relative = row.gap / abs(row.upper) if row.upper else np.inf
+        self.tell(
+            f"epoch {row.epoch}, gap {relative:.1e} of {self.tol:.0e}"
+            + ("" if np.isnan(left) else f", about {left:.0f} s left")
+            + f", worst {'regret' if problem.regret else 'risk'} {values.max():.4g}"
+            + f" ({name_of(problem.data.names[values.argmax()])})"
+        )

@@ -1,0 +1,295 @@
+"""The commands on public tables, run as a user does; numbers against the Python API."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from groupdro import GroupDROClassifier, GroupDRORegressor, GroupedStore, cli, group_report, load
+from groupdro.cli.table_model import TableModel
+from tests.cli.tables import BIKE, left_over, public, run
+
+testing = pytest.importorskip("click.testing")
+pytest.importorskip("pyarrow")
+
+
+def call(*arguments, code=0):
+    """Run a command in this process, and return what it printed."""
+    result = testing.CliRunner().invoke(cli._commands, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def encoded(train, table):
+    """Encode a table as the documentation says, by pandas alone."""
+    parts = []
+    for name in table.columns:
+        own, column = train[name], table[name]
+        if pd.api.types.is_numeric_dtype(own):
+            median = own.median()
+            filled = own.fillna(median)
+            parts.append((column.fillna(median) - filled.mean()) / (filled.std(ddof=0) or 1.0))
+        else:
+            parts += [(column == label) * 1.0 for label in sorted(own.dropna().unique())]
+            parts += [column.isna() * 1.0] if own.isna().any() else []
+    return np.column_stack(parts)
+
+
+@pytest.fixture(scope="module")
+def adult(tmp_path_factory):
+    """A folder with two tables, a model that was fitted on the first, and what `fit` printed."""
+    folder = tmp_path_factory.mktemp("adult")
+    table = public("adult", 4000).drop(columns="split")
+    table[:3000].to_csv(folder / "train.csv", index=False)
+    table[3000:].to_csv(folder / "new.csv", index=False)
+    done = run("fit", "train.csv", "--target", "income", "--group", "sex", "--group", "race", "--json", cwd=folder)
+    return folder, json.loads(done.stdout), done.stderr
+
+
+def test_fit_report_and_predict_agree_with_the_python_api(adult):
+    folder, fitted, told = adult
+    assert told == ""  # progress is for terminals
+    train, new = (pd.read_csv(folder / name) for name in ("train.csv", "new.csv"))
+    seen = ["income", "sex", "race"]
+    X, X_new = (encoded(train.drop(columns=seen), table.drop(columns=seen)) for table in (train, new))
+    model = GroupDROClassifier(random_state=0).fit(X, train["income"], groups=train[["sex", "race"]])
+    assert (fitted["status"], fitted["features"], fitted["rows"]) == ("converged", X.shape[1], 3000)
+    assert fitted["upper_bound"] == pytest.approx(model.upper_bound_, rel=1e-9)
+    assert fitted["worst_group"] == list(model.worst_group_)
+
+    # The values of new rows are in a table of another format, in another order, with columns that are not needed.
+    new[["race", *[name for name in new if name not in seen]]].iloc[:, ::-1].to_parquet(folder / "new.parquet")
+    done = run("predict", "model.groupdro", "new.parquet", "-o", "predicted.csv", cwd=folder)
+    assert done.stdout.startswith("1000 predictions (<=50K: ")
+    predicted = pd.read_csv(folder / "predicted.csv")
+    assert predicted["prediction"].tolist() == model.predict(X_new).tolist()
+    np.testing.assert_allclose(predicted["probability_>50K"], model.predict_proba(X_new)[:, 1], rtol=1e-8)
+    assert predicted["race"].tolist() == new["race"].tolist()
+
+    done = run("report", "model.groupdro", "new.csv", "--json", "--html", "page.html", cwd=folder)
+    reported = json.loads(done.stdout)
+    expected = group_report(model, X_new, new["income"].to_numpy(), new[["sex", "race"]])
+    assert [group["group"] for group in reported["groups"]] == [list(name) for name in expected.columns["group"]]
+    for key in ("n", "risk", "risk_low", "accuracy", "weight"):
+        found = [np.nan if group[key] is None else group[key] for group in reported["groups"]]
+        np.testing.assert_allclose(found, expected.columns[key], rtol=1e-6, atol=1e-9)
+    assert reported["worst_group"] == list(expected.worst_group)
+    assert (folder / "page.html").read_text().startswith("<!doctype html>")
+    assert not left_over(folder)
+
+
+def test_a_regression_prints_the_table_and_the_certificate(tmp_path):
+    table = public("bike_sharing", 3000)
+    table.to_parquet(tmp_path / "bike.parquet")
+    out = tmp_path / "bike.groupdro"
+    told = call("fit", tmp_path / "bike.parquet", *BIKE, "--categorical", "weathersit", "--test-size", 0.3, "-o", out)
+    assert "regression of cnt: it has " in told.output
+    held = sum(round(0.3 * n) for n in table["hr"].value_counts())
+    assert f"3000 rows, of which {held} are held out" in told.output
+    assert "\nconverged: relative gap " in told.output
+    model = TableModel.load(out)
+    assert isinstance(model.model, GroupDRORegressor)
+    assert {"weathersit=1", "temp"} <= set(model.encoder.feature_names)
+    assert model.facts["held_out_rows"] == held
+    assert "(all rows)" in call("report", out, tmp_path / "bike.parquet").output
+    call("predict", out, tmp_path / "bike.parquet", "-o", tmp_path / "out.parquet")
+    assert len(pd.read_parquet(tmp_path / "out.parquet")["prediction"]) == 3000
+
+
+def test_held_out_rows_are_the_same_share_of_each_group_and_were_not_fitted_on(tmp_path):
+    public("german_credit").to_csv(tmp_path / "credit.csv.gz", index=False)
+    given = ["fit", tmp_path / "credit.csv.gz", "--target", "credit_risk", "--group", "sex", "--test-size", 0.25]
+    told = json.loads(call(*given, "-o", tmp_path / "m", "--json").stdout)
+    whole = public("german_credit")["sex"].value_counts()
+    assert {group["group"]: group["n"] for group in told["groups"]} == {s: round(n / 4) for s, n in whole.items()}
+    assert told["reported_rows"] == "held_out"
+    again = json.loads(call(*given, "-o", tmp_path / "m", "--json", "--force").stdout)
+    assert told["upper_bound"] == again["upper_bound"]
+    other = json.loads(call(*given, "-o", tmp_path / "m", "--json", "--force", "--seed", 1).stdout)
+    assert told["upper_bound"] != other["upper_bound"]
+
+
+def test_missing_values_and_unknown_categories_are_taken(tmp_path):
+    table = public("heart_disease")
+    assert table["ca"].isna().any()
+    table["smokes"] = np.where(np.arange(len(table)) % 7, np.where(table["age"] > 50, "yes", "no"), None)
+    table["num"] = table["num"] > 0
+    table.to_csv(tmp_path / "heart.csv", index=False)
+    out = tmp_path / "heart.groupdro"
+    told = json.loads(
+        call("fit", tmp_path / "heart.csv", "--target", "num", "--group", "site", "-o", out, "--json").stdout
+    )
+    assert told["task_reason"] == "it is true or false"
+    model = TableModel.load(out)
+    assert model.encoder.feature_names[-3:] == ["smokes=no", "smokes=yes", "smokes=(missing)"]
+    X = encoded(table.drop(columns=["num", "site"]), table.drop(columns=["num", "site"]))
+    expected = GroupDROClassifier(random_state=0).fit(X, table["num"], groups=table["site"])
+    table.loc[0, "smokes"] = "pipe"
+    X[0, -3:] = 0.0
+    table.drop(columns="num").to_csv(tmp_path / "new.csv", index=False)
+    call("predict", out, tmp_path / "new.csv", "-o", tmp_path / "new.parquet")
+    found = pd.read_parquet(tmp_path / "new.parquet")
+    np.testing.assert_allclose(found["probability_True"], expected.predict_proba(X)[:, 1], rtol=1e-8)
+    assert found["prediction"].tolist() == expected.predict(X).tolist()
+
+
+def test_a_table_becomes_a_store_and_the_store_a_model(tmp_path):
+    table = public("bike_sharing", 2000).drop(columns=["instant", "dteday", "casual", "registered"])
+    table["cnt"] = table["cnt"].astype(float)
+    table[:900].to_csv(tmp_path / "one.csv", index=False)
+    table[900:].to_csv(tmp_path / "two.csv", index=False)
+    given = ["--target", "cnt", "--group", "season", "--drop", "yr", "--verify", "--json"]
+    done = run("convert", "one.csv", "two.csv", "bike.store", *given, cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert (told["rows"], told["features"], told["task"], told["verified"]) == (2000, 10, "regression", True)
+    store = GroupedStore.open(tmp_path / "bike.store")
+    assert sorted(store.y) == sorted(table["cnt"])
+
+    done = run("fit", "bike.store", "--tol", "1e-3", "-o", "bike.groupdro", cwd=tmp_path)
+    assert "regression of cnt: the store was written for it" in done.stdout
+    expected = GroupDRORegressor(tol=1e-3, random_state=0).fit(store)
+    found = TableModel.load(tmp_path / "bike.groupdro")
+    np.testing.assert_allclose(found.model.coef_, expected.coef_, rtol=1e-6)
+    assert (found.target, found.groups) == ("cnt", ("season",))
+    # Of the same rows, as a table and as a store.
+    table.to_parquet(tmp_path / "bike.parquet")
+    reports = [
+        json.loads(call("report", tmp_path / "bike.groupdro", tmp_path / name, "--json").stdout)["groups"]
+        for name in ("bike.parquet", "bike.store")
+    ]
+    for one, other in zip(*reports, strict=True):
+        assert one["risk"] == pytest.approx(other["risk"], rel=1e-4)  # the store has float32
+
+
+def test_convert_reads_compressed_tables_and_whole_numbers_that_go_on_as_others(tmp_path):
+    n = 100_000  # enough that the types of the first block are not those of all
+    x = np.arange(n, dtype=float)
+    x[-1] += 0.5
+    table = pd.DataFrame({"x": [f"{v:g}" if v == int(v) else str(v) for v in x], "y": x % 2 == 0, "g": x % 3})
+    table["g"] = "g" + table["g"].astype(int).astype(str)
+    table.to_csv(tmp_path / "t.csv.gz", index=False)
+    told = call("convert", tmp_path / "t.csv.gz", tmp_path / "t.store", "--target", "y", "--group", "g")
+    assert "100000 rows in 3 groups" in told.output
+    store = GroupedStore.open(tmp_path / "t.store")
+    assert store.X.max() == np.float32(x[-1])
+    assert store.classes.tolist() == [False, True]
+
+
+def test_a_fit_that_does_not_converge_says_so_and_is_written(adult, tmp_path):
+    folder = adult[0]
+    given = ["--target", "income", "--group", "sex", "--max-passes", "1", "-o", tmp_path / "m.groupdro"]
+    done = run("fit", "train.csv", *given, cwd=folder, code=3)
+    assert done.stderr.startswith("Not converged: The pass limit was reached")
+    assert "--tol is 0.0001. Raise --max-passes or --tol. The model was written to" in done.stderr
+    assert TableModel.load(tmp_path / "m.groupdro").model.status_ == "pass_limit"
+    told = json.loads(call("fit", folder / "train.csv", *given, "--json", "--force", code=3).stdout)
+    assert told["status"] == "pass_limit"
+    assert told["relative_gap"] > told["tol"]
+
+
+def test_bench_compares_the_solvers_with_the_model_of_the_average(adult):
+    told = call("bench", adult[0] / "train.csv", "--target", "income", "--group", "sex", "--tol", 1e-2, "--json")
+    rows = {row["solver"]: row for row in json.loads(told.stdout)["solvers"]}
+    assert list(rows) == ["auto", "aleg", "sqp-newton", "sqp-lbfgs", "LogisticRegression"]
+    assert all(row["relative_gap"] <= 1e-2 for row in list(rows.values())[:4])
+    plain = rows["LogisticRegression"]
+    assert plain["relative_gap"] is None
+    assert plain["objective"] >= rows["sqp-newton"]["objective"] * (1 - 1e-2)
+    table = call("bench", adult[0] / "train.csv", "--target", "income", "--group", "sex", "--solver", "sklearn")
+    assert "minimises the average" in table.output
+
+
+def test_checkpoints_let_a_fit_go_on(adult, tmp_path):
+    given = ["fit", adult[0] / "train.csv", "--target", "income", "--group", "sex", "--checkpoint-dir", tmp_path / "c"]
+    one = json.loads(call(*given, "-o", tmp_path / "one", "--json").stdout)
+    assert any((tmp_path / "c").rglob("*"))
+    again = json.loads(call(*given, "-o", tmp_path / "two", "--json").stdout)
+    assert one["upper_bound"] == again["upper_bound"]
+    assert again["passes"] == one["passes"]
+
+
+def test_models_of_the_python_api_are_taken(tmp_path):
+    table = public("wine_quality", 1500)
+    X = table.drop(columns=["quality", "colour"])
+    model = GroupDROClassifier(random_state=0).fit(X, table["quality"] > 5, groups=table["colour"])
+    model.save(tmp_path / "plain")
+    table["good"] = table["quality"] > 5
+    table.to_csv(tmp_path / "wine.csv", index=False)
+    call("predict", tmp_path / "plain", tmp_path / "wine.csv", "-o", tmp_path / "out.parquet")
+    assert pd.read_parquet(tmp_path / "out.parquet")["prediction"].tolist() == model.predict(X).tolist()
+    given = ["report", tmp_path / "plain", tmp_path / "wine.csv"]
+    assert "--target must be given" in call(*given, code=1).output
+    assert "red" in call(*given, "--target", "good", "--group", "colour").output
+
+
+def test_several_group_columns_of_truth_values_mean_their_combinations(tmp_path):
+    table = public("german_credit", 400)
+    table["young"], table["rich"] = table["age"] < 30, table["amount"] > 4000
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = ["fit", tmp_path / "t.csv", "--target", "credit_risk", "--group", "young", "--group", "rich"]
+    told = json.loads(call(*given, "--json", "-o", tmp_path / "m").stdout)
+    assert sorted(group["group"] for group in told["groups"]) == [
+        [young, rich] for young in ("false", "true") for rich in ("false", "true")
+    ]
+    seen = json.loads(call(*given, "--json", "-o", tmp_path / "m", "--force", "--group-as-feature").stdout)
+    assert seen["features"] == told["features"] + 2
+
+
+def test_the_help_of_every_command_says_how_to_call_it():
+    text = call("--help").output
+    assert "130  interrupted by Ctrl-C" in text
+    for name in cli._commands.commands:
+        assert name in text
+        assert f"{name} [OPTIONS]" in call(name, "--help").output
+
+
+def test_the_documentation_names_only_options_that_there_are():
+    told = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
+    known = {name for command in cli._commands.commands.values() for p in command.params for name in p.opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told)) <= {*known, "--help"}
+    for name in cli._commands.commands:
+        assert f"\n$ groupdro {name} " in told
+
+
+def test_the_version_is_told():
+    assert "0.1" in call("--version").output
+
+
+def test_a_model_of_the_command_line_is_not_mistaken_for_one_of_the_api(adult):
+    with pytest.raises(ValueError, match="its format is 'groupdro-table-model'"):
+        load(adult[0] / "model.groupdro")
+
+
+def test_nothing_of_the_command_line_is_imported_by_the_package():
+    names = ["click", "rich", "pandas", "matplotlib", "pyarrow", "groupdro.cli"]
+    script = f"""
+import sys
+import sklearn.linear_model, sklearn.model_selection, sklearn.pipeline  # which may import some of these themselves
+before = set(sys.modules)
+import groupdro
+print([name for name in {names} if name in set(sys.modules) - before])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_click_the_command_names_the_extra():
+    script = "import sys; sys.modules['click'] = None; from groupdro.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, 'The command line needs click: pip install "groupdro[cli]".\n')
+
+
+def test_a_reader_that_leaves_early_is_no_error(adult):
+    if shutil.which("head") is None:
+        pytest.skip("there is no head")
+    line = f"{sys.executable} -c 'from groupdro.cli import main; main()' report model.groupdro new.csv | head -1"
+    done = subprocess.run(line, shell=True, cwd=adult[0], capture_output=True, text=True, check=False)
+    assert done.stdout == "GroupDROClassifier on 1000 rows of new.csv\n"
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,127 @@
+"""The page of a report: escaped, whole, and the same numbers as the table."""
+
+import html
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from groupdro import GroupDROClassifier, GroupDRORegressor
+from groupdro.cli.encoder import TableEncoder
+from groupdro.cli.page import report_page
+from groupdro.cli.table_model import TableModel
+
+pa = pytest.importorskip("pyarrow")
+
+HOSTILE = '<script>alert("1")</script>'
+VOID = {"meta", "br", "line", "polyline", "polygon"}
+
+
+class Reader(HTMLParser):
+    """Reads a page, checks that elements are closed in order, and keeps elements and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.elements, self.text = [], [], ""
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def example(kind="classification", n=600, objective="risk", names=("north", "south", HOSTILE)):
+    rng = np.random.default_rng(0)
+    group = rng.choice(names, n)
+    x = rng.normal(size=n)
+    y = x * np.where(group == names[-1], -1.0, 1.0) + rng.logistic(size=n)
+    table = pa.table({HOSTILE: x, "z": rng.normal(size=n)})
+    encoder = TableEncoder.learn(table, table.column_names)
+    X = encoder.encode(table)
+    if kind == "classification":
+        y = np.where(y > 0, HOSTILE, "no")
+        model = GroupDROClassifier(objective, random_state=0)
+    else:
+        model = GroupDRORegressor(objective, random_state=0)
+    model.fit(X, y, groups=group)
+    facts = {"table": HOSTILE, "rows": n, "held_out_rows": 0, "seconds": 0.5}
+    return TableModel(model, encoder, HOSTILE, (HOSTILE,), facts), model.report(X, y, group)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.parametrize("objective", ["risk", "excess_risk"])
+def test_the_page_is_escaped_whole_and_asks_for_nothing(kind, objective):
+    fitted, report = example(kind, objective=objective)
+    page = report_page(fitted, report, HOSTILE)
+    reader = Reader(page)
+    tags = {tag for tag, _ in reader.elements}
+    assert "script" not in tags
+    assert not tags & {"img", "link", "iframe", "object", "embed", "base", "form", "a"}
+    assert not any(
+        {"src", "href", "onload", "onclick", "onerror"} & set(attributes) for _, attributes in reader.elements
+    )
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert html.escape(HOSTILE) in page
+    assert HOSTILE in reader.text  # told as text: in title, facts, tiles, charts and table
+    assert "$" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_the_table_has_the_numbers_of_the_report_and_points_out_the_worst():
+    fitted, report = example(names=("north", "south", "island"))
+    page = report_page(fitted, report, "t.csv")
+    worst = re.search(r"<tr class=worst>(.*?)</tr>", page)[1]
+    assert f'<th scope="row">{report.columns["group"][0]} <span class="badge">worst</span></th>' in worst
+    assert f"{report.columns['risk'][0]:.4f}" in worst
+    assert f"{report.columns['accuracy'][0]:.1%}" in worst
+    assert page.count("<tr") == 1 + 3 + 1
+    model = fitted.model
+    assert f"{model.upper_bound_:.4g}" in page
+    assert "The fit converged" in page
+    assert page.count("<polyline") == 3
+
+
+def test_the_worst_is_meant_by_regret_where_that_is_minimised():
+    fitted, report = example(objective="excess_risk", names=("north", "south", "island"))
+    report.columns["regret"][:] = [0.0, 0.0, 1.0]
+    worst = re.search(r"<tr class=worst>(.*?)</tr>", report_page(fitted, report, "t.csv"))[1]
+    assert f'<th scope="row">{report.columns["group"][2]} ' in worst
+
+
+def test_a_fit_that_did_not_converge_is_told():
+    fitted, report = example()
+    fitted.model.status_ = "time_limit"
+    page = report_page(fitted, report, "t.csv")
+    assert "The fit ran out of time" in page
+    assert "time limit" in page
+
+
+def test_many_groups_bare_numbers_and_odd_reports_are_drawn():
+    rng = np.random.default_rng(0)
+    n = 4000
+    groups, x = rng.integers(0, 400, n), rng.normal(size=n)
+    table = pa.table({"x": x})
+    encoder = TableEncoder.learn(table, ["x"])
+    X, y = encoder.encode(table), 1e6 * (x + rng.normal(size=n))
+    model = GroupDRORegressor(tol=1e-2, random_state=0).fit(X, y, groups=groups)
+    report = model.report(X, y, np.where(groups < 3, -1, groups), n_bootstrap=0)
+    page = report_page(TableModel(model, encoder, "y", ("hour",), {}), report, "t.csv")
+    Reader(page)
+    assert "more groups with lower risks are not shown" in page
+    assert "more groups are in the table" in page
+    assert ">hour -1<" in page
+    assert "unseen" in page
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()

@@ -1,0 +1,56 @@
+"""A user at a terminal: progress on stderr, and Ctrl-C."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.cli.tables import COMMAND, left_over, public
+
+for _needed in ("click", "pyarrow", "rich"):
+    pytest.importorskip(_needed)
+pty = pytest.importorskip("pty")  # which Windows has not
+
+
+def at_a_terminal(folder, arguments, until=b"", seconds=120):
+    """Run the command on a pseudo-terminal; once `until` is on it, press Ctrl-C. Return exit code and the screen."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.environ |= {"TERM": "xterm", "COLUMNS": "100"}
+        os.execv(COMMAND, [COMMAND, *arguments])
+    screen, begun, pressed = b"", time.monotonic(), not until
+    try:
+        while time.monotonic() - begun < seconds:
+            if select.select([terminal], [], [], 0.2)[0]:
+                try:
+                    screen += os.read(terminal, 65536)
+                except OSError:  # the other end is closed
+                    break
+            if not pressed and until in screen:
+                os.write(terminal, b"\x03")
+                pressed = True
+        else:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), screen.decode(errors="replace")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a pseudo-terminal of Linux")
+def test_progress_is_shown_and_ctrl_c_ends_without_a_file(tmp_path):
+    public("adult", 3000).to_csv(tmp_path / "adult.csv", index=False)
+    given = ["fit", "adult.csv", "--target", "income", "--group", "sex"]
+    endless = ["--solver", "aleg", "--tol", "0", "--max-passes", "1e9"]
+    code, screen = at_a_terminal(tmp_path, [*given, *endless], until=b"Fitting: epoch ")
+    assert code == 130, screen
+    assert "of 0e+00" in screen
+    assert "Interrupted: no model was written." in screen
+    assert "Traceback" not in screen
+    assert [path.name for path in tmp_path.iterdir()] == ["adult.csv"]
+    assert not left_over(tmp_path)
