@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.cbook import is_math_text
 
+import groupdro as gd
 from groupdro import (
     ConvergenceDisplay,
     GroupDROClassifier,
@@ -392,3 +393,14 @@ def test_risks_of_a_model_that_is_not_fitted_are_refused():
 def test_a_foreign_model_is_refused_by_name(display):
     with pytest.raises((TypeError, ValueError), match="LogisticRegression"):
         display.from_estimator(plain())
+
+
+@pytest.mark.parametrize(("solver", "value"), [("sqp", "worst risk"), ("alem", "worst regret")])
+def test_a_run_of_solve_is_drawn_as_that_of_an_estimator(solver, value):
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
+    problem = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(penalty=0.1))
+    result = gd.solve(problem, solver)
+    display = ConvergenceDisplay.from_result(result)
+    assert display.value == value
+    np.testing.assert_array_equal(display.upper, [row.upper for row in result.trace])
+    np.testing.assert_array_equal(display.passes, [row.passes for row in result.trace])

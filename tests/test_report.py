@@ -197,8 +197,8 @@ def test_resampling_in_parts_gives_an_interval_of_the_same_width(monkeypatch):
     np.testing.assert_allclose([low, high], values.mean() + np.array([-1.96, 1.96]) * error, atol=0.25 * error)
 
 
-@pytest.mark.parametrize("values", [[], [1.0]])
-def test_nothing_is_said_of_fewer_than_two_rows(values):
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], list(range(9))])
+def test_nothing_is_said_of_fewer_than_ten_rows(values):
     assert np.isnan(bootstrap_interval(np.array(values), 100, 0.95, np.random.default_rng(0))).all()
 
 

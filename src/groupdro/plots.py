@@ -1,5 +1,6 @@
 """Displays in scikit-learn's style: data in, axes and artists out. They need matplotlib."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from groupdro.metrics import final_estimator
 from groupdro.report import GroupReport, group_report
+from groupdro.solvers import Result, TraceRow
 
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
@@ -83,9 +85,34 @@ class ConvergenceDisplay:
             The display.
         """
         inner = _fitted(estimator)
-        rows = np.array([(row.passes, row.seconds, row.upper, row.lower) for row in inner.trace_]).T
         value = "worst regret" if inner.objective == "excess_risk" else "worst risk"
-        return cls(passes=rows[0], seconds=rows[1], upper=rows[2], lower=rows[3], value=value).plot(x=x, ax=ax)
+        return cls._from_trace(inner.trace_, value).plot(x=x, ax=ax)
+
+    @classmethod
+    def from_result(cls, result: Result, *, x: str = "passes", ax: Any = None) -> Self:
+        """Draw a run of `solve`.
+
+        Parameters
+        ----------
+        result : Result
+            What `solve` returned.
+        x : {"passes", "seconds"}
+            The horizontal axis.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            The display.
+        """
+        value = "worst regret" if result.references.upper.any() else "worst risk"  # of references that are all zero
+        return cls._from_trace(result.trace, value).plot(x=x, ax=ax)
+
+    @classmethod
+    def _from_trace(cls, trace: Sequence[TraceRow], value: str) -> Self:
+        rows = np.array([(row.passes, row.seconds, row.upper, row.lower) for row in trace]).T
+        return cls(passes=rows[0], seconds=rows[1], upper=rows[2], lower=rows[3], value=value)
 
     def plot(self, *, x: str = "passes", ax: Any = None) -> Self:
         """Draw.

@@ -18,6 +18,7 @@ __all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "t
 Floats = NDArray[np.float64]
 
 _RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn at a time
+_LEAST_RESAMPLED = 10
 _BINS = 10
 
 
@@ -30,7 +31,8 @@ class GroupReport:
     Attributes
     ----------
     columns : dict of str to list
-        The table. `group`, `n`; `risk`, the average loss, with a bootstrap interval `risk_low` to `risk_high`;
+        The table. `group`, `n`; `risk`, the average loss, with a bootstrap interval `risk_low` to `risk_high` where a
+        group has ten rows or more;
         `regret` where the model has references; `accuracy` or `rmse`; for classifiers with probabilities
         `overconfidence`, the mean probability of the predicted class less the accuracy, and `ece`, the expected
         calibration error over ten bins; for regressors `bias`, the mean residual; `weight`, the group's weight q in the
@@ -255,10 +257,10 @@ def bootstrap_interval(
     Returns
     -------
     low, high : float
-        The interval; NaN for fewer than two rows, of which nothing can be said.
+        The interval; NaN for fewer than ten rows, of which resampling would promise far too much.
     """
     n = len(values)
-    if n < 2 or n_bootstrap < 1:
+    if n < _LEAST_RESAMPLED or n_bootstrap < 1:
         return np.nan, np.nan
     at_once = max(1, _RESAMPLED_AT_ONCE // n)
     means = [

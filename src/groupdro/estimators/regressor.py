@@ -75,7 +75,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         What becomes of smaller groups; "merge" joins them in one group named "(merged)".
     small_group_adjustment : float, default=0.0
         C of the allowance C / sqrt(n_i) that is added to the risk of a group of n_i rows. It guards small groups, whose
-        training risks say little about the risks to come.
+        training risks say little about the risks to come, by giving them more weight. Groups of a few rows would take
+        all of it: merge those first (`min_group_size`, `small_groups`).
     reference_risks : array-like or mapping, default=None
         The R_i* of "excess_risk" where you know better ones than the fit would find: in the order of the sorted groups,
         or by group.

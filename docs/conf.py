@@ -1,0 +1,106 @@
+"""Configuration of the documentation's site.
+
+    sphinx-build -W --keep-going -n docs docs/_build/html                      # runs the gallery
+    sphinx-build -W --keep-going -n -D plot_gallery=0 docs docs/_build/html    # does not
+
+Nothing is fetched from the network.
+"""
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "groupdro"
+author = "The groupdro developers"
+project_copyright = author
+release = installed_version("groupdro")
+version = release
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "docstrings",
+    "repository",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "snippets", "**/GALLERY_HEADER.rst"]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+
+# ---------------------------------------------------------------------- references
+
+nitpicky = True
+# Single backticks of docstrings are names of any kind, parameters included: linked where there is something to link to.
+# Explicit roles (class, func, meth, attr, doc, ref) must resolve.
+default_role = "py:obj"
+nitpick_ignore_regex = [("py:obj", ".*")]
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+toc_object_entries_show_parents = "hide"
+smartquotes = False  # a prime is no quotation mark
+highlight_language = "none"  # indented blocks are formulas; code says what it is
+autodoc_typehints = "none"  # the docstrings have the types, in words
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template of a class lists them
+
+# ---------------------------------------------------------------------- gallery
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"[\\/]plot_",
+    "ignore_pattern": r"^(?!plot_)",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "backreferences_dir": "api/generated/backreferences",
+    "doc_module": ("groupdro",),
+    "reference_url": {"groupdro": None},
+    "remove_config_comments": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "image_srcset": ["2x"],
+    "ignore_repr_types": r"matplotlib",
+    "thumbnail_size": (560, 392),
+    "min_reported_time": 10,
+}
+
+# ---------------------------------------------------------------------- look
+
+html_theme = "pydata_sphinx_theme"
+html_title = "groupdro"
+html_static_path = ["_static"]
+html_css_files = ["groupdro.css"]
+html_favicon = "_static/logo.svg"
+html_show_sourcelink = False
+html_show_sphinx = False
+html_copy_source = False
+html_sidebars = {"index": [], "start": [], "benchmarks": [], "changelog": []}
+html_theme_options = {
+    "logo": {
+        "text": "groupdro",
+        "image_light": "_static/logo.svg",
+        "image_dark": "_static/logo_dark.svg",
+        "alt_text": "groupdro: home",
+    },
+    "header_links_before_dropdown": 7,
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "show_toc_level": 2,
+    "show_prev_next": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}

@@ -1,0 +1,69 @@
+"""Mirror prox on full passes: a solver in one file."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.geometry import Entropy, geometry_of
+from groupdro.problem import GroupRisk
+from groupdro.solvers import Solver, State
+
+_SHORTEST = 1e-15  # a step that moves nothing
+
+
+@dataclass
+class MirrorProxState(State):
+    """Both players in mirror coordinates, and the step."""
+
+    w: np.ndarray
+    logits: np.ndarray
+    step: float
+
+
+class MirrorProx(Solver):
+    """Extragradient steps of both players on all rows, at the price of two passes each.
+
+    Parameters
+    ----------
+    balance : float
+        Step of the group weights, relative to that of w.
+    """
+
+    name = "mirror_prox"
+
+    def __init__(self, balance: float = 10.0):
+        self.balance = balance
+
+    def init(self, problem: GroupRisk, seed: int) -> MirrorProxState:
+        """Pass over the data at the start."""
+        del seed  # nothing here is random
+        at = problem.evaluate(problem.start(), problem.start_weights())
+        w, logits = geometry_of(problem).mirror(at.w), Entropy(problem.n_groups).mirror(at.q)
+        return MirrorProxState(evaluation=at, w=w, logits=logits, step=1.0)
+
+    def epoch(self, problem: GroupRisk, state: MirrorProxState) -> None:
+        """Look ahead along the gradient here, then step from here along the gradient found there."""
+        geometry, entropy, at = geometry_of(problem), Entropy(problem.n_groups), state.evaluation
+        values = problem.group_values(at.group_risks)
+        while state.step > _SHORTEST:
+            w_step, q_step = state.step, self.balance * state.step
+            # 1. The half point. The weights climb, so that their gradient has a minus.
+            w = geometry.point(geometry.step(state.w, w_step, at.gradient))
+            q = entropy.point(entropy.step(state.logits, q_step, -values))
+            half = problem.evaluate(w, q)
+            # 2. A step is short enough where gradients differ by no more than the points do.
+            gradient_change, value_change = half.gradient - at.gradient, half.group_risks - at.group_risks
+            change = geometry.squared_gradient(w_step, gradient_change, w)
+            change += entropy.squared_gradient(q_step, value_change, q)
+            distance = geometry.squared_distance(w_step, w, at.w) + entropy.squared_distance(q_step, q, at.q)
+            if change <= distance:
+                break
+            state.step *= 0.5
+        else:
+            state.stalled = True
+            return
+        # 3. The step, from the same centre; and a longer one is tried next.
+        state.w = geometry.step(state.w, w_step, half.gradient)
+        state.logits = entropy.step(state.logits, q_step, -problem.group_values(half.group_risks))
+        state.evaluation = problem.evaluate(geometry.point(state.w), entropy.point(state.logits))
+        state.step *= 1.5

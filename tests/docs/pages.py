@@ -1,0 +1,180 @@
+"""The pages of the documentation as tests see them: their fences, links and anchors, and how their code is run."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+#: Every page whose code is run.
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+
+_OPENING = re.compile(r"^([ >]*)(`{3,}|~{3,})\s*(.*?)\s*$")
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fenced block: its language or directive, what is in it, and where."""
+
+    language: str
+    text: str
+    line: int
+    follows: "Fence | None" = None  # the fence before, where only blank lines are between
+
+
+def fences(text: str, first_line: int = 1) -> list[Fence]:
+    """Return the fences of a page in order, those inside directives included."""
+    found: list[Fence] = []
+    lines, place, last, blank = text.splitlines(), 0, None, False
+    while place < len(lines):
+        opening = _OPENING.match(lines[place])
+        if not opening:
+            blank = blank and not lines[place].strip()
+            place += 1
+            continue
+        begun, ticks = place, opening[2]
+        place += 1
+        while place < len(lines) and not re.match(rf"^[ >]*{re.escape(ticks)}{ticks[0]}*\s*$", lines[place]):
+            place += 1
+        body = textwrap.dedent("\n".join(lines[begun + 1 : place]))
+        last = Fence(opening[3], body, first_line + begun, last if blank else None)
+        found.append(last)
+        if last.language.startswith("{"):
+            found += fences(body, first_line + begun + 1)
+        blank = True
+        place += 1
+    return found
+
+
+def without_fences(text: str) -> str:
+    """Return the text of a page with its fences blanked, of which directives keep what they hold."""
+    lines, closing = [], None
+    for line in text.splitlines():
+        opening = _OPENING.match(line)
+        if closing is None and opening:
+            closing = opening[2] if not opening[3].startswith("{") else None
+            lines.append("")
+        elif closing is not None:
+            if line.strip(" >").startswith(closing) and not line.strip(" >").strip(closing[0]):
+                closing = None
+            lines.append("")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def same_words(printed: str, shown: str) -> bool:
+    """Tell whether texts have the same words, numbers to three digits: the last ones depend on the version of BLAS."""
+    one, other = printed.split(), shown.split()
+    return len(one) == len(other) and all(map(_same_word, one, other))
+
+
+def _same_word(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
+        return False
+    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    return all(a == b or (_is_real(a) and _is_real(b) and _close(float(a), float(b))) for a, b in pairs)
+
+
+def _is_real(number: str) -> bool:
+    return "." in number or "e" in number.lower()  # whole numbers count something, and must be the same
+
+
+def _close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=5e-3, abs_tol=1e-12)  # half a unit of the third digit
+
+
+# ---------------------------------------------------------------------- running
+
+# Reads one block a line and answers with what it printed, so that shell commands can run between two blocks.
+_RUNNER = """
+import contextlib, io, json, os, sys, traceback
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what is printed past Python does not mix with the answers
+namespace = {"__name__": "__main__"}
+for line in sys.stdin:
+    name, code = json.loads(line)
+    printed, error = io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, name, "exec"), namespace)
+    except BaseException:
+        error = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), error]), file=answers, flush=True)
+"""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a page's code: this interpreter first on the path, no window for plots."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, "MPLBACKEND": "agg"}
+
+
+class Python:
+    """A Python process with one namespace, in which warnings are errors."""
+
+    def __init__(self, folder: Path):
+        command = [sys.executable, "-W", "error", "-c", _RUNNER]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, name: str, code: str) -> str:
+        """Run a block and return what it printed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([name, code]) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"{name}: the process ended with {self.process.wait()}"
+        printed, error = json.loads(answer)
+        assert error is None, f"{name}:\n{error}"
+        return printed
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.communicate()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a console block, and the code with which its page says that it ends."""
+
+    text: str
+    code: int = 0
+
+
+def commands(console: str) -> list[Command]:
+    """Return the commands of a console block; lines without a prompt are what they print.
+
+    ``$ echo $?`` tells the code of the command before.
+    """
+    found: list[tuple[str, list[str]]] = []
+    unfinished = False
+    for line in console.splitlines():
+        if line.startswith("$ ") and not unfinished:
+            found.append((line[2:].strip(), []))
+        elif unfinished:
+            found[-1] = (f"{found[-1][0]} {line.removeprefix('>').strip()}", [])
+        elif found:
+            found[-1][1].append(line)
+            continue
+        unfinished = found[-1][0].endswith("\\") if found else False
+        if unfinished:
+            found[-1] = (found[-1][0].removesuffix("\\").strip(), [])
+    out: list[Command] = []
+    for text, printed in found:
+        if text == "echo $?":
+            out[-1] = Command(out[-1].text, int(printed[0]))
+        else:
+            out.append(Command(text))
+    return out

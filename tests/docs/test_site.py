@@ -1,0 +1,72 @@
+"""The site builds without a warning: every reference, picture and page is there."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, environment
+
+PACKAGES = ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_design", "towncrier")
+#: What pages include; the rest of the tree is not needed to build them.
+PARTS = ("docs", "examples", "benchmarks", "changelog.d", "src")
+FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of what the site is made of, so that nothing is written into the tree."""
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    made = shutil.ignore_patterns("_build", "auto_examples", "generated", "__pycache__", "__cache__", "outputs")
+    for part in PARTS:
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=made)
+    for file in FILES:
+        shutil.copy(ROOT / file, tmp_path)
+    return tmp_path
+
+
+def build(tree, *options, timeout):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", *options, "docs", "html"]
+    # A proxy that is not there: a build that asked the network for something would fail.
+    offline = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    done = subprocess.run(
+        command,
+        cwd=tree,
+        env={**environment(), **offline},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return tree / "html"
+
+
+def test_the_site_builds_without_running_the_gallery(tree):
+    html = build(tree, "-D", "plot_gallery=0", timeout=300)
+    landing = (html / "index.html").read_text()
+    for section in ("Start", "User guide", "Gallery", "API", "Benchmarks", "Developers", "Changelog"):
+        assert re.search(rf"<a class=\"nav-link nav-internal\"[^>]*>\s*{section}\s*</a>", landing), section
+    for page in DOCS.glob("*.md"):
+        assert (html / f"{page.stem}.html").exists(), page.name
+    for example in (ROOT / "examples").glob("plot_*.py"):
+        assert (html / "auto_examples" / f"{example.stem}.html").exists(), example.name
+    assert "gdro_synthetic" in (html / "benchmarks.html").read_text()
+    assert "class MirrorProx" in re.sub(r"<[^>]+>", "", (html / "adding_a_solver.html").read_text())
+    assert "Not released yet" in (html / "changelog.html").read_text()
+
+
+@pytest.mark.long
+def test_the_site_builds_with_its_gallery(tree):
+    for variable in ("GROUPDRO_DATA", "GROUPDRO_CIFAR"):
+        if not os.environ.get(variable):
+            pytest.skip(f"{variable} is not set")
+    html = build(tree, timeout=3600)
+    for example in (ROOT / "examples").glob("plot_*.py"):
+        assert list((html / "_images").glob(f"sphx_glr_{example.stem}_*.png")), f"{example.name} draws nothing"
