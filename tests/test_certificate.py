@@ -78,6 +78,19 @@ def test_scaling_duals_rescues_those_that_overshoot():
     assert fenchel_bound(*args) < -1 < 0 <= best_scaled_bound(*args) <= worst_value(problem).value
 
 
+def test_scaled_duals_that_leave_the_conjugates_domain_are_no_bound_and_no_warning():
+    rng = np.random.default_rng(0)
+    data = gd.GroupedData.from_arrays(rng.normal(size=(12, 2)), np.arange(12) % 3, np.arange(12) % 2)
+    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=1.0))
+    q = np.array([0.5, 0.5])
+    weights, duals = problem.data.row_weights(q), np.full((12, 3), 1.0 / 3.0)
+    duals[np.arange(12), problem.data.y] -= 1.0
+    duals[0] += 8e-13  # a distribution up to rounding only when scaled down
+    args = problem, problem.domain, q, weights, duals, problem.combine_rows(duals * weights[:, None])
+    assert fenchel_bound(*args) == -np.inf
+    assert 0 <= best_scaled_bound(*args) + 1e-12 <= worst_value(problem).value
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(loss):
     problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True)

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn import config_context
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -336,6 +337,27 @@ def test_the_parameters_of_the_estimator_are_kept_and_it_is_not_fitted():
     for name, model in found.models.items():
         changed = {"objective": "excess_risk" if name == "MERO" else "risk", "random_state": 4}
         assert model.get_params() == before | changed
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "callback"])
+def test_an_interrupt_ends_the_comparison_and_a_callback_only_its_fit(how):
+    def callback(progress):
+        if how == "ctrl-c":
+            raise KeyboardInterrupt
+        return True
+
+    train, held_out = halves("binary")
+    estimator = GroupDROClassifier(callbacks=[callback], tol=1e-9)
+
+    def compared():
+        try:
+            return len(compare(*train, estimator=estimator, held_out=held_out).models)
+        except KeyboardInterrupt:
+            return "ended"
+
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        found = compared()
+    assert found == ("ended" if how == "ctrl-c" else 4)
 
 
 def test_a_squared_hinge_model_is_judged_by_its_own_loss():

@@ -616,7 +616,7 @@ def test_groups_come_from_columns_where_none_are_passed(frame):
 
 @pytest.mark.parametrize("n_splits", [1, 0, -3, 2.0, "3", None, True])
 def test_a_number_of_folds_that_makes_no_sense_is_refused(n_splits):
-    with pytest.raises(ValueError, match="n_splits must be a whole number from 2"):
+    with pytest.raises((TypeError, ValueError), match="n_splits must be a whole number"):
         GroupStratifiedKFold(n_splits)
 
 

@@ -886,6 +886,35 @@ def test_a_full_check_finds_indices_that_point_outside(originals, tmp_path, kind
         GroupedStore.open(path, verify="full")
 
 
+@pytest.mark.parametrize("factor", [0.0, 0.9, 100.0, 1e308, 1.7e308])
+@pytest.mark.parametrize("piece", [2**20, 7])
+def test_weights_that_are_no_shares_of_their_group_are_refused(originals, tmp_path, monkeypatch, factor, piece):
+    monkeypatch.setattr("groupdro.store.reader._PIECE", piece)
+    path = copy_of(originals, "dense", tmp_path)
+    GroupedStore.open(path)
+    weights, offsets = np.fromfile(path / "weights.bin", "<f8"), np.fromfile(path / "offsets.bin", "<i8")
+    weights[offsets[2] : offsets[3]] *= factor
+    replace_file(path, "weights.bin", weights.tobytes())
+    with pytest.raises(StoreError, match="weights of group 2 do not sum to one"):
+        GroupedStore.open(path)
+
+
+@pytest.mark.parametrize("change", ["a column twice", "columns that fall"])
+@pytest.mark.parametrize("piece", [2**20, 3])
+def test_a_full_check_finds_rows_whose_columns_do_not_rise(originals, tmp_path, monkeypatch, change, piece):
+    monkeypatch.setattr("groupdro.store.reader._PIECE", piece)
+    path = copy_of(originals, "csr", tmp_path)
+    GroupedStore.open(path, verify="full")
+    indices, indptr = np.fromfile(path / "indices.bin", "<i4"), np.fromfile(path / "indptr.bin", "<i4")
+    start = int(indptr[np.flatnonzero(np.diff(indptr) > 1)[-1]])
+    indices[start : start + 2] = indices[start] if change == "a column twice" else indices[start : start + 2][::-1]
+    replace_file(path, "indices.bin", indices.tobytes())
+    with pytest.raises(StoreError, match="do not rise"):
+        GroupedStore.open(path, verify="full")
+    with pytest.raises(StoreError, match="do not rise"):
+        GroupedStore.open(path).verify()
+
+
 def test_files_of_holes_are_not_read_into_memory(originals, tmp_path):
     path = copy_of(originals, "dense", tmp_path)
     n_groups, n_rows = 2**27, 2**28
@@ -1045,7 +1074,7 @@ def test_dates_are_no_labels(tmp_path, pa, table):
         ([0, None], [1.0, 2.0], {}, "a missing entry, first in row 1"),
         ([0, 1], [1.0, float("nan")], {}, "column 'v', feature 1, has .*NaN.* first in row 1"),
         ([0, 1], [1.0, 2.0], {"n_features": None}, "n_features must be given"),
-        ([0, 1], [1.0, 2.0], {"n_features": 0}, "n_features must be positive"),
+        ([0, 1], [1.0, 2.0], {"n_features": 0}, "n_features must be a whole number from 1"),
         ([0, 1], [1.0, 2.0], {"sparse": False}, "lists of no fixed length"),
         ([0, 1], [1.0, 2.0], {"features": ["v", "i"]}, "features of a sparse store must be"),
         ([0, 1], [1.0, 2.0], {"features": ["i"]}, "features of a sparse store must be"),

@@ -35,6 +35,23 @@ def test_the_number_of_threads_changes_no_bit():
     assert len(printed) == 1
 
 
+def test_an_interrupt_does_not_wait_for_compiled_code():
+    script = """
+import os, signal, threading, time
+from groupdro.threads import interruptibly
+signal.signal(signal.SIGINT, signal.default_int_handler)
+assert interruptibly(lambda: 7) == 7
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+begun = time.perf_counter()
+try:
+    interruptibly(lambda: time.sleep(3.0))
+except KeyboardInterrupt:
+    print(time.perf_counter() - begun)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert 0.1 < float(done.stdout) < 2.0
+
+
 def test_many_python_threads_may_pass_at_once():
     problem, expected = make_problem(), gradient_bytes()
     out = [None] * 16

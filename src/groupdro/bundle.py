@@ -5,13 +5,16 @@ array's checksum, and the zip that of the manifest; what the reader does not kno
 or not at all.
 """
 
+import errno
 import hashlib
 import io
 import json
 import os
 import secrets
+import stat
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,17 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-__all__ = ["BundleError", "check", "dump_bundle", "parse_bundle", "read_bundle", "sync_folder", "write_bundle"]
+__all__ = [
+    "BundleError",
+    "check",
+    "dump_bundle",
+    "is_finite_array",
+    "naming",
+    "parse_bundle",
+    "read_bundle",
+    "sync_folder",
+    "write_bundle",
+]
 
 _MANIFEST = "manifest.json"
 _DTYPES = ("<f8", "<f4", "<i8", "|b1")
@@ -33,6 +46,12 @@ def check(holds: bool, why: str) -> None:
     """Refuse a file for a reason."""
     if not holds:
         raise BundleError(why)
+
+
+def is_finite_array(value: Any, shape: tuple[int, ...]) -> bool:
+    """Tell whether what a file holds is an array of finite float64 in such a shape."""
+    fits = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
+    return fits and bool(np.isfinite(value).all())
 
 
 def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -49,9 +68,11 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
     """
     content = dump_bundle(manifest, arrays)
     target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):  # a file would replace even /dev/null
+        raise FileExistsError(errno.EEXIST, "path is no plain file, and is not replaced", os.fspath(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with naming(target), temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -59,6 +80,23 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of the system that do not: a full disk is reported without one.
+
+    Parameters
+    ----------
+    path : Path
+        The file that is worked on.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -101,7 +139,15 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
     arrays : dict from str to ndarray
         The arrays, whose checksums are right.
     """
-    return parse_bundle(Path(path).read_bytes())
+    # A pipe is not waited for, and a device, which may have no end, not read.
+    with open(Path(path), "rb", opener=_open_at_once) as file:
+        check(stat.S_ISREG(os.fstat(file.fileno()).st_mode), "it is no plain file")
+        content = file.read()
+    return parse_bundle(content)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def parse_bundle(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -129,11 +175,12 @@ def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
     strange = sorted(name for name in names if name != _MANIFEST and not name.endswith(".npy"))
     check(not strange, f"it has a member that is not known: {strange}")
     for member in members:
-        # Stored as it is: the size of the file bounds what is read.
         check(
-            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size <= file_size,
-            f"its member {member.filename!r} is compressed or larger than the file",
+            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size,
+            f"its member {member.filename!r} is compressed",
         )
+    # Stored as they are, and no byte for two of them: the size of the file bounds what is read.
+    check(sum(member.file_size for member in members) <= file_size, "its members are larger than the file")
     return {name: archive.read(name) for name in names}
 
 

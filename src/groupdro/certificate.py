@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from groupdro.arguments import check_flag, check_kind
+from groupdro.bundle import check, is_finite_array
 from groupdro.fenchel import best_scaled_bound, rounding_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
 
@@ -59,6 +61,8 @@ class Cut:
 
 def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     """Return the linearisation of F(., q) at an evaluation of a problem without a free intercept."""
+    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
         raise ValueError("A linearisation has no minimum along a free intercept.")
     value = float(at.q @ problem.group_values(at.group_risks))
@@ -78,6 +82,8 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     Centre the intercept for q, take the slopes there, repair what is left so that their weighted sum is zero, and
     combine the rows anew: one more pass over the data. What the losses' conjugates are at such duals is the constant.
     """
+    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    check_kind(at, "at", Evaluation, "an Evaluation")
     row_weights = problem.data.row_weights(at.q)
     duals = problem.balanced_slopes(at, row_weights)
     value, size, mass = problem.dual_value(duals, row_weights)
@@ -140,9 +146,20 @@ class CutAggregate:
         return {"cut": cut, "row_weights": self._row_weights, "moments": self._moments}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take over a mixture."""
-        self.cut = None if saved["cut"] is None else Cut(**saved["cut"])
-        self._row_weights, self._moments = saved["row_weights"], saved["moments"]
+        """Take over a mixture, after a look at its parts."""
+        problem, m = self.problem, self.problem.n_groups
+        _check_names(saved, ("cut", "row_weights", "moments"))
+        cut, row_weights, moments = saved["cut"], saved["row_weights"], saved["moments"]
+        if cut is not None:
+            _check_names(cut, ("constant", "gradient", "q", "slope_mass"))
+            shape = problem.data.n_features, *problem.shape[1:]
+            fits = is_finite_array(cut["gradient"], shape) and is_finite_array(cut["q"], (m,))
+            check(fits and _is_number(cut["constant"]) and _is_number(cut["slope_mass"]), "its cut does not fit")
+        n = problem.data.n_rows
+        shapes = (row_weights, (n,)), (moments, (n, *problem.shape[1:]))
+        check(all(part is None or is_finite_array(part, shape) for part, shape in shapes), "its duals do not fit")
+        self.cut = None if cut is None else Cut(**cut)
+        self._row_weights, self._moments = row_weights, moments
 
     def _replaces(self, new: Cut, old: Cut, domain: Domain, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
@@ -186,13 +203,14 @@ class Certificate:
     """
 
     def __init__(self, problem: GroupRisk, *, average_duals: bool = False):
+        check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+        check_flag(average_duals, "average_duals")
         self.problem = problem
         self.w: Floats | None = None
         self.q: Floats | None = None
         self.group_risks: Floats | None = None
         self.upper = np.inf
-        # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
-        self.lower = -float(problem.baseline.upper.min())
+        self.lower = self._least
         self._aggregate = CutAggregate(problem, duals=average_duals)
 
     def saved(self) -> dict[str, Any]:
@@ -201,10 +219,16 @@ class Certificate:
         return {**{name: getattr(self, name) for name in names}, "aggregate": self._aggregate.saved()}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take over what another certificate of the same problem had learned."""
-        self._aggregate.load(saved.pop("aggregate"))
-        for name, value in saved.items():
-            setattr(self, name, value)
+        """Take over what another certificate of the same problem had learned, after a look at its parts."""
+        m = self.problem.n_groups
+        shapes = {"w": self.problem.shape, "q": (m,), "group_risks": (m,)}
+        _check_names(saved, (*shapes, "upper", "lower", "aggregate"))
+        for name, shape in shapes.items():
+            check(is_finite_array(saved[name], shape), f"its {name} does not fit")
+        check(_is_number(saved["upper"]) and _is_number(saved["lower"]), "its bounds are no numbers")
+        self._aggregate.load(saved["aggregate"])
+        for name in (*shapes, "upper", "lower"):
+            setattr(self, name, saved[name])
 
     @property
     def contradicts_itself(self) -> bool:
@@ -222,10 +246,7 @@ class Certificate:
         """Take both bounds from a pass over the data."""
         self.offer(at.w, at.group_risks)
         if self.q is None:
-            self.q = at.q.copy()
-            baseline = self.problem.baseline.upper
-            if (baseline != 0).any():
-                self.q[:] = np.arange(len(at.q)) == np.argmin(baseline)
+            self.q = self._weights_of_least(at.q)
         if not (np.isfinite(at.gradient).all() and abs(at.q.sum() - 1.0) <= 1e-9 and (at.q >= 0).all()):
             return  # weights outside the simplex prove nothing
         bound = self._aggregate.add(at, self.domain, self.upper)
@@ -238,6 +259,21 @@ class Certificate:
         if upper < self.upper:  # false for NaN
             self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper
 
+    def withdraw(self) -> None:
+        """Claim no more than what losses of at least 0 prove, because the domain does not hold the solution."""
+        if self.q is not None:
+            self.lower, self.q = self._least, self._weights_of_least(self.q)
+
+    @property
+    def _least(self) -> float:
+        # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
+        return 0.0 - float(self.problem.baseline.upper.min())
+
+    def _weights_of_least(self, q: Floats) -> Floats:
+        """Return the weights that prove as much: any, such as q, where all references are zero."""
+        baseline = self.problem.baseline.upper
+        return np.where(np.arange(len(q)) == np.argmin(baseline), 1.0, 0.0) if (baseline != 0).any() else q.copy()
+
     @property
     def domain(self) -> Domain:
         """The part of the domain that holds the solution, as far as the best w tells."""
@@ -246,3 +282,11 @@ class Certificate:
     def _raise(self, lower: float, q: Floats) -> None:
         if lower > self.lower:
             self.lower, self.q = lower, q.copy()
+
+
+def _check_names(saved: Any, names: tuple[str, ...]) -> None:
+    check(isinstance(saved, dict) and set(saved) == set(names), f"its certificate has not the parts {', '.join(names)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) and not np.isnan(value)

@@ -2,6 +2,7 @@
 
 import html
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar
 
+from groupdro.arguments import naming, number_of_rows, shown
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.grouping import Grouping, read_groups
 from groupdro.metrics import GroupStratifiedKFold, final_estimator, row_losses
@@ -136,11 +138,16 @@ def compare(
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
     check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=1)
     check_scalar(min_rows, "min_rows", Integral, min_val=0)
-    if held_out is not None and len(held_out) != 3:
-        raise ValueError(f"held_out must be a triple of X, y and groups, got {len(held_out)} parts.")
+    check_scalar(random_state, "random_state", Integral, min_val=0)
+    if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 3):
+        raise ValueError(f"held_out must be a triple of X, y and groups, got {shown(held_out)}.")
+    number_of_rows(X, "X")
+    number_of_rows(y, "y")
     if estimator is None:
-        estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
+        with naming("y"):
+            estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
     path = _place_of_model(estimator)
+    given = held_out is not None
     if held_out is None:
         folds = GroupStratifiedKFold(n_splits, random_state=random_state)
         train, test = next(folds.split(X, y, groups))
@@ -156,8 +163,11 @@ def compare(
         begun = time.perf_counter()
         with config_context(enable_metadata_routing=False):  # the names of steps lead the way here
             models[name] = model.fit(X, y, **more)
+        if final_estimator(model)._interrupted:
+            raise KeyboardInterrupt  # which ended this fit alone, and there is nothing to compare yet
         seconds.append(time.perf_counter() - begun)
-    return _judge(models, seconds, held_out, min_rows, n_bootstrap, confidence, random_state)
+    with naming("held_out") if given else nullcontext():
+        return _judge(models, seconds, held_out, min_rows, n_bootstrap, confidence, random_state)
 
 
 def _are_classes(y: NDArray[Any]) -> bool:

@@ -47,6 +47,10 @@ def make_gdro(
     groups : ndarray
         Group of each row, from 0.
     """
+    _check_sizes(seed, n_groups=n_groups, n_per_group=n_per_group, n_features=n_features)
+    given: Any = correct
+    if not isinstance(given, float | int | np.number) or not 0 <= given <= 1:
+        raise ValueError(f"correct must be a probability, got {correct!r}.")
     return _generate(n_groups, n_per_group, n_features, np.full(n_groups, correct), seed)
 
 
@@ -70,6 +74,7 @@ def make_mero(
     X, y, groups : ndarray
         As `make_gdro`.
     """
+    _check_sizes(seed, n_groups=n_groups, n_per_group=n_per_group, n_features=n_features)
     return _generate(n_groups, n_per_group, n_features, np.linspace(0.95, 0.80, n_groups), seed)
 
 
@@ -95,8 +100,10 @@ def load_fashion_mnist(
     labels : ndarray of shape (n_images,)
         0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
     """
-    if part not in ("train", "test"):
+    if not (isinstance(part, str) and part in ("train", "test")):
         raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
+    if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
+        raise TypeError(f"folder must be a path, got {folder!r}.")
     stem = "train" if part == "train" else "t10k"
     images = _read_idx(Path(folder), f"{stem}-images-idx3-ubyte", 3)
     labels = _read_idx(Path(folder), f"{stem}-labels-idx1-ubyte", 1)
@@ -123,6 +130,13 @@ def _read_idx(folder: Path, name: str, n_dimensions: int) -> NDArray[np.uint8]:
     if len(content) - header != math.prod(shape):
         raise ValueError(f"{path} has {len(content) - header} values, its shape {shape} needs {math.prod(shape)}.")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
+
+
+def _check_sizes(seed: Any, **sizes: Any) -> None:
+    for name, value in (*sizes.items(), ("seed", seed)):
+        least = int(name != "seed")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be a whole number from {least}, got {value!r}.")
 
 
 def _generate(n_groups: int, n_per_group: int, n_features: int, correct: NDArray[np.float64], seed: int) -> Any:

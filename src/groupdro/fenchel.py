@@ -69,6 +69,8 @@ def best_scaled_bound(
     def bound(c: float) -> float:
         return fenchel_bound(problem, domain, q, row_weights, c * duals, c * combined)
 
-    # The bound is concave in c; a rough maximiser is as valid as an exact one.
-    inner = minimize_scalar(lambda c: -bound(c), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
+    # The bound is concave in c; a rough maximiser is as valid as an exact one. It is minus infinity where rounding has
+    # put duals outside of the conjugate's domain, and the search may then subtract infinities.
+    with np.errstate(invalid="ignore"):
+        inner = minimize_scalar(lambda c: -bound(c), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
     return max(bound(1.0), bound(float(inner.x)), bound(0.0))

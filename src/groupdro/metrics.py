@@ -13,14 +13,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.multiclass import type_of_target
 
+from groupdro.arguments import check_choice, check_flag, check_whole, naming, number_of_rows, shown
 from groupdro.data import GroupedData
 from groupdro.grouping import Grouping, read_groups
 
 __all__ = [
     "GroupStratifiedKFold",
     "WorstGroupScorer",
+    "check_model",
     "final_estimator",
     "means_by_group",
+    "read_labels",
     "row_losses",
     "take_columns",
     "worst_group_scorer",
@@ -45,10 +48,12 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
         A Series for a single name. Columns of truth values come as an array of tuples: their combinations are the
         groups, while a frame of them would be read as a membership matrix.
     """
+    wanted = [names] if isinstance(names, str) else names
+    if not (isinstance(wanted, list | tuple) and wanted and all(isinstance(name, str) for name in wanted)):
+        raise TypeError(f"group_by must be the name of a column or a list of names, got {shown(names)}.")
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         raise TypeError(f"group_by={names!r} names a column, so X must be a DataFrame; got {type(X).__name__}.")
-    wanted = [names] if isinstance(names, str) else list(names)
     absent = [name for name in wanted if name not in frame.columns]
     if absent:
         raise ValueError(f"group_by names columns that X does not have: {absent}.")
@@ -74,6 +79,60 @@ def final_estimator(model: Any) -> Any:
         else:
             break
     return model
+
+
+def check_model(model: Any, name: str) -> None:
+    """Refuse what cannot predict, such as the class in place of an object.
+
+    Parameters
+    ----------
+    model : object
+        What was given.
+    name : str
+        Name of the argument.
+    """
+    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
+        raise TypeError(f"{name} must be a fitted estimator, got {shown(model)}.")
+
+
+def read_labels(y: Any, X: Any, *, numeric: bool) -> NDArray[Any]:
+    """Return y as an array with one value a row of X.
+
+    Parameters
+    ----------
+    y : array-like
+        Labels or numbers.
+    X : array-like
+        The rows.
+    numeric : bool
+        Whether y must be finite numbers.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        The labels.
+    """
+    n_rows = number_of_rows(X, "X")
+    if isinstance(y, np.ma.MaskedArray) and y.mask.any():
+        raise ValueError("y has masked entries: fill them or drop the rows.")
+    with naming("y"):
+        labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (n_rows,):
+        raise ValueError(f"y must have one value a row of X ({n_rows}), got shape {labels.shape}.")
+    if not len(labels):
+        raise ValueError("X and y have no rows.")
+    if numeric:
+        try:
+            if labels.dtype.kind in "mMc":
+                raise TypeError
+            labels = labels.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"y must be numbers for a regressor, got dtype {labels.dtype}.") from None
+        if not np.isfinite(labels).all():
+            raise ValueError("y has NaN or infinite values.")
+    return labels
 
 
 def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
@@ -117,7 +176,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     ndarray of shape (n_rows,)
         The losses.
     """
-    if loss == "auto":
+    if not callable(loss):
+        check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
+    if isinstance(loss, str) and loss == "auto":
         if hasattr(model, "_row_losses"):
             return np.asarray(model._row_losses(X, y))
         if isinstance(model, Pipeline) and hasattr(model[-1], "_row_losses"):
@@ -134,7 +195,8 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         return losses
     if loss == "log":
         probability = np.asarray(model.predict_proba(X))
-        codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
+        with naming("y"):
+            codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
         known = np.asarray(model.classes_)[codes] == labels
         own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
         return -np.log(np.maximum(own, np.finfo(np.float64).tiny))
@@ -143,9 +205,7 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         return (predicted != labels).astype(np.float64)
     if loss == "squared":
         return np.asarray(0.5 * (predicted - labels.astype(np.float64)) ** 2)
-    if loss == "absolute":
-        return np.abs(predicted - labels.astype(np.float64))
-    raise ValueError(f"loss must be 'auto', 'log', 'zero_one', 'squared', 'absolute' or a callable, got {loss!r}.")
+    return np.abs(predicted - labels.astype(np.float64))
 
 
 class WorstGroupScorer(BaseEstimator):
@@ -209,8 +269,9 @@ class WorstGroupScorer(BaseEstimator):
         float
             The score of the worst group.
         """
-        if self.metric not in ("risk", "accuracy", "regret"):
-            raise ValueError(f"metric must be 'risk', 'accuracy' or 'regret', got {self.metric!r}.")
+        check_choice(self.metric, "metric", ("risk", "accuracy", "regret"))
+        check_whole(self.min_group_size, "min_group_size")
+        check_model(estimator, "estimator")
         if groups is None:
             if self.group_by is None:
                 raise ValueError(
@@ -218,14 +279,15 @@ class WorstGroupScorer(BaseEstimator):
                     "(sklearn.set_config(enable_metadata_routing=True)), or name a column of X by group_by."
                 )
             groups, _ = take_columns(X, self.group_by)
-        grouping = read_groups(groups, len(np.asarray(y)), missing="own")
+        y = read_labels(y, X, numeric=not is_classifier(estimator))
+        grouping = read_groups(groups, len(y), missing="own")
         judged = grouping.sizes >= self.min_group_size
         if not judged.any():
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
         if self.metric == "accuracy":
             if not is_classifier(estimator):
                 raise ValueError("metric 'accuracy' needs a classifier; use 'risk' for a regressor.")
-            right = (np.asarray(estimator.predict(X)) == np.asarray(y)).astype(np.float64)
+            right = (np.asarray(estimator.predict(X)) == y).astype(np.float64)
             return float(means_by_group(right, grouping, sample_weight)[judged].min())
         risks = means_by_group(row_losses(estimator, X, y, self.loss), grouping, sample_weight)
         if self.metric == "regret":
@@ -240,10 +302,16 @@ class WorstGroupScorer(BaseEstimator):
             if not hasattr(inner, "reference_risks_"):
                 raise ValueError("references must be given to score regrets of a model that was fitted without any.")
             known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+        if not isinstance(known, Mapping):
+            raise TypeError(f"references must be a mapping from group to number, got {shown(known)}.")
         lacking = [name for name in names if name not in known]
         if lacking:
             raise ValueError(f"references has no value for the group {lacking[0]!r}.")
-        return np.array([known[name] for name in names], dtype=np.float64)
+        with naming("references"):
+            values = np.array([known[name] for name in names], dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("references has NaN or infinite values.")
+        return values
 
 
 def worst_group_scorer(
@@ -306,8 +374,8 @@ class GroupStratifiedKFold(BaseCrossValidator):
         random_state: Any = None,
         group_by: str | list[str] | None = None,
     ):
-        if not (isinstance(n_splits, int | np.integer) and n_splits >= 2):
-            raise ValueError(f"n_splits must be a whole number from 2, got {n_splits!r}.")
+        check_whole(n_splits, "n_splits", least=2)
+        check_flag(shuffle, "shuffle")
         self.n_splits = int(n_splits)
         self.shuffle = shuffle
         self.random_state = random_state
@@ -329,12 +397,35 @@ class GroupStratifiedKFold(BaseCrossValidator):
         del X, y, groups
         return self.n_splits
 
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield the rows of training and test of each fold.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, of which only the number counts, unless `group_by` names columns.
+        y : array-like of shape (n_rows,), optional
+            Labels; classes are stratified too.
+        groups : array-like, optional
+            Groups of the rows.
+
+        Yields
+        ------
+        train, test : ndarray
+            Rows of each fold.
+        """
+        n_rows = number_of_rows(X, "X")
+        for name, part in (("y", y), ("groups", groups)):
+            if part is not None and (n_here := number_of_rows(part, name)) != n_rows:
+                raise ValueError(f"{name} has {n_here} rows but X has {n_rows}.")
+        yield from super().split(X, y, groups)
+
     def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[NDArray[np.bool_]]:
         if groups is None:
             if self.group_by is None:
                 raise ValueError("groups must be given, or group_by must name a column of X.")
             groups, _ = take_columns(X, self.group_by)
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        n = number_of_rows(X, "X")
         if n < self.n_splits:
             raise ValueError(f"n_splits={self.n_splits} is more than the {n} rows.")
         grouping = read_groups(groups, n, missing="own")
@@ -351,7 +442,8 @@ class GroupStratifiedKFold(BaseCrossValidator):
         if y is not None and type_of_target(y) in ("binary", "multiclass"):
             labels = np.unique(np.asarray(y), return_inverse=True)[1].ravel()
             codes = codes * (int(labels.max()) + 1) + labels
-        rng = check_random_state(self.random_state)
+        with naming("random_state"):
+            rng = check_random_state(self.random_state)
         tie = rng.permutation(n) if self.shuffle else np.arange(n)
         order = np.lexsort((tie, codes))
         # Dealing on from stratum to stratum keeps the folds equal in size too.

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.metrics import final_estimator
+from groupdro.arguments import check_choice, check_kind, check_whole, shown
+from groupdro.metrics import check_model, final_estimator
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
 
@@ -21,10 +22,16 @@ _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:
     if ax is not None:
+        _check_axes(ax)
         return ax
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def _check_axes(ax: Any) -> None:
+    if not all(callable(getattr(ax, name, None)) for name in ("plot", "barh", "hlines")):
+        raise TypeError(f"ax must be the axes of a figure or None, got {shown(ax)}.")
 
 
 def _label(group: Any, longest: int = 28) -> str:
@@ -106,6 +113,7 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             The display.
         """
+        check_kind(result, "result", Result, "a Result of solve")
         value = "worst regret" if result.references.upper.any() else "worst risk"  # of references that are all zero
         return cls._from_trace(result.trace, value).plot(x=x, ax=ax)
 
@@ -129,9 +137,10 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             Itself.
         """
-        if x not in ("passes", "seconds"):
-            raise ValueError(f"x must be 'passes' or 'seconds', got {x!r}.")
+        check_choice(x, "x", ("passes", "seconds"))
         gap_ax = None
+        if ax is not None:
+            _check_axes(ax)
         if ax is None:
             import matplotlib.pyplot as plt
 
@@ -219,6 +228,8 @@ class GroupRiskDisplay:
         GroupRiskDisplay
             The display.
         """
+        for name, model in (("before", before), ("after", after)):
+            check_model(model, name)
         reports = [group_report(model, X, y, groups) for model in (before, after)]
         return cls.from_reports(reports[0], reports[1], labels=labels, max_groups=max_groups, ax=ax)
 
@@ -250,6 +261,11 @@ class GroupRiskDisplay:
         GroupRiskDisplay
             The display.
         """
+        for name, report in (("before", before), ("after", after)):
+            check_kind(report, name, GroupReport, "a GroupReport")
+        check_whole(max_groups, "max_groups", least=1)
+        if not (isinstance(labels, tuple | list) and len(labels) == 2 and all(isinstance(one, str) for one in labels)):
+            raise TypeError(f"labels must be two names, got {shown(labels)}.")
 
         def table(report: GroupReport) -> dict[Any, tuple[float, float, float]]:
             c = report.columns
@@ -340,6 +356,7 @@ class GroupWeightsDisplay:
         GroupWeightsDisplay
             The display.
         """
+        check_whole(max_groups, "max_groups", least=1)
         inner = _fitted(estimator)
         names, weights = inner.groups_.tolist(), inner.group_weights_
         heaviest = np.argsort(-weights, kind="stable")[:max_groups]

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
 from groupdro.grouping import Grouping, read_groups
-from groupdro.metrics import final_estimator, row_losses
+from groupdro.metrics import check_model, final_estimator, read_labels, row_losses
 
 __all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "table_text"]
 
@@ -139,7 +139,8 @@ def group_report(
     check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=0)
     check_scalar(min_rows, "min_rows", Integral, min_val=0)
     check_scalar(random_state, "random_state", Integral, min_val=0)
-    labels = _read_labels(y, X, numeric=not is_classifier(model))
+    check_model(model, "model")
+    labels = read_labels(y, X, numeric=not is_classifier(model))
     grouping = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss)
     inner = final_estimator(model)
@@ -175,26 +176,6 @@ def group_report(
         confidence=confidence,
         title=f"{type(inner).__name__} on {len(labels)} rows",
     )
-
-
-def _read_labels(y: Any, X: Any, *, numeric: bool) -> NDArray[Any]:
-    """Return y as an array with one value a row of X, none missing where they must be numbers."""
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must have one value a row of X ({n_rows}), got shape {labels.shape}.")
-    if not len(labels):
-        raise ValueError("X and y have no rows.")
-    if numeric:
-        try:
-            labels = labels.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"y must be numbers for a regressor, got dtype {labels.dtype}.") from None
-        if not np.isfinite(labels).all():
-            raise ValueError("y has NaN or infinite values.")
-    return labels
 
 
 def _measure(model: Any, X: Any, y: NDArray[Any], loss: Any) -> dict[str, Floats]:

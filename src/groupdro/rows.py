@@ -17,6 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from groupdro.arguments import naming
+
 __all__ = ["CsrRows", "DenseRows", "Rows", "memory_limit", "read_rows"]
 
 Floats = NDArray[np.float64]
@@ -282,7 +284,8 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         flags = [name for name, dtype in native.schema.items() if dtype == nw.Boolean]
         array = native.with_columns(nw.col(*flags).cast(nw.Float64)).to_numpy() if flags else native.to_numpy()
     else:
-        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+        with naming("X"):
+            array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {array.shape}.")
     if array.dtype.kind == "O":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["map_threads", "n_threads"]
+__all__ = ["interruptibly", "map_threads", "n_threads"]
 
 T = TypeVar("T")
 
@@ -20,6 +20,18 @@ def n_threads() -> int:
     if named.isdigit() and int(named) > 0:
         return int(named)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def interruptibly(function: Callable[[], T]) -> T:
+    """Return function() of a long call into compiled code, which Ctrl-C could not end.
+
+    It runs in a thread of its own. Ctrl-C ends the waiting at once; the call goes on until it ends by itself, unheard.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="groupdro")
+    try:
+        return pool.submit(function).result()
+    finally:
+        pool.shutdown(wait=False)
 
 
 def map_threads(function: Callable[[int], T], n: int) -> list[T]:

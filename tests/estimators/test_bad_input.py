@@ -1064,8 +1064,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_kernels():
+def compile_kernels():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for fit in (classify, regress):
@@ -1077,6 +1076,11 @@ def compiled_kernels():
         classify(y=THREE)
         classify(loss="squared_hinge")
         regress(loss="huber")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_kernels():
+    compile_kernels()
     yield
     shutil.rmtree(FOLDER, ignore_errors=True)
 

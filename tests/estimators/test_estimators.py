@@ -374,3 +374,16 @@ def test_a_stage_that_cannot_is_named():
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
     with pytest.raises(ValueError, match="solver 'quadratic' requires"):
         gd.GroupDROClassifier("excess_risk", solver="quadratic").fit(X, y, groups=groups)
+
+
+def test_without_penalty_a_model_far_from_zero_is_said_to_be_beyond_what_is_proved():
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(90, 1)), np.arange(90) % 3
+    y = x[:, 0] + 0.1 * rng.normal(size=90)
+    near = gd.GroupDRORegressor(alpha=0.0).fit(x, y, groups=groups)
+    assert near.status_ == "converged"
+    # The same line, whose slope in units of the column's root mean square is now 1e6.
+    with pytest.warns(ConvergenceWarning, match="far from zero.*Centre and scale the columns"):
+        far = gd.GroupDRORegressor(alpha=0.0).fit(x + 1e6, y, groups=groups)
+    assert far.status_ == "stalled"
+    assert far.lower_bound_ <= near.upper_bound_ < far.upper_bound_

@@ -9,8 +9,10 @@ import pickle
 import stat
 import struct
 import tempfile
+import tracemalloc
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -461,6 +463,14 @@ def test_a_folder_is_no_damaged_file(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        refused(tmp_path / name, match="no plain file")
+
+
 # ---------------------------------------------------------------------- files that were written by others
 
 
@@ -629,6 +639,9 @@ def test_an_unknown_or_missing_parameter_is_refused(tmp_path):
         ("solver", None),
         ("callbacks", [1.0]),
         ("callbacks", "ab"),
+        ("callbacks", []),
+        ("random_state", "ab"),
+        ("random_state", 1.5),
         ("min_group_size", 1.5),
         ("tol", {"mapping": []}),
         ("tol", {"date": "2020-01-01"}),
@@ -818,6 +831,52 @@ def test_a_member_that_says_to_be_huge_is_refused(size, original, tmp_path):
     refused(tmp_path / "model", bytes(content))
 
 
+def test_members_that_share_bytes_are_refused(original, tmp_path):
+    # Each member holds all that follow it, so that what is read would grow with the square of the file.
+    members = list(read_members(tmp_path / "original").items())
+    names, body, entries = [b"manifest.json", *(b"a%d.npy" % k for k in range(50))], members[0][1], []
+    for name in reversed(names):
+        crc = zlib.crc32(body)
+        entries.insert(0, (name, crc, len(body)))
+        body = (
+            struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 33, crc, len(body), len(body), len(name), 0) + name + body
+        )
+    directory, offset = b"", 0
+    for name, crc, size in entries:
+        fields = (b"PK\1\2", 20, 20, 0, 0, 0, 33, crc, size, size, len(name), 0, 0, 0, 0, 0, offset)
+        directory += struct.pack("<4s6H3L5H2L", *fields) + name
+        offset += 30 + len(name)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(names), len(names), len(directory), len(body), 0)
+    refused(tmp_path / "model", body + directory + end, match="members are larger than the file|Overlapped")
+
+
+@pytest.mark.parametrize("name", ["groups_", "classes_", "feature_names_in_"])
+def test_a_long_name_does_not_give_its_room_to_all_others(name, tmp_path):
+    n, long = 20_000, "x" * 60_000  # as an array of text 4.8 GB
+
+    def change(manifest, members):
+        names = sorted([f"{k:05d}" for k in range(n - 1)] + [long])
+        manifest["fitted"][name] = names
+        if name == "groups_":
+            shapes = {"group_risks_": (n,), "group_weights_": (n,), "reference_risks_": (n,)}
+        elif name == "classes_":
+            manifest["fitted"]["class_kind"] = "str"
+            shapes = {"coef_": (n, 3), "intercept_": (n,)}
+        else:
+            manifest["fitted"]["n_features_in_"] = n
+            shapes = {"coef_": (1, n)}
+        members |= {f"{array}.npy": to_npy(np.zeros(shape)) for array, shape in shapes.items()}
+
+    path = forge(tmp_path, change)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError, match="lengths") if name == "classes_" else contextlib.nullcontext():
+            assert long in getattr(load(path), name)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
 # ---------------------------------------------------------------------- writing
 
 
@@ -856,6 +915,27 @@ def test_a_folder_in_place_of_the_file_is_an_error_of_the_system(tmp_path):
         fitted().save(tmp_path / "model")
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
     assert list((tmp_path / "model").iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_plain_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match=r"no plain file.*pipe"):
+        fitted().save(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_full_disk_is_named_with_the_file(tmp_path):
+    resource = pytest.importorskip("resource")
+    model, before = fitted(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        with pytest.raises(OSError, match=str(tmp_path / "model")):
+            model.save(tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs the permissions of POSIX")

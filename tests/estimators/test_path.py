@@ -227,6 +227,25 @@ def test_a_path_that_runs_out_of_passes_says_so_and_stays_certified():
     assert (path.upper_bounds >= path_of("binary").lower_bounds).all()
 
 
+@pytest.mark.parametrize("how", ["ctrl-c", "callback"])
+def test_an_interrupt_ends_the_path_with_the_fit_that_it_interrupts(how):
+    begun = []
+
+    def callback(progress):
+        begun.append(progress.latest.epoch == 0)
+        if sum(begun) == 2 and how == "ctrl-c":
+            raise KeyboardInterrupt
+        return sum(begun) == 2
+
+    X, y, groups = arrays("binary")
+    alphas = np.sort(ALPHAS)[::-1]
+    path = regularization_path(GroupDROClassifier(callbacks=[callback]), X, y, groups=groups, alphas=alphas)
+    kept = 2 if how == "ctrl-c" else len(alphas)  # a callback ends its own fit alone
+    assert path.alphas.tolist() == alphas[:kept].tolist()
+    assert path.statuses[:2] == ["converged", "interrupted"]
+    assert len(path.coefs) == len(path.gaps) == len(path.group_risks) == kept
+
+
 def test_without_groups_a_path_warns():
     X, y, _ = arrays("binary")
     with pytest.warns(MissingGroupsWarning, match="groups is missing"):

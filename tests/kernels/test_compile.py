@@ -37,6 +37,18 @@ def test_import_and_solve_work_where_no_cache_can_be_written(tmp_path):
     assert run(root, tmp_path / "home") == ["NullCache", "True"]
 
 
+def test_a_full_disk_under_the_cache_does_not_end_a_fit(tmp_path):
+    root = copy_package(tmp_path / "lib")
+    (tmp_path / "home").mkdir()
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "PYTHONPATH": str(root)}
+    env["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+    command = [sys.executable, "-B", "-W", "error", "-c", limit + SCRIPT]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["FunctionCache", "True"], done.stderr
+    assert not [path for path in (tmp_path / "cache").rglob("*") if ".tmp." in path.name]
+
+
 def test_a_later_process_finds_the_compiled_kernels(tmp_path):
     root = copy_package(tmp_path / "lib")
     cache = tmp_path / "cache"

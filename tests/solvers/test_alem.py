@@ -75,7 +75,7 @@ def test_both_stages_are_counted_and_budgeted():
 def test_a_free_intercept_is_named_once():
     problem = make_problem()
     free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
-    with pytest.raises(ValueError, match="'alem' requires a bounded domain"):
+    with pytest.raises(ValueError, match="'aleg-theory' requires a bounded domain"):
         gd.solve(free, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory()))
 
 
@@ -106,3 +106,37 @@ def test_a_group_of_one_class_has_minimum_zero_where_the_intercept_is_free():
     plain = worst_value(free)
     assert result.lower_bound - 1e-8 <= plain.value <= result.upper_bound + 1e-8
     assert result.gap < 0.05
+
+
+def test_a_group_whose_minimum_may_lie_beyond_the_ball_keeps_no_lower_reference():
+    rng = np.random.default_rng(0)
+    groups, x, z = np.arange(90) % 3, *rng.normal(size=(2, 90))
+    # Of group 0 the columns are nearly the same, and their difference gives the targets.
+    X = np.column_stack([x, np.where(groups == 0, x + 1e-6 * z, z)])
+    data = gd.GroupedData.from_arrays(X, z + 0.1 * rng.normal(size=90), groups)
+    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e4, stand_in=True))
+    references = gd.solve(problem, "alem").references
+    assert references.lower[0] == 0.0
+    assert references.upper[0] > 0.1
+    np.testing.assert_allclose(references.lower[1:], references.upper[1:], rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_per_group", [40, 6])  # the smaller ones are solved in the space of their rows
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_class_that_a_group_lacks_does_not_keep_its_minimum_from_being_found(n_per_group, weighted):
+    rng = np.random.default_rng(3)
+    groups = np.repeat(np.arange(3), n_per_group)
+    X = rng.normal(size=(len(groups), 14))
+    y = rng.integers(0, 4, len(groups))
+    y[(groups == 0) & (y > 1)] = 0  # has classes 0 and 1
+    y[(groups == 1) & (y == 0)] = 3  # has 1, 2 and 3, not the first one
+    weights = None
+    if weighted:  # class 2 of the last group does not count
+        weights = np.where((groups == 2) & (y == 2), 0.0, 1.0)
+    data = gd.GroupedData.from_arrays(X, y, groups, weights)
+    problem = gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(penalty=0.1), fit_intercept=True)
+    result = gd.solve(problem, gd.ALEM(), tol=1e-4)
+    assert result.converged
+    minima, _ = group_minima(problem)
+    np.testing.assert_array_less(result.references.lower, minima + 1e-6)
+    np.testing.assert_allclose(result.references.upper, minima, atol=1e-5)

@@ -207,6 +207,17 @@ def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, 
     np.testing.assert_allclose(runs[0].q, runs[1].q, atol=1e-10)
 
 
+@pytest.mark.parametrize("geometry", ["euclidean", "kl"])
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_shorter_calls_of_al_svre_change_no_bit(loss, geometry, monkeypatch):
+    runs = []
+    for seconds in (1e9, 1e-6):  # all drawn steps in one call, and one step a call
+        monkeypatch.setattr("groupdro.solvers.al_svre._SECONDS_A_CALL", seconds)
+        runs.append(gd.solve(make_problem(loss), gd.ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
+    np.testing.assert_array_equal(runs[0].w, runs[1].w)
+    assert runs[0].counters == runs[1].counters
+
+
 @pytest.mark.parametrize("sampling", ["importance", "uniform"])
 def test_fused_steps_of_mpvr_equal_the_readable_ones(sampling, monkeypatch):
     runs = []
@@ -289,3 +300,29 @@ def test_a_free_intercept_is_refused(solver):
     problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), fit_intercept=True)
     with pytest.raises(ValueError, match="requires a bounded domain"):
         gd.solve(problem, solver)
+
+
+@pytest.mark.parametrize("n_groups", [1, 5])
+@pytest.mark.parametrize("solver", ["smd", "mpvr", "tsa", "tsa-crn"])
+def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
+    X, y = np.linspace(-1.0, 1.0, 15)[:, None], np.linspace(2.0, -1.0, 15) ** 3
+    data = gd.GroupedData.from_arrays(X, y, np.arange(15) % n_groups)
+    problem = gd.GroupRisk(data, gd.Squared(), gd.SimplexDomain())
+    result = gd.solve(problem, {**RISK, **REGRET}[solver](), tol=1e-6, max_passes=20)
+    np.testing.assert_allclose(result.w, [1.0], rtol=1e-12)
+    if solver.startswith("tsa"):  # a group's own minimum is what the only point gives
+        assert result.converged
+        np.testing.assert_allclose(result.references.upper, problem.risks(np.ones(1)), rtol=1e-12)
+        assert result.upper_bound == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("form", ["two-stage", "common-random-numbers"])
+def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
+    problem = make_problem("squared", gd.SimplexDomain())
+    minima, accurate = group_minima(problem)
+    result = gd.solve(problem, gd.TSA(3.0, form=form), tol=1e-3, max_passes=100)
+    assert accurate
+    assert (result.references.lower <= minima + 1e-7).all()
+    assert (result.references.upper >= minima - 1e-7).all()
+    optimum = worst_value(problem, minima).value
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7

@@ -1,6 +1,8 @@
 """Runs that are broken off and go on: the same to the last bit as runs that are not."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.bundle import read_bundle, write_bundle
 from groupdro.solvers.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
 
 SOLVERS = {
@@ -84,6 +87,22 @@ def test_an_intercept_a_simplex_and_averaged_duals_go_on_too(tmp_path, average_d
         folder = tmp_path / str(k)
         gd.solve(problem(), "aleg", **options, callbacks=[_stop_after(2)], checkpoint_dir=folder)
         _assert_same(gd.solve(problem(), "aleg", **options, checkpoint_dir=folder), whole)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_the_curvature_of_many_features_goes_on_too(tmp_path, loss, fit_intercept):
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(300, 270)), rng.integers(0, 3, size=300), np.arange(300) % 3
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y if loss == "softmax" else np.where(y > 0, 1.0, -1.0), groups),
+        gd.Softmax(3) if loss == "softmax" else gd.Logistic(),
+        gd.L2Domain(penalty=1e-1),
+        fit_intercept=fit_intercept,
+    )
+    whole = gd.solve(problem, "aleg", tol=1e-9, max_passes=15.0)
+    gd.solve(problem, "aleg", tol=1e-9, max_passes=15.0, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    _assert_same(gd.solve(problem, "aleg", tol=1e-9, max_passes=15.0, checkpoint_dir=tmp_path), whole)
 
 
 def test_squared_loss_by_the_compressed_solver(tmp_path):
@@ -160,6 +179,30 @@ def test_references_found_for_a_rougher_tolerance_are_found_anew(tmp_path):
     _assert_same(fine, gd.solve(_problem(), "alem", tol=1e-4))
 
 
+@pytest.mark.parametrize("name", ["alem", "ermeg"])
+@pytest.mark.parametrize("how", ["interrupt", "time limit"])
+def test_a_first_stage_that_was_cut_short_is_made_anew(tmp_path, monkeypatch, name, how):
+    epochs, whole_epoch = 0, gd.GroupSQP.epoch
+    options = {"tol": 1e-4, "max_passes": 60.0}
+    whole = gd.solve(_problem(), name, **options)
+
+    def interrupted(self, *args):
+        nonlocal epochs
+        epochs += 1
+        if epochs == 3:
+            raise KeyboardInterrupt
+        whole_epoch(self, *args)
+
+    with monkeypatch.context() as patch:
+        if how == "interrupt":
+            patch.setattr(gd.GroupSQP, "epoch", interrupted)
+        limit = 1e-4 if how == "time limit" else np.inf
+        short = gd.solve(_problem(), name, **options, max_time=limit, checkpoint_dir=tmp_path)
+    assert short.status is (gd.Status.INTERRUPTED if how == "interrupt" else gd.Status.TIME_LIMIT)
+    assert short.references.lower.min() == 0.0  # as rough as can be
+    _assert_same(gd.solve(_problem(), name, **options, checkpoint_dir=tmp_path), whole)
+
+
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     options = {"tol": 1e-8, "max_passes": 60.0}
     whole = gd.solve(_problem(), "aleg", **options)
@@ -193,6 +236,142 @@ def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path):
         path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="No checkpoint"):
         gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path)
+
+
+FORGED = {
+    "no parts": lambda run, arrays: run.clear(),
+    "unknown part": lambda run, arrays: run.update(more=1),
+    "no state": lambda run, arrays: run.update(state={"value": 3}),
+    "unknown kind": lambda run, arrays: run.update(state={"code": "x"}),
+    "unknown field": lambda run, arrays: run["state"]["mapping"].update(other={"value": 1}),
+    "method": lambda run, arrays: run["state"]["mapping"].update(__class__={"value": 1}),
+    "negative epoch": lambda run, arrays: run["state"]["mapping"].update(epoch={"value": -1}),
+    "epoch of text": lambda run, arrays: run["state"]["mapping"].update(epoch={"value": "1"}),
+    "truth of a number": lambda run, arrays: run["state"]["mapping"].update(stalled={"value": 1}),
+    "missing array": lambda run, arrays: arrays.pop("a1"),
+    "other shapes": lambda run, arrays: arrays.update({name: array.ravel()[:2] for name, array in arrays.items()}),
+    "other types": lambda run, arrays: arrays.update({name: array.astype(np.int64) for name, array in arrays.items()}),
+    "not finite": lambda run, arrays: arrays.update({name: np.full_like(a, np.nan) for name, a in arrays.items()}),
+    "nothing prepared": lambda run, arrays: run.update(prepared=None),
+    "prepared otherwise": lambda run, arrays: run.update(prepared={"mapping": {"references": {"value": 1}}}),
+    "references": lambda run, arrays: run.update(
+        prepared={"mapping": {"references": {"mapping": {"upper": {"value": 1}, "lower": {"value": 1}}}}}
+    ),
+    "no certificate": lambda run, arrays: run.update(certificate={"mapping": {}}),
+    "no model": lambda run, arrays: run["certificate"]["mapping"].update(w={"value": None}),
+    "bound of text": lambda run, arrays: run["certificate"]["mapping"].update(lower={"value": "0"}),
+    "bound of no number": lambda run, arrays: run["certificate"]["mapping"].update(upper={"value": np.nan}),
+    "cut": lambda run, arrays: run["certificate"]["mapping"]["aggregate"]["mapping"].update(cut={"value": 1}),
+    "duals": lambda run, arrays: run["certificate"]["mapping"]["aggregate"]["mapping"].update(moments={"value": 1}),
+    "trace": lambda run, arrays: run.update(trace=[[1, 2]]),
+    "counters": lambda run, arrays: run.update(counters=[-1, 0, 0]),
+    "seconds": lambda run, arrays: run.update(seconds=None),
+    "tolerances": lambda run, arrays: run.update(tolerances=[0.1]),
+    "deep": lambda run, arrays: run.update(state=json.loads('{"list":[' * 450 + "]}" * 450)),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.parametrize("name", ["aleg", "auto", "sqp-lbfgs", "alem", "tsa"])
+def test_a_checkpoint_with_the_right_checksums_and_wrong_parts_is_an_error(tmp_path, name, what):
+    make, options = SOLVERS[name], {"tol": 1e-9, "max_passes": 20.0}
+    gd.solve(_problem(), make(), **options, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    newest = max(tmp_path.glob("checkpoint-*.zip"))
+    manifest, arrays = read_bundle(newest)
+    FORGED[what](manifest["run"], arrays)
+    write_bundle(newest, manifest, arrays)
+    with pytest.raises(CheckpointError, match="not of this run"):
+        gd.solve(_problem(), make(), **options, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rotation", np.eye(2)),
+        ("shift", np.ones(4)),
+        ("shift", np.ones(5)),  # of a problem without an intercept
+        ("metric", np.ones(2)),
+        ("spectral", np.ones(2)),
+    ],
+    ids=["rotation", "shift", "shift without intercept", "metric", "spectral"],
+)
+def test_curvature_of_another_shape_is_an_error(tmp_path, field, value):
+    gd.solve(_problem(), "aleg", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    newest = max(tmp_path.glob("checkpoint-*.zip"))
+    manifest, arrays = read_bundle(newest)
+    manifest["run"]["state"]["mapping"][field] = {"array": "forged"}
+    write_bundle(newest, manifest, {**arrays, "forged": value})
+    with pytest.raises(CheckpointError, match="curvature"):
+        gd.solve(_problem(), "aleg", tol=1e-9, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("tol", [10**400, "1", 0.0, np.nan, None])
+def test_a_choice_for_no_tolerance_is_an_error(tmp_path, tol):
+    gd.solve(_problem(), "auto", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    newest = max(tmp_path.glob("checkpoint-*.zip"))
+    manifest, arrays = read_bundle(newest)
+    manifest["run"]["prepared"]["mapping"]["tol"] = {"value": tol}
+    write_bundle(newest, manifest, arrays)
+    with pytest.raises(CheckpointError, match="tolerance"):
+        gd.solve(_problem(), "auto", tol=1e-9, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("damping", [0.0, -1e12, 5e-324, np.inf, -1])
+def test_a_damping_that_would_never_help_is_an_error(tmp_path, damping):
+    gd.solve(_problem(), "sqp", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    newest = max(tmp_path.glob("checkpoint-*.zip"))
+    manifest, arrays = read_bundle(newest)
+    manifest["run"]["state"]["mapping"]["damping"] = {"value": damping}
+    write_bundle(newest, manifest, arrays)
+    with pytest.raises(CheckpointError, match="damping"):
+        gd.solve(_problem(), "sqp", tol=1e-9, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["run", "key", "both"])
+def test_a_checkpoint_of_no_run_is_damaged(tmp_path, missing):
+    write_bundle(
+        tmp_path / "checkpoint-000001-00000001.zip",
+        {"format": "groupdro-checkpoint", "version": 2, **({"key": "x"} if missing == "run" else {"run": {}})}
+        if missing != "both"
+        else {"format": "groupdro-checkpoint", "version": 2},
+        {},
+    )
+    with pytest.raises(CheckpointError, match="No checkpoint"):
+        gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("what", ["pipe", "device", "folder", "nowhere"])
+def test_what_is_no_file_is_passed_over_and_not_waited_for(tmp_path, what):
+    whole = gd.solve(_problem(), "aleg")
+    gd.solve(_problem(), "aleg", callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    odd = tmp_path / "checkpoint-000001-00000009.zip"
+    if what == "pipe":
+        os.mkfifo(odd)
+    elif what == "folder":
+        odd.mkdir()
+    else:
+        odd.symlink_to("/dev/zero" if what == "device" else "nowhere")
+    with pytest.warns(CheckpointWarning, match="Damaged"):
+        _assert_same(gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path), whole)
+
+
+def test_files_of_other_names_are_left_alone(tmp_path):
+    whole = gd.solve(_problem(), "aleg")
+    gd.solve(_problem(), "aleg", callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
+    others = [".checkpoint-x.tmp", ".checkpoint-.tmp", "generation-x", "checkpoint-1-2.zip", "notes"]
+    for name in others:
+        (tmp_path / name).touch()
+    (tmp_path / "generation-000000").mkdir()
+    _assert_same(gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path), whole)
+    assert {*others, "generation-000000"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_generations_that_are_used_up_are_an_error(tmp_path):
+    for number in ("999999", "1000000"):
+        (tmp_path / f"generation-{number}").touch()
+    with pytest.raises(CheckpointError, match="no number left"):
+        Checkpoints(tmp_path, "key")
 
 
 def test_an_older_run_may_no_longer_write(tmp_path):
@@ -250,12 +429,26 @@ def test_a_disk_that_is_full_does_not_end_the_run(tmp_path, monkeypatch):
     assert told[0].endswith("No space left on device")
 
 
+def test_a_directory_that_vanishes_does_not_end_the_run(tmp_path):
+    place = tmp_path / "runs"
+
+    def remove(progress):
+        if progress.latest.epoch == 1:
+            shutil.rmtree(place)
+
+    with pytest.warns(CheckpointWarning, match=r"could not be written.*runs") as caught:
+        result = gd.solve(_problem(), "aleg", tol=1e-6, callbacks=[remove], checkpoint_dir=place)
+    assert result.converged
+    assert len(caught) == 1
+
+
 def test_a_file_in_the_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path / "file")
 
 
+@pytest.mark.long  # the campaign does the same more often, with one compilation for all
 def test_killed_at_any_moment_it_goes_on_to_the_same_answer(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(

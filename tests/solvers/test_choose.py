@@ -78,6 +78,17 @@ def test_compression_keeps_every_risk_and_the_solution(weights, domain):
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
 
 
+def test_compression_by_pieces_is_as_exact_as_at_once(monkeypatch):
+    problem = make_problem("squared", sizes=(400, 25, 900))
+    whole, w = compress(problem), np.linspace(-1.0, 1.0, problem.shape[0])
+    monkeypatch.setattr("groupdro.solvers.quadratic._ROWS_A_PIECE", 16)
+    monkeypatch.setattr("groupdro.solvers.quadratic._LONG", 100)
+    pieces = compress(problem)
+    assert pieces.n_rows == whole.n_rows
+    np.testing.assert_allclose(pieces.risks(w), whole.risks(w), rtol=1e-13)
+    np.testing.assert_allclose(pieces.risks(w), problem.risks(w), rtol=1e-13)
+
+
 def test_quadratic_refuses_what_it_cannot_compress():
     with pytest.raises(ValueError, match="'quadratic' requires the squared loss"):
         gd.solve(problem_of(), "quadratic")

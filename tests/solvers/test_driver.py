@@ -197,6 +197,92 @@ def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     assert result.lower_bound <= result.upper_bound
 
 
+def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
+    epochs, whole = 0, gd.GroupSQP.epoch
+
+    def interrupted(self, problem, state):
+        nonlocal epochs
+        epochs += 1
+        if epochs == 40:
+            raise KeyboardInterrupt
+        whole(self, problem, state)
+
+    problem = make_problem()
+    references = gd.solve(problem, "ermeg", tol=1e-3, max_passes=1e4).references
+    monkeypatch.setattr(gd.GroupSQP, "epoch", interrupted)
+    result = gd.solve(problem.with_references(references), "ermeg", tol=0.0, max_passes=1e4)
+    assert result.status is Status.INTERRUPTED
+    assert epochs == 40
+
+
+@pytest.mark.parametrize("solver", ["aleg", "aleg-theory"])
+def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, monkeypatch):
+    problem, whole, calls = make_problem(), gd.GroupRisk.risks, 0
+
+    def interrupted(self, w):
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+        return whole(self, w)
+
+    expected = gd.solve(problem, solver, tol=1e-2, max_passes=40)
+    stopped = gd.solve(problem, solver, tol=1e-12, max_passes=6)
+    monkeypatch.setattr(gd.GroupRisk, "risks", interrupted)
+    result = gd.solve(problem, solver, tol=1e-2, max_passes=40)
+    assert calls == 2
+    assert (result.upper_bound, result.lower_bound) == (expected.upper_bound, expected.lower_bound)
+    assert result.status is (Status.CONVERGED if expected.gap <= 1e-2 * expected.upper_bound else Status.INTERRUPTED)
+    calls = 0
+    result = gd.solve(problem, solver, tol=1e-12, max_passes=6)
+    assert result.status is Status.INTERRUPTED
+    assert result.upper_bound >= stopped.upper_bound
+
+
+@pytest.mark.parametrize("solver", ["alem", "ermeg"])
+def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(solver, monkeypatch):
+    whole, calls = gd.GroupRisk.risks, 0
+
+    def interrupted(self, w):
+        nonlocal calls
+        if self.data.names == ("all",):  # the last pass over all rows as one group
+            calls += 1
+            if calls == 1:
+                raise KeyboardInterrupt
+        return whole(self, w)
+
+    monkeypatch.setattr(gd.GroupRisk, "risks", interrupted)
+    result = gd.solve(make_problem(), solver, tol=1e-6)
+    assert calls == 2
+    assert result.status is Status.INTERRUPTED
+    assert result.interrupted
+    assert not gd.solve(make_problem(), solver, tol=1e-2).interrupted
+
+
+def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch):
+    """Interrupt the wait for groups whose epochs take long, as those of a large group do."""
+    problem, whole, out = make_problem(), gd.GroupSQP.epoch, threading.Event()
+
+    def slow(self, problem, state):
+        if problem.data.names != ("all",):  # a group alone
+            out.wait(10.0)
+        whole(self, problem, state)
+
+    def interrupted(asked):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gd.GroupSQP, "epoch", slow)
+    monkeypatch.setattr("groupdro.solvers.alem.Future.result", interrupted)
+    begun = time.perf_counter()
+    result = gd.solve(problem, "alem", tol=1e-9)
+    seconds = time.perf_counter() - begun
+    out.set()
+    assert result.status is Status.INTERRUPTED
+    assert seconds < 2.0
+    pooled = gd.solve(problem.pooled(), "sqp", tol=1e-2)
+    np.testing.assert_array_equal(result.w, pooled.w)  # the best that was known
+
+
 @pytest.mark.parametrize("after_calls", [1, 40, 77])
 def test_an_interrupt_inside_an_epoch_certifies_nothing_of_the_half_made_state(after_calls, monkeypatch):
     problem, calls = make_problem(), 0
@@ -262,3 +348,37 @@ def test_a_missing_class_is_named_only_after_the_budget_was_used():
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "no row has label 2" in result.message
     assert result.epochs > 5
+
+
+def nearly_the_same_columns(difference):
+    """Return rows of two columns whose difference, times a thousand or a million, gives the targets."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 90))
+    return gd.GroupedData.from_arrays(
+        np.column_stack([x, x + difference * z]), z + 0.1 * rng.normal(size=90), np.arange(90) % 3
+    )
+
+
+@pytest.mark.parametrize("solver", ["sqp", "auto", "alem"])
+def test_nothing_is_claimed_where_the_solution_lies_beyond_a_ball_that_stands_for_all_of_space(solver):
+    near, far = (
+        gd.solve(
+            gd.GroupRisk(nearly_the_same_columns(difference), gd.Squared(), gd.L2Domain(radius=1e4, stand_in=True)),
+            solver,
+            tol=1e-4,
+        )
+        for difference in (1e-3, 1e-5)
+    )
+    assert near.converged
+    # The same rows but for a column's unit: the best value is the same, and the ball does not reach it.
+    assert far.status is Status.STALLED
+    assert "far from zero" in far.message
+    assert far.lower_bound <= near.upper_bound < far.upper_bound
+    least = 0.0 - far.references.upper.min()
+    assert far.lower_bound == least
+    assert far.q @ -far.references.upper == pytest.approx(least)
+
+
+def test_an_ordinary_ball_may_be_reached():
+    problem = gd.GroupRisk(nearly_the_same_columns(1e-5), gd.Squared(), gd.L2Domain(radius=1e4))
+    assert gd.solve(problem, "sqp", tol=1e-4).converged

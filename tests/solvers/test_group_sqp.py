@@ -132,3 +132,12 @@ def test_regret_against_the_independent_solver():
     result = gd.solve(problem, gd.ALEM(gd.GroupSQP(), gd.GroupSQP(), stage_one_passes=60), tol=1e-6)
     assert result.converged
     assert result.lower_bound - 1e-7 <= worst_value(problem, minima).value <= result.upper_bound + 1e-7
+
+
+@pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
+def test_rows_of_zeros_leave_the_intercept_to_be_found(hessian):
+    data = gd.GroupedData.from_arrays(np.zeros((6, 2)), np.arange(6.0), np.arange(6) % 2)
+    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1.0), fit_intercept=True)
+    result = gd.solve(problem, gd.GroupSQP(hessian), tol=1e-6)
+    assert result.converged
+    assert result.w[-1] == pytest.approx(2.5, abs=1e-3)

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import warnings
 
+from groupdro.arguments import check_choice, check_number
 from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from groupdro.distributed.sharding import ShardedData, shard
@@ -42,15 +43,15 @@ def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
     RuntimeWarning
         If "auto" finds several processes of MPI but no mpi4py: each then works alone.
     """
+    check_choice(kind, "kind", ("auto", "serial", "torch", "mpi"))
+    check_number(timeout, "timeout", positive=True, finite=False)
     if kind == "auto":
         kind = _launched_by()
     if kind == "serial":
         return SerialCommunicator()
     if kind == "torch":
         return TorchCommunicator.from_environment(timeout=timeout)
-    if kind == "mpi":
-        return MpiCommunicator()
-    raise ValueError(f"kind must be 'auto', 'serial', 'torch' or 'mpi'; got {kind!r}.")
+    return MpiCommunicator()
 
 
 def _launched_by() -> str:

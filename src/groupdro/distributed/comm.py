@@ -10,6 +10,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_whole
+
 __all__ = ["CommunicationError", "Communicator", "Numbers", "SerialCommunicator", "import_extra"]
 
 Numbers = NDArray[Any]  # of float64 or int64
@@ -103,8 +105,7 @@ class Communicator(ABC):
         ndarray
             The array itself.
         """
-        if not 0 <= root < self.size:
-            raise ValueError(f"root must be a rank from 0 to {self.size - 1}; got {root}.")
+        check_whole(root, "root", most=self.size - 1)
         self._run("broadcast", array, lambda values: self._broadcast(values, root))
         return array
 

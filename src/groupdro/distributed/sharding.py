@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_kind
 from groupdro.data import Draw, GroupedData
 from groupdro.distributed.comm import Communicator, SerialCommunicator
 
@@ -198,6 +199,8 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
     GroupedData
         This worker's part; all of the data where there is only one worker.
     """
+    check_kind(data, "data", GroupedData, "GroupedData")
+    check_kind(comm, "comm", Communicator, "a Communicator")
     if comm.size == 1:
         return replace(data, key=data.digest)  # a job that shrinks to one worker goes on from its checkpoints
     if data.members.size:

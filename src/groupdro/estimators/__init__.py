@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from groupdro.arguments import check_path
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.estimators.group_by import GroupBy
@@ -36,4 +37,4 @@ def load(path: str | os.PathLike[str]) -> Any:
     GroupDROClassifier or GroupDRORegressor
         The fitted model.
     """
-    return read_model(path, {cls.__name__: cls for cls in (GroupDROClassifier, GroupDRORegressor)})
+    return read_model(check_path(path, "path"), {cls.__name__: cls for cls in (GroupDROClassifier, GroupDRORegressor)})

@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_scalar
 
+from groupdro.arguments import check_path, naming
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import Task, by_group, check_sizes, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
-from groupdro.estimators.validation import naming, read_features, read_init, read_seed, read_target
+from groupdro.estimators.validation import read_features, read_init, read_seed, read_target
 from groupdro.problem import Loss, References
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, Solver, Status, solve
@@ -253,6 +254,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.solver_ = result.solver
         self.n_passes_ = result.passes
         self.trace_ = result.trace
+        self._interrupted = result.interrupted
         if self.objective == "excess_risk":
             self.reference_risks_ = result.references.upper
         elif hasattr(self, "reference_risks_"):
@@ -380,7 +382,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             kept.
         """
         check_is_fitted(self)
-        write_model(self, path)
+        write_model(self, check_path(path, "path"))
 
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse rows are taken."""

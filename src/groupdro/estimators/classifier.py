@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
+from groupdro.arguments import naming
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.estimators.validation import naming
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
 from groupdro.solvers import Solver
 
@@ -49,7 +50,9 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         ``C = 1 / (alpha * n)``.
     radius : float, default=None
         Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, data that are separable have
-        no finite minimiser, which is then said.
+        no finite minimiser, which is then said; otherwise the bounds speak of coefficients of a norm up to 1e4, in
+        units of the columns' root mean squares. Where the best ones come near that, no bound is claimed and the status
+        is "stalled".
     fit_intercept : bool, default=True
         Whether to fit an intercept, free of penalty and radius.
     precondition : bool, default=True
@@ -262,9 +265,31 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         largest = outputs.max(axis=1, keepdims=True)
         return outputs - largest - np.log(np.exp(outputs - largest).sum(axis=1, keepdims=True))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose class is right.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+        y : array-like of shape (n_rows,)
+            Their classes.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        predicted = self.predict(X)
+        with naming("y"):
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
     def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        with naming("y"):
+            check_classification_targets(y)
+            self.classes_, codes = np.unique(y, return_inverse=True)
         loss, n_outputs = self._class_loss()
         if sample_weight is not None:
             self._refuse_classes_without_weight(codes, sample_weight)
@@ -310,7 +335,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     def _row_losses(self, X: Any, y: Any) -> Floats:
         outputs = self._outputs(X)
         y = np.asarray(y)
-        codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
+        with naming("y"):
+            codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         if (self.classes_[codes] != y).any():
             strange = y[self.classes_[codes] != y].tolist()[0]
             raise ValueError(f"y has the class {strange!r}, which was not there at fit.")

@@ -10,6 +10,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from groupdro.arguments import check_flag
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
 from groupdro.metrics import row_losses, take_columns
 from groupdro.report import GroupReport, group_report
@@ -79,12 +80,18 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self
             The fitted wrapper.
         """
+        check_flag(self.drop, "drop")
         groups, rest = take_columns(X, self.group_by)
         self.estimator_ = clone(self.estimator)
         more = {} if sample_weight is None else {"sample_weight": sample_weight}
         # Routing inside only: groups find their way through pipelines whatever the caller's setting is.
         with config_context(enable_metadata_routing=True), self._callbacks_inside():
-            self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
+            try:
+                self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
+            except TypeError as error:
+                if "unexpected keyword argument 'groups'" not in str(error):
+                    raise
+                raise TypeError(f"estimator must take groups in fit: {error}") from error
         return self
 
     def _callbacks_inside(self) -> Any:

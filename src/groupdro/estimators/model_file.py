@@ -27,16 +27,20 @@ _CLASS_KINDS = ("object", "bool", "str", *(f"{k}{n}" for k in ("int", "uint") fo
                 "float16", "float32", "float64")  # fmt: skip
 
 
+_LARGEST_TEXT = 2**24  # bytes of an array of names, beyond which it must not be much larger than the names
+
+
 class ModelFileError(ValueError):
     """A file is no model of this package, is damaged, or has something in it that is not known."""
 
 
 def names_array(names: Any) -> NDArray[Any]:
-    """Return labels as an array, of objects where they are tuples or of several kinds."""
+    """Return labels as an array, of objects where they are tuples, of several kinds, or of very different lengths."""
     names = list(names)
     kinds = {type(name) for name in names}
-    # Arrays of text drop null characters at the end.
-    if len(kinds) == 1 and kinds <= {str, int, float, bool} and not (kinds == {str} and "\0" in "".join(names)):
+    # Arrays of text drop null characters at the end, and give every name the room of the longest.
+    odd = kinds == {str} and ("\0" in "".join(names) or _is_wasteful(names))
+    if len(kinds) == 1 and kinds <= {str, int, float, bool} and not odd:
         try:
             return np.array(names)
         except OverflowError:
@@ -44,6 +48,11 @@ def names_array(names: Any) -> NDArray[Any]:
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return array
+
+
+def _is_wasteful(names: list[str]) -> bool:
+    """Tell whether an array of names would be large, and much larger than the names."""
+    return 4 * len(names) * max(map(len, names)) > max(_LARGEST_TEXT, 64 * len("".join(names)))
 
 
 # ---------------------------------------------------------------------- writing
@@ -152,6 +161,8 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
     params, fitted = manifest["params"], manifest["fitted"]
     model = cls()
     _check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
+    _check(params["callbacks"] is None, "it has callbacks, which are code and never written")
+    _check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is no number")
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
     model._check_parameters()
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
@@ -167,6 +178,9 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
             labels = [_from_json(value) for value in fitted[name]]
             setattr(model, name, tuple(labels) if name == "merged_groups_" else names_array(labels))
     if "classes_" in fitted:
+        labels, text = fitted["classes_"], fitted["class_kind"] == "str"
+        fits = not text or (all(isinstance(label, str) for label in labels) and not _is_wasteful(labels))
+        _check(fits, "its classes are no text, or of too different lengths")
         model.classes_ = model.classes_.astype(fitted["class_kind"])
     if "feature_names_in_" in fitted:
         model.feature_names_in_ = model.feature_names_in_.astype(object)

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from groupdro.arguments import check_flag, naming
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import names_array
-from groupdro.estimators.validation import naming
 from groupdro.solvers import Result
 
 __all__ = ["RegularizationPath", "regularization_path"]
@@ -65,7 +65,8 @@ def regularization_path(
 ) -> RegularizationPath:
     """Fit an estimator for each of several penalties, with a certified gap at each.
 
-    The rows are read and ordered once, and each fit begins at the solution of the one before.
+    The rows are read and ordered once, and each fit begins at the solution of the one before. Ctrl-C ends the path with
+    the fit that it interrupts.
 
     Parameters
     ----------
@@ -85,6 +86,7 @@ def regularization_path(
     """
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
+    check_flag(warm_start, "warm_start")
     with naming("alphas"):
         given = np.logspace(0, -5, 10) if alphas is None else np.asarray(alphas, dtype=np.float64).ravel()
     values = np.sort(given)[::-1]
@@ -97,11 +99,13 @@ def regularization_path(
     start: tuple[Any, Any] = (None, None)
     for alpha in values:
         results.append(model._solve(task, float(alpha), start))
+        if results[-1].interrupted:
+            break
         if warm_start:
             start = results[-1].w, results[-1].q
     models = [model._attributes(result.w) for result in results]
     return RegularizationPath(
-        alphas=values.copy(),
+        alphas=values[: len(results)].copy(),
         coefs=np.array([found["coef_"] for found in models]),
         intercepts=np.array([found["intercept_"] for found in models]),
         group_risks=np.array([result.group_risks for result in results]),

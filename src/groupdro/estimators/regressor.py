@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
+from groupdro.arguments import naming
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
 from groupdro.solvers import Solver
@@ -39,7 +41,9 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     alpha : float, default=1e-4
         Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
     radius : float, default=None
-        Largest norm of the coefficients; None for any.
+        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds speak of coefficients
+        of a norm up to 1e4, in units of y's root mean square over those of the columns. Where the best ones come near
+        that, no bound is claimed and the status is "stalled".
     fit_intercept : bool, default=True
         Whether to fit an intercept, free of penalty and radius.
     precondition : bool, default=True
@@ -197,6 +201,27 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
             Predictions.
         """
         return self._outputs(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of the targets' variance that is explained, R squared.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+        y : array-like of shape (n_rows,)
+            Their targets.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R squared.
+        """
+        predicted = self.predict(X)
+        with naming("y"):
+            return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -1,8 +1,5 @@
 """Checks of what users pass in, with errors that name the argument."""
 
-import contextlib
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -11,26 +8,14 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import validate_data
 
-__all__ = ["naming", "read_features", "read_init", "read_seed", "read_target"]
+from groupdro.arguments import naming
+
+__all__ = ["read_features", "read_init", "read_seed", "read_target"]
 
 Floats = NDArray[np.float64]
 
 _FLOATS = [np.float64, np.float32]
 _LARGEST = 1e150  # number whose square is still finite
-
-
-@contextlib.contextmanager
-def naming(argument: str) -> Iterator[None]:
-    """Let errors that come from inside begin with the argument's name, unless they have it already."""
-    try:
-        yield
-    except OverflowError as error:
-        raise ValueError(f"{argument} has numbers that are too large: {error}") from error
-    except (TypeError, ValueError) as error:
-        if re.search(rf"\b{re.escape(argument)}\b", str(error)):
-            raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{argument}: {error}") from error
 
 
 def _refuse_masked(values: Any, argument: str) -> None:

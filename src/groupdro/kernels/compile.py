@@ -1,5 +1,6 @@
 """How every kernel is compiled."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,20 @@ __all__ = ["compiled", "compiled_fast"]
 
 def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     except RuntimeError:
         # No directory of the cache is writable (a read-only install without HOME): compile in every process.
         return numba.njit(nogil=True, error_model="numpy", **options)(function)
+    cache = getattr(kernel, "_cache", None)  # none where NUMBA_DISABLE_JIT is set
+    if cache is not None:
+        save = cache.save_overload
+
+        def save_where_there_is_room(*what: Any) -> None:
+            with contextlib.suppress(OSError):  # a full disk must not end a fit, whose kernel is compiled already
+                save(*what)
+
+        cache.save_overload = save_where_there_is_room
+    return kernel
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

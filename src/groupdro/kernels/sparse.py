@@ -79,6 +79,12 @@ def csr_steps(
         # The half point, before and after the projection.
         a0, a1 = shrink * (1.0 - alpha) * p, shrink * (alpha + (1.0 - alpha) * r)
         a2, a3 = shrink * ((1.0 - alpha) * t - step), shrink * (1.0 - alpha) * z
+        if a3 == 0.0:  # with alpha = 1 nothing is left of the iterate: u begins anew, and what it was goes to the sum
+            for j in range(features.shape[0]):
+                features[j, 4] -= coefficients[7] * features[j, 3]
+                features[j, 3] = 0.0
+            gram[3], gram[7], gram[8], gram[9] = 0.0, 0.0, 0.0, 0.0
+            a3 = shrink
         norm = math.sqrt(_square(a0, a1, a2, a3, gram))
         scale = radius / norm if norm > radius else 1.0
         h0, h1, h2, h3 = scale * a0, scale * a1, scale * a2, scale * a3

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_flag, check_number
+
 __all__ = ["Domain", "L2Domain", "SimplexDomain"]
 
 Floats = NDArray[np.float64]
@@ -56,8 +58,8 @@ class L2Domain(Domain):
     penalty : float
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
     stand_in : bool
-        Whether the ball stands for all of space, because the user set no bound: it is then so large that only data
-        without a finite minimiser would reach its edge, and such data are named instead.
+        Whether the ball stands for all of space, because the user set no bound. It is large enough for most data; no
+        bound is claimed where the best coefficients come near its edge.
     """
 
     radius: float = np.inf
@@ -65,10 +67,9 @@ class L2Domain(Domain):
     stand_in: bool = False
 
     def __post_init__(self) -> None:
-        if not self.radius > 0:
-            raise ValueError(f"radius must be positive, got {self.radius!r}.")
-        if not (np.isfinite(self.penalty) and self.penalty >= 0):
-            raise ValueError(f"penalty must be finite and not negative, got {self.penalty!r}.")
+        check_number(self.radius, "radius", positive=True, finite=False)
+        check_number(self.penalty, "penalty")
+        check_flag(self.stand_in, "stand_in")
         if np.isinf(self.radius) and self.penalty == 0:
             raise ValueError(
                 "radius or penalty must bound the coefficients: without either, a separable group has no minimiser "
@@ -104,6 +105,13 @@ class L2Domain(Domain):
         """Shorten coef to the radius."""
         norm = float(np.linalg.norm(coef))
         return coef if norm <= self.radius else coef * (self.radius / norm)
+
+    def reached(self, coef: Floats) -> bool:
+        """Tell whether coef come near the edge of a ball that only stands for all of space.
+
+        What is proved within the ball says nothing of the space beyond, where a better model may then lie.
+        """
+        return self.stand_in and float(np.linalg.norm(coef)) > 0.5 * self.radius
 
     def start(self, shape: tuple[int, ...]) -> Floats:
         """Return zero."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_flag, check_kind, naming, shown
 from groupdro.data import Draw, GroupedData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
@@ -15,10 +16,11 @@ from groupdro.problem.records import Constants, Counters, Evaluation, References
 from groupdro.rows import DenseRows
 from groupdro.threads import map_threads
 
-__all__ = ["GroupRisk"]
+__all__ = ["GroupRisk", "read_start"]
 
 Floats = NDArray[np.float64]
 
+_OFF_SIMPLEX = 1e-6  # of the sum of group weights to begin with
 _PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
 
 
@@ -73,6 +75,12 @@ class GroupRisk:
         start: tuple[Floats | None, Floats | None] = (None, None),
         counters: Counters | None = None,
     ):
+        check_kind(data, "data", GroupedData, "GroupedData")
+        check_kind(loss, "loss", Loss, "a loss, such as Logistic()")
+        check_kind(domain, "domain", Domain, "a domain, such as L2Domain(radius=1.0)")
+        check_flag(fit_intercept, "fit_intercept")
+        check_kind(counters, "counters", Counters | None, "Counters or None")
+        check_kind(references, "references", References | None, "References or None")
         y = loss.encode(data.y)
         n_outputs = int(data.largest(np.array([float(loss.n_outputs(y))]))[0])
         if isinstance(domain, SimplexDomain):
@@ -85,17 +93,18 @@ class GroupRisk:
         self.domain = domain
         self.fit_intercept = fit_intercept
         self.references = references if references is not None else References.none(data.n_groups)
+        for name, bound in (("upper", self.references.upper), ("lower", self.references.lower)):
+            _read_numbers(bound, "references", f"{name} bounds", data.n_groups)
         self.regret = references is not None
-        self.offsets = offsets if offsets is not None else np.zeros(data.n_groups)
+        self.offsets = np.zeros(data.n_groups)
+        if offsets is not None:
+            self.offsets = _read_numbers(offsets, "offsets", "numbers", data.n_groups)
         self.baseline = References(self.references.upper - self.offsets, self.references.lower - self.offsets)
         self.counters = counters if counters is not None else Counters()
         rows_of_w = data.n_features + fit_intercept
         self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
-        self._start = start
+        self._start = read_start(start, self.shape, data.n_groups)
         self._max_row_norm: float | None = None
-        for name, given, shape in (("w", start[0], self.shape), ("q", start[1], (data.n_groups,))):
-            if given is not None and given.shape != shape:
-                raise ValueError(f"start has a {name} of shape {given.shape}, but the problem's is {shape}.")
 
     # ------------------------------------------------------------------ parts of w
 
@@ -314,11 +323,11 @@ class GroupRisk:
 
     def unattained(self) -> str | None:
         """Say why no finite w is best, where that can be told from the labels."""
-        return self.loss.unattained(self._weighted_labels()) if self.fit_intercept else None
+        return self.loss.unattained(self.weighted_labels()) if self.fit_intercept else None
 
     def vanishes(self) -> bool:
         """Tell whether the intercept alone brings every loss to zero, or as near as one likes."""
-        return self.fit_intercept and self.loss.vanishes(self._weighted_labels())
+        return self.fit_intercept and self.loss.vanishes(self.weighted_labels())
 
     def separated(self, at: Evaluation) -> bool:
         """Tell whether w puts every row on its right side, so that the losses vanish along it without end."""
@@ -326,7 +335,7 @@ class GroupRisk:
         wrong = not self.loss.separates(at.margins[counted], self.data.y[counted])
         return not self.data.largest(np.array([float(wrong)]))[0]
 
-    def _weighted_labels(self) -> NDArray[Any]:
+    def weighted_labels(self) -> NDArray[Any]:
         """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
         labels = self.data.y[self._counted_rows()]
         if self.data.n_workers == 1:
@@ -434,6 +443,51 @@ class GroupRisk:
             smoothness=float(largest[1]),
             mean_square_smoothness=float(np.sqrt(self.data.group_means(smoothness**2).max())),
         )
+
+
+def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Floats | None, Floats | None]:
+    """Return the w and q to begin with, after a look at them.
+
+    Parameters
+    ----------
+    start : pair of ndarray or None
+        What was given.
+    shape : tuple of int
+        Shape of w.
+    n_groups : int
+        Number of groups.
+
+    Returns
+    -------
+    w, q : ndarray or None
+        Of float64.
+    """
+    if not (isinstance(start, tuple | list) and len(start) == 2):
+        raise TypeError(f"start must be a pair of w and q, each an array or None, got {shown(start)}.")
+    out: list[Floats | None] = []
+    for name, given, wanted in (("w", start[0], shape), ("q", start[1], (n_groups,))):
+        if given is None:
+            out.append(None)
+            continue
+        if not (isinstance(given, np.ndarray) and given.dtype.kind in "fiu"):
+            raise TypeError(f"start must have arrays of numbers, got {shown(given)} for {name}.")
+        if given.shape != wanted:
+            raise ValueError(f"start has a {name} of shape {given.shape}, but the problem's is {wanted}.")
+        if not np.isfinite(given).all():
+            raise ValueError(f"start has a {name} with NaN or infinite values.")
+        out.append(given.astype(np.float64, copy=False))
+    w, q = out
+    if q is not None and ((q < 0).any() or abs(q.sum() - 1.0) > _OFF_SIMPLEX):
+        raise ValueError("start has a q that is no distribution: its entries must be at least 0 and sum to one.")
+    return w, q
+
+
+def _read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
+    with naming(name):
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiu" or array.shape != (n_groups,) or not np.isfinite(array).all():
+            raise ValueError(f"{name} must have {n_groups} finite {what}, one a group, got {shown(values)}.")
+    return array.astype(np.float64, copy=False)
 
 
 def _scale_rows(values: Floats, scale: Floats) -> Floats:

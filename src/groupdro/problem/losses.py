@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_number, check_whole
 from groupdro.kernels import losses as kernels
 
 __all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Softmax", "Squared", "SquaredHinge"]
@@ -261,8 +262,7 @@ class Huber(_RegressionLoss):
     smoothness = 1.0
 
     def __init__(self, delta: float = 1.35):
-        if not (np.isfinite(delta) and delta > 0):
-            raise ValueError(f"delta must be positive and finite, got {delta!r}.")
+        check_number(delta, "delta", positive=True)
         self.delta = float(delta)
 
     @property
@@ -296,8 +296,8 @@ class Softmax(Loss):
     smoothness = 0.5
 
     def __init__(self, n_classes: int | None = None):
-        if n_classes is not None and (n_classes != int(n_classes) or n_classes < 2):
-            raise ValueError(f"n_classes must be a whole number from 2, got {n_classes!r}.")
+        if n_classes is not None:
+            check_whole(n_classes, "n_classes", least=2)
         self.n_classes = n_classes
 
     def encode(self, y: NDArray[Any]) -> NDArray[np.int64]:
@@ -359,7 +359,7 @@ class Softmax(Loss):
         mass = sums[0].sum()
         E = sums[0] / mass
         excess = sums[1] / mass  # P - E, since duals = p - e_y
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.where(excess > 0, excess / E, 0.0).max()  # t / (1 - t)
         if ratio == 0.0:
             return duals

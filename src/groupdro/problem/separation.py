@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Logistic, Softmax
+from groupdro.threads import interruptibly
 
 __all__ = ["has_separating_direction"]
 
@@ -55,13 +56,15 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
     size = float(np.abs(margins.data).sum()) / margins.shape[0]
     if size == 0.0 or not weights.sum() > 0:
         return False
-    found = linprog(
-        c=-np.asarray(weights @ margins).ravel() / (weights.sum() * size),
-        A_ub=-margins,
-        b_ub=np.zeros(margins.shape[0]),
-        bounds=(-1.0, 1.0),
-        method="highs",
-        options={"time_limit": _SECONDS},
+    found = interruptibly(
+        lambda: linprog(
+            c=-np.asarray(weights @ margins).ravel() / (weights.sum() * size),
+            A_ub=-margins,
+            b_ub=np.zeros(margins.shape[0]),
+            bounds=(-1.0, 1.0),
+            method="highs",
+            options={"time_limit": _SECONDS},
+        )
     )
     return bool(found.status == 0 and -found.fun > _CLEAR)
 

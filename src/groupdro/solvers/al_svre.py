@@ -4,12 +4,14 @@ The inner method is that of Alacaoglu and Malitsky, Algorithm 1. How its authors
 reconstructed from the complexity they state.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_choice, check_number
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, bounded_geometry
 from groupdro.kernels.blocks import projected_block
@@ -27,7 +29,16 @@ __all__ = ["ALSVRE", "AlSvreState", "euclidean_constant"]
 
 Floats = NDArray[np.float64]
 
-_STEPS_A_PIECE = 20_000  # between pieces an interrupt can arrive
+_STEPS_A_PIECE = 20_000  # drawn at once
+_SECONDS_A_CALL = 0.05  # of compiled code: between calls an interrupt can arrive
+
+
+def _short_calls(problem: GroupRisk, n_steps: int) -> Iterator[slice]:
+    """Divide steps among calls of compiled code, which change nothing but how long each takes."""
+    seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 300.0 * problem.n_groups)  # two sorts of the groups
+    length = max(1, int(_SECONDS_A_CALL / seconds))
+    for start in range(0, n_steps, length):
+        yield slice(start, min(start + length, n_steps))
 
 
 def euclidean_constant(problem: GroupRisk, radius: float) -> float:
@@ -102,8 +113,9 @@ class ALSVRE(Solver):
         inner_passes: float = 2.0,
     ):
         check_multiplier(multiplier)
-        if geometry not in ("euclidean", "kl"):
-            raise ValueError(f"geometry must be 'euclidean' or 'kl', got {geometry!r}.")
+        check_choice(geometry, "geometry", ("euclidean", "kl"))
+        check_number(accuracy, "accuracy", positive=True)
+        check_number(inner_passes, "inner_passes", positive=True)
         self.multiplier = multiplier
         self.geometry = geometry
         self.accuracy = accuracy
@@ -180,8 +192,11 @@ class ALSVRE(Solver):
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, problem.n_groups, size=min(_STEPS_A_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)
-            plan = BatchPlan(len(groups), groups[:, None], np.full((len(groups), 1), float(problem.n_groups)))
-            make(problem, plan, members[:, None])
+            short = loop.can_fuse(problem)  # other loops are not compiled as a whole
+            for part in _short_calls(problem, len(groups)) if short else [slice(0, len(groups))]:
+                here = groups[part, None]
+                plan = BatchPlan(len(here), here, np.full(here.shape, float(problem.n_groups)))
+                make(problem, plan, members[part, None])
         loop.settle()
         state.w, state.q = loop.iterate(), entropy.point(loop.logits)
 
@@ -199,14 +214,15 @@ class ALSVRE(Solver):
             members = problem.data.draw_members(groups, rng)
             alone = problem.data.n_workers == 1
             if alone and isinstance(problem.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable:
-                svre_steps(
-                    rows.for_kernels, problem.data.y, *problem.loss.kernel, problem.data.rows_of(members), groups,
-                    float(m), at.margins, state.w, at.w, gradient, np.full(state.w.shape, state.tau), geometry.penalty,
-                    geometry.radius, state.q, at.q, values, state.q_curvature, p, np.empty((3, state.w.size)),
-                    np.empty((3, m)),
-                )  # fmt: skip
-                drawn = len(groups)
-                problem.counters.add(grad_evals=drawn, grad_evals_paper=2 * drawn, row_reads=drawn)
+                drawn, work = problem.data.rows_of(members), (np.empty((3, state.w.size)), np.empty((3, m)))
+                for part in _short_calls(problem, len(groups)):
+                    svre_steps(
+                        rows.for_kernels, problem.data.y, *problem.loss.kernel, drawn[part], groups[part],
+                        float(m), at.margins, state.w, at.w, gradient, np.full(state.w.shape, state.tau),
+                        geometry.penalty, geometry.radius, state.q, at.q, values, state.q_curvature, p, *work,
+                    )  # fmt: skip
+                n_drawn = len(drawn)
+                problem.counters.add(grad_evals=n_drawn, grad_evals_paper=2 * n_drawn, row_reads=n_drawn)
             elif blocks is not None:
                 self._advance_blocks(problem, state, blocks, members, groups, geometry, values, p)
             else:

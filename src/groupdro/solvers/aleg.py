@@ -5,10 +5,13 @@ whose measurements break the inequality of the proof, or whose gap rose, is take
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_flag, check_whole
+from groupdro.bundle import check, is_finite_array
 from groupdro.data import BatchPlan, Draw
 from groupdro.distributed.cost import rows_per_step
 from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
@@ -69,6 +72,8 @@ class AlegState(State):
         Seed.
     """
 
+    grows: ClassVar[tuple[str, ...]] = ("metric", "rotation", "shift", "spectral")
+
     w: Floats
     logits: Floats
     w_centre: Floats
@@ -109,6 +114,10 @@ class ALEG(Solver):
     name = "aleg"
 
     def __init__(self, *, rows_per_step: int | None = None, scale_columns: bool = True, replacement: bool = True):
+        if rows_per_step is not None:
+            check_whole(rows_per_step, "rows_per_step", least=1)
+        check_flag(scale_columns, "scale_columns")
+        check_flag(replacement, "replacement")
         self.rows_per_step = rows_per_step
         self.scale_columns = scale_columns
         self.replacement = replacement
@@ -159,6 +168,17 @@ class ALEG(Solver):
         self._find_first_steps(problem, state)
         return state
 
+    def revive(self, problem: GroupRisk, state: AlegState) -> None:
+        """Check the curvature that was measured, and pass over the data at the snapshot."""
+        d, measured = problem.data.n_features, self._measures(problem)
+        rotated, shifted = measured and d <= _ROTATED_FEATURES, measured and problem.fit_intercept
+        fits = isinstance(state.metric, float) or is_finite_array(state.metric, problem.shape)
+        fits &= is_finite_array(state.rotation, (0, 0)) or (rotated and is_finite_array(state.rotation, (d, d)))
+        fits &= is_finite_array(state.shift, (0,)) or (shifted and is_finite_array(state.shift, (d,)))
+        fits &= state.spectral is None or (measured and not rotated and _is_spectral_of(problem, state.spectral))
+        check(fits, "its curvature does not fit")
+        super().revive(problem, state)
+
     def _metric(self, problem: GroupRisk, geometry: Geometry) -> Floats | float:
         """Return one over the largest curvature along each column, or along all where they hardly differ."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
@@ -169,7 +189,7 @@ class ALEG(Solver):
         scale = 1.0 / (bend * np.maximum(squares, 1e-3 * mean))
         if isinstance(problem.data.rows, CsrRows):
             # Steps that cost only the entries of their rows need one scale for all features.
-            scale[:d] = 1.0 / (bend * max(float(problem.data.column_squares.mean()), 1e-300))
+            scale[:d] = 1.0 / (bend * (float(problem.data.column_squares.mean()) or 1.0))  # of zeros any will do
         elif not self.scale_columns or scale.max() <= 4.0 * scale.min():
             return 1.0 / (bend * mean)
         full = scale if len(problem.shape) == 1 else scale[:, None]
@@ -368,3 +388,16 @@ class ALEG(Solver):
         # A free intercept has no bound of its own: what a step of about one over its curvature would gain.
         w_half += float((problem.intercept(at.gradient) ** 2).sum())
         return q_half, w_half
+
+
+def _is_spectral_of(problem: GroupRisk, metric: Any) -> bool:
+    """Tell whether what a checkpoint has in the place of the metric of many features fits a problem."""
+    d, domain = problem.data.n_features, problem.domain
+    if not (isinstance(metric, Spectral) and isinstance(domain, L2Domain) and isinstance(metric.scales, np.ndarray)):
+        return False
+    same = (metric.radius, metric.penalty, metric.n_bound) == (domain.radius, domain.penalty, d)
+    shaped = is_finite_array(metric.directions, (d, metric.scales.size))
+    scales = [np.asarray(scale) for scale in (metric.scales, metric.rest, metric.free_scale)]
+    shapes = (metric.scales.size,), (), ()
+    sized = all(is_finite_array(scale, shape) for scale, shape in zip(scales, shapes, strict=True))
+    return same and shaped and sized and all(bool((scale > 0).all()) for scale in scales)

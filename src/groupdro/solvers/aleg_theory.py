@@ -6,11 +6,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_choice, check_flag
 from groupdro.data import Draw
 from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
-from groupdro.solvers.step_sizes import Schedule, Schedules, saddle_constant
+from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
 
 __all__ = ["ALEGTheory", "Player", "TheoryState"]
 
@@ -106,6 +107,9 @@ class ALEGTheory(Solver):
         constant: Literal["tight", "paper"] = "tight",
         guarantee: bool = True,
     ):
+        check_multiplier(multiplier)
+        check_choice(constant, "constant", ("tight", "paper"))
+        check_flag(guarantee, "guarantee")
         self.epoch_length = epoch_length
         self.alpha = alpha
         self.step_size = step

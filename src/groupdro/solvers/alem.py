@@ -1,13 +1,16 @@
 """ALEM: each group's own minimum first, then ALEG on the regrets (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_kind, check_number
 from groupdro.problem import Counters, GroupRisk, L2Domain, References
+from groupdro.problem.present_classes import with_present_classes
 from groupdro.problem.row_space import fits_row_space, in_row_space
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.base import Run, Solver
@@ -22,6 +25,8 @@ __all__ = ["ALEM", "group_references"]
 
 Floats = NDArray[np.float64]
 
+_GROUPS_AT_ONCE = 256  # that wait for a thread: after an interrupt each has to be taken back
+_MOMENT = 0.2  # seconds
 _FINEST = 1e-11  # certified gap of a group's minimum below which rounding decides
 
 
@@ -57,39 +62,50 @@ def group_references(
     if solver is None:
         solver = GroupSQP() if isinstance(problem.domain, L2Domain) else ALEG()
     small = fits_row_space(problem, problem.data.all_sizes)
-    near = solver
+    near: Floats | None = None
     if isinstance(solver, GroupSQP) and problem.n_groups > 1 and not small.all():
         # Most groups' own models are near the one of all rows together.
         pooled = solve(
             problem.pooled(), solver, tol=1e-2, max_passes=max_passes, max_time=max(run.seconds_left(), 1e-3)
         )
-        if pooled.status is Status.INTERRUPTED:
-            run.interrupted = True
+        run.best = pooled.w, np.full(problem.n_groups, 1.0 / problem.n_groups)
+        if pooled.interrupted:
+            run.interrupted = run.rough = True
             return References(upper, lower)
-        near = GroupSQP(solver.hessian, memory=solver.memory, start=(pooled.w, np.ones(1)))
+        near = pooled.w
 
     def bound(i: int) -> tuple[int, Result | None, Counters]:
-        alone, seconds = problem.group(i), run.seconds_left()
+        alone, seconds, stopped = problem.group(i), run.seconds_left(), stop
         # Counters of its own: the groups are solved side by side.
         alone.counters = Counters()
-        if stop.is_set() or run.passes_left() <= 0 or seconds <= 0:
+        if stopped.is_set() or run.passes_left() <= 0 or seconds <= 0:
+            run.rough = True
             return i, None, alone.counters
         if alone.vanishes():
             upper[i] = 0.0
             return i, None, alone.counters
+        alone, present = with_present_classes(alone)
+        own = solver
         if small[i]:
             alone = in_row_space(alone)
+        elif near is not None and isinstance(solver, GroupSQP):
+            begin = near[:, present] if present.size else near
+            own = GroupSQP(solver.hessian, memory=solver.memory, start=(begin, np.ones(1)))
         # One that is interrupted here could be in any thread: only the main one gets Ctrl-C, and tells the others.
         found = solve(
             alone,
-            solver if small[i] else near,
+            own,
             tol=0.0,
             atol=atol,
             max_passes=max_passes,
             max_time=seconds,
             seed=seed,
-            callbacks=[lambda _: stop.is_set()],
+            callbacks=[lambda _: stopped.is_set()],
         )
+        run.rough |= found.status in (Status.TIME_LIMIT, Status.INTERRUPTED)
+        domain = problem.domain
+        if isinstance(domain, L2Domain) and domain.reached(alone.coef(found.w)):
+            found = replace(found, lower_bound=0.0)  # there may be less beyond the ball
         return i, found, alone.counters
 
     spent = Counters()
@@ -105,21 +121,28 @@ def group_references(
     held = here.astype(np.float64)
     data.add_up(held)
     pool = ThreadPoolExecutor(max_workers=min(problem.n_groups, n_threads()))
+    asked: list[Future[tuple[int, Result | None, Counters]]] = []
     try:
-        for i, found, counters in pool.map(bound, np.flatnonzero(here).tolist()):
-            keep(i, found, counters)
+        own = np.flatnonzero(here).tolist()
+        for first in range(0, len(own), _GROUPS_AT_ONCE):
+            asked = [pool.submit(bound, i) for i in own[first : first + _GROUPS_AT_ONCE]]
+            for answer in asked:
+                keep(*answer.result())
     except KeyboardInterrupt:
-        run.interrupted = True
+        run.interrupted = run.rough = True
     finally:
         stop.set()
-        pool.shutdown()
-    bounds = data.largest(np.concatenate([-upper, lower]))
-    upper, lower = -bounds[: len(upper)], bounds[len(upper) :]
+        # Groups under way end by themselves with their epoch. After an interrupt nobody waits longer than a moment.
+        pool.shutdown(wait=not run.interrupted, cancel_futures=True)
+        wait([answer for answer in asked if answer.running()], timeout=_MOMENT)
+    bounds = data.largest(np.concatenate([-upper, lower, [float(run.rough)]]))
+    upper, lower = -bounds[: len(upper)], bounds[len(upper) : -1]
+    run.rough = bool(bounds[-1])
     counts = np.array([spent.grad_evals, spent.grad_evals_paper, spent.row_reads], dtype=np.float64)
     data.add_up(counts)
     problem.counters.add(**dict(zip(("grad_evals", "grad_evals_paper", "row_reads"), map(int, counts), strict=True)))
     spent = Counters()
-    stop.clear()
+    stop = threading.Event()  # a new one, because groups that nobody waits for have yet to see the old
     for i in np.flatnonzero(held == 0.0).tolist():
         keep(*bound(i))
     problem.counters.merge(spent)
@@ -154,6 +177,9 @@ class ALEM(Solver):
         *,
         stage_one_passes: float = 101.0,
     ):
+        for name, stage in (("stage_one", stage_one), ("stage_two", stage_two)):
+            check_kind(stage, name, Solver | None, "a Solver or None")
+        check_number(stage_one_passes, "stage_one_passes", positive=True, finite=False)
         self.stage_one = stage_one
         self.stage_two = stage_two if stage_two is not None else Auto()
         self.stage_one_passes = stage_one_passes
@@ -178,7 +204,8 @@ class ALEM(Solver):
             max_passes=self.stage_one_passes,
             seed=seed,
         )
-        return self.stage_two.prepare(problem.with_references(references), run, seed)
+        regrets = problem.with_references(references)
+        return regrets if run.interrupted else self.stage_two.prepare(regrets, run, seed)
 
     def prepared(self) -> dict[str, Any]:
         """Return what stage two prepared; the references are the problem's."""

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import shown
+from groupdro.bundle import check, is_finite_array
 from groupdro.problem import Evaluation, GroupRisk, References
 from groupdro.solvers.packing import Arrays, restore
 
@@ -55,6 +57,8 @@ class State:
         Whether the solver sees no way to go on, as at the end of floating-point accuracy.
     """
 
+    grows: ClassVar[tuple[str, ...]] = ()  # fields that may be of other shapes than at the start: `revive` checks them
+
     evaluation: Evaluation
     epoch: int = field(default=0, kw_only=True)
     stalled: bool = field(default=False, kw_only=True)
@@ -62,13 +66,30 @@ class State:
 
 @dataclass
 class Run:
-    """What is left of a run's budget, for solvers that need other solutions first."""
+    """What is left of a run's budget, for solvers that need other solutions first.
+
+    Attributes
+    ----------
+    tol, atol : float
+        Tolerances of the run.
+    passes_left, seconds_left : callable
+        What is left of the budget.
+    interrupted : bool
+        Set by a preparation that Ctrl-C ended: the run then returns what there is.
+    rough : bool
+        Set by a preparation that an interrupt or the budget cut short. Its bounds are valid, but a checkpoint of them
+        would hold back every run that goes on from it.
+    best : pair of ndarray or None
+        Set by a preparation to the best w and q that it knows, which an interrupted run returns.
+    """
 
     tol: float
     atol: float
     passes_left: Callable[[], float]
     seconds_left: Callable[[], float]
     interrupted: bool = False
+    rough: bool = False
+    best: tuple[Floats, Floats] | None = None
 
 
 class Solver(ABC):
@@ -111,11 +132,14 @@ class Solver(ABC):
         return {}
 
     def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
-        """Return what `prepare` returned in the run that a checkpoint is of."""
+        """Return what `prepare` returned in the run that a checkpoint is of, after a look at what was prepared."""
         del run
-        if prepared.get("references") is None:
+        found = prepared.get("references")
+        if found is None:
             return problem
-        return problem.with_references(References(**prepared["references"]))
+        check(isinstance(found, dict) and set(found) == {"upper", "lower"}, "its references are no pair")
+        check(all(is_finite_array(part, (problem.n_groups,)) for part in found.values()), "its references do not fit")
+        return problem.with_references(References(**found))
 
     def load(self, problem: GroupRisk, seed: int, packed: Any, arrays: Arrays) -> Any:
         """Return the state that a checkpoint is of."""
@@ -124,7 +148,7 @@ class Solver(ABC):
         return state
 
     def revive(self, problem: GroupRisk, state: Any) -> None:
-        """Pass over the data for what a checkpoint leaves out of a state."""
+        """Check what `State.grows` names, and pass over the data for what a checkpoint leaves out of a state."""
         state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
 
     def describe(self) -> str:
@@ -155,6 +179,6 @@ def make_solver(solver: str | Solver) -> Solver:
     """Return a solver from its name, or the one given."""
     if isinstance(solver, Solver):
         return solver
-    if solver not in SOLVERS:
-        raise ValueError(f"solver must be one of {sorted(SOLVERS)} or a Solver, got {solver!r}.")
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {sorted(SOLVERS)} or a Solver, got {shown(solver)}.")
     return SOLVERS[solver]()

@@ -5,28 +5,35 @@ named by generation and epoch; the newest generation's are read first, and a run
 that was thought dead, is refused when it tries to write.
 """
 
+import contextlib
 import hashlib
 import inspect
 import json
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from groupdro.bundle import BundleError, read_bundle, write_bundle
+from groupdro.bundle import BundleError, check, read_bundle, write_bundle
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import Solver
 from groupdro.solvers.packing import Arrays
 
-__all__ = ["CheckpointError", "CheckpointWarning", "Checkpoints", "fingerprint"]
+__all__ = ["CheckpointError", "CheckpointWarning", "Checkpoints", "believing", "check_run", "fingerprint"]
 
 _FORMAT, _VERSION = "groupdro-checkpoint", 2
 _KEPT = 2  # files: should the newest be damaged, the one before it is there
-_NAME = re.compile(r"checkpoint-(\d{6})-(\d{8})\.zip")
-_GENERATION = re.compile(r"generation-(\d{6})")
+_NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")
+_GENERATION = re.compile(r"generation-([0-9]{6})")
+_UNFINISHED = re.compile(r"\.checkpoint-([0-9]{6})-.*\.tmp")
+_LAST_GENERATION = 999_999
+_PARTS = {
+    "prepared", "state", "certificate", "trace", "counters", "seconds", "found_references", "tolerances",
+}  # fmt: skip
 
 
 class CheckpointError(RuntimeError):
@@ -57,6 +64,40 @@ def _options(value: Any) -> Any:
     return getattr(value, "__qualname__", "a function") if callable(value) else repr(value)
 
 
+@contextlib.contextmanager
+def believing() -> Iterator[None]:
+    """Go on from what a checkpoint says, or say that it cannot be used."""
+    try:
+        yield
+    except (BundleError, RecursionError) as error:
+        raise CheckpointError(
+            f"The newest checkpoint is whole, but not of this run: {error}. Use another directory, or remove it to "
+            "begin anew."
+        ) from None
+
+
+def check_run(run: dict[str, Any]) -> None:
+    """Refuse what is not of the form that a run writes. Its solver and its certificate check what is theirs."""
+    check(set(run) == _PARTS, "its run has other parts")
+    check(isinstance(run["found_references"], bool), "its references are neither found nor not")
+    lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
+    check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")
+    check(all(_is_count(count) for count in run["counters"]), "a counter is no count")
+    numbers = [run["seconds"], *run["tolerances"]]
+    check(all(_is_number(one) and 0 <= one < np.inf for one in numbers), "its seconds or tolerances are no numbers")
+    for row in run["trace"]:
+        whole = isinstance(row, list) and len(row) == 7 and all(_is_count(row[place]) for place in (0, 2, 3))
+        check(whole and all(_is_number(row[place]) for place in (1, 4, 5, 6)), "its trace has another form")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_count(value)
+
+
 # ---------------------------------------------------------------------- files
 
 
@@ -82,13 +123,15 @@ class Checkpoints:
         """Take the next number; of two runs that start at once, one gets the one after."""
         while True:
             mine = 1 + max(self._generations(), default=0)
+            if mine > _LAST_GENERATION:
+                raise CheckpointError(f"{str(self.directory)!r} has no number left for another run. Use another one.")
             try:
                 os.close(os.open(self.directory / f"generation-{mine:06d}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             except FileExistsError:
                 continue
             for old in self._generations():
                 if old < mine - 1:
-                    (self.directory / f"generation-{old:06d}").unlink(missing_ok=True)
+                    _remove(self.directory / f"generation-{old:06d}")
             return mine
 
     def _generations(self) -> list[int]:
@@ -105,8 +148,9 @@ class Checkpoints:
         for path in files:
             try:
                 manifest, arrays = read_bundle(path)
-                if (manifest.get("format"), manifest.get("version")) != (_FORMAT, _VERSION):
-                    raise BundleError(f"it is {manifest.get('format')!r} of version {manifest.get('version')!r}")
+                stated = manifest.get("format"), manifest.get("version")
+                check(stated == (_FORMAT, _VERSION), f"it is {stated[0]!r} of version {stated[1]!r}")
+                check(isinstance(manifest.get("run"), dict) and "key" in manifest, "it has no run")
             except (BundleError, OSError) as error:
                 faults.append(f"{path.name}: {error}")
                 self._damaged.add(path)
@@ -126,21 +170,33 @@ class Checkpoints:
     def write(self, epoch: int, run: dict[str, Any], arrays: Arrays) -> None:
         """Write a checkpoint, and remove those that are no longer needed.
 
-        A full disk does not end the run: the checkpoint before stays.
+        A full disk does not end the run: the checkpoint before stays. Nor does a directory that vanished.
         """
-        if max(self._generations(), default=0) > self.generation:
-            raise CheckpointError(f"Another run has taken over {str(self.directory)!r}; this one must not write to it.")
         manifest = {"format": _FORMAT, "version": _VERSION, "key": self.key, "run": run}
         try:
+            if max(self._generations(), default=0) > self.generation:
+                raise CheckpointError(
+                    f"Another run has taken over {str(self.directory)!r}; this one must not write to it."
+                )
             write_bundle(self.directory / f"checkpoint-{self.generation:06d}-{epoch:08d}.zip", manifest, arrays)
+            self._clear()
         except OSError as error:
             if not self._told:
                 warnings.warn(f"A checkpoint could not be written; the run goes on: {error}", CheckpointWarning, 2)
             self._told = True
-            return
+
+    def _clear(self) -> None:
+        """Remove what is no longer needed."""
         whole = [path for path in self._files() if path not in self._damaged]  # a damaged one is no reserve
         for old in (*self._damaged, *whole[_KEPT:]):
-            old.unlink(missing_ok=True)
+            _remove(old)
         for left in self.directory.glob(".checkpoint-*.tmp"):  # of a run that was killed while it wrote
-            if int(left.name.split("-")[1]) <= self.generation:  # a newer one may be writing just now
-                left.unlink(missing_ok=True)
+            name = _UNFINISHED.fullmatch(left.name)
+            if name and int(name[1]) <= self.generation:  # a newer one may be writing just now
+                _remove(left)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is no longer needed; what cannot be removed, such as a folder of its name, stays."""
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.arguments import check_flag
+from groupdro.bundle import check
 from groupdro.problem import GroupRisk, L2Domain, Squared
 from groupdro.rows import DenseRows
 from groupdro.solvers.aleg import ALEG
@@ -113,6 +115,7 @@ class Auto(Solver):
     name = "auto"
 
     def __init__(self, *, precondition: bool = True) -> None:
+        check_flag(precondition, "precondition")
         self.precondition = precondition
         self.choice: Choice | None = None
         self._tol = 0.0
@@ -136,14 +139,17 @@ class Auto(Solver):
     def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
         """Choose as before."""
         problem = super().resume(problem, run, prepared)
-        self._choose(problem, prepared["tol"])
+        tol: Any = prepared.get("tol")
+        check(isinstance(tol, float | int) and 0 < tol <= 1e300, "its tolerance is no positive number")
+        self._choose(problem, float(tol))
         assert self.choice is not None
         return self.choice.first.resume(problem, run, {**prepared, "references": None})
 
     def load(self, problem: GroupRisk, seed: int, packed: Any, arrays: Arrays) -> AutoState:
         """Load the state of the solver that ran."""
         state = self.init(problem, seed)
-        if restore(None, packed["mapping"]["polishing"], arrays):
+        whole = restore(None, packed, arrays)
+        if isinstance(whole, dict) and whole.get("polishing") is True:
             self._hand_over(problem, state)
         state = restore(state, packed, arrays)
         state.solver.revive(problem, state.inner)

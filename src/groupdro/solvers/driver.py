@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.bundle import dump_bundle, parse_bundle
+from groupdro.arguments import check_flag, check_kind, check_number, check_path, check_whole, shown
+from groupdro.bundle import check, dump_bundle, parse_bundle
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.separation import has_separating_direction
 from groupdro.solvers.base import Run, Solver, State, make_solver
-from groupdro.solvers.checkpoint import Checkpoints, fingerprint
+from groupdro.solvers.checkpoint import Checkpoints, believing, check_run, fingerprint
 from groupdro.solvers.packing import Arrays, pack, restore
 from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
 
@@ -25,6 +26,10 @@ Callback = Callable[[Progress], bool | None]
 
 _LARGE_OUTPUT = 12.0  # of a model, beyond which a class is certain to one in 10^5
 _SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
+_FAR_AWAY = (
+    "The best coefficients lie so far from zero, relative to the columns' scales, that nothing is proved of them. "
+    "Centre and scale the columns, drop those that others nearly give, or set a penalty or a radius."
+)
 
 
 def solve(
@@ -74,27 +79,35 @@ def solve(
     Result
         The best certified pair, with the way it was found. Ctrl-C ends a run with the best pair so far.
     """
-    _check_options(tol, atol, max_passes, max_time)
+    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    for name, value in (("tol", tol), ("atol", atol)):
+        check_number(value, name)
+    for name, value in (("max_passes", max_passes), ("max_time", max_time)):
+        check_number(value, name, positive=True, finite=False)
+    check_whole(seed, "seed")
+    check_flag(average_duals, "average_duals")
+    callbacks = _read_callbacks(callbacks)
     solver = make_solver(solver)
     solver.check(problem)
     if average_duals and problem.data.n_workers > 1:
         raise ValueError("average_duals must be False over several workers, which keep the duals of their own rows.")
-    run = _Driver(problem, solver, tol, atol, max_passes, max_time, tuple(callbacks), average_duals)
+    run = _Driver(problem, solver, tol, atol, max_passes, max_time, callbacks, average_duals)
     if checkpoint_dir is not None:
         key = fingerprint(problem, solver, seed)
         run.checkpointed = True
         if problem.data.is_first:
-            run.checkpoints = Checkpoints(checkpoint_dir, key)
+            run.checkpoints = Checkpoints(check_path(checkpoint_dir, "checkpoint_dir"), key)
     return run(seed)
 
 
-def _check_options(tol: float, atol: float, max_passes: float, max_time: float) -> None:
-    for name, value in (("tol", tol), ("atol", atol)):
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be finite and not negative, got {value!r}.")
-    for name, value in (("max_passes", max_passes), ("max_time", max_time)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value!r}.")
+def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
+    try:
+        read = tuple(callbacks)
+    except TypeError:
+        read = (None,)
+    if not all(map(callable, read)):
+        raise TypeError(f"callbacks must be a list of callables, got {shown(callbacks)}.")
+    return read
 
 
 class _Driver:
@@ -119,6 +132,7 @@ class _Driver:
         self.checkpoints: Checkpoints | None = None  # of several workers, the first one writes
         self.trace: list[TraceRow] = []
         self.off_clock = 0.0
+        self.interrupted = False
 
     def __call__(self, seed: int) -> Result:
         self._compile()
@@ -135,16 +149,25 @@ class _Driver:
         if saved is None:
             problem = self.problem = self.solver.prepare(begun, run, seed)
         else:
-            prepared = restore(None, saved[0]["prepared"], saved[1])
-            problem = self.problem = self.solver.resume(begun, run, prepared)
+            with believing():
+                prepared = restore(None, saved[0]["prepared"], saved[1])
+                check(isinstance(prepared, dict), "what was prepared is no mapping")
+                problem = self.problem = self.solver.resume(begun, run, prepared)
         self.found_references = problem.regret and not begun.regret
         self.certificate = certificate = Certificate(problem, average_duals=self.average_duals)
         state: State | None = None
         status: Status | None = None
         self.reason = reason = problem.unattained()
         whole = True  # whether the state is that of the end of an epoch
+        if run.rough:
+            self.checkpoints = None
         try:
-            if saved is None:
+            if run.interrupted:
+                # One pass, so that there is a pair to return: the solver's own first look may take long.
+                whole, status, self.interrupted = False, Status.INTERRUPTED, True
+                state = State(problem.evaluate(*(run.best or (problem.start(), problem.start_weights()))))
+                self._record(state)
+            elif saved is None:
                 state = self.solver.init(problem, seed)
                 status = self._after_epoch(state)
             else:
@@ -152,8 +175,6 @@ class _Driver:
                 status = self._agree(self._verdict(state))
             if reason is not None and problem.vanishes():
                 status = Status.NO_FINITE_MINIMISER  # the infimum is 0, and no gap relative to it can be reached
-            elif run.interrupted:
-                status = Status.INTERRUPTED
             while status is None:
                 whole = False
                 self.solver.epoch(problem, state)
@@ -163,12 +184,18 @@ class _Driver:
         except KeyboardInterrupt:
             if state is None or certificate.w is None or certificate.q is None:
                 raise  # nothing was certified yet, so there is nothing to keep
-            status = Status.INTERRUPTED
-        if reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
-            status = Status.NO_FINITE_MINIMISER
-        elif self._runs_away(state, status):
-            self.reason, status = _SEPARABLE, Status.NO_FINITE_MINIMISER
-        return self._finish(state, status, self._average(state) if whole else None)
+            status, self.interrupted = Status.INTERRUPTED, True
+        try:
+            if reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
+                status = Status.NO_FINITE_MINIMISER
+            elif self._runs_away(state, status):
+                self.reason, status = _SEPARABLE, Status.NO_FINITE_MINIMISER
+            return self._finish(state, status, self._average(state) if whole else None)
+        except KeyboardInterrupt:
+            # All was done but for the last pass, which is made again rather than lose what was certified.
+            self.interrupted = True
+            ended = status in (Status.NO_FINITE_MINIMISER, Status.NUMERICAL_FAILURE)
+            return self._finish(state, status if ended else Status.INTERRUPTED, None)
 
     def _runs_away(self, state: State, status: Status) -> bool:
         """Tell whether the coefficients of a problem without bounds grow because nothing holds them.
@@ -214,11 +241,18 @@ class _Driver:
             with self.problem.counters.suspended():
                 state.evaluation = self.problem.evaluate(*pair)
             self.off_clock += time.perf_counter() - begun
-        at, certificate = state.evaluation, self.certificate
+        at = state.evaluation
         if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
             return Status.NUMERICAL_FAILURE
-        certificate.observe(at)
-        counters = self.problem.counters
+        self._record(state)
+        self._save(state)  # first: a callback may take long, or fail
+        stopped = self._callback_stops(state)
+        return self._agree(self._verdict(state, stopped=stopped))
+
+    def _record(self, state: State) -> None:
+        """Take the certificate's bounds from where the state stands, and note them in the trace."""
+        certificate, counters = self.certificate, self.problem.counters
+        certificate.observe(state.evaluation)
         self.trace.append(
             TraceRow(
                 epoch=state.epoch,
@@ -230,9 +264,6 @@ class _Driver:
                 lower=certificate.lower,
             )
         )
-        self._save(state)  # first: a callback may take long, or fail
-        stopped = self._callback_stops(state)
-        return self._agree(self._verdict(state, stopped=stopped))
 
     def _agree(self, status: Status | None) -> Status | None:
         """Return what ends the run of any worker: only clocks and callbacks can differ between them."""
@@ -276,7 +307,7 @@ class _Driver:
             "certificate": pack(self.certificate.saved(), arrays),
             "trace": [list(vars(row).values()) for row in self.trace],
             "counters": [getattr(counters, name) - getattr(self.before, name) for name in _COUNTS],
-            "seconds": self.seconds,
+            "seconds": max(self.seconds, 0.0),
             "found_references": self.found_references,
             "tolerances": [self.tol, self.atol],
         }
@@ -288,20 +319,23 @@ class _Driver:
         content = b""
         if self.checkpoints is not None:
             found = self.checkpoints.latest()
-            content = b"" if found is None else dump_bundle(*found)
+            with believing():
+                content = b"" if found is None else dump_bundle(*found)
         content = self.problem.data.share(content)
         if not content:
             return None
-        saved, arrays = parse_bundle(content)
+        with believing():
+            saved, arrays = parse_bundle(content)
+            check_run(saved)
         rough = any(now < before for now, before in zip((self.tol, self.atol), saved["tolerances"], strict=True))
         # References that were found for a rougher tolerance would keep the gap above a finer one for ever.
         return None if rough and saved["found_references"] else (saved, arrays)
 
     def _go_on(self, saved: dict[str, Any], arrays: Arrays, seed: int) -> State:
         """Return to where a checkpoint stands."""
-        with self.problem.counters.suspended():
+        with believing(), self.problem.counters.suspended():
             state: State = self.solver.load(self.problem, seed, saved["state"], arrays)
-        self.certificate.load(restore(None, saved["certificate"], arrays))
+            self.certificate.load(restore(None, saved["certificate"], arrays))
         self.trace = [TraceRow(*row) for row in saved["trace"]]
         for name, count in zip(_COUNTS, saved["counters"], strict=True):
             setattr(self.problem.counters, name, getattr(self.before, name) + count)
@@ -335,6 +369,11 @@ class _Driver:
             # "Converged" is said of the model that is returned, not of what was computed on the way to it.
             fresh = problem.risks(certificate.w)
             certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
+        domain = problem.domain
+        far_away = isinstance(domain, L2Domain) and domain.reached(problem.coef(certificate.w))
+        if far_away:
+            certificate.withdraw()
+            status = Status.STALLED if status is Status.CONVERGED else status
         if self._within_tolerance() and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
             status = Status.CONVERGED  # thanks to the average
         elif certificate.contradicts_itself or (status is Status.CONVERGED and not self._within_tolerance()):
@@ -343,6 +382,7 @@ class _Driver:
         if status is Status.NO_FINITE_MINIMISER:
             message = f"No finite minimiser exists: {self.reason}."
         elif status is not Status.CONVERGED:
+            message = _FAR_AWAY if far_away and status is Status.STALLED else message
             message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
         counters = replace(
             problem.counters,
@@ -369,6 +409,7 @@ class _Driver:
             group_names=problem.data.names,
             references=problem.references,
             solver=self.solver.describe(),
+            interrupted=self.interrupted,
         )
 
     def _average(self, state: State) -> OutputPair | None:

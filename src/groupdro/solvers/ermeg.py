@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_number
 from groupdro.geometry import Entropy
 from groupdro.problem import GroupRisk
 from groupdro.solvers.alem import group_references
@@ -48,6 +49,7 @@ class ERMEG(Solver):
 
     def __init__(self, multiplier: float = 1.0, *, oracle_tol: float = 1e-3):
         check_multiplier(multiplier)
+        check_number(oracle_tol, "oracle_tol", positive=True)
         self.multiplier = multiplier
         self.oracle_tol = oracle_tol
 
@@ -79,7 +81,10 @@ class ERMEG(Solver):
         q = entropy.point(state.logits)
         weighted = problem.weighted(q)
         begin = (state.evaluation.w, np.ones(1))
-        w = solve(weighted, GroupSQP("lbfgs", start=begin), tol=self.oracle_tol, max_passes=500.0).w
+        found = solve(weighted, GroupSQP("lbfgs", start=begin), tol=self.oracle_tol, max_passes=500.0)
+        if found.interrupted:
+            raise KeyboardInterrupt  # which ended the oracle's run alone
+        w = found.w
         state.evaluation = problem.evaluate(w, q)
         state.w_total += w
         state.calls += 1

@@ -1,14 +1,17 @@
 """Sequential quadratic programming on all groups at once: high accuracy where a pass is cheap."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from groupdro.arguments import check_choice, check_whole, shown
+from groupdro.bundle import check, is_finite_array
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
+from groupdro.problem.group_risk import read_start
 from groupdro.solvers.base import Requirement, Solver, State
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 
@@ -52,6 +55,8 @@ class SqpState(State):
         it, which turns and shortens the step; whole steps lower it again.
     """
 
+    grows: ClassVar[tuple[str, ...]] = ("steps", "changes")
+
     groups: GroupEvaluation
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
@@ -87,8 +92,8 @@ class GroupSQP(Solver):
         memory: int = 20,
         start: tuple[Floats, Floats] | None = None,
     ):
-        if hessian not in ("auto", "newton", "lbfgs"):
-            raise ValueError(f"hessian must be 'auto', 'newton' or 'lbfgs', got {hessian!r}.")
+        check_choice(hessian, "hessian", ("auto", "newton", "lbfgs"))
+        check_whole(memory, "memory", least=1)
         self.hessian = hessian
         self.memory = memory
         self.start = start
@@ -107,12 +112,24 @@ class GroupSQP(Solver):
     def init(self, problem: GroupRisk, seed: int) -> SqpState:
         """Evaluate the start."""
         del seed
-        w, q = self.start or (problem.start(), problem.start_weights())
+        if self.start is None:
+            w, q = problem.start(), problem.start_weights()
+        else:
+            first, second = read_start(self.start, problem.shape, problem.n_groups)
+            if first is None or second is None:
+                raise TypeError(f"start must be a pair of arrays, got {shown(self.start)}.")
+            w, q = first, second
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 
     def revive(self, problem: GroupRisk, state: SqpState) -> None:
-        """Pass over the data at the iterate, with the Hessian of the same weights."""
+        """Check the pairs, and pass over the data at the iterate, with the Hessian of the same weights."""
+        pairs = state.steps, state.changes
+        fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
+        size = (int(np.prod(problem.shape)),)
+        check(fits and all(is_finite_array(v, size) for part in pairs for v in part), "its L-BFGS pairs do not fit")
+        # A ridge that is not positive would be raised for ever.
+        check(_LEAST_DAMPING <= state.damping < np.inf and 0.0 <= state.multiplier < np.inf, "its damping does not fit")
         at = state.groups
         state.groups = evaluate_groups(problem, at.w, at.hessian_q)
         state.evaluation = state.groups.at(state.evaluation.q)
@@ -310,7 +327,8 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _first_scale(problem: GroupRisk) -> float:
-        return 1.0 / max(problem.loss.smoothness * problem.data.mean_square_norm, 1e-300)
+        # Rows of zeros leave the intercept alone, whose column is one.
+        return 1.0 / (problem.loss.smoothness * (problem.data.mean_square_norm or 1.0))
 
 
 class _Lbfgs:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_choice, check_whole
 from groupdro.data import BatchPlan
 from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
@@ -78,8 +79,9 @@ class MPVR(Solver):
 
     def __init__(self, multiplier: float = 1.0, *, sampling: Sampling = "importance", epoch_length: int | None = None):
         check_multiplier(multiplier)
-        if sampling not in ("importance", "uniform"):
-            raise ValueError(f"sampling must be 'importance' or 'uniform', got {sampling!r}.")
+        check_choice(sampling, "sampling", ("importance", "uniform"))
+        if epoch_length is not None:
+            check_whole(epoch_length, "epoch_length", least=1)
         self.multiplier = multiplier
         self.sampling: Sampling = sampling
         self.epoch_length = epoch_length

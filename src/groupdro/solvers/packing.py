@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.bundle import BundleError, check
 from groupdro.geometry import Spectral
 
 __all__ = ["Arrays", "pack", "restore"]
 
 Arrays = dict[str, NDArray[Any]]
+
+_LARGEST_COUNT = 2**53  # of epochs, steps and the like: what a float still counts
 
 
 def pack(value: Any, arrays: Arrays) -> Any:
@@ -55,7 +58,9 @@ def restore(old: Any, packed: Any, arrays: Arrays) -> Any:
     Parameters
     ----------
     old : object
-        What a fresh run has; kept where nothing was packed, changed where it can be.
+        What a fresh run has; kept where nothing was packed, changed where it can be. What was packed must be of its
+        kind, its type and shape included: compiled loops do not look where an array ends. None takes everything,
+        and leaves it to the caller to look.
     packed : object
         JSON of `pack`.
     arrays : dict
@@ -65,25 +70,68 @@ def restore(old: Any, packed: Any, arrays: Arrays) -> Any:
     -------
     object
         The value.
+
+    Raises
+    ------
+    BundleError
+        If it is not of the kind.
     """
+    try:
+        return _restore(old, packed, arrays, anything=old is None)
+    except BundleError:
+        raise
+    except Exception as error:  # whatever JSON of another form makes the code below stumble over
+        raise BundleError(f"{type(error).__name__}: {error}") from None
+
+
+def _restore(old: Any, packed: Any, arrays: Arrays, *, anything: bool) -> Any:
     if packed is None:
         return old
     ((kind, content),) = packed.items()
-    if kind == "array":
-        return arrays[content]
-    if kind == "value":
-        return content
+    if kind == "mapping":
+        return _restore_mapping(old, content, arrays, anything=anything)
     if kind == "list":
-        parts = [restore(None, part, arrays) for part in content]
-        return tuple(parts) if isinstance(old, tuple) else parts
+        parts = [_restore(None, part, arrays, anything=True) for part in content]
+        new: Any = tuple(parts) if isinstance(old, tuple) else parts
+    else:
+        check(kind in ("array", "value"), f"it has a value of the unknown kind {kind!r}")
+        new = arrays[content] if kind == "array" else content
+    check(anything or _is_like(new, old), "it has a value of another kind than the run")
+    return new
+
+
+def _restore_mapping(old: Any, content: dict[str, Any], arrays: Arrays, *, anything: bool) -> Any:
     if _is_record(old):
+        names = {f.name for f in fields(old)}
         for key, part in content.items():
-            setattr(old, key, restore(getattr(old, key), part, arrays))
+            check(key in names, f"it has an unknown value {key!r}")
+            grows = key in getattr(old, "grows", ())
+            setattr(old, key, _restore(getattr(old, key), part, arrays, anything=grows))
         return old
-    whole = {key: restore(None, part, arrays) for key, part in content.items()}
-    if isinstance(old, Spectral) or (old is None and "directions" in whole):
-        return Spectral(**whole)
-    return replace(old, **whole) if is_dataclass(old) and not isinstance(old, type) else whole
+    if hasattr(old, "point_fields"):
+        check(set(content) == set(old.point_fields), "it has other values of a pass")
+        parts = content.items()
+        point = {key: _restore(getattr(old, key), part, arrays, anything=False) for key, part in parts}
+        finite = all(part is None or bool(np.isfinite(part).all()) for part in point.values())
+        check(finite, "a pass was made at values that are not finite")
+        return replace(old, **point)
+    check(anything or isinstance(old, Spectral), "it has values where the run has none")
+    whole = {key: _restore(None, part, arrays, anything=True) for key, part in content.items()}
+    return Spectral(**whole) if isinstance(old, Spectral) or "directions" in whole else whole
+
+
+def _is_like(new: Any, old: Any) -> bool:
+    """Tell whether a value may stand for another: of the same type and shape, and a number."""
+    if isinstance(old, np.ndarray):
+        same = isinstance(new, np.ndarray) and (new.dtype, new.shape) == (old.dtype, old.shape)
+        return same and not bool(np.isnan(new).any())
+    if isinstance(old, bool) or isinstance(new, bool):
+        return isinstance(old, bool) and isinstance(new, bool)
+    if isinstance(old, int):
+        return isinstance(new, int) and 0 <= new <= max(old, _LARGEST_COUNT)
+    if isinstance(old, float):
+        return isinstance(new, float | int) and abs(new) <= (np.inf if isinstance(new, float) else _LARGEST_COUNT)
+    return type(new) is type(old)
 
 
 def _is_record(value: Any) -> bool:

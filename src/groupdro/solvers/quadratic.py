@@ -1,5 +1,7 @@
 """Squared loss: each group compressed by QR to as many rows as there are columns, and solved there."""
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,10 +12,14 @@ from groupdro.solvers.base import Requirement, Run
 from groupdro.solvers.driver import solve
 from groupdro.solvers.group_sqp import GroupSQP
 from groupdro.solvers.result import Status
+from groupdro.threads import interruptibly
 
 __all__ = ["Quadratic", "compress"]
 
 Floats = NDArray[np.float64]
+
+_ROWS_A_PIECE = 1024
+_LONG = 1 << 20  # numbers, whose factorisation takes a good part of a second
 
 SQUARED_LOSS = Requirement(
     what="the squared loss on dense rows of one machine without a free intercept",
@@ -39,7 +45,7 @@ def compress(problem: GroupRisk) -> GroupRisk:
         weights = group.weights if group.weights.size else np.full(group.n_rows, 1.0 / group.n_rows)
         table = np.column_stack([group.rows.take(np.arange(group.n_rows)), group.y])
         if len(table) > table.shape[1]:
-            table = np.asarray(np.linalg.qr(np.sqrt(weights)[:, None] * table, mode="r"))
+            table = _triangle(np.sqrt(weights)[:, None] * table)
             table *= np.sqrt(len(table))  # the mean over the new rows is the sum over R
         else:
             table *= np.sqrt(weights * len(table))[:, None]
@@ -51,6 +57,16 @@ def compress(problem: GroupRisk) -> GroupRisk:
     references = problem.references if problem.regret else None
     start = problem.start(), problem.start_weights()
     return GroupRisk(small, problem.loss, problem.domain, references=references, offsets=problem.offsets, start=start)
+
+
+def _triangle(table: Floats) -> Floats:
+    """Return R of table = Q R, by pieces: they stay in the cache, and between them an interrupt can arrive."""
+    triangle, step = np.empty((0, table.shape[1])), max(_ROWS_A_PIECE, 2 * table.shape[1])
+    for start in range(0, len(table), step):
+        stacked = np.vstack([triangle, table[start : start + step]])
+        factor = partial(np.linalg.qr, stacked, mode="r")
+        triangle = np.asarray(interruptibly(factor) if stacked.size > _LONG else factor())
+    return triangle
 
 
 class Quadratic(GroupSQP):
@@ -75,6 +91,7 @@ class Quadratic(GroupSQP):
         found = solve(
             small, GroupSQP(self.hessian), tol=0.1 * run.tol, atol=0.1 * run.atol, max_time=seconds, seed=seed
         )
-        run.interrupted = found.status is Status.INTERRUPTED
-        self.start = (found.w, found.q)
+        run.interrupted = found.interrupted
+        run.rough |= found.interrupted or found.status is Status.TIME_LIMIT
+        run.best = self.start = found.w, found.q
         return problem

@@ -110,6 +110,8 @@ class Result:
         Certified bounds of each group's own minimum where regrets were minimised; zeros otherwise.
     solver : str
         What ran, and why where it was chosen automatically.
+    interrupted : bool
+        Whether Ctrl-C ended the run, which is still "converged" where the gap was within the tolerance by then.
     """
 
     w: Floats
@@ -130,6 +132,7 @@ class Result:
     group_names: tuple[Any, ...]
     references: References
     solver: str
+    interrupted: bool = False
 
     @property
     def converged(self) -> bool:

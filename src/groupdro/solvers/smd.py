@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_whole
 from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
@@ -64,6 +65,8 @@ class SMD(Solver):
 
     def __init__(self, multiplier: float = 1.0, *, horizon: int | None = None):
         check_multiplier(multiplier)
+        if horizon is not None:
+            check_whole(horizon, "horizon", least=1)
         self.multiplier = multiplier
         self.horizon = horizon
 
@@ -88,7 +91,7 @@ class SMD(Solver):
             q_total=np.zeros_like(q),
             step_total=0.0,
             steps=0,
-            constant=descent_constant(problem, geometry),
+            constant=descent_constant(problem, geometry) or 1.0,  # zero where nothing can move
             seed=seed,
         )
 

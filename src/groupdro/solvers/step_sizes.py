@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from groupdro.arguments import check_number, naming, shown
 from groupdro.geometry import Entropy, Geometry
 from groupdro.problem import GroupRisk
 
@@ -22,8 +23,7 @@ _ROUNDING = 1e-12
 
 def check_multiplier(multiplier: float) -> None:
     """Refuse a factor of a theory's step that is no positive number."""
-    if not (np.isfinite(multiplier) and multiplier > 0):
-        raise ValueError(f"multiplier must be positive and finite, got {multiplier!r}.")
+    check_number(multiplier, "multiplier", positive=True)
 
 
 def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight", "paper"]) -> float:
@@ -48,7 +48,7 @@ def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight
         l_block = 2.0 * D2 * constants.mean_square_smoothness
         c_block = 2.0 * np.sqrt(D2 * log_m) * G
         return float((l_block + np.hypot(l_block, 2.0 * c_block)) / 2.0)
-    raise ValueError(f"constant must be 'tight' or 'paper', got {form!r}.")
+    raise ValueError(f"constant must be 'tight' or 'paper', got {shown(form)}.")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class Schedules:
 
     def epoch(self, s: int) -> EpochParameters:
         """Return the parameters of epoch s."""
-        raw = np.asarray(_entry(self.length, s), dtype=np.float64)
+        with naming("epoch_length"):
+            raw = np.asarray(_entry(self.length, s), dtype=np.float64)
         if raw.ndim or not np.isfinite(raw) or raw < 1 or raw != np.floor(raw):
             raise ValueError(f"epoch_length must be a whole number from 1, got {raw.tolist()!r} in epoch {s}.")
         K = int(raw)
@@ -149,13 +150,16 @@ class Schedules:
 def _entry(schedule: Schedule, s: int) -> ArrayLike:
     if callable(schedule):
         return schedule(s)
+    if isinstance(schedule, str | bytes) or (isinstance(schedule, Sequence) and not len(schedule)):
+        raise TypeError(f"must be a number, a sequence of numbers or a function of the epoch, got {shown(schedule)}.")
     if isinstance(schedule, Sequence):
         return schedule[min(s, len(schedule) - 1)]
     return schedule
 
 
 def _steps(schedule: Schedule, s: int, K: int, name: str) -> Floats:
-    values = np.asarray(_entry(schedule, s), dtype=np.float64)
+    with naming(name):
+        values = np.asarray(_entry(schedule, s), dtype=np.float64)
     if values.ndim == 0:
         values = np.full(K, float(values))
     if values.shape != (K,):

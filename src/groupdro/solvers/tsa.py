@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_choice, check_number
+from groupdro.bundle import check, is_finite_array
 from groupdro.certificate import balance, linearise
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean, Geometry, bounded_geometry
@@ -29,11 +31,16 @@ def _own_outputs(problem: GroupRisk, draw: Draw, models: Floats) -> tuple[NDArra
     return rows, X, np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
 
 
-def _step_all(geometry: Geometry, models: Floats, step: float, gradients: Floats) -> Floats:
+def _points(geometry: Geometry, mirrored: Floats) -> Floats:
+    """Return every group's own model from the coordinates in which steps are taken: in a ball these are the same."""
+    return mirrored if isinstance(geometry, Euclidean) else np.array([geometry.point(w) for w in mirrored])
+
+
+def _step_all(geometry: Geometry, mirrored: Floats, step: float, gradients: Floats) -> Floats:
     """Take the step of every group's own model: all at once in a ball, one by one elsewhere."""
     if not isinstance(geometry, Euclidean):
-        return np.array([geometry.step(w, step, g) for w, g in zip(models, gradients, strict=True)])
-    moved = (models - step * gradients) / (1.0 + step * geometry.penalty)
+        return np.array([geometry.step(w, step, g) for w, g in zip(mirrored, gradients, strict=True)])
+    moved = (mirrored - step * gradients) / (1.0 + step * geometry.penalty)
     norms = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
     shrink = np.minimum(1.0, geometry.radius / np.maximum(norms, 1e-300))
     return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
@@ -78,8 +85,10 @@ class TSA(SMD):
         form: Literal["two-stage", "common-random-numbers"] = "two-stage",
     ):
         super().__init__(multiplier)
-        if form not in ("two-stage", "common-random-numbers"):
-            raise ValueError(f"form must be 'two-stage' or 'common-random-numbers', got {form!r}.")
+        check_choice(form, "form", ("two-stage", "common-random-numbers"))
+        check_number(stage_one_passes, "stage_one_passes", positive=True)
+        if stage_one_multiplier is not None:
+            check_number(stage_one_multiplier, "stage_one_multiplier", positive=True)
         self.stage_one_multiplier = multiplier if stage_one_multiplier is None else stage_one_multiplier
         self.stage_one_passes = stage_one_passes
         self.form = form
@@ -109,7 +118,9 @@ class TSA(SMD):
 
     def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
         """Take stage one from the checkpoint."""
-        self._models = prepared["models"]
+        models = prepared.get("models")
+        check(is_finite_array(models, (problem.n_groups, *problem.shape)), "its models of the groups do not fit")
+        self._models = models
         return super().resume(problem, run, prepared)
 
     def _group_models(self, problem: GroupRisk, rng: np.random.Generator) -> Floats:
@@ -118,14 +129,16 @@ class TSA(SMD):
         with problem.counters.suspended():
             geometry = bounded_geometry(problem, problem.evaluate(start, np.full(m, 1.0 / m)))
         G = problem.constants(geometry.dual_order, geometry.radius).lipschitz
-        models = np.repeat(start[None], m, axis=0)
-        total, weight = np.zeros_like(models), 0.0
+        mirrored = np.repeat(geometry.mirror(start)[None], m, axis=0)
+        total, weight = np.zeros((m, *start.shape)), 0.0
         for t in range(max(1, round(self.stage_one_passes * problem.n_rows / m))):
-            step = self.stage_one_multiplier * geometry.radius / (max(G, 1e-300) * np.sqrt(t + 1.0))
-            total += step * models
-            weight += step
+            share = 1.0 / np.sqrt(t + 1.0)
+            step = self.stage_one_multiplier * geometry.radius / max(G, 1e-300) * share
+            models = _points(geometry, mirrored)
+            total += share * models  # not times the step, which vanishes on a domain of one point
+            weight += share
             gradients = self._row_gradients(problem, problem.data.draw(rng), models)
-            models = _step_all(geometry, models, step, gradients)
+            mirrored = _step_all(geometry, mirrored, step, gradients)
         return total / weight
 
     @staticmethod

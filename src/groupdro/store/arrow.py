@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_whole, shown
 from groupdro.store.sources import Coded, Indices, LabelBlock, as_csr, has_classes, refuse
 from groupdro.store.tables import import_pyarrow, open_table
 
@@ -236,6 +237,8 @@ class ArrowSource:
             taken = {self.target_name, *self.group_names, self._weight}
             chosen = [name for name in self._schema.names if name not in taken]
         else:
+            if not isinstance(features, str | Sequence):
+                raise ValueError(f"features must be a list of names of columns, got {shown(features)}.")
             chosen = [features] if isinstance(features, str) else list(features)
         if not chosen:
             raise ValueError("features has no column.")
@@ -248,6 +251,8 @@ class ArrowSource:
 
     def _feature_layout(self, n_features: int | None) -> str:
         """Find out how columns make up X, and set the number of features."""
+        if n_features is not None:
+            check_whole(n_features, "n_features", least=1)
         types = [self._type(name) for name in self._features]
         lists = [self._pa.types.is_list(kind) or self._pa.types.is_large_list(kind) for kind in types]
         vector = len(types) == 1 and self._pa.types.is_fixed_size_list(types[0])
@@ -259,8 +264,6 @@ class ArrowSource:
             if n_features is None:
                 raise ValueError("n_features must be given where features are lists of indices and values.")
             self.n_features = int(n_features)
-            if self.n_features < 1:
-                raise ValueError(f"n_features must be positive, got {n_features}.")
             values = [kind.value_type if listed else kind for kind, listed in zip(types, lists, strict=True)]
             layout = "two lists"
             if len(values) == 1 and self._pa.types.is_struct(values[0]) and values[0].num_fields == 2:

@@ -15,30 +15,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.bundle import sync_folder
+from groupdro.bundle import naming, sync_folder
 from groupdro.store.document import StoreError, check, parse_json
 from groupdro.store.layout import BLOCK, FILES, FORMAT, LARGEST_MANIFEST, MANIFEST, FileRecord
 
 __all__ = ["ChecksummedFile", "check_blocks", "naming", "new_directory", "read_array", "write_array"]
 
 _PIECE = 4 * 2**20  # bytes read at once to check them
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of the system that do not: a full disk is reported without one.
-
-    Parameters
-    ----------
-    path : Path
-        The file that is worked on.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            error.filename = os.fspath(path)
-        raise
 
 
 def write_array(file: BinaryIO, array: NDArray[Any]) -> memoryview:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_flag, check_kind, check_path
 from groupdro.data import GroupedData
 from groupdro.distributed import Communicator, SerialCommunicator, shard
 from groupdro.rows import CsrRows, DenseRows
@@ -153,6 +154,8 @@ class GroupedStore:
         FileExistsError
             If the path exists.
         """
+        place = check_path(path, "path").resolve()
+        check_flag(sparse, "sparse")
         kind = check_dtype(dtype, sparse=sparse)
         table = ArrowSource(
             source,
@@ -165,7 +168,6 @@ class GroupedStore:
             sparse=sparse,
             task=task,
         )
-        place = Path(path).resolve()
         write_store(place, table, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
         return cls.open(place)
 
@@ -209,9 +211,11 @@ class GroupedStore:
         GroupedStore
             The store, opened.
         """
+        place = check_path(path, "path").resolve()
+        if sparse is not None:
+            check_flag(sparse, "sparse")
         kind = check_dtype(dtype, sparse=sp.issparse(X) if sparse is None else sparse)
         arrays = ArraySource(X, y, groups, sample_weight, kind, sparse, task)
-        place = Path(path).resolve()
         write_store(place, arrays, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
         return cls.open(place)
 
@@ -244,13 +248,14 @@ class GroupedStore:
         """
         if verify not in ("small", "full"):
             raise ValueError(f'verify must be "small" or "full", got {verify!r}.')
+        check_path(path, "path")
         if not os.path.isdir(path):
             raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
         place = Path(path).resolve()
         try:
             manifest = read_manifest(place)
             names, offsets = read_groups_of(place, manifest)
-            check_content(place, manifest, full=verify == "full")
+            check_content(place, manifest, offsets, full=verify == "full")
         except (StoreError, OSError) as error:
             raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
         return cls(place, manifest, names, offsets)
@@ -265,7 +270,7 @@ class GroupedStore:
         """
         try:
             check(read_manifest(self.path) == self._manifest, "its manifest has changed since it was opened")
-            check_content(self.path, self._manifest, full=True)
+            check_content(self.path, self._manifest, self._offsets, full=True)
         except (StoreError, OSError) as error:
             raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
 
@@ -288,7 +293,8 @@ class GroupedStore:
             if self.classes is None:
                 raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
             numbers = np.asarray(labels)
-            if numbers.shape != self.classes.shape or numbers.dtype.kind not in "fiu":
+            fits = numbers.shape == self.classes.shape and numbers.dtype.kind in "fiu"
+            if not fits or not np.isfinite(numbers).all():
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
             y = numbers[y]
         # The manifest has the checksums of all arrays, so that nothing need be read for a digest.
@@ -321,6 +327,7 @@ class GroupedStore:
         GroupedStore
             For `fit`, or for a problem of one's own.
         """
+        check_kind(comm, "comm", Communicator, "a Communicator")
         store = copy.copy(self)
         store._comm = comm
         return store

@@ -16,6 +16,7 @@ from groupdro.store.layout import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, p
 __all__ = ["check_content", "map_array", "read_groups_of", "read_manifest"]
 
 _PIECE = 2**20  # entries that are checked at once
+_ROUNDING = 1e-6  # of the sum of a group's weights, however many
 _SMALL = ("y.bin", "weights.bin", "indptr.bin")  # beside X
 
 
@@ -72,7 +73,7 @@ def read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], NDA
     return names, offsets
 
 
-def check_content(path: Path, manifest: Manifest, *, full: bool) -> None:
+def check_content(path: Path, manifest: Manifest, offsets: NDArray[np.int64], *, full: bool) -> None:
     """Compare files with their checksums, and look at their entries.
 
     Parameters
@@ -81,6 +82,8 @@ def check_content(path: Path, manifest: Manifest, *, full: bool) -> None:
         Directory of the store.
     manifest : Manifest
         Its manifest.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's rows begin and end.
     full : bool
         Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
     """
@@ -92,6 +95,10 @@ def check_content(path: Path, manifest: Manifest, *, full: bool) -> None:
             continue  # any bits are numbers; offsets are checked when they are read
         if full or (name in _SMALL and manifest.files[name].size <= BLOCK):
             _check_entries(name, map_array(path, manifest, name), manifest)
+    if manifest.weighted and (full or manifest.files["weights.bin"].size <= BLOCK):
+        _check_weights(map_array(path, manifest, "weights.bin"), offsets)
+    if full and manifest.nnz:
+        _check_columns(map_array(path, manifest, "indices.bin"), map_array(path, manifest, "indptr.bin"))
 
 
 def map_array(path: Path, manifest: Manifest, name: str) -> Any:
@@ -132,6 +139,28 @@ def _check_entries(name: str, values: NDArray[Any], manifest: Manifest) -> None:
         check(name != "indptr.bin" or bool((piece[1:] >= piece[:-1]).all()), f"its {name} is not in order")
     if name == "indptr.bin":
         check(int(values[0]) == 0 and int(values[-1]) == manifest.nnz, f"its {name} does not cover the entries")
+
+
+def _check_weights(weights: NDArray[Any], offsets: NDArray[np.int64]) -> None:
+    """Refuse weights that do not sum to one in each group, whose sums would be no averages."""
+    totals = np.zeros(len(offsets) - 1)
+    for start in range(0, len(weights), _PIECE):
+        piece = np.asarray(weights[start : start + _PIECE])
+        first = int(np.searchsorted(offsets, start, side="right")) - 1
+        last = int(np.searchsorted(offsets, start + len(piece), side="left"))
+        with np.errstate(over="ignore"):
+            totals[first:last] += np.add.reduceat(piece, np.maximum(offsets[first:last] - start, 0))
+    fits = np.abs(totals - 1.0) <= _ROUNDING
+    check(bool(fits.all()), f"its weights of group {int(np.argmin(fits))} do not sum to one")
+
+
+def _check_columns(indices: NDArray[Any], indptr: NDArray[Any]) -> None:
+    """Refuse rows whose columns do not rise: a column that is there twice would count once here and twice there."""
+    for start in range(0, len(indices), _PIECE):
+        piece = np.asarray(indices[start : start + _PIECE + 1])
+        begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # where only another row can begin
+        found = np.searchsorted(indptr, begins)
+        check(bool((np.asarray(indptr[found]) == begins).all()), "its indices.bin has a row whose columns do not rise")
 
 
 def _lstat(path: Path) -> os.stat_result | None:

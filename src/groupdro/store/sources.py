@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from groupdro.arguments import naming
 from groupdro.grouping import read_groups
 from groupdro.rows import read_rows
 
@@ -275,11 +276,14 @@ def _read_weight(sample_weight: Any, n_rows: int) -> Floats:
 
 def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
     native = nw.from_native(values, pass_through=True, allow_series=True)
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        raise ValueError(f"{name} has masked entries: fill them or drop the rows.")
     if isinstance(native, nw.Series):
         refuse(name, "a missing value", native.is_null().to_numpy().astype(bool), 0)
         array: NDArray[Any] = native.to_numpy()
     else:
-        array = np.asarray(values)
+        with naming(name):
+            array = np.asarray(values)
         if not isinstance(values, np.ndarray) and array.dtype.kind == "U":
             array = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text
     if array.ndim == 2 and array.shape[1] == 1:

@@ -4,9 +4,9 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from groupdro.arguments import check_path, naming
 from groupdro.distributed.comm import import_extra
 
 __all__ = ["Reader", "import_pyarrow", "open_table"]
@@ -55,7 +55,7 @@ def open_table(source: Any) -> tuple[Any, Reader]:
 
 
 def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
-    paths = [Path(path) for path in given]
+    paths = [check_path(path, "source") for path in given]
     if not paths:
         raise ValueError("source is an empty list.")
     for path in paths:
@@ -111,7 +111,8 @@ def _parquet(found: Any) -> Reader:
 
 
 def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, Reader]:
-    opened = iter(source())
+    with naming("source"):
+        opened = iter(source())
     first = next(opened, None)
     if first is None:
         raise ValueError("source has no rows.")

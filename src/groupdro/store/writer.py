@@ -6,7 +6,6 @@
 3. Every range is loaded, put in order and appended to the final files.
 """
 
-import operator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from groupdro.arguments import check_flag, check_whole
 from groupdro.store.chunks import Chunk, ChunkFormat, Sorter
 from groupdro.store.files import ChecksummedFile, new_directory, read_array
 from groupdro.store.labels import GROUPS, label_to_json, names_bytes
@@ -75,11 +75,10 @@ def write_store(path: Path, source: Source, *, dtype: np.dtype[Any], seed: int, 
     overwrite : bool
         Whether to replace a store that is there.
     """
-    seed, memory = operator.index(seed), operator.index(memory)
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be from 0 to 2^64 - 1, got {seed}.")
-    if memory < 1:
-        raise ValueError(f"memory must be a positive number of bytes, got {memory}.")
+    check_whole(seed, "seed", most=2**64 - 1)
+    check_whole(memory, "memory", least=1)
+    check_flag(overwrite, "overwrite")
+    seed, memory = int(seed), int(memory)
     with new_directory(path, overwrite=overwrite) as directory:
         groups, classes = _count(source, memory // 8)
         form = ChunkFormat(
@@ -210,7 +209,8 @@ def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
     order = labels.sort()
     counts, largest = counts[order], largest[order]
     if source.weighted and not largest.all():
-        raise ValueError(f"weight is zero on all of group {labels.names[int(np.argmin(largest))]!r}.")
+        name = "weight" if source.target_name is not None else "sample_weight"
+        raise ValueError(f"{name} is zero on all of group {labels.names[int(np.argmin(largest))]!r}.")
     return _Groups(labels, np.concatenate([[0], np.cumsum(counts)]), largest), classes
 
 

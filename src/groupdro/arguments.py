@@ -1,0 +1,169 @@
+"""Checks of what users pass in, with errors that name the argument, what was given and what would do."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "check_choice",
+    "check_flag",
+    "check_kind",
+    "check_number",
+    "check_path",
+    "check_whole",
+    "naming",
+    "number_of_rows",
+    "shown",
+]
+
+_LONGEST = 80  # characters of what was given that an error repeats
+
+
+def shown(value: Any) -> str:
+    """Return what was given as an error repeats it: short, whatever it is."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+@contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """Let errors that come from inside begin with the argument's name, unless they have it already.
+
+    Parameters
+    ----------
+    argument : str
+        The name.
+    """
+    try:
+        yield
+    except OverflowError as error:
+        raise ValueError(f"{argument} has numbers that are too large: {error}") from error
+    except (TypeError, ValueError) as error:
+        if re.search(rf"\b{re.escape(argument)}\b", str(error)):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{argument}: {error}") from error
+
+
+def check_number(value: Any, name: str, *, positive: bool = False, finite: bool = True) -> None:
+    """Refuse what is no number, or one that is out of range.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    name : str
+        Name of the argument.
+    positive : bool
+        Whether zero is refused; negative numbers are.
+    finite : bool
+        Whether infinity is refused; NaN is.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {shown(value)}.")
+    number: Any = value  # a number may be any that compares, such as a fraction
+    if not (number > 0 if positive else number >= 0) or (finite and not np.isfinite(float(number))):
+        wanted = "positive" + " and finite" * finite if positive else "finite and " * finite + "not negative"
+        raise ValueError(f"{name} must be {wanted}, got {shown(value)}.")
+
+
+def check_whole(value: Any, name: str, *, least: int = 0, most: int | None = None) -> None:
+    """Refuse what is no whole number, or one that is out of range.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    name : str
+        Name of the argument.
+    least, most : int
+        The range; None is without end.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {shown(value)}.")
+    if int(value) < least or (most is not None and int(value) > most):
+        span = f"from {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number {span}, got {shown(value)}.")
+
+
+def check_flag(value: Any, name: str) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {shown(value)}.")
+
+
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    """Refuse what is none of several words."""
+    if not (isinstance(value, str) and value in choices):
+        words = [repr(word) for word in choices]
+        raise ValueError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, got {shown(value)}.")
+
+
+def check_kind(value: Any, name: str, kind: type | UnionType, what: str) -> None:
+    """Refuse what is of another kind, such as the class in place of an object.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    name : str
+        Name of the argument.
+    kind : type or union of types
+        What it must be.
+    what : str
+        The same in words.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}, got {shown(value)}.")
+
+
+def check_path(value: Any, name: str) -> Path:
+    """Return a path, or refuse what is none.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    name : str
+        Name of the argument.
+
+    Returns
+    -------
+    Path
+        The path.
+    """
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise TypeError(f"{name} must be a path, got {shown(value)}.")
+    if "\0" in os.fspath(value):
+        raise ValueError(f"{name} must be a path, which has no null character, got {shown(value)}.")
+    return Path(value)
+
+
+def number_of_rows(values: Any, name: str) -> int:
+    """Return the number of rows of arrays, frames and sequences, or refuse what has none.
+
+    Parameters
+    ----------
+    values : object
+        What was given.
+    name : str
+        Name of the argument.
+
+    Returns
+    -------
+    int
+        The number.
+    """
+    shape = getattr(values, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return int(shape[0])
+    if isinstance(values, str | bytes | dict | set | frozenset) or not hasattr(values, "__len__") or shape == ():
+        raise TypeError(f"{name} must be an array with an entry a row, got {shown(values)}.")
+    return len(values)

@@ -1,0 +1,41 @@
+"""The same problem without classes that no row has."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.losses import Softmax
+
+__all__ = ["with_present_classes"]
+
+
+def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, NDArray[np.int64]]:
+    """Return a problem of the same infimum that has only the classes which rows of positive weight have.
+
+    A free intercept can take the output of an absent class to minus infinity, where it adds nothing to any loss, and
+    the coefficients of that class are then best at zero. So no w attains the infimum, while the problem of the present
+    classes has a minimum, which can be certified.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem of risks.
+
+    Returns
+    -------
+    problem : GroupRisk
+        The problem, the same one where nothing is absent.
+    present : ndarray of shape (n_present,)
+        The columns of w that it has; empty where it has all of them.
+    """
+    everything = np.empty(0, np.int64)
+    if not (problem.fit_intercept and isinstance(problem.loss, Softmax)):
+        return problem, everything
+    present = np.unique(problem.weighted_labels())
+    if not 1 < len(present) < problem.shape[1]:
+        return problem, everything
+    # Rows without weight may have any class: they take the nearest.
+    labels = np.searchsorted(present, problem.data.y).clip(max=len(present) - 1)
+    data = problem.data.with_labels(labels, encoded=True)
+    loss = problem.loss.with_outputs(len(present))
+    return GroupRisk(data, loss, problem.domain, fit_intercept=True, offsets=problem.offsets), present

@@ -1,0 +1,115 @@
+"""The check of certificates fails where the package is broken on purpose, and what it is held against is right."""
+
+import numpy as np
+import pytest
+
+from groupdro.certificate import Certificate
+from groupdro.problem import GroupRisk
+from groupdro.solvers import alem, driver
+from tests.campaign import part_certificates
+from tests.campaign.exact import lower_estimate, solve
+from tests.campaign.part_certificates import Description, draw_block, judge, judge_one, make, run
+from tests.reference.convex import worst_value
+
+SHARP = Description(1, solver="sqp", m=4, d=3, tol=1e-8)
+KINDS = [
+    SHARP,
+    Description(2, loss="softmax", domain="both", intercept=True, overlapping=True, m=3, d=2, tol=1e-6),
+    Description(3, loss="squared", domain="penalty", weighted=True, offsets=True, m=5, d=2, storage="memmap float32"),
+    Description(4, loss="huber", domain="simplex", solver="aleg", m=3, d=4, tol=1e-2, storage="csr float64"),
+    Description(5, loss="squared_hinge", objective="given", domain="both", m=4, d=3, sizes="uneven"),
+    Description(6, objective="regret", solver="alem", m=3, d=2, sizes="uneven"),
+]
+
+
+@pytest.mark.parametrize("description", KINDS, ids=lambda d: f"{d.loss}-{d.domain}-{d.objective}")
+def test_an_honest_run_passes(description):
+    assert judge(description, by_cvxpy=True).wrong == []
+
+
+def test_a_lower_bound_raised_by_a_millionth_is_found(monkeypatch):
+    raise_to = Certificate._raise
+    monkeypatch.setattr(Certificate, "_raise", lambda self, lower, q: raise_to(self, lower + 1e-6 * abs(lower), q))
+    wrong = " ".join(judge(SHARP).wrong)
+    assert "lower bound" in wrong
+    assert "all that its q prove" in wrong
+
+
+def test_a_false_converged_is_found(monkeypatch):
+    monkeypatch.setattr(driver._Driver, "_within_tolerance", lambda self: True)
+    wrong = " ".join(judge(SHARP).wrong)
+    assert "from the optimum" in wrong
+    assert "bounds" in wrong
+
+
+def test_an_upper_bound_below_the_objective_is_found(monkeypatch):
+    honest = GroupRisk.objective
+    monkeypatch.setattr(GroupRisk, "objective", lambda self, w, risks: honest(self, w, risks) * (1 - 1e-7))
+    assert "upper bound" in " ".join(judge(SHARP).wrong)
+
+
+def test_group_weights_that_prove_less_are_found(monkeypatch):
+    monkeypatch.setattr(Certificate, "_raise", _raise_with_other_weights)
+    assert "all that its q prove" in " ".join(judge(SHARP).wrong)
+
+
+def _raise_with_other_weights(self, lower, q):
+    if lower > self.lower:
+        self.lower, self.q = lower, np.roll(q, 1)
+
+
+def test_references_above_a_groups_minimum_are_found(monkeypatch):
+    honest = alem.group_references
+
+    def too_high(*arguments, **options):
+        found = honest(*arguments, **options)
+        return type(found)(found.upper, found.upper + 1e-4)
+
+    monkeypatch.setattr(alem, "group_references", too_high)
+    wrong = " ".join(judge(KINDS[-1]).wrong)
+    assert "lower reference" in wrong
+
+
+def test_whatever_is_raised_is_a_failure_with_its_description(monkeypatch):
+    monkeypatch.setattr(Certificate, "observe", lambda self, at: 1 / 0)
+    verdict = judge_one((SHARP, False))
+    assert "ZeroDivisionError" in verdict.wrong[0]
+    tally = part_certificates.tally([verdict])
+    assert tally.failures[0].startswith("judge(Description(number=1,")
+
+
+def test_plain_formulas_that_differ_from_cvxpy_are_found(monkeypatch):
+    monkeypatch.setattr(part_certificates, "worst_value", lambda *a: _shifted(worst_value(*a)))
+    assert "CVXPY finds" in " ".join(judge(SHARP, by_cvxpy=True).wrong)
+
+
+def _shifted(reference):
+    return type(reference)(reference.value + 1e-3, reference.w, reference.q, reference.accurate)
+
+
+def test_descriptions_are_the_same_for_the_same_seed_and_cover_all_kinds():
+    drawn = draw_block(0, 0, 150)
+    assert drawn == draw_block(0, 0, 150)
+    assert drawn != draw_block(1, 0, 150)
+    assert len({d.number for d in drawn}) == 150
+    for name, values in (("loss", 5), ("domain", 4), ("objective", 3), ("storage", 6), ("sizes", 3), ("shape", 7)):
+        assert len({getattr(d, name) for d in drawn}) == values, name
+
+
+def test_the_refuting_point_is_certified_by_other_formulas():
+    sharp = [_distance(description) for description in draw_block(5, 0, 12)]
+    assert np.min(sharp) >= -1e-12  # a lower estimate above a value would be wrong itself
+    assert np.median(sharp) <= 1e-9
+
+
+def _distance(description):
+    plain = make(description).plain
+    found = solve(plain)
+    value = plain.objective(found.w)
+    return float((value - lower_estimate(plain, found)[0]) / max(abs(value), 1e-6))
+
+
+def test_the_check_counts_what_it_tried():
+    tally = run(2, 0, 1)
+    assert tally.tried == 2
+    assert tally.failures == []

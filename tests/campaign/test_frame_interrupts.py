@@ -1,0 +1,131 @@
+"""The checks of interrupts and poor places notice a product that is broken on purpose."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.campaign.interrupted_fits import faults
+from tests.campaign.part_interrupts import ctrl_c, interrupt, killed, poor_places
+
+SOUND = {
+    "status": "interrupted",
+    "upper": 0.5,
+    "lower": 0.4,
+    "recomputed": 0.5,
+    "q": np.array([0.25, 0.75]),
+    "latest": SimpleNamespace(upper=0.5, lower=0.4),
+    "known": [0.41, 0.49],
+}
+
+
+def test_sound_bounds_have_no_fault():
+    assert faults(**SOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"recomputed": 0.5 + 1e-6}, "recomputed"),
+        ({"lower": 0.6, "latest": None}, "above the upper"),
+        ({"status": "converged"}, "converged at a gap"),
+        ({"status": "time_limit"}, "status"),
+        ({"q": np.array([0.25, 0.76])}, "outside the simplex"),
+        ({"q": np.array([-0.25, 1.25])}, "outside the simplex"),
+        ({"latest": SimpleNamespace(upper=0.45, lower=0.4)}, "worse than"),
+        ({"latest": SimpleNamespace(upper=0.5, lower=0.45)}, "worse than"),
+        ({"known": [0.5 + 1e-6, 0.6]}, "both called certified"),
+        ({"known": [0.2, 0.4 - 1e-6]}, "both called certified"),
+    ],
+)
+def test_every_fault_of_bounds_is_named(change, fault):
+    assert any(fault in one for one in faults(**{**SOUND, **change}))
+
+
+def test_an_interrupt_that_comes_late_is_noticed():
+    hold = """
+import time
+import groupdro as gd
+whole = gd.GroupRisk.risks
+def slow(self, w):
+    end = time.monotonic() + 1.3
+    while True:  # the last pass, which Ctrl-C does not reach
+        try:
+            time.sleep(max(0.0, end - time.monotonic()))
+            break
+        except KeyboardInterrupt:
+            pass
+    return whole(self, w)
+gd.GroupRisk.risks = slow
+"""
+    tally = ctrl_c(2, 0, 1, hold)
+    assert tally.tried == 2
+    assert any("p99" in failure for failure in tally.failures)
+
+
+def test_a_certified_pair_that_is_lost_is_noticed():
+    lose = """
+from groupdro.solvers.driver import _Driver
+whole = _Driver._finish
+def lost(self, state, status, average):
+    if status.name == "INTERRUPTED":
+        raise KeyboardInterrupt
+    return whole(self, state, status, average)
+_Driver._finish = lost
+"""
+    _, wrong = interrupt("aleg small", 4, 0, lose)
+    assert any("was certified, and lost" in fault for fault in wrong)
+
+
+def test_files_that_are_not_written_whole_are_noticed():
+    tear = """
+import groupdro.solvers.checkpoint as module
+from groupdro.bundle import dump_bundle
+def torn(path, manifest, arrays):
+    content = dump_bundle(manifest, arrays)
+    with open(path, "wb", buffering=0) as file:
+        for start in range(0, len(content), 1000):
+            file.write(content[start:start + 1000])
+module.write_bundle = torn
+"""
+    tally = killed("writes", 12, 0, 1, tear)
+    assert tally.tried == 12
+    assert any("Damaged" in failure or "CheckpointError" in failure for failure in tally.failures)
+
+
+def test_a_checkpoint_that_is_not_read_back_is_noticed():
+    forget = """
+from groupdro.solvers.checkpoint import Checkpoints
+Checkpoints.latest = lambda self: None
+"""
+    tally = killed("writes", 4, 0, 1, forget)
+    assert any("nothing is found" in failure for failure in tally.failures)
+
+
+def test_a_run_that_goes_on_otherwise_is_noticed():
+    drift = """
+import tests.campaign.killed_runs as runs
+runs.RUNS = {"aleg, logistic": runs.RUNS["aleg, logistic"]}  # in which most kills come after a checkpoint
+import groupdro.solvers.driver as module
+whole = module._Driver._go_on
+def moved(self, *saved):
+    state = whole(self, *saved)
+    state.seed += 1
+    return state
+module._Driver._go_on = moved
+"""
+    tally = killed("runs", 4, 0, 1, drift)
+    assert any("another answer" in failure for failure in tally.failures)
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        ("import groupdro.bundle as b\nfrom contextlib import nullcontext\nb.naming = nullcontext", "without the path"),
+        ("import pathlib\npathlib.Path.unlink = lambda self, missing_ok=False: None", "left behind"),
+    ],
+)
+def test_errors_without_a_path_and_files_left_behind_are_noticed(broken, fault):
+    tally = poor_places(1, 0, 1, broken)
+    assert tally.tried == 1
+    assert any(fault in failure for failure in tally.failures)
