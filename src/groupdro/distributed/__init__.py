@@ -4,7 +4,7 @@ import importlib.util
 import os
 import warnings
 
-from groupdro.arguments import check_choice, check_number
+from groupdro.arguments import check_number, shown
 from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from groupdro.distributed.sharding import ShardedData, shard
@@ -43,7 +43,8 @@ def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
     RuntimeWarning
         If "auto" finds several processes of MPI but no mpi4py: each then works alone.
     """
-    check_choice(kind, "kind", ("auto", "serial", "torch", "mpi"))
+    if not isinstance(kind, str) or kind not in ("auto", "serial", "torch", "mpi"):
+        raise ValueError(f"kind must be 'auto', 'serial', 'torch' or 'mpi'; got {shown(kind)}.")
     check_number(timeout, "timeout", positive=True, finite=False)
     if kind == "auto":
         kind = _launched_by()

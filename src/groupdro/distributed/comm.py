@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.arguments import check_whole
+from groupdro.arguments import shown
 
 __all__ = ["CommunicationError", "Communicator", "Numbers", "SerialCommunicator", "import_extra"]
 
@@ -105,7 +105,8 @@ class Communicator(ABC):
         ndarray
             The array itself.
         """
-        check_whole(root, "root", most=self.size - 1)
+        if not isinstance(root, int | np.integer) or not 0 <= root < self.size:
+            raise ValueError(f"root must be a rank from 0 to {self.size - 1}; got {shown(root)}.")
         self._run("broadcast", array, lambda values: self._broadcast(values, root))
         return array
 
