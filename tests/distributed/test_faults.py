@@ -43,7 +43,7 @@ def test_a_job_survives_one_fault_after_another(bench, tmp_path):
         Fault("corrupt checkpoint", "pass", epoch=6, detail="flip40"),
     )  # fmt: skip
     check(verdicts)
-    # At most the epoch in progress, and with a damaged checkpoint the one before: a fault may also come just after a save.
+    # At most the epoch in progress, and one more where a checkpoint is lost; a fault may also come just after a save.
     assert all(verdict.repeated <= most for verdict, most in zip(verdicts, (2, 1, 1), strict=True))
 
 
