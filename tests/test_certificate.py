@@ -2,6 +2,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, balance, linearise
@@ -192,3 +193,74 @@ def test_targets_far_from_zero_do_not_lift_the_bound_of_a_free_intercept(loss, o
         bound = balance(problem, at).bound(problem, problem.domain)
         assert Fraction(bound) <= truth
         assert bound >= float(truth) - 1e-14 * max(1.0, offset) * 50
+
+
+def test_a_million_targets_far_from_zero_do_not_either():
+    n, offset = 1_000_000, 10**6
+    y = np.where(np.arange(n) % 4 == 0, 3, -1)  # of mean 0; equal terms at equal distances round alike
+    data = gd.GroupedData.from_arrays(np.zeros((n, 1)), (y + offset).astype(np.float64))
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=1.0), fit_intercept=True), "sqp", tol=1e-6)
+    assert result.converged
+    assert result.lower_bound <= 1.5 <= result.upper_bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_gradients_of_a_million_equal_rows_widen_the_slack(store):
+    n, delta, target = 1_000_000, 0.7, -3.0
+    data = gd.GroupedData.from_arrays(store(np.ones((n, 1))), np.full(n, target))
+    problem = gd.GroupRisk(data, gd.Huber(delta), gd.L2Domain(radius=1.0))
+    result = gd.solve(problem, "sqp", tol=1e-9)
+    assert result.converged
+    assert result.lower_bound <= delta * (abs(-1.0 - target) - delta / 2)
+
+
+def test_classes_of_many_rows_keep_the_bound_of_a_free_intercept():
+    # Without features the best value at q is the entropy of the classes, here that of 0.7, 0.2 and 0.1.
+    n, share = 1_000_000, np.array([0.7, 0.2, 0.1])
+    y = np.repeat(np.arange(3), (share * n).round().astype(int))
+    data = gd.GroupedData.from_arrays(np.zeros((n, 1)), y)
+    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(penalty=1.0), fit_intercept=True)
+    result = gd.solve(problem, "sqp", tol=1e-9)
+    truth = -float(share @ np.log(share))
+    assert result.converged
+    assert truth - 1e-9 <= result.lower_bound <= truth * (1 + 1e-14)
+
+
+def test_weights_that_rounding_took_off_the_simplex_are_brought_back():
+    problem = _tiny(1.0)
+    best = gd.solve(problem, "sqp", tol=1e-12)
+    certificate = Certificate(problem)
+    certificate.observe(problem.evaluate(best.w, best.q * (1 + 9e-10)))
+    assert certificate.q.sum() == pytest.approx(1.0, abs=1e-15)
+    assert certificate.lower <= best.upper_bound * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-5])
+def test_bounds_that_contradict_each_other_are_no_gap_however_small_the_losses_are(size):
+    problem = _tiny(size)
+    certificate = Certificate(problem)
+    certificate.observe(problem.evaluate(problem.start(), np.full(2, 0.5)))
+    assert not certificate.contradicts_itself
+    certificate.lower = certificate.upper * (1 + 1e-6)
+    assert certificate.contradicts_itself
+    assert certificate.gap == np.inf
+
+
+def _tiny(size):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), size * rng.normal(size=40)
+    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.arange(40) % 2), gd.Squared(), gd.L2Domain(radius=1.0))
+
+
+def test_duals_are_not_mixed_with_a_mixture_that_began_without_them():
+    rng = np.random.default_rng(3)
+    problem = _tiny(1.0)
+    optimum = gd.solve(problem, "sqp", tol=1e-12).upper_bound
+    for _ in range(100):
+        points = [(rng.normal(size=2) * 0.4, rng.dirichlet((3.0, 3.0))) for _ in range(6)]
+        before, after = CutAggregate(problem), CutAggregate(problem, duals=True)
+        for w, q in points[:3]:
+            before.add(problem.evaluate(w, q), problem.domain)
+        after.load(before.saved())
+        for w, q in points[3:]:
+            assert after.add(problem.evaluate(w, q), problem.domain) <= optimum * (1 + 1e-12)

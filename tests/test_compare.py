@@ -498,3 +498,29 @@ def test_the_html_is_the_table_and_the_verdict_with_hostile_names_escaped():
     assert "<td>&lt;script&gt;</td>" in shown
     assert shown.count("<tr>") == 5
     assert "<p>Robustness helps: the worst held-out group&#x27;s risk is " in shown
+
+
+def test_a_class_of_a_single_row_stays_in_training():
+    X, y, groups = flipped()
+    y = np.where(y == 1, "yes", "no").astype(object)
+    for place in (3, 700, 1500):
+        rare = y.copy()
+        rare[place] = "maybe"
+        found = compare(X[:1600], rare[:1600], groups[:1600], n_bootstrap=10)
+        assert list(found.models["ERM"].classes_) == ["maybe", "no", "yes"]
+
+
+def test_counts_are_numbers():
+    X, _, groups = unrelated()
+    counts = np.random.default_rng(0).poisson(30, len(X))
+    assert isinstance(compare(X, counts, groups, n_bootstrap=10).models["GDRO"], GroupDRORegressor)
+
+
+def test_sparse_groups_of_any_format_and_references_are_taken():
+    X, y, groups = unrelated()
+    member = sp.coo_array(np.column_stack([groups == name for name in "abc"]))
+    references = {0: 0.5, 1: 0.5, 2: 0.5}
+    estimator = GroupDROClassifier("excess_risk", reference_risks=references)
+    found = compare(X, y, member, estimator=estimator, n_bootstrap=10)
+    assert found.models["ERM"].reference_risks is None
+    assert found.models["MERO"].reference_risks_.tolist() == [0.5, 0.5, 0.5]

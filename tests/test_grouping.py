@@ -305,7 +305,7 @@ def test_a_wrong_length_is_refused(groups):
         read_groups(groups, 5)
 
 
-@pytest.mark.parametrize("groups", [np.zeros((2, 2, 2)), np.zeros((2, 2, 2), bool), np.array("a"), "a"])
+@pytest.mark.parametrize("groups", [np.zeros((2, 2, 2)), np.zeros((2, 2, 2), bool), np.array("a")])
 def test_other_than_one_or_two_dimensions_are_refused(groups):
     with pytest.raises(ValueError, match="groups must have one or two dimensions"):
         read_groups(groups, 2)
@@ -372,3 +372,8 @@ def test_labels_without_a_hash_are_refused():
 def test_masked_labels_are_missing_and_refused():
     with pytest.raises(ValueError, match="groups has missing values"):
         read_groups(np.ma.array([1, 2, 3], mask=[False, True, False]), 3)
+
+
+def test_the_name_of_a_column_is_told_from_its_labels():
+    with pytest.raises(TypeError, match=r"one a row, such as X\['region'\]; GroupBy"):
+        read_groups("region", 6)

@@ -22,6 +22,8 @@ from groupdro import (
     WorstGroupScorer,
     worst_group_scorer,
 )
+from groupdro.datasets import make_mero
+from groupdro.metrics import final_estimator
 
 RNG = np.random.default_rng(0)
 N_ROWS = 150
@@ -240,7 +242,7 @@ def test_the_own_loss_of_a_squared_hinge_differs_from_zero_one():
 def test_a_class_that_a_foreign_model_does_not_know_costs_a_large_finite_loss():
     known = CLASSES != "top"
     model = LogisticRegression().fit(X[known], CLASSES[known])
-    losses = np.full(N_ROWS, -np.log(np.finfo(np.float64).tiny))
+    losses = np.full(N_ROWS, -np.log(np.finfo(np.float64).eps))
     probability = model.predict_proba(X[known])
     losses[known] = -np.log(probability[np.arange(known.sum()), (CLASSES[known] == "mid").astype(int)])
     score = worst_group_scorer()(model, X, CLASSES, groups=GROUPS)
@@ -648,3 +650,43 @@ def test_a_splitter_shows_its_parameters():
     assert "n_splits=3" in text
     assert "random_state=7" in text
     assert "group" in text
+
+
+@pytest.mark.parametrize(
+    ("y", "groups"),
+    [(np.arange(60), np.repeat([0, 1], 30)), (None, np.arange(60))],
+    ids=["a class a row", "a group a row"],
+)
+def test_strata_of_single_rows_are_dealt_by_the_seed(y, groups):
+    X = np.zeros((60, 1))
+    tests = [next(GroupStratifiedKFold(3, random_state=seed).split(X, y, groups))[1].tolist() for seed in (0, 0, 1)]
+    assert tests[0] == tests[1] != tests[2]
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)], ids=["bare", "pipeline"])
+@pytest.mark.parametrize(
+    "model",
+    [GroupDRORegressor(loss="huber", delta=0.5), GroupDROClassifier(loss="squared_hinge")],
+    ids=["huber", "squared hinge"],
+)
+def test_a_search_is_scored_by_the_loss_of_its_model(model, wrap):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(200, 3)), np.arange(200) % 2
+    y = 3.0 * X[:, 0] + rng.standard_t(2, size=200)
+    y = y > 0 if isinstance(model, GroupDROClassifier) else y
+    place = "" if wrap(model) is model else f"{type(model).__name__.lower()}__"
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(wrap(model), {f"{place}alpha": [1e-3]}, cv=2).fit(X, y, groups=groups)
+    score = worst_group_scorer()
+    assert score(search, X, y, groups=groups) == score(search.best_estimator_, X, y, groups=groups)
+    inner = final_estimator(search)
+    assert -score(search, X, y, groups=groups) == pytest.approx(inner.group_risks_.max())
+
+
+def test_regrets_of_another_loss_than_the_model_s_own_need_references():
+    X, y, groups = make_mero(n_groups=2, n_per_group=50, n_features=3)
+    model = GroupDROClassifier("excess_risk").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="references must be given for regrets of another loss"):
+        worst_group_scorer("regret", loss="zero_one")(model, X, y, groups=groups)
+    assert "regret" in model.report(X, y, groups).columns
+    assert "regret" not in model.report(X, y, groups, loss="zero_one").columns

@@ -8,8 +8,10 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -636,3 +638,12 @@ def test_labels_in_a_column_are_read_as_they_are_or_refused_by_name(kind):
     except ValueError as error:
         found = str(error)
     assert found == repr(group_report(model, X, y, groups)) or re.search(r"\by\b", found)
+
+
+def test_probabilities_of_zero_cost_what_they_do_in_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), rng.integers(0, 2, 200)
+    forest = RandomForestClassifier(5, random_state=0).fit(X[:100], y[:100])
+    told = group_report(forest, X[100:], y[100:], n_bootstrap=0)
+    assert told.overall["risk"] == pytest.approx(log_loss(y[100:], forest.predict_proba(X[100:])))
+    assert told.title == "RandomForestClassifier on 100 rows"

@@ -5,7 +5,7 @@ the optimum; at a point where a pass was made, its linearisation costs nothing m
 from different points.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from groupdro.problem import Domain, Evaluation, GroupRisk
 __all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
 
 Floats = NDArray[np.float64]
+
+_OFF_SIMPLEX = 1e-9  # of the sum of group weights
+_ROUNDED = 1e-14  # of the same, where they need no scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +162,11 @@ class CutAggregate:
         shapes = (row_weights, (n,)), (moments, (n, *problem.shape[1:]))
         check(all(part is None or is_finite_array(part, shape) for part, shape in shapes), "its duals do not fit")
         self.cut = None if cut is None else Cut(**cut)
+        if not self._keep_duals or problem.fit_intercept:
+            return
         self._row_weights, self._moments = row_weights, moments
+        if row_weights is None or moments is None:
+            self.cut = None  # duals that begin now would not be those of this mixture
 
     def _replaces(self, new: Cut, old: Cut, domain: Domain, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
@@ -233,7 +240,10 @@ class Certificate:
     @property
     def contradicts_itself(self) -> bool:
         """Whether the lower bound exceeds the upper by more than rounding: then neither can be trusted."""
-        return self.lower > self.upper + 1e-9 * max(1.0, abs(self.upper))
+        if self.group_risks is None:
+            return False
+        scale = max(abs(self.upper), float(self.group_risks.max()), float(np.abs(self.problem.baseline.upper).max()))
+        return self.lower > self.upper + 1e-9 * scale
 
     @property
     def gap(self) -> float:
@@ -247,8 +257,11 @@ class Certificate:
         self.offer(at.w, at.group_risks)
         if self.q is None:
             self.q = self._weights_of_least(at.q)
-        if not (np.isfinite(at.gradient).all() and abs(at.q.sum() - 1.0) <= 1e-9 and (at.q >= 0).all()):
+        total = float(at.q.sum())
+        if not (np.isfinite(at.gradient).all() and abs(total - 1.0) <= _OFF_SIMPLEX and (at.q >= 0).all()):
             return  # weights outside the simplex prove nothing
+        if abs(total - 1.0) > _ROUNDED:
+            at = replace(at, q=at.q / total, gradient=at.gradient / total, slope_mass=at.slope_mass / total)
         bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
             self._raise(bound, self._aggregate.cut.q)

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
@@ -18,15 +19,15 @@ from sklearn.utils.validation import check_scalar
 
 from groupdro.arguments import naming, number_of_rows, shown
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
-from groupdro.grouping import Grouping, read_groups
-from groupdro.metrics import GroupStratifiedKFold, final_estimator, row_losses
+from groupdro.grouping import Grouping, group_name, read_groups
+from groupdro.metrics import MOST_CLASSES, GroupStratifiedKFold, final_estimator, keep_classes, row_losses
 from groupdro.report import GroupReport, group_report, table_html, table_text
+from groupdro.solvers.result import relative_gap
 
 __all__ = ["Comparison", "compare"]
 
 Floats = NDArray[np.float64]
 
-_MOST_CLASSES = 50  # whole numbers of more values are counts or amounts
 ERM, BALANCED, GDRO, MERO = "ERM", "balanced ERM", "GDRO", "MERO"
 
 
@@ -84,7 +85,7 @@ class Comparison:
         """
         import polars as pl
 
-        return pl.DataFrame({**self.columns, "worst_group": [str(g) for g in self.columns["worst_group"]]})
+        return pl.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
 
     def __repr__(self) -> str:
         return f"{table_text('Held-out rows', self.columns)}\n{self.verdict}"
@@ -114,9 +115,10 @@ def compare(
         Training rows, labels and groups.
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, or a pipeline that ends in one. By
-        default a classifier where y is text, truth values or up to 50 whole numbers, and a regressor otherwise.
+        default a classifier where y is text, truth values or up to ten different whole numbers, otherwise a regressor.
     held_out : tuple (X, y, groups), optional
-        The rows to judge on. By default one fold of the training rows, stratified on group and class, is held out.
+        The rows to judge on. By default one fold of the training rows, stratified on group and class, is held out,
+        but for rows of classes that training would lack.
     n_splits : int
         One over the share that is held out.
     min_rows : int
@@ -149,14 +151,20 @@ def compare(
     path = _place_of_model(estimator)
     given = held_out is not None
     if held_out is None:
+        groups = groups.tocsr() if sp.issparse(groups) else groups
         folds = GroupStratifiedKFold(n_splits, random_state=random_state)
         train, test = next(folds.split(X, y, groups))
+        if is_classifier(estimator):
+            train, test = keep_classes(train, test, np.asarray(y))
         held_out = tuple(_safe_indexing(part, test) for part in (X, y, groups))
         X, y, groups = (_safe_indexing(part, train) for part in (X, y, groups))
     n_rows = len(np.asarray(y))
     models, seconds = {}, []
     for name, fit_groups, weight, objective in _ways(groups, n_rows):
-        model = clone(estimator).set_params(**{f"{path}objective": objective, f"{path}random_state": random_state})
+        changed = {"objective": objective, "random_state": random_state}
+        if objective == "risk":
+            changed["reference_risks"] = None
+        model = clone(estimator).set_params(**{path + key: value for key, value in changed.items()})
         more = {f"{path}groups": fit_groups}
         if weight is not None:
             more[f"{path}sample_weight"] = weight
@@ -173,7 +181,7 @@ def compare(
 def _are_classes(y: NDArray[Any]) -> bool:
     if type_of_target(y) not in ("binary", "multiclass"):
         return False
-    return y.dtype.kind not in "iuf" or len(np.unique(y)) <= _MOST_CLASSES
+    return y.dtype.kind not in "iuf" or len(np.unique(y)) <= MOST_CLASSES
 
 
 def _place_of_model(estimator: Any) -> str:
@@ -243,7 +251,7 @@ def _judge(
         columns["worst_regret"].append(max(known, default=np.nan))
         columns[measure].append(report.overall[measure])
         columns[f"worst_{measure}"].append(pick(report.columns[measure][row_of[group]] for group in names))
-        columns["gap"].append(fitted.gap_ / abs(fitted.upper_bound_) if fitted.upper_bound_ else np.inf)
+        columns["gap"].append(relative_gap(fitted.gap_, fitted.upper_bound_))
     columns["seconds"] = seconds
 
     gain = _gain(losses[ERM], losses[GDRO], grouping, judged, n_bootstrap, confidence, seed)

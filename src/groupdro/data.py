@@ -437,7 +437,8 @@ def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
     if array.shape != (n_rows,):
         raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}.")
+        hint = " Groups are passed by keyword, as groups=." if name == "sample_weight" else ""
+        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}.{hint}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has NaN or infinite values.")
     return array

@@ -22,10 +22,10 @@ Floats = NDArray[np.float64]
 def rounding_slack(problem: GroupRisk, slope_mass: float, reach: float, scale: float) -> float:
     """Bound what rounding may have added to a lower bound.
 
-    A sum of slopes times rows is wrong by a few units of rounding of the sum of their sizes, which moves a bound by
-    that much times the distance at which the bound is taken; sums of losses are wrong relative to their own size.
+    The error of a sum of slopes times rows moves a bound by that much times the distance at which the bound is taken;
+    sums of losses, which are compensated or pairwise, are wrong by a few units of rounding of their own size.
     """
-    return 32.0 * float(np.finfo(np.float64).eps) * (slope_mass * problem.max_row_norm * reach + abs(scale))
+    return float(np.finfo(np.float64).eps) * (slope_mass * problem.rounding * reach + 32.0 * abs(scale))
 
 
 def fenchel_bound(

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "read_groups"]
+__all__ = ["MERGED", "MISSING", "Grouping", "group_name", "merge_small_groups", "read_groups"]
 
 #: Name of the group of rows without a label, and of the one that small groups were merged into.
 MISSING, MERGED = "(missing)", "(merged)"
@@ -45,6 +45,11 @@ class Grouping:
         return self.members[self.offsets[i] : self.offsets[i + 1]]
 
 
+def group_name(group: Any) -> str:
+    """Return a group's name as text; that of a combination has all its parts."""
+    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
 def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:
     """Read group labels or a membership matrix.
 
@@ -69,6 +74,11 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     if isinstance(groups, Grouping):
         _check_length(len(np.unique(groups.members)), n_rows)
         return groups
+    if isinstance(groups, str):
+        raise TypeError(
+            f"groups must be labels, one a row, such as X[{groups!r}]; GroupBy(estimator, {groups!r}) takes the name "
+            "of a column."
+        )
     if sp.issparse(groups):
         if groups.ndim != 2:
             raise ValueError(f"groups must have a column a group where it is sparse, got shape {groups.shape}.")

@@ -18,10 +18,12 @@ from groupdro.data import GroupedData
 from groupdro.grouping import Grouping, read_groups
 
 __all__ = [
+    "MOST_CLASSES",
     "GroupStratifiedKFold",
     "WorstGroupScorer",
     "check_model",
     "final_estimator",
+    "keep_classes",
     "means_by_group",
     "read_labels",
     "row_losses",
@@ -30,6 +32,8 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+
+MOST_CLASSES = 10  # whole numbers up to which a target is taken for classes where nobody says what it is
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
@@ -135,6 +139,25 @@ def read_labels(y: Any, X: Any, *, numeric: bool) -> NDArray[Any]:
     return labels
 
 
+def keep_classes(train: NDArray[Any], test: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Move rows of classes that training would lack over to it: no model could be judged on them.
+
+    Parameters
+    ----------
+    train, test : ndarray of int
+        Rows of both parts.
+    y : ndarray of shape (n_rows,)
+        Class labels.
+
+    Returns
+    -------
+    train, test : ndarray of int
+        Rows of both parts, in their order.
+    """
+    new = ~np.isin(y[test], y[train])
+    return np.sort(np.concatenate([train, test[new]])), test[~new]
+
+
 def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
     """Average a quantity of the rows over each group.
 
@@ -167,9 +190,10 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     X, y : array-like
         Rows and labels.
     loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
-        "auto" is the model's own loss for an estimator of this package, alone or at the end of a pipeline; otherwise
-        the logarithmic loss for classifiers with probabilities, zero-one for other classifiers, and half the squared
-        residual for regressors. A callable takes y and the predictions.
+        "auto" is the model's own loss for an estimator of this package, alone or inside pipelines and searches;
+        otherwise the logarithmic loss for classifiers with probabilities (of which none counts as less than the
+        rounding of a number), zero-one for other classifiers, and half the squared residual for regressors. A callable
+        takes y and the predictions.
 
     Returns
     -------
@@ -181,9 +205,10 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if isinstance(loss, str) and loss == "auto":
         if hasattr(model, "_row_losses"):
             return np.asarray(model._row_losses(X, y))
-        if isinstance(model, Pipeline) and hasattr(model[-1], "_row_losses"):
-            features = model[:-1].transform(X) if len(model) > 1 else X
-            return np.asarray(model[-1]._row_losses(features, y))
+        if hasattr(model, "best_estimator_"):
+            return row_losses(model.best_estimator_, X, y)
+        if isinstance(model, Pipeline):
+            return row_losses(model[-1], model[:-1].transform(X) if len(model) > 1 else X, y)
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
@@ -199,7 +224,7 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
             codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
         known = np.asarray(model.classes_)[codes] == labels
         own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
-        return -np.log(np.maximum(own, np.finfo(np.float64).tiny))
+        return -np.log(np.maximum(own, np.finfo(np.result_type(probability, np.float32)).eps))
     predicted = np.asarray(model.predict(X))
     if loss == "zero_one":
         return (predicted != labels).astype(np.float64)
@@ -222,7 +247,8 @@ class WorstGroupScorer(BaseEstimator):
     loss : str or callable, default="auto"
         The loss of "risk" and "regret", as in `row_losses`.
     references : mapping, default=None
-        Reference risk of each group for "regret"; by default those that the model was fitted with.
+        Reference risk of each group for "regret"; by default those that the model was fitted with. These contain its
+        penalty: to choose `alpha`, pass the same references for all candidates.
     group_by : str or list of str, default=None
         Columns of X that hold the groups, where no groups are passed.
     min_group_size : int, default=1
@@ -298,6 +324,8 @@ class WorstGroupScorer(BaseEstimator):
     def _references_of(self, estimator: Any, names: list[Any]) -> Floats:
         known = self.references
         if known is None:
+            if not (isinstance(self.loss, str) and self.loss == "auto"):
+                raise ValueError("references must be given for regrets of another loss than the model's own.")
             inner = final_estimator(estimator)
             if not hasattr(inner, "reference_risks_"):
                 raise ValueError("references must be given to score regrets of a model that was fitted without any.")
@@ -441,13 +469,25 @@ class GroupStratifiedKFold(BaseCrossValidator):
             codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
         if y is not None and type_of_target(y) in ("binary", "multiclass"):
             labels = np.unique(np.asarray(y), return_inverse=True)[1].ravel()
-            codes = codes * (int(labels.max()) + 1) + labels
+            strata = codes * (int(labels.max()) + 1) + labels
+        else:
+            strata = codes
         with naming("random_state"):
             rng = check_random_state(self.random_state)
         tie = rng.permutation(n) if self.shuffle else np.arange(n)
-        order = np.lexsort((tie, codes))
+        if self.shuffle:
+            codes, strata = (self._shuffle_small(part, rng) for part in (codes, strata))
+        order = np.lexsort((tie, strata, codes))
         # Dealing on from stratum to stratum keeps the folds equal in size too.
         folds = np.empty(n, np.int64)
         folds[order] = np.arange(n) % self.n_splits
         for fold in range(self.n_splits):
             yield folds == fold
+
+    def _shuffle_small(self, codes: NDArray[np.int64], rng: Any) -> NDArray[np.int64]:
+        """Put the codes of fewer rows than folds in random order: they would fall the same way for every seed."""
+        codes = np.unique(codes, return_inverse=True)[1].ravel()
+        small = np.flatnonzero(np.bincount(codes) < self.n_splits)
+        place = np.arange(codes.max() + 1)
+        place[small] = rng.permutation(small)
+        return place[codes]

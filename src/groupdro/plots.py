@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from groupdro.arguments import check_choice, check_kind, check_whole, shown
+from groupdro.grouping import group_name
 from groupdro.metrics import check_model, final_estimator
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
@@ -35,7 +36,7 @@ def _check_axes(ax: Any) -> None:
 
 
 def _label(group: Any, longest: int = 28) -> str:
-    text = " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+    text = group_name(group)
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text.replace("$", r"\$")  # a name, not mathematics
 

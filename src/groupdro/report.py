@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.grouping import Grouping, read_groups
+from groupdro.grouping import Grouping, group_name, read_groups
 from groupdro.metrics import check_model, final_estimator, read_labels, row_losses
 
 __all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "table_text"]
@@ -86,7 +86,7 @@ class GroupReport:
         kinds = {type(group) for group in groups}
         if len(kinds) == 1 and not kinds & {tuple}:
             return dict(self.columns)
-        return {**self.columns, "group": [_name(group) for group in groups]}
+        return {**self.columns, "group": [group_name(group) for group in groups]}
 
     def __repr__(self) -> str:
         return table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
@@ -114,7 +114,8 @@ def group_report(
     model : fitted estimator
         An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
     X, y : array-like
-        Rows and labels, best such that the model was not fitted on.
+        Rows and labels, best such that the model was not fitted on. All rows count alike, whatever weights they had in
+        the fit.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
         Their groups, as in `fit`; missing labels are a row of their own. None reports all rows as one group.
     loss : str or callable
@@ -147,7 +148,8 @@ def group_report(
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
         known = {}  # fitted without groups, so that none of these is new to the model
-    references = getattr(inner, "reference_risks_", None)
+    own_loss = isinstance(loss, str) and loss == "auto"
+    references = getattr(inner, "reference_risks_", None) if own_loss else None
     merged = set(getattr(inner, "merged_groups_", ()))
     rng = np.random.default_rng(random_state)
 
@@ -174,7 +176,7 @@ def group_report(
         columns={key: [row[key] for row in rows] for key in rows[0]},
         overall=overall,
         confidence=confidence,
-        title=f"{type(inner).__name__} on {len(labels)} rows",
+        title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {len(labels)} rows",
     )
 
 
@@ -256,13 +258,9 @@ def bootstrap_interval(
 # ---------------------------------------------------------------------- tables without pandas
 
 
-def _name(group: Any) -> str:
-    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
-
-
 def _cells(key: str, values: list[Any]) -> list[str]:
     """Return a column as text; groups by their full names, whatever kind of label they are."""
-    return [_name(value) if key in ("group", "worst_group") else _text(value) for value in values]
+    return [group_name(value) if key in ("group", "worst_group") else _text(value) for value in values]
 
 
 def _text(value: Any) -> str:

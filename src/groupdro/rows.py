@@ -27,6 +27,7 @@ _NONE = -1  # advice to the system, where it takes any
 _RANDOM, _SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
 _BLOCK_ENTRIES = 1 << 23  # of sparse rows that are widened at once
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
+_BLOCK_ROWS = 1 << 14  # whose sum is apart from that of others, so that rounding does not build up over all rows
 
 
 class Rows(Protocol):
@@ -36,6 +37,10 @@ class Rows(Protocol):
     n_features: int
     mapped: bool
     in_memory: bool
+
+    def longest_sum(self) -> int:
+        """Bound the additions one after another in a sum over rows, by blocks, and over the entries of a row."""
+        ...
 
     def read_ahead(self, rows: NDArray[np.int64]) -> None:
         """Let the system begin to read rows that will be needed soon."""
@@ -87,9 +92,17 @@ class DenseRows:
         """Whether kernels can read the rows as they are stored; half precision and foreign byte orders they cannot."""
         return self.X.dtype in (np.float32, np.float64) and self.X.dtype.isnative
 
+    @property
+    def _block_rows(self) -> int:
+        return max(1, min(self.n_rows, _BLOCK_ROWS, _BLOCK_VALUES // max(self.n_features, 1)))
+
+    def longest_sum(self) -> int:
+        """Add up rows of a block, blocks, and entries of a row."""
+        return self._block_rows + self.n_rows // self._block_rows + 1 + self.n_features
+
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yield blocks of rows; a block of float32 is widened in a buffer that the next block overwrites."""
-        step = max(1, min(self.n_rows, _BLOCK_VALUES // max(self.n_features, 1)))
+        step = self._block_rows
         if self.mapped:
             self._expect(_SEQUENTIAL)
         widen = self.X.dtype != np.float64
@@ -186,6 +199,10 @@ class CsrRows:
         if max(X.shape[1], X.nnz) <= np.iinfo(np.int32).max:
             indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)  # one kernel instead of two
         self.for_kernels = tuple(map(_as_writable, (X.data, *indices)))
+
+    def longest_sum(self) -> int:
+        """Add up rows, which are summed one after another, and entries of the longest one."""
+        return self.n_rows + int(np.diff(self.X.indptr).max(initial=0))
 
     def read_ahead(self, rows: NDArray[np.int64]) -> None:
         """Nothing: entries of rows are found through two arrays."""

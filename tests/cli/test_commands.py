@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from groupdro import GroupDROClassifier, GroupDRORegressor, GroupedStore, cli, group_report, load
@@ -69,6 +70,8 @@ def test_fit_report_and_predict_agree_with_the_python_api(adult):
     done = run("predict", "model.groupdro", "new.parquet", "-o", "predicted.csv", cwd=folder)
     assert done.stdout.startswith("1000 predictions (<=50K: ")
     predicted = pd.read_csv(folder / "predicted.csv")
+    for frame in (new, pl.from_pandas(new)):
+        assert TableModel.load(folder / "model.groupdro").predict(frame).tolist() == model.predict(X_new).tolist()
     assert predicted["prediction"].tolist() == model.predict(X_new).tolist()
     np.testing.assert_allclose(predicted["probability_>50K"], model.predict_proba(X_new)[:, 1], rtol=1e-8)
     assert predicted["race"].tolist() == new["race"].tolist()
@@ -114,6 +117,19 @@ def test_held_out_rows_are_the_same_share_of_each_group_and_were_not_fitted_on(t
     assert told["upper_bound"] == again["upper_bound"]
     other = json.loads(call(*given, "-o", tmp_path / "m", "--json", "--force", "--seed", 1).stdout)
     assert told["upper_bound"] != other["upper_bound"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_class_of_a_single_row_is_never_held_out(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"x": rng.normal(size=60), "site": rng.choice(["a", "b"], 60), "y": rng.choice(["n", "m"], 60)}
+    )
+    table.loc[0, "y"] = "rare"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = ["fit", tmp_path / "t.csv", "--target", "y", "--group", "site", "--test-size", 0.6, "--seed", seed]
+    call(*given, "-o", tmp_path / "m")
+    assert "rare" in TableModel.load(tmp_path / "m").model.classes_
 
 
 def test_missing_values_and_unknown_categories_are_taken(tmp_path):
@@ -263,7 +279,9 @@ def test_the_version_is_told():
 
 
 def test_a_model_of_the_command_line_is_not_mistaken_for_one_of_the_api(adult):
-    with pytest.raises(ValueError, match="its format is 'groupdro-table-model'"):
+    with pytest.raises(
+        ValueError, match=r"written by `groupdro fit`; groupdro.cli.table_model.TableModel.load reads it"
+    ):
         load(adult[0] / "model.groupdro")
 
 

@@ -63,17 +63,18 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
             by_group.hessian, by_group.masses, problem.dual_value(duals, row_weights), problem.combine_rows(weighted),
             *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
             feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),
-            leading_curvature(problem, draw, at, 3)[0], problem.max_row_norm, data.column_squares,
+            leading_curvature(problem, draw, at, 3)[0], data.column_squares,
             data.mean_square_norm, [*vars(problem.constants(2.0, 3.0)).values()], problem.n_rows, data.all_sizes,
             problem.unattained() is None, problem.vanishes(), problem.separated(at),
             problem.pooled().evaluate(w, np.ones(1)).gradient,
         ]  # fmt: skip
         assert problem.counters.row_reads == problem_reads.setdefault("reads", problem.counters.row_reads)
-        return out
+        return problem.rounding, out
 
     problem_reads = {}
-    alone = asked(whole)
-    parts = run_workers(size, lambda comm: asked(shard(whole, comm)))
+    _, alone = asked(whole)
+    roundings, parts = zip(*run_workers(size, lambda comm: asked(shard(whole, comm))), strict=True)
+    assert len({*roundings}) == 1
     for rank, part in enumerate(parts):
         for k, (mine, expected) in enumerate(zip(part, alone, strict=True)):
             np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9, err_msg=f"{k} of rank {rank}")

@@ -464,7 +464,7 @@ GROUP_VALUES = [
     ("too long", np.append(SITES, "a"), refused("groups has 61 rows but X has 60")),
     ("a row a column", np.array([SITES, SITES]), refused("groups has 2 rows but X has 60")),
     ("empty", [], refused("groups has 0 rows but X has 60")),
-    ("a text", "site", refused("groups must have one or two dimensions")),
+    ("a text", "site", refused("groups must be labels, one a row")),
     ("a number", 3, refused("groups must have one or two dimensions")),
     ("a function", len, refused("groups must have one or two dimensions")),
     ("a dict", dict(enumerate(SITES)), refused(r"groups")),

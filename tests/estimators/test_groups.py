@@ -464,3 +464,9 @@ def test_starting_weights_and_references_go_by_such_labels(labels):
     model = fit(groups=groups, objective="excess_risk", reference_risks=by_name, start={"q_init": by_name})
     plain = fit(objective="excess_risk", reference_risks=[0.1, 0.2, 0.3, 0.4], start={"q_init": [0.1, 0.2, 0.3, 0.4]})
     assert_same_fit(model, plain)
+
+
+def test_groups_in_the_place_of_weights_are_told_their_keyword():
+    told = pytest.raises(ValueError, match=r"sample_weight must be numeric.* Groups are passed by keyword")
+    with pytest.warns(gd.MissingGroupsWarning), told:
+        gd.GroupDROClassifier().fit(np.eye(4), [0, 1, 0, 1], ["a", "a", "b", "b"])

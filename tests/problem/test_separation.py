@@ -11,8 +11,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from groupdro import GroupDROClassifier, GroupDRORegressor
 from groupdro.data import GroupedData
+from groupdro.distributed.sharding import shard
 from groupdro.problem import GroupRisk, Huber, L2Domain, Logistic, Softmax, Squared, SquaredHinge
 from groupdro.problem.separation import has_separating_direction
+from tests.distributed.thread_comm import run_workers
 
 with_or_without_intercept = pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
 every_storage = pytest.mark.parametrize("store", [np.float64, np.float32, sp.csr_array], ids=lambda s: s.__name__)
@@ -422,3 +424,15 @@ def test_rows_on_disk_without_bounds_are_refused_by_name(model, tmp_path):
     with pytest.raises(ValueError, match=r"^alpha or radius must be positive where X is memory-mapped"):
         model.fit(mapped, y, groups=np.arange(400) % 2)
     assert model.set_params(radius=5.0).fit(mapped, y, groups=np.arange(400) % 2).status_ == "converged"
+
+
+def test_a_part_of_the_rows_says_nothing_of_all():
+    X = np.array([[1.0], [2.0], [-1.0], [3.0]])
+    y = np.array([1.0, 1.0, 1.0, -1.0])  # separable in each half, with slopes of opposite signs, and not as a whole
+    whole = GroupedData.from_arrays(X, y, np.zeros(4, int))
+    domain = L2Domain(radius=1e4, stand_in=True)
+
+    def ask(comm):
+        return has_separating_direction(GroupRisk(shard(whole, comm), Logistic(), domain))
+
+    assert run_workers(2, ask) == [False, False]

@@ -140,3 +140,24 @@ def test_a_class_that_a_group_lacks_does_not_keep_its_minimum_from_being_found(n
     minima, _ = group_minima(problem)
     np.testing.assert_array_less(result.references.lower, minima + 1e-6)
     np.testing.assert_allclose(result.references.upper, minima, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage_one", [None, gd.ALEG(), gd.GroupSQP("lbfgs")], ids=["default", "aleg", "lbfgs"])
+def test_a_small_budget_ends_stage_one_too(stage_one):
+    result = gd.solve(make_problem(), gd.ALEM(stage_one), tol=1e-8, max_passes=2)
+    assert not result.converged
+    assert result.passes <= 8  # two, and what each part of stage one is in the middle of when they are used up
+
+
+@pytest.mark.parametrize("stage_one", [gd.Auto, gd.Quadratic], ids=["auto", "quadratic"])
+def test_groups_side_by_side_do_not_share_what_a_solver_chose(stage_one, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(800, 6)), np.repeat(np.arange(8), 100)
+    y = X @ rng.normal(size=6) + groups * X[:, 0] + rng.normal(size=800)
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    found = []
+    for _ in range(4):
+        problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=2.0))
+        found.append(gd.solve(problem, gd.ALEM(stage_one()), tol=1e-3).references.upper)
+    assert all((other == found[0]).all() for other in found)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.bundle import read_bundle, write_bundle
-from groupdro.solvers.checkpoint import CheckpointError, Checkpoints, CheckpointWarning
+from groupdro.solvers.checkpoint import CheckpointError, Checkpoints, CheckpointWarning, fingerprint
 
 SOLVERS = {
     "aleg": gd.ALEG,
@@ -483,3 +483,39 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_answer(tmp_path):
         subprocess.run([sys.executable, str(script), root, str(folder), str(out)], check=True, capture_output=True)
     assert killed
     np.testing.assert_array_equal(np.load(out), gd.solve(_problem(), "aleg", tol=1e-8).w)
+
+
+class _Tilted(gd.Squared):
+    """A loss of a user, which says nothing of how it is to be written."""
+
+    def __init__(self, tilt):
+        self.tilt = tilt
+
+
+def test_a_directory_of_another_parameter_of_a_user_s_loss_is_refused(tmp_path):
+    data = _problem("squared").data
+    for tilt in (0.9, 0.1):
+        problem = gd.GroupRisk(data, _Tilted(tilt), gd.L2Domain(radius=1.0))
+        if tilt == 0.9:
+            gd.solve(problem, "sqp", checkpoint_dir=tmp_path)
+            continue
+        with pytest.raises(CheckpointError, match="another problem"):
+            gd.solve(problem, "sqp", checkpoint_dir=tmp_path)
+
+
+def test_steps_and_long_starts_tell_runs_apart():
+    problem = _problem()
+    start, other = np.zeros(5), np.zeros(5)
+    other[3] = 1e-12
+    q = np.full(3, 1 / 3)
+    solvers = [gd.ALEGTheory(step=0.1), gd.ALEGTheory(step=0.2), gd.ALEGTheory()]
+    solvers += [gd.GroupSQP(start=(start, q)), gd.GroupSQP(start=(other, q)), gd.ALEM(gd.GroupSQP()), gd.ALEM()]
+    keys = [fingerprint(problem, solver, 0) for solver in solvers]
+    assert len({*keys}) == len(keys)
+    assert fingerprint(problem, gd.GroupSQP(start=(start.copy(), q)), 0) == keys[3]
+
+
+def test_one_solver_object_goes_on_as_well_as_two(tmp_path):
+    solver = gd.Quadratic()
+    first = gd.solve(_problem("squared"), solver, checkpoint_dir=tmp_path)
+    _assert_same(first, gd.solve(_problem("squared"), solver, checkpoint_dir=tmp_path))

@@ -382,3 +382,8 @@ def test_nothing_is_claimed_where_the_solution_lies_beyond_a_ball_that_stands_fo
 def test_an_ordinary_ball_may_be_reached():
     problem = gd.GroupRisk(nearly_the_same_columns(1e-5), gd.Squared(), gd.L2Domain(radius=1e4))
     assert gd.solve(problem, "sqp", tol=1e-4).converged
+
+
+def test_a_solver_is_written_as_it_was_made():
+    assert repr(gd.ALEG()) == "ALEG()"
+    assert repr(gd.GroupSQP("lbfgs", memory=7)) == "GroupSQP(hessian='lbfgs', memory=7)"

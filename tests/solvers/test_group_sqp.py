@@ -141,3 +141,14 @@ def test_rows_of_zeros_leave_the_intercept_to_be_found(hessian):
     result = gd.solve(problem, gd.GroupSQP(hessian), tol=1e-6)
     assert result.converged
     assert result.w[-1] == pytest.approx(2.5, abs=1e-3)
+
+
+def test_a_start_outside_the_ball_is_moved_into_it():
+    problem = make_problem("logistic", gd.L2Domain(radius=1.0))
+    m = problem.n_groups
+    optimum = gd.solve(problem, gd.GroupSQP(), tol=1e-10)
+    for factor in (1.01, 1.03, 3.0):
+        start = factor * optimum.w, np.full(m, 1 / m)
+        result = gd.solve(problem, gd.GroupSQP(start=start), tol=0.05)
+        assert np.linalg.norm(result.w) <= 1 + 1e-12
+        assert result.upper_bound >= optimum.lower_bound

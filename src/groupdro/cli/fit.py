@@ -9,10 +9,12 @@ import click
 import numpy as np
 
 from groupdro.cli.failures import NOT_CONVERGED, debug_option, users_mistake
-from groupdro.cli.output import check_output, json_option, name_of, print_json, progress, records
+from groupdro.cli.output import check_output, json_option, print_json, progress, records
 from groupdro.cli.table_model import TableModel
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
+from groupdro.grouping import group_name
 from groupdro.report import table_text
+from groupdro.solvers.result import relative_gap
 
 __all__ = ["certificate_lines", "certificate_of", "fit"]
 
@@ -75,9 +77,9 @@ def fit(
         resumes = "" if checkpoint_dir is None else "; the same command goes on from the checkpoint"
         raise KeyboardInterrupt(f"Interrupted: no model was written{resumes}.")
     whole = TableModel(model, training.encoder, training.target, training.groups, _facts(training, seconds))
-    columns, text = _group_table(training, model)
     with users_mistake("--output"):
         whole.save(output)
+    columns, text = _group_table(training, model)
 
     for warning in warned:
         click.echo(f"Warning: {warning}", err=True)
@@ -103,7 +105,7 @@ def certificate_of(model: Any) -> dict[str, Any]:
         "lower_bound": model.lower_bound_,
         "upper_bound": upper,
         "gap": model.gap_,
-        "relative_gap": model.gap_ / abs(upper) if upper else np.inf,
+        "relative_gap": relative_gap(model.gap_, upper),
         "tol": float(model.tol),
         "status": model.status_,
         "message": model.message_,
@@ -117,7 +119,7 @@ def certificate_lines(model: Any) -> str:
     shown = certificate_of(model)
     lower, upper = _apart(model.lower_bound_, model.upper_bound_)
     return (
-        f"{lower} <= best possible worst {value} <= {upper} (group {name_of(model.worst_group_)}, with penalty)\n"
+        f"{lower} <= best possible worst {value} <= {upper} (group {group_name(model.worst_group_)}, with penalty)\n"
         f"{model.status_.replace('_', ' ')}: relative gap {shown['relative_gap']:.1e}, tolerance {model.tol:.0e}"
     )
 

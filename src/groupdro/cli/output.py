@@ -17,17 +17,12 @@ import numpy as np
 from groupdro.bundle import sync_folder
 from groupdro.cli.failures import UserError
 
-__all__ = ["check_output", "json_option", "name_of", "plain", "print_json", "progress", "records", "written_whole"]
+__all__ = ["check_output", "json_option", "plain", "print_json", "progress", "records", "written_whole"]
 
 
 def json_option(command: Any) -> Any:
     """Give a command the option --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
-
-
-def name_of(group: Any) -> str:
-    """Return a group's name as text; that of a combination has all its parts."""
-    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
 
 
 def plain(value: Any) -> Any:

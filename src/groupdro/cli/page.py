@@ -15,7 +15,9 @@ import numpy as np
 
 from groupdro.cli.charts import bounds_chart, decimals_of, fixed, gap_chart, risk_chart, weight_chart
 from groupdro.cli.table_model import TableModel
+from groupdro.grouping import group_name
 from groupdro.report import GroupReport
+from groupdro.solvers.result import relative_gap
 
 __all__ = ["report_page"]
 
@@ -89,7 +91,7 @@ def _full_name(group: Any, columns: tuple[str, ...]) -> str:
     """Return a group's name; a bare number is told with its column."""
     parts = group if isinstance(group, tuple) else (group,)
     if len(parts) != len(columns):
-        return " & ".join(map(str, parts))
+        return group_name(group)
     return " & ".join(
         str(part) if isinstance(part, str) else f"{column} {part}" for column, part in zip(columns, parts, strict=True)
     )
@@ -143,7 +145,7 @@ def _tiles(report: GroupReport, model: Any, worst: int, name: Namer) -> str:
         shown.append(("Its accuracy", f"{c['accuracy'][worst]:.1%}", f"{overall['accuracy']:.1%} over all rows", ""))
     else:
         shown.append(("Its RMSE", _number(c["rmse"][worst]), f"{_number(overall['rmse'])} over all rows", ""))
-    relative = model.gap_ / abs(model.upper_bound_) if model.upper_bound_ else np.inf
+    relative = relative_gap(model.gap_, model.upper_bound_)
     shown.append(("From the best possible", _percent(relative), "at most, certified on the rows of the fit", ""))
     return "".join(
         f'<div class="tile {kind}"><div class="label">{label}</div><div class="value">{value}</div>'
@@ -162,7 +164,7 @@ def _certificate(model: Any, name: Namer) -> str:
     value = "regret" if model.objective == "excess_risk" else "risk"
     lower, upper, gap = model.lower_bound_, model.upper_bound_, model.gap_
     digits = next((d for d in range(4, 9) if f"{lower:.{d}g}" != f"{upper:.{d}g}"), 8)
-    relative = gap / abs(upper) if upper else np.inf
+    relative = relative_gap(gap, upper)
     status = model.status_
     kind = "good" if status == "converged" else "bad"
     penalty = "" if not model.alpha else f", with the penalty of alpha = {model.alpha:g}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import narwhals.stable.v1 as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,8 +63,25 @@ class TableModel:
         """Whether the model predicts classes."""
         return hasattr(self.model, "classes_")
 
+    def predict(self, table: Any) -> NDArray[Any]:
+        """Predict the rows of a DataFrame or pyarrow Table.
+
+        Parameters
+        ----------
+        table : DataFrame or pyarrow.Table
+            The columns of the fit, as they were in its table; others are ignored.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Classes or numbers.
+        """
+        with columns_in_order():
+            return np.asarray(self.model.predict(self.features(table)))
+
     def features(self, table: Any) -> NDArray[np.float64]:
-        """Return the features of the rows of a pyarrow Table."""
+        """Return the features of the rows of a DataFrame or pyarrow Table."""
+        table = nw.from_native(table, eager_only=True).to_arrow()
         if self.encoder is not None:
             return self.encoder.encode(table)
         names = getattr(self.model, "feature_names_in_", None)

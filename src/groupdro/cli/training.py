@@ -13,18 +13,19 @@ from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.cli.encoder import TableEncoder
 from groupdro.cli.failures import UserError, users_mistake
-from groupdro.cli.output import name_of, progress
+from groupdro.cli.output import progress
 from groupdro.cli.tables import as_numbers, as_text, check_columns, kind_of, read_table, refuse_missing
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.progress import seconds_left
-from groupdro.grouping import read_groups
+from groupdro.grouping import group_name, read_groups
+from groupdro.metrics import MOST_CLASSES, keep_classes
 from groupdro.solvers import Progress, TraceRow
+from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore
 from groupdro.store.reader import read_manifest
 
 __all__ = ["Options", "Training", "fit_with_progress", "group_labels", "read_training", "training_options"]
 
-_MOST_CLASSES = 10  # whole numbers up to which a target is taken for classes
 _LOSSES = {"classification": ("logistic", "squared_hinge"), "regression": ("squared", "huber")}
 
 
@@ -180,6 +181,8 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
         taken = {options.target, *options.drop, *(() if options.group_as_feature else options.groups)}
         names = [name for name in table.column_names if name not in taken]
         own, held = _divide(groups, table.num_rows, test_size, options)
+        if task == "classification":
+            own, held = keep_classes(own, held, y)
         with users_mistake():
             encoder = TableEncoder.learn(_take(table, own), names, options.categorical)
             X = encoder.encode(table)
@@ -255,7 +258,7 @@ def _guess(kind: str, numbers: NDArray[np.float64] | None) -> tuple[str, str]:
     if numbers is None:
         return "classification", f"it is {'text' if kind == 'text' else 'true or false'}"
     distinct = np.unique(numbers)
-    if len(distinct) <= _MOST_CLASSES and (distinct == np.round(distinct)).all():
+    if len(distinct) <= MOST_CLASSES and (distinct == np.round(distinct)).all():
         return "classification", f"it has {len(distinct)} whole numbers (--task regression to change that)"
     return "regression", f"it has {len(distinct)} different numbers"
 
@@ -330,10 +333,10 @@ class _Line:
             return
         values = risks - problem.baseline.lower
         left = seconds_left(self.trace, self.tol * abs(row.upper))
-        relative = row.gap / abs(row.upper) if row.upper else np.inf
+        relative = relative_gap(row.gap, row.upper)
         self.tell(
             f"epoch {row.epoch}, gap {relative:.1e} of {self.tol:.0e}"
             + ("" if np.isnan(left) else f", about {left:.0f} s left")
             + f", worst {'regret' if problem.regret else 'risk'} {values.max():.4g}"
-            + f" ({name_of(problem.data.names[values.argmax()])})"
+            + f" ({group_name(problem.data.names[values.argmax()])})"
         )

@@ -22,6 +22,7 @@ from groupdro.problem import Loss, References
 from groupdro.report import GroupReport, group_report
 from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.solvers.checkpoint import fingerprint
+from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore
 
 __all__ = ["GroupDROEstimator"]
@@ -261,7 +262,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             del self.reference_risks_  # of an earlier fit
 
     def _warn(self, result: Result) -> None:
-        relative = result.gap / abs(result.upper_bound) if result.upper_bound else np.inf
+        relative = relative_gap(result.gap, result.upper_bound)
         remedy = _REMEDIES[result.status].format(**self.get_params(deep=False))
         warn_caller(
             f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}",
@@ -339,7 +340,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             Their groups, as in `fit`.
         **options
-            Passed to `groupdro.group_report`: `n_bootstrap`, `confidence`, `min_rows`, `random_state`.
+            Passed to `groupdro.group_report`: `loss`, `n_bootstrap`, `confidence`, `min_rows`, `random_state`.
 
         Returns
         -------

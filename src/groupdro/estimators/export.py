@@ -21,14 +21,14 @@ def to_sklearn(model: Any) -> Any:
     Returns
     -------
     LogisticRegression, LinearSVC or Ridge
-        For the logistic loss, the squared hinge loss, and regressions. Its parameters tell the penalty; fitting it
-        again would fit plain empirical risk.
+        For the logistic loss, the squared hinge loss, and regressions. Its parameters other than
+        `fit_intercept` are defaults: do not fit it again.
     """
     from sklearn.linear_model import LogisticRegression, Ridge  # here, because few who import the package need them
     from sklearn.svm import LinearSVC
 
     if not hasattr(model, "classes_"):
-        plain = Ridge(alpha=model.alpha, fit_intercept=model.fit_intercept)
+        plain = Ridge(fit_intercept=model.fit_intercept)
     elif model.loss == "logistic":
         plain = LogisticRegression(fit_intercept=model.fit_intercept)
     else:

@@ -89,7 +89,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             try:
                 self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
-                if "unexpected keyword argument 'groups'" not in str(error):
+                if "groups" not in str(error):
                     raise
                 raise TypeError(f"estimator must take groups in fit: {error}") from error
         return self
@@ -146,6 +146,23 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         X = self._features(X)
         return self.estimator_.predict_proba(X)
 
+    @_delegates("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of probabilities by the fitted estimator.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            Rows, with or without the group columns.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Logarithms of probabilities.
+        """
+        X = self._features(X)
+        return self.estimator_.predict_log_proba(X)
+
     @_delegates("decision_function")
     def decision_function(self, X: Any) -> Any:
         """Return the outputs of the fitted estimator.
@@ -185,7 +202,6 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return float(self.estimator_.score(X, y, **more))
 
     def _row_losses(self, X: Any, y: Any) -> Any:
-
         X = self._features(X)
         return row_losses(self.estimator_, X, y)
 
@@ -217,6 +233,11 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def n_features_in_(self) -> int:
         """Number of features, without the group columns."""
         return int(self.estimator_.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the features, without the group columns."""
+        return self.estimator_.feature_names_in_
 
     def __sklearn_tags__(self) -> Any:
         """Take the tags of the estimator inside."""

@@ -149,6 +149,8 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any
 
 
 def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: Mapping[str, type]) -> Any:
+    by_table = "it was written by `groupdro fit`; groupdro.cli.table_model.TableModel.load reads it"
+    _check(manifest.get("format") != "groupdro-table-model", by_table)
     _check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
     _check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
     keys = {"format", "version", "class", "params", "fitted"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.solvers.result import Progress, TraceRow
+from groupdro.solvers.result import Progress, TraceRow, relative_gap
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -85,7 +85,7 @@ class ProgressLine:
         problem = certificate.problem
         assert certificate.group_risks is not None
         values = certificate.group_risks - problem.baseline.lower
-        relative = row.gap / abs(row.upper) if row.upper else np.inf
+        relative = relative_gap(row.gap, row.upper)
         left = seconds_left(self.trace, self.tol * abs(row.upper))
         self.write(
             f"epoch {row.epoch:4d}  passes {row.passes:7.1f}  "

@@ -9,6 +9,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, check_rand
 from sklearn.utils.validation import validate_data
 
 from groupdro.arguments import naming
+from groupdro.store import GroupedStore
 
 __all__ = ["read_features", "read_init", "read_seed", "read_target"]
 
@@ -44,6 +45,8 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     ndarray or CSR matrix
         Numeric and finite.
     """
+    if isinstance(X, GroupedStore):
+        raise TypeError("X is a store, which only fit takes; store.X are its rows.")
     _refuse_masked(X, "X")
     if _is_time(getattr(X, "dtype", None)):
         raise ValueError(f"X must be numeric, got dtype {X.dtype}.")

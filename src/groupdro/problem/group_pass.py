@@ -96,7 +96,7 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
 def _incidence(problem: GroupRisk) -> Any:
     """Return the (n_groups, n_rows) matrix of weights of rows in groups."""
     data = problem.data
-    weights = data.weights if data.weights.size else np.repeat(1.0 / data.group_sizes, data.group_sizes)
+    weights = data.weights if data.weights.size else np.repeat(1.0 / np.maximum(data.group_sizes, 1), data.group_sizes)
     members = data.members if data.members.size else np.arange(data.n_rows)
     return sp.csr_array((weights, members, data.offsets), shape=(data.n_groups, data.n_rows))
 

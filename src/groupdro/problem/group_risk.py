@@ -104,7 +104,7 @@ class GroupRisk:
         rows_of_w = data.n_features + fit_intercept
         self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
         self._start = read_start(start, self.shape, data.n_groups)
-        self._max_row_norm: float | None = None
+        self._rounding: float | None = None
 
     # ------------------------------------------------------------------ parts of w
 
@@ -126,12 +126,16 @@ class GroupRisk:
         """Return the free part of w (or of a gradient), empty without an intercept."""
         return w[self.data.n_features :]
 
+    def within_domain(self, w: Floats) -> Floats:
+        """Return a copy of w, moved to the domain where it lies outside: an upper bound there would bound nothing."""
+        w = w.copy()
+        self.coef(w)[...] = self.domain.feasible(self.coef(w))
+        return w
+
     def start(self) -> Floats:
         """Return the point at which solvers begin: the one given, or the domain's centre with no intercept."""
         if self._start[0] is not None:
-            w = self._start[0].copy()
-            self.coef(w)[...] = self.domain.feasible(self.coef(w))
-            return w
+            return self.within_domain(self._start[0])
         w = np.zeros(self.shape)
         self.coef(w)[...] = self.domain.start(self.coef(w).shape)
         return w
@@ -190,7 +194,7 @@ class GroupRisk:
             for place in rows.stretches(bounds[k], bounds[k + 1]):
                 mass += dense_pass(
                     rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights,
-                    np.arange(place.start, place.stop), margins, losses, gradients[k], work[:, : max(len(w), 4)],
+                    np.arange(place.start, place.stop), margins, losses, gradients[k], work,
                 )  # fmt: skip
             return mass
 
@@ -360,7 +364,8 @@ class GroupRisk:
         carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
         conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
         sizes = np.abs(duals[carried]).sum(axis=tuple(range(1, duals.ndim)))
-        sums = np.array([weights @ conjugates, weights @ np.abs(conjugates), weights @ sizes])
+        # Not by products: those of BLAS are running sums, where NumPy's own lose less than the certificate allows for.
+        sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes)])
         self.data.add_up(sums)
         return float(sums[0]), float(sums[1]), float(sums[2])
 
@@ -409,12 +414,18 @@ class GroupRisk:
     # ------------------------------------------------------------------ constants
 
     @property
-    def max_row_norm(self) -> float:
-        """Largest Euclidean norm of a row, the intercept's 1 included."""
-        if self._max_row_norm is None:
-            largest = self.data.largest(np.array([self.data.row_norms.max(initial=0.0)]))[0]
-            self._max_row_norm = float(np.hypot(largest, float(self.fit_intercept)))
-        return self._max_row_norm
+    def rounding(self) -> float:
+        """Bound the error of a sum of slopes times rows, in units of rounding of the slopes' mass.
+
+        The largest norm of a row, the intercept's 1 included, times the longest chain of additions: over the rows, over
+        the entries of one, over workers and groups.
+        """
+        if self._rounding is None:
+            norm, longest = self.data.row_norms.max(initial=0.0), float(self.data.rows.longest_sum())
+            norm, longest = self.data.largest(np.array([norm, longest]))
+            norm = float(np.hypot(norm, float(self.fit_intercept)))
+            self._rounding = norm * (32.0 + 0.5 * (float(longest) + self.data.n_workers + self.n_groups))
+        return self._rounding
 
     def constants(self, order: float, radius: float) -> Constants:
         """Bound the rows' losses on the domain.
@@ -479,7 +490,7 @@ def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Float
     w, q = out
     if q is not None and ((q < 0).any() or abs(q.sum() - 1.0) > _OFF_SIMPLEX):
         raise ValueError("start has a q that is no distribution: its entries must be at least 0 and sum to one.")
-    return w, q
+    return w, None if q is None else q / q.sum()
 
 
 def _read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:

@@ -86,6 +86,10 @@ class Loss(ABC):
     #: Bound of l'' over all outputs and labels.
     smoothness: ClassVar[float]
 
+    def __repr__(self) -> str:
+        # Checkpoints are kept by it: it must tell all that the loss was made with.
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
     def unattained(self, y: NDArray[Any]) -> str | None:
         """Say why a free intercept has no finite best value for these labels, or None where it has one."""
         del y
@@ -144,9 +148,6 @@ class ScalarLoss(Loss):
         if down > up:
             return np.where(duals < 0, duals * (up / down), duals)
         return duals
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
 
 class _TwoClassLoss(ScalarLoss):
@@ -238,7 +239,7 @@ class Squared(_RegressionLoss):
     def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
         """Subtract the weighted mean: the domain is the whole line."""
         del y
-        moment, mass = total(np.array([row_weights @ duals, row_weights.sum()]))
+        moment, mass = total(np.array([(row_weights * duals).sum(), row_weights.sum()]))
         return duals - moment / mass
 
     def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
@@ -276,9 +277,6 @@ class Huber(_RegressionLoss):
     def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
         """Bound |l'| by delta, or by the largest residual where that is smaller."""
         return np.minimum(self.delta, reach + np.abs(y))
-
-    def __repr__(self) -> str:
-        return f"Huber(delta={self.delta})"
 
 
 class Softmax(Loss):
@@ -355,7 +353,9 @@ class Softmax(Loss):
     def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
         """Mix every p with one vector s so that the weighted mean of p becomes that of the labels."""
         C = duals.shape[1]
-        sums = total(np.stack([np.bincount(y, row_weights, minlength=C), row_weights @ duals]))
+        # By NumPy's own sums of one class at a time: running sums of many rows lose digits that the bound needs.
+        of_class = [(row_weights[y == c].sum(), (row_weights * duals[:, c]).sum()) for c in range(C)]
+        sums = total(np.array(of_class).T.copy())
         mass = sums[0].sum()
         E = sums[0] / mass
         excess = sums[1] / mass  # P - E, since duals = p - e_y
@@ -391,6 +391,3 @@ class Softmax(Loss):
         if len(missing):
             return f"no row has label {int(missing[0])}, whose intercept would fall forever"
         return None
-
-    def __repr__(self) -> str:
-        return f"Softmax(n_classes={self.n_classes})"

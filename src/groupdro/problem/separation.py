@@ -36,11 +36,11 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
     Returns
     -------
     bool
-        Whether such a direction was found. Also False where the program is too large or its time runs out, and for
-        losses that always have a minimiser.
+        Whether such a direction was found. Also False where the program is too large or its time runs out, where
+        several workers hold the rows, and for losses that always have a minimiser.
     """
     loss, data = problem.loss, problem.data
-    if not isinstance(loss, Logistic | Softmax):
+    if not isinstance(loss, Logistic | Softmax) or data.n_workers > 1:
         return False
     counted = np.flatnonzero(problem.data.row_weights(np.ones(problem.n_groups)) > 0)
     n_outputs = problem.shape[1] if len(problem.shape) > 1 else 1

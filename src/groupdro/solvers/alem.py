@@ -1,5 +1,6 @@
 """ALEM: each group's own minimum first, then ALEG on the regrets (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
 
+import copy
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -65,9 +66,8 @@ def group_references(
     near: Floats | None = None
     if isinstance(solver, GroupSQP) and problem.n_groups > 1 and not small.all():
         # Most groups' own models are near the one of all rows together.
-        pooled = solve(
-            problem.pooled(), solver, tol=1e-2, max_passes=max_passes, max_time=max(run.seconds_left(), 1e-3)
-        )
+        most = min(max_passes, max(run.passes_left(), 1e-3))
+        pooled = solve(problem.pooled(), solver, tol=1e-2, max_passes=most, max_time=max(run.seconds_left(), 1e-3))
         run.best = pooled.w, np.full(problem.n_groups, 1.0 / problem.n_groups)
         if pooled.interrupted:
             run.interrupted = run.rough = True
@@ -75,17 +75,17 @@ def group_references(
         near = pooled.w
 
     def bound(i: int) -> tuple[int, Result | None, Counters]:
-        alone, seconds, stopped = problem.group(i), run.seconds_left(), stop
+        alone, seconds, passes, stopped = problem.group(i), run.seconds_left(), run.passes_left(), stop
         # Counters of its own: the groups are solved side by side.
         alone.counters = Counters()
-        if stopped.is_set() or run.passes_left() <= 0 or seconds <= 0:
+        if stopped.is_set() or passes <= 0 or seconds <= 0:
             run.rough = True
             return i, None, alone.counters
         if alone.vanishes():
             upper[i] = 0.0
             return i, None, alone.counters
         alone, present = with_present_classes(alone)
-        own = solver
+        own = copy.deepcopy(solver)  # some keep what they chose, and groups are solved side by side
         if small[i]:
             alone = in_row_space(alone)
         elif near is not None and isinstance(solver, GroupSQP):
@@ -97,12 +97,14 @@ def group_references(
             own,
             tol=0.0,
             atol=atol,
-            max_passes=max_passes,
+            max_passes=min(max_passes, passes),
             max_time=seconds,
             seed=seed,
             callbacks=[lambda _: stopped.is_set()],
         )
-        run.rough |= found.status in (Status.TIME_LIMIT, Status.INTERRUPTED)
+        cut_short = found.status is Status.PASS_LIMIT and passes < max_passes
+        if cut_short or found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+            run.rough = True
         domain = problem.domain
         if isinstance(domain, L2Domain) and domain.reached(alone.coef(found.w)):
             found = replace(found, lower_bound=0.0)  # there may be less beyond the ball
@@ -229,7 +231,7 @@ class ALEM(Solver):
 
     def describe(self) -> str:
         """Say what both stages ran."""
-        first = self.stage_one.describe() if self.stage_one is not None else "auto"
+        first = self.stage_one.describe() if self.stage_one is not None else "the default"
         return f"alem: {first} for each group, then {self.stage_two.describe()}"
 
     def point(self, state: Any) -> tuple[Floats, Floats] | None:

@@ -1,9 +1,11 @@
 """The contract of a solver."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from inspect import signature
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,11 +105,22 @@ class Solver(ABC):
     name: ClassVar[str]
     #: Whether `prepare` finds every group's own minimum, and so minimises regrets where risks were given.
     minimises_regrets: ClassVar[bool] = False
+    #: Arguments of the constructor by name, defaults included.
+    made_with: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             SOLVERS[cls.name] = cls
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Remember what the solver is made with, for its name and for the checkpoints of its runs."""
+        made = super().__new__(cls)
+        with contextlib.suppress(TypeError):  # which the constructor raises too, unless this is a copy
+            given = signature(cls).bind(*args, **kwargs)
+            given.apply_defaults()
+            made.made_with = dict(given.arguments)
+        return made
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
@@ -167,6 +180,11 @@ class Solver(ABC):
         """
         del state
         return None
+
+    def __repr__(self) -> str:
+        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
+        changed = [f"{name}={value!r}" for name, value in self.made_with.items() if value is not defaults.get(name)]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def check(self, problem: GroupRisk) -> None:
         """Refuse a problem that lacks something the solver needs, naming it."""

@@ -7,7 +7,6 @@ that was thought dead, is refused when it tries to write.
 
 import contextlib
 import hashlib
-import inspect
 import json
 import os
 import re
@@ -59,8 +58,11 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
 def _options(value: Any) -> Any:
     """Return what a solver was made with."""
     if isinstance(value, Solver):
-        names = [name for name in inspect.signature(type(value).__init__).parameters if hasattr(value, name)]
-        return [type(value).__name__, {name: _options(getattr(value, name)) for name in names}]
+        return [type(value).__name__, {name: _options(part) for name, part in value.made_with.items()}]
+    if isinstance(value, tuple | list):
+        return [_options(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     return getattr(value, "__qualname__", "a function") if callable(value) else repr(value)
 
 

@@ -33,7 +33,7 @@ class ERMEG(Solver):
 
     Before the first epoch the oracle finds every group's own minimum. An epoch calls it once, for the minimiser of the
     weighted risk, passes over the data there, and multiplies each weight by exp(step * regret). The step falls as
-    multiplier * sqrt(ln m / t) / B, with B the largest regret seen at the start. The output is the best single model,
+    multiplier * sqrt(ln m / t) / B, with B the largest regret at the time. The output is the best single model,
     which is as good as the mixture that the theory speaks of; the mean of all is certified at the end.
 
     Parameters

@@ -118,7 +118,7 @@ class GroupSQP(Solver):
             first, second = read_start(self.start, problem.shape, problem.n_groups)
             if first is None or second is None:
                 raise TypeError(f"start must be a pair of arrays, got {shown(self.start)}.")
-            w, q = first, second
+            w, q = problem.within_domain(first), second
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 

@@ -88,9 +88,8 @@ class Quadratic(GroupSQP):
         """Solve the compressed problem and start from there."""
         small = compress(problem)
         seconds = max(run.seconds_left(), 1e-3)
-        found = solve(
-            small, GroupSQP(self.hessian), tol=0.1 * run.tol, atol=0.1 * run.atol, max_time=seconds, seed=seed
-        )
+        sqp = GroupSQP(self.hessian, memory=self.memory)
+        found = solve(small, sqp, tol=0.1 * run.tol, atol=0.1 * run.atol, max_time=seconds, seed=seed)
         run.interrupted = found.interrupted
         run.rough |= found.interrupted or found.status is Status.TIME_LIMIT
         run.best = self.start = found.w, found.q

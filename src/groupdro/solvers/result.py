@@ -13,9 +13,14 @@ from groupdro.problem import Counters, References
 if TYPE_CHECKING:
     from groupdro.solvers.base import State
 
-__all__ = ["OutputPair", "Progress", "Result", "Status", "TraceRow"]
+__all__ = ["OutputPair", "Progress", "Result", "Status", "TraceRow", "relative_gap"]
 
 Floats = NDArray[np.float64]
+
+
+def relative_gap(gap: float, upper: float) -> float:
+    """Return a gap relative to the upper bound, of which one of zero has none."""
+    return gap / abs(upper) if upper else np.inf
 
 
 class Status(Enum):
@@ -27,7 +32,7 @@ class Status(Enum):
     INTERRUPTED = "The run was interrupted; the best certified pair so far is returned."
     NO_FINITE_MINIMISER = "No finite minimiser exists."
     STALLED = "Rounding leaves the solver no way to go on; the best certified pair is returned."
-    NUMERICAL_FAILURE = "A risk or gradient was not finite; the best certified pair so far is returned."
+    NUMERICAL_FAILURE = "A risk or gradient was not finite, or rounding made the bounds contradict each other."
 
 
 @dataclass(frozen=True)

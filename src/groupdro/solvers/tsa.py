@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from groupdro.arguments import check_choice, check_number
 from groupdro.bundle import check, is_finite_array
-from groupdro.certificate import balance, linearise
+from groupdro.certificate import linearise
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk, References
@@ -108,8 +108,7 @@ class TSA(SMD):
             alone = problem.group(i)
             at = alone.evaluate(w, np.ones(1))
             upper[i] = alone.objective(w, at.group_risks)
-            cut = balance(alone, at) if alone.fit_intercept else linearise(alone, at)
-            lower[i] = 0.0 if cut is None else max(0.0, cut.bound(alone, alone.solution_domain(upper[i])))
+            lower[i] = max(0.0, linearise(alone, at).bound(alone, alone.solution_domain(upper[i])))
         return problem.with_references(References(upper, lower))
 
     def prepared(self) -> dict[str, Any]:
