@@ -27,7 +27,7 @@ __all__ = [
     "check",
     "dump_bundle",
     "is_finite_array",
-    "naming",
+    "naming_file",
     "parse_bundle",
     "read_bundle",
     "sync_folder",
@@ -72,7 +72,7 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
         raise FileExistsError(errno.EEXIST, "path is no plain file, and is not replaced", os.fspath(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with naming(target), temporary.open("xb") as file:
+        with naming_file(target), temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -83,7 +83,7 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming_file(path: Path) -> Iterator[None]:
     """Name the file in errors of the system that do not: a full disk is reported without one.
 
     Parameters

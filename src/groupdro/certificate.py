@@ -16,6 +16,7 @@ from groupdro.arguments import check_flag, check_kind
 from groupdro.bundle import check, is_finite_array
 from groupdro.fenchel import best_scaled_bound, rounding_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
+from groupdro.problem.records import scale_rows
 
 __all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
 
@@ -92,7 +93,7 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     value, size, mass = problem.dual_value(duals, row_weights)
     if not np.isfinite(value):
         return None
-    weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
+    weighted = scale_rows(duals, row_weights)
     baseline = at.q * problem.baseline.upper
     slack = rounding_slack(problem, mass, 0.0, size + float(np.abs(baseline).sum()))
     return Cut(
@@ -177,7 +178,7 @@ class CutAggregate:
         assert cut is not None
         weights = problem.data.row_weights(at.q)
         slopes = problem.slopes_at(at)
-        moments = slopes * weights if slopes.ndim == 1 else slopes * weights[:, None]
+        moments = scale_rows(slopes, weights)
         if self._row_weights is None or self._moments is None or share == 1.0:
             self._row_weights, self._moments = weights, moments
         else:

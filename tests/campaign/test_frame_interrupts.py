@@ -121,7 +121,10 @@ module._Driver._go_on = moved
 @pytest.mark.parametrize(
     ("broken", "fault"),
     [
-        ("import groupdro.bundle as b\nfrom contextlib import nullcontext\nb.naming = nullcontext", "without the path"),
+        (
+            "import groupdro.bundle as b\nfrom contextlib import nullcontext\nb.naming_file = nullcontext",
+            "without the path",
+        ),
         ("import pathlib\npathlib.Path.unlink = lambda self, missing_ok=False: None", "left behind"),
     ],
 )

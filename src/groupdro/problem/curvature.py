@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from groupdro.data import Draw
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.records import Evaluation
+from groupdro.problem.records import Evaluation, scale_rows
 
 __all__ = ["curvature_centre", "curvature_product", "feature_curvature", "leading_curvature"]
 
@@ -105,7 +105,7 @@ def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction:
     else:
         bent = curvature * moved
     weights = draw.weights * at.q[draw.groups]
-    weighted = bent * weights if bent.ndim == 1 else bent * weights[:, None]
+    weighted = scale_rows(bent, weights)
     out = np.zeros(problem.shape)
     problem.coef(out)[...] = X.T @ weighted
     if problem.fit_intercept:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.records import Evaluation
+from groupdro.problem.records import Evaluation, scale_rows
 from groupdro.rows import DenseRows
 
 __all__ = ["GroupEvaluation", "evaluate_groups"]
@@ -109,7 +109,7 @@ def _add_ordered_sums(gradients: Floats, place: slice, block: Any, slopes: Float
         low, high = max(data.offsets[i], place.start), min(data.offsets[i + 1], place.stop)
         piece = slice(low - place.start, high - place.start)
         weights = data.weights[low:high] if data.weights.size else np.full(high - low, 1.0 / data.group_sizes[i])
-        weighted = _times(slopes[piece], weights)
+        weighted = scale_rows(slopes[piece], weights)
         gradients[i, :d] += block[piece].T @ weighted
         if problem.fit_intercept:
             gradients[i, d] += weighted.sum(axis=0)
@@ -157,7 +157,3 @@ def _weighted_gram(block: Any, weights: Floats) -> Floats:
         scaled = block * np.sqrt(weights)[:, None]
         return scaled.T @ scaled  # one matrix with itself: half the work of two
     return block.T @ (block * weights[:, None])
-
-
-def _times(values: Floats, scale: Floats) -> Floats:
-    return values * scale if values.ndim == 1 else values * scale[:, None]

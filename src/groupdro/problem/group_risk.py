@@ -12,7 +12,7 @@ from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
 from groupdro.problem.losses import Loss, ScalarLoss
-from groupdro.problem.records import Constants, Counters, Evaluation, References
+from groupdro.problem.records import Constants, Counters, Evaluation, References, scale_rows
 from groupdro.rows import DenseRows
 from groupdro.threads import map_threads
 
@@ -172,7 +172,7 @@ class GroupRisk:
         for place, block in self.data.rows.blocks():
             margins[place] = block @ self.coef(w) + self._offset(w)
             losses[place], slopes = self.loss.value_and_slope(margins[place], self.data.y[place])
-            weighted = _scale_rows(slopes, row_weights[place])
+            weighted = scale_rows(slopes, row_weights[place])
             self.coef(gradient)[...] += block.T @ weighted
             if self.fit_intercept:
                 self.intercept(gradient)[...] += weighted.sum(axis=0)
@@ -263,8 +263,8 @@ class GroupRisk:
         loss_difference = np.bincount(draw.groups, weights=change, minlength=self.n_groups).astype(
             np.float64, copy=False
         )
-        weighted = _scale_rows(new_slope, draw.weights * q[draw.groups])
-        weighted -= _scale_rows(old_slope, draw.weights * at.q[draw.groups])
+        weighted = scale_rows(new_slope, draw.weights * q[draw.groups])
+        weighted -= scale_rows(old_slope, draw.weights * at.q[draw.groups])
         gradient = np.empty(self.shape)
         self.coef(gradient)[...] = X.T @ weighted.astype(X.dtype, copy=False)
         if self.fit_intercept:
@@ -295,7 +295,7 @@ class GroupRisk:
         outputs = np.asarray(X @ self.coef(w), dtype=np.float64) + self._offset(w)
         losses, slopes = self.loss.value_and_slope(outputs, y)
         risks = np.bincount(draw.groups, weights=draw.weights * losses, minlength=self.n_groups).astype(np.float64)
-        weighted = _scale_rows(slopes, draw.weights * q[draw.groups])
+        weighted = scale_rows(slopes, draw.weights * q[draw.groups])
         gradient = np.empty(self.shape)
         self.coef(gradient)[...] = X.T @ weighted
         if self.fit_intercept:
@@ -499,7 +499,3 @@ def _read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
         if array.dtype.kind not in "fiu" or array.shape != (n_groups,) or not np.isfinite(array).all():
             raise ValueError(f"{name} must have {n_groups} finite {what}, one a group, got {shown(values)}.")
     return array.astype(np.float64, copy=False)
-
-
-def _scale_rows(values: Floats, scale: Floats) -> Floats:
-    return values * scale if values.ndim == 1 else values * scale[:, None]

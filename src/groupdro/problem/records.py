@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constants", "Counters", "Evaluation", "References"]
+__all__ = ["Constants", "Counters", "Evaluation", "References", "scale_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -72,6 +72,11 @@ class References:
     def none(cls, n_groups: int) -> "References":
         """Return zeros: plain risks instead of regrets."""
         return cls(np.zeros(n_groups), np.zeros(n_groups))
+
+
+def scale_rows(values: Floats, scale: Floats) -> Floats:
+    """Return numbers of the rows, one or one an output each, times a factor a row."""
+    return values * scale if values.ndim == 1 else values * scale[:, None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from groupdro.store.files import naming, read_array, write_array
+from groupdro.store.files import naming_file, read_array, write_array
 from groupdro.store.layout import index_dtype
 
 __all__ = ["Chunk", "ChunkFormat", "Sorter"]
@@ -139,7 +139,7 @@ class Chunk:
             In the order in which they were written.
         """
         left = os.path.getsize(path)
-        with path.open("rb") as file, naming(path):
+        with path.open("rb") as file, naming_file(path):
             while file.tell() < left:
                 n_rows, nnz = read_array(file, _HEADER, (2,)).tolist()
                 places, source = (read_array(file, _WHOLE, (n_rows,)) for _ in range(2))
@@ -258,7 +258,7 @@ class _RangeFiles:
         for start, stop in zip(starts, [*starts[1:], len(owner)], strict=True):
             path = self._path(self._first + int(owner[start]) * self._step)
             # Opened each time: a process may not have as many files open as there are ranges.
-            with naming(path), path.open("ab") as file:
+            with naming_file(path), path.open("ab") as file:
                 chunk.select(slice(start, stop)).write(file, self._form)
 
     def ranges(self) -> Iterator[tuple[int, int, Path]]:

@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.bundle import naming, sync_folder
+from groupdro.bundle import naming_file, sync_folder
 from groupdro.store.document import StoreError, check, parse_json
 from groupdro.store.layout import BLOCK, FILES, FORMAT, LARGEST_MANIFEST, MANIFEST, FileRecord
 
-__all__ = ["ChecksummedFile", "check_blocks", "naming", "new_directory", "read_array", "write_array"]
+__all__ = ["ChecksummedFile", "check_blocks", "naming_file", "new_directory", "read_array", "write_array"]
 
 _PIECE = 4 * 2**20  # bytes read at once to check them
 
@@ -103,7 +103,7 @@ class ChecksummedFile:
         array : ndarray
             The array.
         """
-        with naming(self._path):
+        with naming_file(self._path):
             content = write_array(self._file, array)
         while content:
             used = self._size % BLOCK
@@ -120,7 +120,7 @@ class ChecksummedFile:
         FileRecord
             Its size and checksums.
         """
-        with naming(self._path):
+        with naming_file(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
