@@ -1135,3 +1135,74 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r'pip install "groupdro\[store\]"'):
         GroupedStore.write(tmp_path / "s", "t.parquet", target="y", groups="g")
     GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).verify()
+
+
+# ---------------------------------------------------------------------- what a user may do meanwhile
+
+
+def _arrays(seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 3)), rng.integers(0, 2, size=n), rng.integers(0, 3, size=n)
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_a_store_that_was_replaced_since_it_was_opened_is_refused(tmp_path, read_before):
+    store = GroupedStore.write_arrays(tmp_path / "s", *_arrays())
+    if read_before:
+        store.data()
+    GroupedStore.write_arrays(tmp_path / "s", *_arrays(1), overwrite=True)
+    with pytest.raises(StoreError, match="was replaced since it was opened"):
+        store.data()
+    assert len(GroupedStore.open(tmp_path / "s").data().y) == 60
+
+
+def test_a_store_whose_replacement_was_killed_is_brought_back(tmp_path):
+    GroupedStore.write_arrays(tmp_path / "s", *_arrays())
+    os.rename(tmp_path / "s", tmp_path / f".s.{'0' * 16}.replaced")
+    assert GroupedStore.open(tmp_path / "s").n_rows == 60
+    with pytest.raises(FileNotFoundError):
+        GroupedStore.open(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([True, False], [2, 3]), ([1, 2], [True, False]), ([1, 2], ["1", "01"]), (["a", "b"], [True, False])],
+    ids=["numbers after truth", "truth after numbers", "text after numbers", "truth after text"],
+)
+@pytest.mark.parametrize("column", ["y", "g"])
+def test_labels_of_another_kind_in_a_later_file_are_not_made_equal(tmp_path, pa, first, second, column):
+    pq = pytest.importorskip("pyarrow.parquet")
+    for place, labels in enumerate((first, second)):
+        columns = {"x": [0.5, 1.5], "y": ["u", "v"], "g": ["c", "d"]} | {column: labels}
+        pq.write_table(pa.table(columns), tmp_path / f"{place}.parquet")
+    files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    with pytest.raises(ValueError, match=f"column '{column}' changes its type from row 2 on"):
+        GroupedStore.write(tmp_path / "s", files, target="y", groups="g")
+
+
+def test_cells_of_text_without_text_are_missing(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv").write_text("x,y,g\n1.5,u,a\n2.5,v,\n")
+    with pytest.raises(ValueError, match="groups column 'g' has a missing value, first in row 1"):
+        GroupedStore.write(tmp_path / "s", tmp_path / "t.csv", target="y", groups="g")
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"x": [0.5, 1.5, 2.5], "y": list("uvu"), "g": list("aab")}, index=[7, 3, 9])
+    frame.to_parquet(tmp_path / "t.parquet")
+    store = GroupedStore.write(tmp_path / "s", tmp_path / "t.parquet", target="y", groups="g")
+    assert store.feature_names == ("x",)
+
+
+def test_names_that_could_not_be_read_again_are_not_written(tmp_path):
+    X, y, _ = _arrays(n=4)
+    with pytest.raises(ValueError, match=r"two groups|twice|same"):
+        GroupedStore.write_arrays(tmp_path / "s", X, y, np.array(["\ud83d\ude00", "\U0001f600"] * 2, dtype=object))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["M8[ns]", "m8[ns]", "M8[D]"])
+def test_times_are_no_names_of_groups(tmp_path, kind):
+    X, y, _ = _arrays(n=4)
+    with pytest.raises(ValueError, match="cannot be stored"):
+        GroupedStore.write_arrays(tmp_path / "s", X, y, np.array([1, 2, 1, 2], dtype=kind))

@@ -67,7 +67,7 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
         Arrays of float64, float32, int64 or bool.
     """
     content = dump_bundle(manifest, arrays)
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays one
     if target.exists() and not (target.is_file() or target.is_dir()):  # a file would replace even /dev/null
         raise FileExistsError(errno.EEXIST, "path is no plain file, and is not replaced", os.fspath(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")

@@ -173,7 +173,8 @@ class GroupedData:
 
     def with_scaled_columns(self, factors: Floats) -> "GroupedData":
         """Return a copy of the rows with each column multiplied by its factor."""
-        return replace(self, rows=self.rows.scaled(factors), key=b"")
+        key = hashlib.sha256(self.key + np.ascontiguousarray(factors).tobytes()).digest() if self.key else b""
+        return replace(self, rows=self.rows.scaled(factors), key=key)
 
     @property
     def n_rows(self) -> int:

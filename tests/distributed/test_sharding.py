@@ -246,3 +246,41 @@ def test_checkpoints_are_known_again_by_any_number_of_workers():
 
     [alone] = run_workers(1, key)
     assert run_workers(2, key) + run_workers(3, key) == [alone] * 5
+
+
+def test_workers_that_hold_different_data_say_so():
+    data = [_data("logistic"), replace(_data("logistic"), y=-_data("logistic").y)]
+
+    def begin(comm):
+        with pytest.raises(ValueError, match="must be the same for all workers"):
+            shard(data[comm.rank], comm)
+
+    run_workers(2, begin)
+
+
+def test_scaled_columns_keep_the_key_of_the_whole():
+    whole = _data("logistic")
+    factors = np.linspace(1.0, 2.0, whole.n_features)
+    other = replace(whole, y=-whole.y)
+    keys = [
+        part
+        for data in (whole, other)
+        for size in (2, 3)
+        for part in run_workers(size, lambda comm, data=data: shard(data, comm).with_scaled_columns(factors).digest)
+    ]
+    assert len({*keys[:5]}) == len({*keys[5:]}) == 1
+    assert keys[0] != keys[5]
+
+
+def test_an_interrupt_of_one_of_several_workers_is_no_result():
+    whole = _data("logistic")
+
+    def run(comm):
+        def interrupt(progress):
+            if progress.latest.epoch == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            gd.solve(_problem(shard(whole, comm), "logistic"), "aleg", tol=0.0, max_passes=50, callbacks=[interrupt])
+
+    run_workers(2, run)

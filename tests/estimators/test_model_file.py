@@ -1040,3 +1040,19 @@ def test_two_saves_to_the_same_file_at_once_both_succeed(tmp_path, monkeypatch):
     fitted().save(tmp_path / "model")
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
     assert_same_model(load(tmp_path / "model"), fitted())
+
+
+def test_names_of_times_that_a_file_would_change_are_refused(tmp_path):
+    times = [pd.Timestamp("2020-01-01") + pd.Timedelta(k, "ns") for k in (1, 2)]
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), np.arange(40) % 2
+    model = GroupDROClassifier().fit(X, y, groups=np.array(times, dtype=object)[np.repeat([0, 1], 20)])
+    with pytest.raises(ValueError, match="cannot be written to a file"):
+        model.save(tmp_path / "model")
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    fitted().save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert load(tmp_path / "file").coef_.shape == fitted().coef_.shape

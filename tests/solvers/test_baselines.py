@@ -326,3 +326,14 @@ def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
     assert (result.references.upper >= minima - 1e-7).all()
     optimum = worst_value(problem, minima).value
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+
+
+def test_an_epoch_of_one_step_on_several_outputs_moves():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
+    data = gd.GroupedData.from_arrays(X, y, np.repeat([0, 1], 30))
+    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=5.0, penalty=1e-2))
+    result = gd.solve(problem, gd.MPVR(epoch_length=1), tol=1e-3, max_passes=200)
+    first = result.trace[0].upper
+    assert result.status in (gd.Status.PASS_LIMIT, gd.Status.CONVERGED)
+    assert result.upper_bound < first - 1e-4

@@ -45,7 +45,7 @@ def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
     """
     if not isinstance(kind, str) or kind not in ("auto", "serial", "torch", "mpi"):
         raise ValueError(f"kind must be 'auto', 'serial', 'torch' or 'mpi'; got {shown(kind)}.")
-    check_number(timeout, "timeout", positive=True, finite=False)
+    check_number(timeout, "timeout", positive=True)
     if kind == "auto":
         kind = _launched_by()
     if kind == "serial":

@@ -149,6 +149,9 @@ class Communicator(ABC):
             self._failed = True
             what = f"{operation} of {values.size} {values.dtype}"
             raise CommunicationError(f"Rank {self.rank} of {self.size}: {what} failed: {error}") from error
+        except BaseException:  # such as Ctrl-C: others may have gone on
+            self._failed = True
+            raise
         finally:
             self.calls += 1
             self.seconds += time.perf_counter() - begun

@@ -203,6 +203,10 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
     check_kind(comm, "comm", Communicator, "a Communicator")
     if comm.size == 1:
         return replace(data, key=data.digest)  # a job that shrinks to one worker goes on from its checkpoints
+    mark = float(int.from_bytes(data.digest[:6], "little"))
+    ends = comm.allreduce_max(np.array([mark, -mark]))
+    if ends[0] != -ends[1]:
+        raise ValueError("data must be the same for all workers, which hold different ones.")
     if data.members.size:
         raise ValueError("groups that overlap, or mapped rows in another order, cannot be divided among workers.")
     if data.n_rows < comm.size:

@@ -89,16 +89,14 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def _to_json(label: Any, where: str) -> Any:
-    if isinstance(label, np.generic):
+    if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
         label = label.item()
     if label is None or isinstance(label, str | bool | int | float):
         return label
     if isinstance(label, tuple):
         return {"tuple": [_to_json(part, where) for part in label]}
-    if isinstance(label, datetime.datetime):
-        return {"datetime": label.isoformat()}
-    if isinstance(label, datetime.date):
-        return {"date": label.isoformat()}
+    if isinstance(label, datetime.date) and not getattr(label, "nanosecond", 0):  # which those of pandas may have
+        return {"datetime" if isinstance(label, datetime.datetime) else "date": label.isoformat()}
     raise ValueError(f"{where} has a label that cannot be written to a file: {label!r}. Name it by text or a number.")
 
 

@@ -184,6 +184,8 @@ class _Driver:
         except KeyboardInterrupt:
             if state is None or certificate.w is None or certificate.q is None:
                 raise  # nothing was certified yet, so there is nothing to keep
+            if problem.data.n_workers > 1:
+                raise  # others are at another place, and a last pass would mix their models with this one
             status, self.interrupted = Status.INTERRUPTED, True
         try:
             if reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
@@ -193,6 +195,8 @@ class _Driver:
             return self._finish(state, status, self._average(state) if whole else None)
         except KeyboardInterrupt:
             # All was done but for the last pass, which is made again rather than lose what was certified.
+            if problem.data.n_workers > 1:
+                raise
             self.interrupted = True
             ended = status in (Status.NO_FINITE_MINIMISER, Status.NUMERICAL_FAILURE)
             return self._finish(state, status if ended else Status.INTERRUPTED, None)

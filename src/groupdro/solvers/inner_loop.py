@@ -270,7 +270,9 @@ class InnerLoop:
         """Return the fastest way to make steps on one row each."""
         if self.can_fuse(problem):
             return self.fused_steps
-        return self.block_steps if takes_blocks(problem, self.geometry, self.w_steps) else self.readable_steps
+        # Blocks keep points as multiples of their share of the last one, which at alpha = 1 is none.
+        blocks = self.alpha < 1.0 and takes_blocks(problem, self.geometry, self.w_steps)
+        return self.block_steps if blocks else self.readable_steps
 
     def block_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
         """Make the same steps on one row each, many at a time: several outputs, dense rows, one step for all entries.

@@ -1,5 +1,6 @@
 """Columns of tables as sources of rows."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from groupdro.store.tables import import_pyarrow, open_table
 
 __all__ = ["ArrowSource"]
 
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, which is no feature
 _LABEL_BYTES = 64  # of a row's labels, about
 _LIST_ROWS = 2048  # sparse rows are of unknown length: few at a time
 
@@ -118,15 +120,26 @@ class ArrowSource:
 
     def _label(self, batch: Any, argument: str, name: str, row: int) -> Any:
         """Return a column of labels in the type that the first batch had."""
-        column = self._present(batch, argument, name, row)
+        column, wanted = self._present(batch, argument, name, row), self._label_types[name]
         try:
-            column = column.cast(self._label_types[name])
+            if not self._keeps_apart(column.type, wanted):
+                raise self._pa.ArrowTypeError(f"{column.type} is not {wanted}")
+            column = column.cast(wanted)
         except self._pa.ArrowException as error:
             raise ValueError(f"{argument} column {name!r} changes its type from row {row} on: {error}.") from None
         if self._pa.types.is_floating(column.type):
             fault = "a value that is NaN or infinite"
             refuse(f"{argument} column {name!r}", fault, ~np.isfinite(_to_numpy(column)), row)
         return column
+
+    def _keeps_apart(self, given: Any, wanted: Any) -> bool:
+        """Tell whether a cast of labels takes different ones to different ones, or fails."""
+        types = self._pa.types
+        given = given.value_type if types.is_dictionary(given) else given
+        if types.is_boolean(wanted) or types.is_boolean(given):
+            return bool(given == wanted)
+        number = types.is_integer(given) or types.is_floating(given)
+        return number or not (types.is_integer(wanted) or types.is_floating(wanted))
 
     def _rows(self, batch: Any, row: int) -> Any:
         if self._layout in ("pairs", "two lists"):
@@ -235,7 +248,7 @@ class ArrowSource:
     def _choose_features(self, features: Sequence[str] | None) -> list[str]:
         if features is None:
             taken = {self.target_name, *self.group_names, self._weight}
-            chosen = [name for name in self._schema.names if name not in taken]
+            chosen = [name for name in self._schema.names if name not in taken and not _PANDAS_INDEX.fullmatch(name)]
         else:
             if not isinstance(features, str | Sequence):
                 raise ValueError(f"features must be a list of names of columns, got {shown(features)}.")

@@ -19,7 +19,7 @@ from groupdro.bundle import naming_file, sync_folder
 from groupdro.store.document import StoreError, check, parse_json
 from groupdro.store.layout import BLOCK, FILES, FORMAT, LARGEST_MANIFEST, MANIFEST, FileRecord
 
-__all__ = ["ChecksummedFile", "check_blocks", "naming_file", "new_directory", "read_array", "write_array"]
+__all__ = ["ChecksummedFile", "bring_back", "check_blocks", "naming_file", "new_directory", "read_array", "write_array"]
 
 _PIECE = 4 * 2**20  # bytes read at once to check them
 
@@ -254,6 +254,12 @@ def _lock(directory: Path) -> int | None:
         os.close(held)
         raise
     return held
+
+
+def bring_back(target: Path) -> None:
+    """Bring back a store that a writer was about to replace when it was killed."""
+    with suppress(OSError):  # no folder, or one in which nothing may be changed
+        _clear_leftovers(target)
 
 
 def _clear_leftovers(target: Path) -> None:

@@ -1,6 +1,5 @@
 """The store that users see."""
 
-import copy
 import hashlib
 import os
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from groupdro.distributed import Communicator, SerialCommunicator, shard
 from groupdro.rows import CsrRows, DenseRows
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError, check
+from groupdro.store.files import bring_back
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import Manifest, manifest_bytes
 from groupdro.store.reader import check_content, map_array, read_groups_of, read_manifest
@@ -123,7 +123,8 @@ class GroupedStore:
             groups.
         features : list of str, optional
             Numeric columns, or one column of lists of a fixed size. For a sparse store also one column of lists of
-            (index, value), or a column of lists of indices and one of lists of values. None is all other columns.
+            (index, value), or a column of lists of indices and one of lists of values. None is all other columns,
+            but for an index of pandas.
         weight : str, optional
             Column of weights that are not negative, used relative to the total of the group.
         dtype : {"float16", "float32", "float64"}
@@ -250,6 +251,8 @@ class GroupedStore:
             raise ValueError(f'verify must be "small" or "full", got {verify!r}.')
         check_path(path, "path")
         if not os.path.isdir(path):
+            bring_back(Path(path).absolute())
+        if not os.path.isdir(path):
             raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
         place = Path(path).resolve()
         try:
@@ -328,7 +331,7 @@ class GroupedStore:
             For `fit`, or for a problem of one's own.
         """
         check_kind(comm, "comm", Communicator, "a Communicator")
-        store = copy.copy(self)
+        store = GroupedStore(self.path, self._manifest, self.names, self._offsets)
         store._comm = comm
         return store
 
@@ -405,7 +408,12 @@ class GroupedStore:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._comm.size > 1:
+            raise TypeError("A store for one of several workers cannot be sent elsewhere: open it there, and shard it.")
         return GroupedStore.open, (os.fspath(self.path),)  # another process maps the files itself
 
     def _map(self, name: str) -> Any:
+        # Rows of one store would otherwise meet labels of another.
+        if read_manifest(self.path) != self._manifest:
+            raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
         return map_array(self.path, self._manifest, name)

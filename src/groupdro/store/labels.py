@@ -47,7 +47,7 @@ def label_to_json(label: Any, argument: str) -> Any:
     str, bool, int, float or list
         The label; a tuple becomes a list.
     """
-    if isinstance(label, np.generic):
+    if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
         label = label.item()
     if isinstance(label, tuple) and label:
         return [label_to_json(part, argument) for part in label]

@@ -159,7 +159,7 @@ def _check_columns(indices: NDArray[Any], indptr: NDArray[Any]) -> None:
     for start in range(0, len(indices), _PIECE):
         piece = np.asarray(indices[start : start + _PIECE + 1])
         begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # where only another row can begin
-        found = np.searchsorted(indptr, begins)
+        found = np.searchsorted(indptr, begins.astype(indptr.dtype))  # of another type, all of it would be converted
         check(bool((np.asarray(indptr[found]) == begins).all()), "its indices.bin has a row whose columns do not rise")
 
 

@@ -73,7 +73,12 @@ def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
             f"source must be files of one format, named as one of {list(_FORMATS)}; got {sorted(formats)}."
         )
     (one,) = formats
-    found = dataset.dataset([os.fspath(path) for path in paths], format=one)
+    form: Any = one
+    if one == "csv":
+        # A cell without text is missing, as it is among numbers.
+        convert = import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
+        form = dataset.CsvFileFormat(convert_options=convert)
+    found = dataset.dataset([os.fspath(path) for path in paths], format=form)
     return found.schema, _parquet(found) if one == "parquet" else _scanned(found)
 
 

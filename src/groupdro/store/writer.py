@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from groupdro.arguments import check_flag, check_whole
 from groupdro.store.chunks import Chunk, ChunkFormat, Sorter
 from groupdro.store.files import ChecksummedFile, new_directory, read_array
-from groupdro.store.labels import GROUPS, label_to_json, names_bytes
+from groupdro.store.labels import GROUPS, label_to_json, names_bytes, parse_names
 from groupdro.store.layout import DTYPES, MANIFEST, FileRecord, Manifest, index_dtype, manifest_bytes, parse_manifest
 from groupdro.store.shuffle import shuffled_places
 from groupdro.store.sources import Coded, Source
@@ -91,7 +91,9 @@ def write_store(path: Path, source: Source, *, dtype: np.dtype[Any], seed: int, 
         sorter = Sorter(directory, form, int(groups.offsets[-1]), memory)
         nnz = _place_rows(source, groups, classes, seed, sorter, memory // 8)
         files = _write_arrays(directory, sorter, form, nnz, groups)
-        files[GROUPS] = _write_bytes(directory / GROUPS, names_bytes(groups.names))
+        named = names_bytes(groups.names)
+        parse_names(named, len(groups.names), None)  # which refuses what could not be read again
+        files[GROUPS] = _write_bytes(directory / GROUPS, named)
         manifest = Manifest(
             n_rows=int(groups.offsets[-1]),
             n_features=source.n_features,
