@@ -16,6 +16,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogLocator, NullFormatter
 
 plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "groupdro"}  # text as text: small files, the same each time
 HERE = Path(__file__).parent
@@ -153,6 +154,10 @@ def draw() -> None:
                     ax.set_ylim(low - 0.05 * (high - low), high)
                 if x == "seconds":
                     ax.set_xscale("log")
+                    low, high = ax.get_xlim()
+                    ax.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
+                    ax.xaxis.set_major_formatter("{x:g}")
+                    ax.xaxis.set_minor_formatter(NullFormatter())
         handles, labels = axes[1, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         figure.suptitle(f"{benchmark.upper()} on {dataset}", x=0.01, ha="left")
