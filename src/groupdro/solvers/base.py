@@ -4,7 +4,8 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from inspect import signature
+from functools import cache
+from inspect import Signature, signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -94,6 +95,11 @@ class Run:
     best: tuple[Floats, Floats] | None = None
 
 
+@cache
+def _signature(solver: type) -> Signature:
+    return signature(solver)  # slow, and a solver is made for every group
+
+
 class Solver(ABC):
     """An algorithm that advances a state by epochs.
 
@@ -117,7 +123,7 @@ class Solver(ABC):
         """Remember what the solver is made with, for its name and for the checkpoints of its runs."""
         made = super().__new__(cls)
         with contextlib.suppress(TypeError):  # which the constructor raises too, unless this is a copy
-            given = signature(cls).bind(*args, **kwargs)
+            given = _signature(cls).bind(*args, **kwargs)
             given.apply_defaults()
             made.made_with = dict(given.arguments)
         return made
@@ -182,7 +188,7 @@ class Solver(ABC):
         return None
 
     def __repr__(self) -> str:
-        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
+        defaults = {name: parameter.default for name, parameter in _signature(type(self)).parameters.items()}
         changed = [f"{name}={value!r}" for name, value in self.made_with.items() if value is not defaults.get(name)]
         return f"{type(self).__name__}({', '.join(changed)})"
 
