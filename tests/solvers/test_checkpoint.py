@@ -519,3 +519,16 @@ def test_one_solver_object_goes_on_as_well_as_two(tmp_path):
     solver = gd.Quadratic()
     first = gd.solve(_problem("squared"), solver, checkpoint_dir=tmp_path)
     _assert_same(first, gd.solve(_problem("squared"), solver, checkpoint_dir=tmp_path))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e200])
+def test_pairs_that_no_run_would_keep_are_an_error(tmp_path, value):
+    solver = gd.GroupSQP("lbfgs")
+    gd.solve(_problem(), solver, tol=1e-9, callbacks=[_stop_after(3)], checkpoint_dir=tmp_path)
+    newest = max(tmp_path.glob("checkpoint-*.zip"))
+    manifest, arrays = read_bundle(newest)
+    first = manifest["run"]["state"]["mapping"]["steps"]["list"][0]["array"]
+    arrays[first] = value * arrays[first]
+    write_bundle(newest, manifest, arrays)
+    with pytest.raises(CheckpointError, match="L-BFGS pairs do not fit"):
+        gd.solve(_problem(), solver, tol=1e-9, checkpoint_dir=tmp_path)

@@ -127,7 +127,9 @@ class GroupSQP(Solver):
         pairs = state.steps, state.changes
         fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
         size = (int(np.prod(problem.shape)),)
-        check(fits and all(is_finite_array(v, size) for part in pairs for v in part), "its L-BFGS pairs do not fit")
+        fits = fits and all(is_finite_array(v, size) for part in pairs for v in part)
+        with np.errstate(over="ignore", invalid="ignore"):
+            check(fits and all(map(_bends_up, *pairs)), "its L-BFGS pairs do not fit")
         # A ridge that is not positive would be raised for ever.
         check(_LEAST_DAMPING <= state.damping < np.inf and 0.0 <= state.multiplier < np.inf, "its damping does not fit")
         at = state.groups
@@ -184,7 +186,7 @@ class GroupSQP(Solver):
             change = np.tensordot(q, there.gradients - here.gradients, axes=1)
             problem.coef(change)[...] += (domain.penalty + state.multiplier) * problem.coef(moved)
             moved, change = moved.ravel(), change.ravel()
-            if moved @ change > 1e-12 * (moved @ moved):
+            if _bends_up(moved, change):
                 state.steps.append(moved)
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
@@ -329,6 +331,11 @@ class GroupSQP(Solver):
     def _first_scale(problem: GroupRisk) -> float:
         # Rows of zeros leave the intercept alone, whose column is one.
         return 1.0 / (problem.loss.smoothness * (problem.data.mean_square_norm or 1.0))
+
+
+def _bends_up(step: Floats, change: Floats) -> bool:
+    """Tell whether the gradient's change along a step shows enough curvature for an approximation to be made of it."""
+    return bool(step @ change > 1e-12 * (step @ step))
 
 
 class _Lbfgs:
