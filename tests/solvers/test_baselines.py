@@ -328,6 +328,14 @@ def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
 
 
+def test_a_single_row_of_several_outputs_is_solved_by_snapshots_alone():
+    data = gd.GroupedData.from_arrays(np.ones((1, 2)), np.array([1]))
+    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=0.5))
+    for solver in (gd.ALSVRE(100.0), gd.MPVR(100.0)):
+        result = gd.solve(problem, solver, tol=1e-2, max_passes=300)
+        assert result.converged, solver
+
+
 def test_an_epoch_of_one_step_on_several_outputs_moves():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)

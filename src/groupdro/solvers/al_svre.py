@@ -208,7 +208,8 @@ class ALSVRE(Solver):
         at, m, rows = state.evaluation, problem.n_groups, problem.data.rows
         values = problem.group_values(at.group_risks) + state.q_curvature / m  # the pull toward equal weights
         state.w, state.q = state.w.copy(), state.q.copy()
-        blocks = RowBlocks(problem, at, gradient, state.w) if takes_blocks(problem, geometry, state.tau) else None
+        in_blocks = takes_blocks(problem, geometry, state.tau, p)
+        blocks = RowBlocks(problem, at, gradient, state.w) if in_blocks else None
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, m, size=min(_STEPS_A_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)

@@ -270,8 +270,7 @@ class InnerLoop:
         """Return the fastest way to make steps on one row each."""
         if self.can_fuse(problem):
             return self.fused_steps
-        # Blocks keep points as multiples of their share of the last one, which at alpha = 1 is none.
-        blocks = self.alpha < 1.0 and takes_blocks(problem, self.geometry, self.w_steps)
+        blocks = takes_blocks(problem, self.geometry, self.w_steps, self.alpha)
         return self.block_steps if blocks else self.readable_steps
 
     def block_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:

@@ -19,10 +19,14 @@ Steps = Callable[[slice, Floats, Floats, Floats, Floats], None]
 _BLOCK = 128  # steps: products of rows with rows and with w then take about as long
 
 
-def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float) -> bool:
-    """Tell whether steps on one row each can be made in blocks: several outputs, one step for all entries."""
+def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float, alpha: float) -> bool:
+    """Tell whether steps on one row each can be made in blocks: several outputs, one step for all entries.
+
+    Where the snapshot is all of the centre (alpha = 1), nothing is left of v, by whose share the blocks divide.
+    """
     return (
-        problem.data.n_workers == 1
+        alpha < 1.0
+        and problem.data.n_workers == 1
         and isinstance(problem.loss, Softmax)
         and isinstance(problem.data.rows, DenseRows)
         and not problem.fit_intercept
