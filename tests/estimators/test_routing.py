@@ -7,6 +7,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -573,3 +574,21 @@ class TestGroupBy:
         rows = frame(columns("region"))
         report = GroupBy(GroupDROClassifier(), group_by="region").fit(rows, Y).report(rows, Y, n_bootstrap=0)
         assert sorted(report.columns["group"]) == REGIONS
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [LogisticRegression(), Pipeline([("model", LogisticRegression())])],
+    ids=["alone", "pipeline"],
+)
+def test_an_estimator_that_takes_no_groups_is_named(estimator):
+    frame = pd.DataFrame({"x": np.arange(8.0), "site": list("aabbaabb")})
+    with pytest.raises(TypeError, match="estimator must take groups in fit"):
+        GroupBy(estimator, "site").fit(frame, [0, 1] * 4)
+
+
+def test_groups_by_column_tell_the_names_of_the_features_and_logarithms_of_probabilities():
+    frame = pd.DataFrame({"x": np.arange(8.0), "site": list("aabbaabb")})
+    model = GroupBy(GroupDROClassifier(alpha=0.1), "site").fit(frame, [0, 1] * 4)
+    assert model.feature_names_in_.tolist() == ["x"]
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(frame)), model.predict_proba(frame))

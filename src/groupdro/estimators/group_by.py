@@ -17,6 +17,8 @@ from groupdro.report import GroupReport, group_report
 
 __all__ = ["GroupBy"]
 
+_NO_GROUPS = ("unexpected keyword argument 'groups'", "{'groups'}, which are not routed")  # of estimators, pipelines
+
 
 def _delegates(method: str) -> Any:
     def check(self: "GroupBy") -> bool:
@@ -89,7 +91,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             try:
                 self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
-                if "groups" not in str(error):
+                if not any(told in str(error) for told in _NO_GROUPS):
                     raise
                 raise TypeError(f"estimator must take groups in fit: {error}") from error
         return self
