@@ -120,7 +120,7 @@ def hold_against(claim: Claim, truth: Truth, *, regret: bool) -> list[str]:
     shift = truth.low.shift
     if truth.minima is not None:
         shift = shift + truth.minima[1] - claim.references.upper.astype(Long)
-    value = least_of_mixture(truth.low.with_shift(shift), q / q.sum())
+    value = least_of_mixture(_around_solution(truth.low.with_shift(shift), upper), q / q.sum())
     check(lower <= value + slack(value), f"lower bound {lower!r} is above {value!r}, all that its q prove")
 
     # 3. The references of regrets bound the groups' minima.
@@ -142,6 +142,15 @@ def hold_against(claim: Claim, truth: Truth, *, regret: bool) -> list[str]:
         )
     check(claim.gap >= (upper - lower) * (1 - 1e-15) - 1e-300, f"gap {claim.gap!r} is less than {upper - lower!r}")
     return wrong
+
+
+def _around_solution(plain: PlainProblem, upper: Any) -> PlainProblem:
+    """Confine w to where the solution must be: with losses of at least 0, an optimum so low bounds its penalty."""
+    if plain.simplex or not plain.penalty:
+        return plain
+    least = float(max(upper - np.max(plain.shift), 0))
+    radius = np.sqrt(2.0 * least / plain.penalty) * (1 + 1e-9)
+    return PlainProblem(**{**vars(plain), "radius": min(plain.radius, float(radius))}) if radius > 0 else plain
 
 
 def least_of_mixture(plain: PlainProblem, q: np.ndarray) -> Any:

@@ -19,6 +19,25 @@ KINDS = [
     Description(4, loss="huber", domain="simplex", solver="aleg", m=3, d=4, tol=1e-2, storage="csr float64"),
     Description(5, loss="squared_hinge", objective="given", domain="both", m=4, d=3, sizes="uneven"),
     Description(6, objective="regret", solver="alem", m=3, d=2, sizes="uneven"),
+    # Whose q prove less over all of the domain than where the penalty lets the solution be.
+    Description(
+        4250357,
+        loss="softmax",
+        domain="both",
+        objective="regret",
+        solver="alem",
+        shape="scaled",
+        sizes="one",
+        storage="memmap float32",
+        m=4,
+        d=4,
+        weighted=True,
+        radius=5.0,
+        penalty=30.0,
+        tol=1e-6,
+        atol=1e-3,
+        warm=False,
+    ),
 ]
 
 
