@@ -1188,6 +1188,7 @@ def test_cells_of_text_without_text_are_missing(tmp_path):
 
 
 def test_an_index_of_pandas_is_no_feature(tmp_path):
+    pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"x": [0.5, 1.5, 2.5], "y": list("uvu"), "g": list("aab")}, index=[7, 3, 9])
     frame.to_parquet(tmp_path / "t.parquet")
     store = GroupedStore.write(tmp_path / "s", tmp_path / "t.parquet", target="y", groups="g")
