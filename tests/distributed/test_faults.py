@@ -47,6 +47,7 @@ def test_a_job_survives_one_fault_after_another(bench, tmp_path):
     assert all(verdict.repeated <= most for verdict, most in zip(verdicts, (2, 1, 1), strict=True))
 
 
+@pytest.mark.long  # mostly waiting for workers that must not come
 @pytest.mark.skipif(importlib.util.find_spec("click") is None, reason="click is not installed")
 def test_workers_whose_launcher_is_killed_while_they_start_do_not_run_on(bench, tmp_path):
     check(run(bench, tmp_path, Fault("kill the launcher", "start", epoch=0)))
