@@ -15,7 +15,7 @@ LAYERS = (
     ("geometry",),
     ("fenchel", "certificate"),
     ("solvers",),
-    ("metrics", "report", "plots"),
+    ("metrics", "folds", "report", "plots"),
     ("estimators",),
     ("compare",),
     ("cli",),

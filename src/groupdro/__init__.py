@@ -14,7 +14,8 @@ from groupdro.estimators import (
     load,
     regularization_path,
 )
-from groupdro.metrics import GroupStratifiedKFold, WorstGroupScorer, worst_group_scorer
+from groupdro.folds import GroupStratifiedKFold
+from groupdro.metrics import WorstGroupScorer, worst_group_scorer
 from groupdro.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.problem import (
     GroupRisk,

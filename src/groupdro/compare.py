@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_scalar
 
 from groupdro.arguments import naming, number_of_rows, shown
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
+from groupdro.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
 from groupdro.grouping import Grouping, group_name, read_groups
-from groupdro.metrics import MOST_CLASSES, GroupStratifiedKFold, final_estimator, keep_classes, row_losses
+from groupdro.metrics import final_estimator, row_losses
 from groupdro.report import GroupReport, group_report, table_html, table_text
 from groupdro.solvers.result import relative_gap
 

@@ -31,6 +31,22 @@ class Claim:
     references: Any = None  # bounds of the groups' minima where these were found
     exact_upper: bool = True  # whether the upper bound is the objective at w, and not only at least that
 
+    @classmethod
+    def of(cls, result: Any, *, tol: float, atol: float = 0.0) -> "Claim":
+        """Take what a run says."""
+        return cls(
+            w=result.w,
+            q=result.q,
+            group_risks=result.group_risks,
+            lower=result.lower_bound,
+            upper=result.upper_bound,
+            gap=result.gap,
+            converged=result.converged,
+            tol=tol,
+            atol=atol,
+            references=result.references,
+        )
+
 
 class Truth:
     """What is known of a problem without the package.

@@ -307,18 +307,7 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
     by_others = _find_with_cvxpy(made, regret=regret) if by_cvxpy else None
     if by_others is not None:
         truth.consider(by_others.w)
-    claim = Claim(
-        w=result.w,
-        q=result.q,
-        group_risks=result.group_risks,
-        lower=result.lower_bound,
-        upper=result.upper_bound,
-        gap=result.gap,
-        converged=result.converged,
-        tol=description.tol,
-        atol=description.atol,
-        references=result.references,
-    )
+    claim = Claim.of(result, tol=description.tol, atol=description.atol)
     verdict = Verdict(description, result.status.name.lower(), truth.sharpness, truth.excess(result.lower_bound))
     verdict.wrong += hold_against(claim, truth, regret=description.objective != "risk")
     if by_others is not None and truth.sharpness <= 1e-6:

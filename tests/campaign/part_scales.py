@@ -304,17 +304,7 @@ def _through_solve(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
     if p["objective"] == "excess_risk":
         solver = gd.ALEM(stage_two=solver)
     result = gd.solve(problem, solver, tol=p["tol"], max_passes=p["max_passes"], max_time=p["max_time"])
-    claim = Claim(
-        w=result.w,
-        q=result.q,
-        group_risks=result.group_risks,
-        lower=result.lower_bound,
-        upper=result.upper_bound,
-        gap=result.gap,
-        converged=result.converged,
-        tol=p["tol"],
-        references=result.references,
-    )
+    claim = Claim.of(result, tol=p["tol"])
     return claim, result.status.name.lower(), plain.outputs(result.w, float)
 
 

@@ -1,5 +1,6 @@
 """Runs that are broken off and go on: the same to the last bit as runs that are not."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -56,6 +57,15 @@ def _assert_same(a, b):
     assert a.counters == b.counters
     strip = [(r.epoch, r.passes, r.grad_evals, r.grad_evals_paper, r.upper, r.lower) for r in a.trace]
     assert strip == [(r.epoch, r.passes, r.grad_evals, r.grad_evals_paper, r.upper, r.lower) for r in b.trace]
+
+
+@contextlib.contextmanager
+def _forging(directory):
+    """Let the parts of the newest checkpoint be changed, and write it again with checksums that fit."""
+    newest = max(directory.glob("checkpoint-*.zip"))
+    manifest, arrays = read_bundle(newest)
+    yield manifest["run"], arrays
+    write_bundle(newest, manifest, arrays)
 
 
 def _stop_after(epochs):
@@ -276,10 +286,8 @@ FORGED = {
 def test_a_checkpoint_with_the_right_checksums_and_wrong_parts_is_an_error(tmp_path, name, what):
     make, options = SOLVERS[name], {"tol": 1e-9, "max_passes": 20.0}
     gd.solve(_problem(), make(), **options, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
-    newest = max(tmp_path.glob("checkpoint-*.zip"))
-    manifest, arrays = read_bundle(newest)
-    FORGED[what](manifest["run"], arrays)
-    write_bundle(newest, manifest, arrays)
+    with _forging(tmp_path) as (run, arrays):
+        FORGED[what](run, arrays)
     with pytest.raises(CheckpointError, match="not of this run"):
         gd.solve(_problem(), make(), **options, checkpoint_dir=tmp_path)
 
@@ -297,10 +305,9 @@ def test_a_checkpoint_with_the_right_checksums_and_wrong_parts_is_an_error(tmp_p
 )
 def test_curvature_of_another_shape_is_an_error(tmp_path, field, value):
     gd.solve(_problem(), "aleg", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
-    newest = max(tmp_path.glob("checkpoint-*.zip"))
-    manifest, arrays = read_bundle(newest)
-    manifest["run"]["state"]["mapping"][field] = {"array": "forged"}
-    write_bundle(newest, manifest, {**arrays, "forged": value})
+    with _forging(tmp_path) as (run, arrays):
+        run["state"]["mapping"][field] = {"array": "forged"}
+        arrays["forged"] = value
     with pytest.raises(CheckpointError, match="curvature"):
         gd.solve(_problem(), "aleg", tol=1e-9, checkpoint_dir=tmp_path)
 
@@ -308,10 +315,8 @@ def test_curvature_of_another_shape_is_an_error(tmp_path, field, value):
 @pytest.mark.parametrize("tol", [10**400, "1", 0.0, np.nan, None])
 def test_a_choice_for_no_tolerance_is_an_error(tmp_path, tol):
     gd.solve(_problem(), "auto", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
-    newest = max(tmp_path.glob("checkpoint-*.zip"))
-    manifest, arrays = read_bundle(newest)
-    manifest["run"]["prepared"]["mapping"]["tol"] = {"value": tol}
-    write_bundle(newest, manifest, arrays)
+    with _forging(tmp_path) as (run, _):
+        run["prepared"]["mapping"]["tol"] = {"value": tol}
     with pytest.raises(CheckpointError, match="tolerance"):
         gd.solve(_problem(), "auto", tol=1e-9, checkpoint_dir=tmp_path)
 
@@ -319,10 +324,8 @@ def test_a_choice_for_no_tolerance_is_an_error(tmp_path, tol):
 @pytest.mark.parametrize("damping", [0.0, -1e12, 5e-324, np.inf, -1])
 def test_a_damping_that_would_never_help_is_an_error(tmp_path, damping):
     gd.solve(_problem(), "sqp", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
-    newest = max(tmp_path.glob("checkpoint-*.zip"))
-    manifest, arrays = read_bundle(newest)
-    manifest["run"]["state"]["mapping"]["damping"] = {"value": damping}
-    write_bundle(newest, manifest, arrays)
+    with _forging(tmp_path) as (run, _):
+        run["state"]["mapping"]["damping"] = {"value": damping}
     with pytest.raises(CheckpointError, match="damping"):
         gd.solve(_problem(), "sqp", tol=1e-9, checkpoint_dir=tmp_path)
 
@@ -525,10 +528,8 @@ def test_one_solver_object_goes_on_as_well_as_two(tmp_path):
 def test_pairs_that_no_run_would_keep_are_an_error(tmp_path, value):
     solver = gd.GroupSQP("lbfgs")
     gd.solve(_problem(), solver, tol=1e-9, callbacks=[_stop_after(3)], checkpoint_dir=tmp_path)
-    newest = max(tmp_path.glob("checkpoint-*.zip"))
-    manifest, arrays = read_bundle(newest)
-    first = manifest["run"]["state"]["mapping"]["steps"]["list"][0]["array"]
-    arrays[first] = value * arrays[first]
-    write_bundle(newest, manifest, arrays)
+    with _forging(tmp_path) as (run, arrays):
+        first = run["state"]["mapping"]["steps"]["list"][0]["array"]
+        arrays[first] = value * arrays[first]
     with pytest.raises(CheckpointError, match="L-BFGS pairs do not fit"):
         gd.solve(_problem(), solver, tol=1e-9, checkpoint_dir=tmp_path)

@@ -17,8 +17,8 @@ from groupdro.cli.output import progress
 from groupdro.cli.tables import as_numbers, as_text, check_columns, kind_of, read_table, refuse_missing
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.progress import seconds_left
+from groupdro.folds import MOST_CLASSES, keep_classes
 from groupdro.grouping import group_name, read_groups
-from groupdro.metrics import MOST_CLASSES, keep_classes
 from groupdro.solvers import Progress, TraceRow
 from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore

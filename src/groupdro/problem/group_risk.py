@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.arguments import check_flag, check_kind, naming, shown
+from groupdro.arguments import check_flag, check_kind
 from groupdro.data import Draw, GroupedData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
 from groupdro.problem.losses import Loss, ScalarLoss
 from groupdro.problem.records import Constants, Counters, Evaluation, References, scale_rows
+from groupdro.problem.starts import read_numbers, read_start
 from groupdro.rows import DenseRows
 from groupdro.threads import map_threads
 
-__all__ = ["GroupRisk", "read_start"]
+__all__ = ["GroupRisk"]
 
 Floats = NDArray[np.float64]
 
-_OFF_SIMPLEX = 1e-6  # of the sum of group weights to begin with
 _PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
 
 
@@ -94,11 +94,11 @@ class GroupRisk:
         self.fit_intercept = fit_intercept
         self.references = references if references is not None else References.none(data.n_groups)
         for name, bound in (("upper", self.references.upper), ("lower", self.references.lower)):
-            _read_numbers(bound, "references", f"{name} bounds", data.n_groups)
+            read_numbers(bound, "references", f"{name} bounds", data.n_groups)
         self.regret = references is not None
         self.offsets = np.zeros(data.n_groups)
         if offsets is not None:
-            self.offsets = _read_numbers(offsets, "offsets", "numbers", data.n_groups)
+            self.offsets = read_numbers(offsets, "offsets", "numbers", data.n_groups)
         self.baseline = References(self.references.upper - self.offsets, self.references.lower - self.offsets)
         self.counters = counters if counters is not None else Counters()
         rows_of_w = data.n_features + fit_intercept
@@ -454,48 +454,3 @@ class GroupRisk:
             smoothness=float(largest[1]),
             mean_square_smoothness=float(np.sqrt(self.data.group_means(smoothness**2).max())),
         )
-
-
-def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Floats | None, Floats | None]:
-    """Return the w and q to begin with, after a look at them.
-
-    Parameters
-    ----------
-    start : pair of ndarray or None
-        What was given.
-    shape : tuple of int
-        Shape of w.
-    n_groups : int
-        Number of groups.
-
-    Returns
-    -------
-    w, q : ndarray or None
-        Of float64.
-    """
-    if not (isinstance(start, tuple | list) and len(start) == 2):
-        raise TypeError(f"start must be a pair of w and q, each an array or None, got {shown(start)}.")
-    out: list[Floats | None] = []
-    for name, given, wanted in (("w", start[0], shape), ("q", start[1], (n_groups,))):
-        if given is None:
-            out.append(None)
-            continue
-        if not (isinstance(given, np.ndarray) and given.dtype.kind in "fiu"):
-            raise TypeError(f"start must have arrays of numbers, got {shown(given)} for {name}.")
-        if given.shape != wanted:
-            raise ValueError(f"start has a {name} of shape {given.shape}, but the problem's is {wanted}.")
-        if not np.isfinite(given).all():
-            raise ValueError(f"start has a {name} with NaN or infinite values.")
-        out.append(given.astype(np.float64, copy=False))
-    w, q = out
-    if q is not None and ((q < 0).any() or abs(q.sum() - 1.0) > _OFF_SIMPLEX):
-        raise ValueError("start has a q that is no distribution: its entries must be at least 0 and sum to one.")
-    return w, None if q is None else q / q.sum()
-
-
-def _read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
-    with naming(name):
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiu" or array.shape != (n_groups,) or not np.isfinite(array).all():
-            raise ValueError(f"{name} must have {n_groups} finite {what}, one a group, got {shown(values)}.")
-    return array.astype(np.float64, copy=False)

@@ -11,7 +11,7 @@ from groupdro.arguments import check_choice, check_whole, shown
 from groupdro.bundle import check, is_finite_array
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
-from groupdro.problem.group_risk import read_start
+from groupdro.problem.starts import read_start
 from groupdro.solvers.base import Requirement, Solver, State
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 
