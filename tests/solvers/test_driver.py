@@ -123,7 +123,7 @@ class _Broken(gd.Solver):
     def epoch(self, problem, state):
         at = state.evaluation
         risks = at.group_risks if state.epoch < 3 else np.full(problem.n_groups, np.nan)
-        state.evaluation = Evaluation(at.w, at.q, at.margins, risks, at.gradient, at.slope_mass)
+        state.evaluation = Evaluation(at.w, at.q, at.margins, risks, at.gradient, at.mass)
 
 
 def test_values_that_are_not_finite_end_as_numerical_failure_with_the_last_good_pair():
@@ -138,7 +138,7 @@ def test_converged_is_taken_back_when_the_returned_model_does_not_have_the_claim
         def init(self, problem, seed):
             state = super().init(problem, seed)
             at = state.evaluation
-            state.evaluation = Evaluation(at.w, at.q, at.margins, at.group_risks * 0.5, at.gradient * 0, at.slope_mass)
+            state.evaluation = Evaluation(at.w, at.q, at.margins, at.group_risks * 0.5, at.gradient * 0, at.mass)
             return state
 
     result = gd.solve(make_problem(), Liar(), tol=1e-3)
@@ -308,7 +308,7 @@ def test_bounds_that_contradict_each_other_are_a_failure_and_never_convergence()
         def epoch(self, problem, state):
             at = state.evaluation
             too_good = at.group_risks + 5.0 * (state.epoch == 0)
-            state.evaluation = Evaluation(at.w, at.q, at.margins, too_good, at.gradient * 0, at.slope_mass)
+            state.evaluation = Evaluation(at.w, at.q, at.margins, too_good, at.gradient * 0, at.mass)
 
     result = gd.solve(make_problem(), Contradiction(), tol=1e-3, max_passes=1.0)
     assert result.status is Status.PASS_LIMIT

@@ -17,7 +17,7 @@ __all__ = ["ModelFileError", "names_array", "read_model", "write_model"]
 
 _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
-_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "n_passes_")
+_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_")
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
@@ -71,7 +71,7 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     arrays = {n: np.asarray(getattr(model, n), np.float64) for n in _ARRAYS[:-1] if hasattr(model, n)}
     arrays["trace_"] = np.array([[getattr(row, key) for key in _TRACE] for row in model.trace_], dtype=np.float64)
     fitted: dict[str, Any] = {name: float(getattr(model, name)) for name in _NUMBERS}
-    fitted |= {name: getattr(model, name) for name in _TEXTS}
+    fitted |= {name: getattr(model, name) for name in (*_TEXTS, "criterion_")}
     fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
     fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
     if hasattr(model, "classes_"):
@@ -171,8 +171,8 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
 
     for name in _NUMBERS:
         setattr(model, name, float(fitted[name]))
-    for name in _TEXTS:
-        setattr(model, name, str(fitted[name]))
+    for name in (*_TEXTS, "criterion_"):
+        setattr(model, name, fitted[name])
     for name in _LABELS:
         if name in fitted:
             labels = [_from_json(value) for value in fitted[name]]
@@ -195,13 +195,14 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
 def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: bool) -> None:
     """Refuse a file whose parts do not fit together."""
     optional = {"feature_names_in_"}
-    must = {*_NUMBERS, *_TEXTS, "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
+    must = {*_NUMBERS, *_TEXTS, "criterion_", "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
     must |= {"classes_", "class_kind"} if classifier else set()
     _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
     d = fitted["n_features_in_"]
     _check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
     _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
     _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
+    _check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
     _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
     if classifier:
         _check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")

@@ -16,10 +16,9 @@ from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, bounded_geometry
 from groupdro.kernels.blocks import projected_block
 from groupdro.kernels.svre import project_simplex, svre_steps
-from groupdro.problem import GroupRisk, ScalarLoss
+from groupdro.problem import GroupRisk, L2Domain, ScalarLoss
 from groupdro.rows import DenseRows
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
-from groupdro.solvers.group_sqp import EUCLIDEAN
 from groupdro.solvers.inner_loop import InnerLoop
 from groupdro.solvers.mpvr import sampling_constant
 from groupdro.solvers.row_blocks import RowBlocks, takes_blocks
@@ -103,6 +102,7 @@ class ALSVRE(Solver):
     """
 
     name = "al-svre"
+    domains = (L2Domain,)
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class ALSVRE(Solver):
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """A bounded Euclidean domain, from which the steps are derived."""
-        return (EUCLIDEAN, BOUNDED)
+        return (BOUNDED,)
 
     def init(self, problem: GroupRisk, seed: int) -> AlSvreState:
         """Evaluate the start, which is the first snapshot."""

@@ -181,8 +181,8 @@ class Auto(Solver):
 
     @staticmethod
     def _hand_over(problem: GroupRisk, state: AutoState) -> None:
-        state.solver = GroupSQP("lbfgs", start=(state.evaluation.w, state.evaluation.q))
-        state.inner = state.solver.init(problem, 0)
+        state.solver = GroupSQP("lbfgs")
+        state.inner = state.solver.init(problem.starting_at(state.evaluation.w, state.evaluation.q), 0)
         state.evaluation, state.polishing = state.inner.evaluation, True
 
     def point(self, state: AutoState) -> Any:

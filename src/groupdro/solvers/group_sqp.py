@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from groupdro.arguments import check_choice, check_whole, shown
+from groupdro.arguments import check_choice, check_whole
 from groupdro.bundle import check, is_finite_array
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
-from groupdro.problem.starts import read_start
-from groupdro.solvers.base import Requirement, Solver, State
+from groupdro.solvers.base import Solver, State
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 
 __all__ = ["GroupSQP", "SqpState"]
@@ -23,17 +22,13 @@ _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
 _WORKING_SET = 400  # groups that enter the quadratic program, the worst first
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
-_LEAST_DAMPING = 1e-10  # of the curvature, relative to that of each parameter at its largest
+_LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
+_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+_LEAST_DAMPING = 1e-28  # the same, relative to that of each parameter at its largest
 _TRIALS = 30  # multipliers of the ball that are tried
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
 _MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
 _ROUNDING = 1e-15  # of the objective
-
-EUCLIDEAN = Requirement(
-    what="a ball or an L2 penalty",
-    holds=lambda problem: isinstance(problem.domain, L2Domain),
-    remedy="the simplex is not supported; use solver='aleg'",
-)
 
 
 @dataclass
@@ -79,29 +74,16 @@ class GroupSQP(Solver):
         The exact Hessian, or an approximation from the gradients seen; by default exact up to 600 parameters.
     memory : int
         Pairs that the approximation keeps.
-    start : pair of ndarray, optional
-        The w and q to begin with; by default those of the problem.
     """
 
     name = "sqp"
+    domains = (L2Domain,)
 
-    def __init__(
-        self,
-        hessian: Literal["auto", "newton", "lbfgs"] = "auto",
-        *,
-        memory: int = 20,
-        start: tuple[Floats, Floats] | None = None,
-    ):
+    def __init__(self, hessian: Literal["auto", "newton", "lbfgs"] = "auto", *, memory: int = 20):
         check_choice(hessian, "hessian", ("auto", "newton", "lbfgs"))
         check_whole(memory, "memory", least=1)
         self.hessian = hessian
         self.memory = memory
-        self.start = start
-
-    @property
-    def requires(self) -> tuple[Requirement, ...]:
-        """A domain whose boundary is a ball."""
-        return (EUCLIDEAN,)
 
     def _newton(self, problem: GroupRisk) -> bool:
         return self.hessian == "newton" or (self.hessian == "auto" and int(np.prod(problem.shape)) <= _NEWTON_SIZE)
@@ -112,13 +94,7 @@ class GroupSQP(Solver):
     def init(self, problem: GroupRisk, seed: int) -> SqpState:
         """Evaluate the start."""
         del seed
-        if self.start is None:
-            w, q = problem.start(), problem.start_weights()
-        else:
-            first, second = read_start(self.start, problem.shape, problem.n_groups)
-            if first is None or second is None:
-                raise TypeError(f"start must be a pair of arrays, got {shown(self.start)}.")
-            w, q = problem.within_domain(first), second
+        w, q = problem.start(), problem.start_weights()
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 
@@ -303,13 +279,16 @@ class GroupSQP(Solver):
         diagonal = np.diag_indices_from(curvature)
         bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + multiplier, 0.0)
         curvature[diagonal] += bend
-        # In units of each parameter's largest curvature no column's scale drowns another's.
-        largest = np.sqrt(self._largest_curvature(problem) + bend)
-        curvature /= np.outer(largest, largest)
-        # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them. Where
-        # all is flat (all residuals on the linear part of a loss) the ridge is that of a plain gradient step.
-        mean = float(np.trace(curvature)) / len(curvature)
-        ridge = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
+        # In units of each parameter's own curvature no column's scale drowns another's. Directions along which no row
+        # differs are flat: a ridge keeps the step from wandering off along them. It is relative to the parameter's
+        # largest curvature, and least where that is the work of one outlying cell whose loss is flat by now. Where all
+        # is flat (all residuals on the linear part of a loss) it is that of a plain gradient step.
+        largest, own = self._largest_curvature(problem) + bend, np.diag(curvature)
+        mean = float((own / largest).mean())
+        unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
+        curvature /= np.outer(unit, unit)
+        damping = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
+        ridge = _LEAST_RIDGE + damping * largest / unit**2
         while True:
             try:
                 regular = curvature.copy()
@@ -318,7 +297,7 @@ class GroupSQP(Solver):
                 break
             except np.linalg.LinAlgError:
                 ridge *= 100.0
-        return lambda rows: cho_solve(factor, (rows / largest).T, check_finite=False).T / largest
+        return lambda rows: cho_solve(factor, (rows / unit).T, check_finite=False).T / unit
 
     @staticmethod
     def _largest_curvature(problem: GroupRisk) -> Floats:
