@@ -19,7 +19,7 @@ KINDS = {
     "mixed": 14,
     "offset targets": 2,
     "zero-weight sentinel": 2,
-    "no penalty, outlying cell": 3,
+    "no penalty and an outlying cell": 3,
     "excess risk": 3,
     "given references": 1,
     "many groups": 1,
@@ -103,9 +103,10 @@ def describe(seed: int) -> Case:
         loss, columns, targets = str(rng.choice(["squared", "squared", "huber"])), columns[:1], ["offset y"]
     elif kind == "zero-weight sentinel":
         columns, targets = ["weightless sentinel"], ["weightless sentinel y"] if rng.random() < 0.7 else []
-    elif kind == "no penalty, outlying cell":
+    elif kind == "no penalty and an outlying cell":
         columns = [str(rng.choice(["one cell", "unit and sentinel", "sentinel", "cauchy"])), *columns[:1]]
         targets, p = [], {**p, "alpha": 0.0, "radius": None, "fit_intercept": True}
+        n = n if rng.random() < 0.5 else 3000
         p.pop("objective", None)
     elif kind in ("excess risk", "given references"):
         p["objective"] = "excess_risk"
@@ -146,27 +147,25 @@ def draw(case: Case) -> Table:
     rng = np.random.default_rng([case.seed, 2])
     n, d, m = case.n, case.d, case.m
     groups = _draw_groups(case, rng)
-    Z = rng.normal(size=(n, d))
+    Z, noise = rng.normal(size=(n, d)), rng.standard_normal(n) * np.linspace(0.5, 1.5, m)[groups]
+    if "duplicates" in case.ugly:
+        kept = rng.permutation(np.r_[np.arange(n - n // 2), rng.integers(0, n - n // 2, n // 2)])
+        Z, noise, groups = Z[kept], noise[kept], groups[kept]
     slopes = rng.normal(size=d) / np.sqrt(d)
+    if case.kind == "no penalty and an outlying cell":
+        slopes[0] = rng.choice([-1.5, 1.5])  # the column with that cell matters
     X, weight, weightless = Z.copy(), None, []
     for k, name in enumerate(name for name in case.ugly if name in (*UGLY_COLUMNS, "unit and sentinel")):
         j = k % d
         X[:, j], lost = _ugly_column(name, Z[:, j], rng)
         weightless += lost
-    noise = rng.standard_normal(n) * np.linspace(0.5, 1.5, m)[groups % m]
-    signal = Z @ slopes + 0.3 * np.linspace(-1, 1, m)[groups % m]
+    signal = Z @ slopes + 0.3 * np.linspace(-1, 1, m)[groups]
     y, lost = _draw_targets(case, signal + noise, rng)
     weightless += lost
     if "far weights" in case.ugly:
         weight = 10.0 ** rng.uniform(-6, 6, n)
     elif "some weights zero" in case.ugly:
         weight = rng.integers(0, 3, n).astype(float)
-    if "duplicates" in case.ugly:
-        again = rng.integers(0, n, n // 2)
-        X[: len(again)], y[: len(again)], groups[: len(again)] = X[again], y[again], groups[again]
-        weightless = []
-        if weight is None and ("weightless sentinel" in case.ugly or "weightless sentinel y" in case.ugly):
-            weightless = list(np.flatnonzero((np.abs(X) >= 1e9).any(axis=1) | (np.abs(y) >= 1e9)))
     if weightless:
         weight = np.ones(n) if weight is None else weight
         weight[weightless] = 0.0
@@ -223,7 +222,7 @@ def _ugly_column(name: str, z: Array, rng: np.random.Generator) -> tuple[Array, 
     elif name == "sentinel":
         x[rng.integers(0, n, max(1, n // 100))] = rng.choice([-999.0, 1e9, 1e10])
     elif name == "unit and sentinel":
-        x = x * 10 ** rng.uniform(-12, -3)
+        x = x * 10 ** rng.uniform(-12, -6)
         x[rng.integers(0, n, max(1, int(rng.integers(0, 3))))] = -999.0
     elif name == "weightless sentinel":
         lost = [int(rng.integers(0, n))]

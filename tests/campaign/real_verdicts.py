@@ -148,11 +148,7 @@ def _hold_lower(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
         return
     kept, posed.shift = posed.shift, shift
     try:
-        searches = [{"start": returned, "first": 1e-2, "steps": 40}] if len(posed.y) > LARGE else [{}, {"start": returned}]
-        models = [posed.zero(), returned, *(posed.search(**options).model for options in searches)]
-        models = [m for m in models if np.isfinite(m.coef).all() and posed.outside(m) <= 1e-12]
-        best = min(models, key=posed.objective)
-        value = posed.objective(best)
+        best, value = _best_model(posed, returned)
     finally:
         posed.shift = kept
     excess = Long(claim.lower) - value - RELATIVE * abs(value)
@@ -163,6 +159,26 @@ def _hold_lower(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
         )
     elif excess > 0:
         verdict.unresolved = True
+
+
+def _best_model(posed: Posed, returned: Model) -> tuple[Model, Any]:
+    """Return the feasible model with the least objective that was found, and that."""
+    if len(posed.y) > LARGE:
+        found = [posed.search(returned, first=1e-2, steps=40).model]
+    else:
+        found = [posed.search().model, posed.search(returned).model]
+    models = [model for model in (posed.zero(), returned, *found) if _counts(posed, model)]
+    best = min(models, key=posed.objective)
+    value = posed.objective(best)
+    if any(abs(posed.objective(model) - value) > 1e-8 * abs(value) for model in found) and len(posed.y) <= LARGE:
+        again = posed.search(best, steps=400).model
+        if _counts(posed, again) and posed.objective(again) < value:
+            return again, posed.objective(again)
+    return best, value
+
+
+def _counts(posed: Posed, model: Model) -> bool:
+    return bool(np.isfinite(model.coef).all() and np.isfinite(model.constant).all() and posed.outside(model) <= 1e-12)
 
 
 def _minima(posed: Posed) -> tuple[np.ndarray, np.ndarray]:
