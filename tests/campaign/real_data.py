@@ -41,6 +41,11 @@ UGLY_COLUMNS = (
     "ids", "constant",
 )  # fmt: skip
 UGLY_TARGETS = ("offset y", "unit y", "sentinel y", "weightless sentinel y", "heavy y")
+#: Parts of the user's own, as `custom_parts` makes them.
+CUSTOM = (
+    "smoothed logistic", "box", "expectile", "logistic, value overridden", "logistic, all overridden", "unknown code",
+    "unknown code with formulas", "wrong conjugate", "negative loss", "L2, penalty overridden", "mean of groups",
+)  # fmt: skip
 UGLY_ROWS = ("far weights", "some weights zero", "duplicates")
 
 
@@ -135,7 +140,11 @@ def describe(seed: int) -> Case:
         if "store" in variant:
             storage, p["alpha"] = "float64", p.get("alpha") or 1e-3
     elif kind == "custom":
-        p, columns, targets, rows, storage = {"tol": 1e-4, "alpha": 1e-2}, columns[:1], [], rows[:1], "float64"
+        variant, loss = CUSTOM[turn % len(CUSTOM)], "squared"
+        p = {"tol": 1e-4, "alpha": 1e-2, "solver": str(rng.choice(["auto", "sqp", "aleg"], p=[0.6, 0.2, 0.2]))}
+        if rng.random() < 0.4:
+            p["objective"] = "excess_risk"
+        columns, targets, rows, storage = columns[: turn % 2], [], rows[:1], "float64"
     if loss not in ("squared", "huber"):
         targets = []
     n = max(n, 6 * m)

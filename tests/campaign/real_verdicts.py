@@ -167,6 +167,8 @@ def _best_model(posed: Posed, returned: Model) -> tuple[Model, Any]:
         found = [posed.search(returned, first=1e-2, steps=40).model]
     else:
         found = [posed.search().model, posed.search(returned).model]
+    if posed.mean:
+        found.append(posed.part().search().model)
     models = [model for model in (posed.zero(), returned, *found) if _counts(posed, model)]
     best = min(models, key=posed.objective)
     value = posed.objective(best)
@@ -182,8 +184,8 @@ def _counts(posed: Posed, model: Model) -> bool:
 
 
 def _minima(posed: Posed) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds of each group's own minimum; where none was reached, losses are at least zero."""
-    least, most = np.zeros(posed.m, Long), np.zeros(posed.m, Long)
+    """Return bounds of each group's own minimum; where none was reached, the loss has a least value."""
+    least, most = np.full(posed.m, getattr(posed.loss, "constant", 0), Long), np.zeros(posed.m, Long)
     for i in range(posed.m):
         alone = posed.part(i)
         found = alone.search()
