@@ -118,7 +118,7 @@ def describe(seed: int) -> Case:
         columns, targets = columns[:2], targets[:1]
     elif kind == "many rows":
         # Few of them are as large as they come, so that a small part of the campaign stays small.
-        n = 1_000_000 if turn % 12 == 11 else int(1e5 * (1 + turn % 3))
+        n = 1_000_000 if turn % 12 == 11 else 300_000 if turn % 4 == 3 else 100_000
         loss, d, m = str(rng.choice(["squared", "logistic", "huber"], p=[0.5, 0.4, 0.1])), int(rng.integers(1, 4)), m
         columns, targets = columns[:1], targets[:1]
         p = {name: p[name] for name in ("tol", "alpha") if name in p and rng.random() < 0.5}
@@ -162,7 +162,7 @@ def draw(case: Case) -> Table:
         Z, noise, groups = Z[kept], noise[kept], groups[kept]
     slopes = rng.normal(size=d) / np.sqrt(d)
     if case.kind == "no penalty and an outlying cell":
-        slopes[0] = rng.choice([-1.5, 1.5])  # the column with that cell matters
+        slopes[0] = rng.choice([-3.0, -1.5, 1.5, 3.0])  # the column with that cell matters
     X, weight, weightless = Z.copy(), None, []
     for k, name in enumerate(name for name in case.ugly if name in (*UGLY_COLUMNS, "unit and sentinel")):
         j = k % d

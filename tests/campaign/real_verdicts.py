@@ -164,7 +164,7 @@ def _hold_lower(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
 def _best_model(posed: Posed, returned: Model) -> tuple[Model, Any]:
     """Return the feasible model with the least objective that was found, and that."""
     if len(posed.y) > LARGE:
-        found = [posed.search(returned, first=1e-2, steps=40).model]
+        found = [posed.search(returned, first=1e-3, last=1e-11, steps=40).model]
     else:
         found = [posed.search().model, posed.search(returned).model]
     if posed.mean:

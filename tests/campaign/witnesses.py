@@ -29,7 +29,7 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A model, what its last Newton step promised relative to the value, and by how much that moved any output."""
+    """A model, what its last Newton step promised relative to the value, and by how much of itself that moved any output."""
 
     model: Model
     promise: float
@@ -157,16 +157,16 @@ class Posed:
 
     # ------------------------------------------------------------------ the search
 
-    def search(self, start: Model | None = None, *, first: float = 1.0, steps: int = 150) -> Found:
-        """Minimise by Newton's method on a smoothed maximum whose smoothing falls to nothing."""
+    def search(self, start: Model | None = None, *, first: float = 1.0, last: float = 1e-13, steps: int = 150) -> Found:
+        """Minimise by Newton's method on a smoothed maximum, whose smoothing falls from `first` to `last` of it."""
         with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
-            return _Search(self, first, steps).run(self.zero() if start is None else start)
+            return _Search(self, first, last, steps).run(self.zero() if start is None else start)
 
 
 class _Search:
-    def __init__(self, posed: Posed, first: float, steps: int):
+    def __init__(self, posed: Posed, first: float, last: float, steps: int):
         p = self.p = posed
-        self.first, self.steps = first, steps
+        self.first, self.last, self.steps = first, last, steps
         self.A = np.column_stack([(p.centred / p.scales).astype(float), np.ones(len(p.centred)) * p.intercept])
         self.weights, self.shift = p.weights.astype(float), p.shift.astype(float)
         self.y = p.y.astype(float) if p.K == 1 else p.y
@@ -187,7 +187,7 @@ class _Search:
         top = float(values.max()) + self._penalty(z)
         scale = max(abs(top), float(np.ptp(values)), 1e-300)
         floor = 1e-28 * max(scale, self._size(z))
-        mu = self.first * scale if p.m > 1 or self.barred else 1e-13 * scale
+        mu = self.first * scale if p.m > 1 or self.barred else self.last * scale
         left, promise = self.steps, np.inf
         while left > 0:
             for _ in range(30):
@@ -197,9 +197,9 @@ class _Search:
                     break
             top = abs(float(self._values(u).max()) + self._penalty(z))
             promise = decrease / max(top, 1e-300)
-            if mu <= max(1e-13 * top, floor):
+            if mu <= max(self.last * top, floor):
                 break
-            mu = max(min(0.1 * mu, 0.03 * top), 0.5 * max(1e-13 * top, floor))
+            mu = max(min(0.1 * mu, 0.03 * top), 0.5 * max(self.last * top, floor))
         Z = z.reshape(self.width, p.K).astype(Long)
         found = Model((Z[:-1].T / p.scales).T, Z[-1])
         return Found(self._feasible(found), promise, self.moved)
@@ -278,19 +278,21 @@ class _Search:
                 _, slope_of_barrier, curve = self._barrier(z)
                 gradient, H = gradient + mu * slope_of_barrier, H + mu * curve
             step = _solve(H, gradient)
+            if p.K > 1:  # a constant of all classes changes no loss
+                step = (step.reshape(self.width, p.K) - step.reshape(self.width, p.K).mean(axis=1)[:, None]).ravel()
             decrease = float(gradient @ step)
             if not np.isfinite(decrease) or decrease <= 0:
                 continue
             du = self.A @ step.reshape(self.width, p.K)
             du = du if p.K > 1 else du[:, 0]
-            t, self.moved = 1.0, float(np.abs(du).max())
+            t, self.moved = 1.0, float((np.abs(du) / (1 + np.abs(u))).max())
             for _ in range(25 if attempt else 12):
                 there = self._smooth(z - t * step, u - t * du, mu)
                 if there <= here - 0.1 * t * decrease or (there <= here and decrease < 1e-13 * abs(here)):
                     z = z - t * step
                     return z, self._outputs(z), decrease / 2, there < here
                 t *= 0.3
-        return z, u, 0.0, False
+        return z, u, max(decrease / 2, 0.0) if np.isfinite(decrease) else np.inf, False
 
     def _group_gradients(self, slope: Array) -> Array:
         weighted = (self.weights * slope.T).T
@@ -333,25 +335,43 @@ def separates(posed: Posed) -> bool | None:
     if posed.loss.regression or not hasattr(posed.loss, "n_classes") and type(posed.loss).__name__ != "LogisticLoss":
         return False
     margins = _margins(posed)
-    largest = np.abs(margins).max(axis=1)
-    margins = margins[largest > 0] / largest[largest > 0][:, None]
     size = np.sqrt((margins**2).mean(axis=0))
-    scaled = (margins / np.where(size > 0, size, 1)).astype(float)
-    with np.errstate(all="ignore"):
-        program = linprog(-scaled.mean(axis=0), A_ub=-scaled, b_ub=np.zeros(len(scaled)), bounds=(-1, 1), method="highs")
-    if program.status == 0:
-        along = margins @ (np.asarray(program.x, Long) / np.where(size > 0, size, 1))
-        allowed = 1e-9 * np.abs(along).max(initial=0)
-        if along.max(initial=0) > 0 and along.min(initial=0) >= -allowed and along.sum() > 1e-6 * np.abs(along).max():
+    size = np.where(size > 0, size, 1)
+    scaled = margins / size
+    scaled = scaled / np.maximum(np.abs(scaled).max(axis=1), np.finfo(float).tiny)[:, None]
+    for strict in (True, False):  # all margins positive; or none negative and some positive
+        direction = _linear_program(scaled.astype(float), strict=strict)
+        if direction is None:
+            continue
+        direction = direction.astype(Long) / size
+        along = margins @ direction
+        rounding = 64 * np.finfo(Long).eps * (np.abs(margins) @ np.abs(direction))
+        if (along >= -rounding).all() and (along > 1e6 * rounding).any():
             return True
     found = posed.part().search(steps=100)
     # Where the loss only nears its infimum, Newton steps do not shorten.
-    return False if found.promise < 1e-12 and found.moved < 0.1 else None
+    value = posed.part().objective(found.model)
+    return False if found.promise < 1e-12 and found.moved < 1e-3 and value > 1e-6 else None
+
+
+def _linear_program(rows: Array, *, strict: bool) -> Array | None:
+    """Return a direction with the largest least margin, or with the largest mean of margins that are not negative."""
+    n, width = rows.shape
+    if strict:
+        cost, sides = np.append(np.zeros(width), -1.0), np.column_stack([-rows, np.ones(n)])
+    else:
+        cost, sides = -rows.mean(axis=0), -rows
+    with np.errstate(all="ignore"):
+        found = linprog(cost, A_ub=sides, b_ub=np.zeros(n), bounds=(-1, 1), method="highs")
+    if found.status != 0:
+        return None
+    return found.x[:width] if strict else np.where(np.abs(found.x) > 1e-9, found.x, 0)
 
 
 def _margins(posed: Posed) -> Array:
     """Return the rows that take a direction to margins, one per row or per row and wrong class."""
-    A = np.column_stack([posed.centred / posed.scales, np.full(len(posed.y), posed.intercept, Long)])
+    # Not centred: a level that none but a few rows have then has exact zeros elsewhere.
+    A = np.column_stack([posed.X.astype(Long), np.full(len(posed.y), posed.intercept, Long)])
     if posed.K == 1:
         return A * posed.y[:, None]
     parts = []
