@@ -176,7 +176,8 @@ class MeanOfGroups(gd.GroupRisk):
 def _expectile(rng: np.random.Generator) -> Part:
     path = Path(__file__).parents[2] / "docs" / "snippets" / "expectile.py"
     spec = importlib.util.spec_from_file_location("expectile", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     tau = float(rng.choice([0.2, 0.5, 0.9]))

@@ -32,13 +32,11 @@ KINDS = {
 }
 PERIOD = sum(KINDS.values())
 # Kinds that cost much or little alternate: a kind's places are spread over the period.
-_ORDER = [
-    kind for _, kind in sorted(((k + 0.5) / count, kind) for kind, count in KINDS.items() for k in range(count))
-]
+_ORDER = [kind for _, kind in sorted(((k + 0.5) / count, kind) for kind, count in KINDS.items() for k in range(count))]
 
 UGLY_COLUMNS = (
-    "offset", "unit", "sentinel", "weightless sentinel", "cauchy", "lognormal", "one cell", "one-hot", "years", "seconds",
-    "ids", "constant",
+    "offset", "unit", "sentinel", "weightless sentinel", "cauchy", "lognormal", "one cell", "one-hot", "years",
+    "seconds", "ids", "constant",
 )  # fmt: skip
 UGLY_TARGETS = ("offset y", "unit y", "sentinel y", "weightless sentinel y", "heavy y")
 #: Parts of the user's own, as `custom_parts` makes them.

@@ -12,6 +12,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import linprog
 
+from tests.campaign.plain_losses import LogisticLoss, SoftmaxLoss
+
 __all__ = ["Long", "Model", "Posed", "separates"]
 
 Long = np.longdouble
@@ -29,7 +31,7 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A model, what its last Newton step promised relative to the value, and by how much of itself that moved any output."""
+    """A model, the relative decrease that its last Newton step promised, and the outputs' largest relative change."""
 
     model: Model
     promise: float
@@ -332,7 +334,7 @@ def separates(posed: Posed) -> bool | None:
     True only with a direction whose margins were verified on all rows in extended precision; False only where the loss
     of all rows together was seen to have a minimiser, which such a direction rules out.
     """
-    if posed.loss.regression or not hasattr(posed.loss, "n_classes") and type(posed.loss).__name__ != "LogisticLoss":
+    if not isinstance(posed.loss, LogisticLoss | SoftmaxLoss):
         return False
     margins = _margins(posed)
     size = np.sqrt((margins**2).mean(axis=0))
