@@ -46,8 +46,7 @@ from groupdro.solvers import (
     solve,
 )
 from groupdro.store import GroupedStore, StoreError
-
-__version__ = "0.1.0.dev0"
+from groupdro.version import __version__ as __version__
 
 __all__ = [
     "ALEG",

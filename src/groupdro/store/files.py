@@ -127,8 +127,8 @@ class ChecksummedFile:
         return FileRecord(self._size, tuple(self._crc32))
 
 
-def check_blocks(path: Path, record: FileRecord) -> None:
-    """Read a file and compare every block with its checksum.
+def check_blocks(path: Path, record: FileRecord, start: int = 0, stop: int | None = None) -> None:
+    """Read a file and compare its blocks with their checksums.
 
     Parameters
     ----------
@@ -136,10 +136,14 @@ def check_blocks(path: Path, record: FileRecord) -> None:
         The file.
     record : FileRecord
         What it should be.
+    start, stop : int
+        Only blocks that have a byte of this range are read; None is the end of the file.
     """
     buffer = memoryview(bytearray(min(_PIECE, BLOCK, max(record.size, 1))))
+    first, last = start // BLOCK, -(-(record.size if stop is None else stop) // BLOCK)
     with path.open("rb", buffering=0) as file:
-        for block, stated in enumerate(record.crc32):
+        file.seek(first * BLOCK)
+        for block, stated in enumerate(record.crc32[first:last], first):
             left = min(BLOCK, record.size - block * BLOCK)
             crc32 = 0
             while left:

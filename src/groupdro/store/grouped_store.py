@@ -21,6 +21,7 @@ from groupdro.store.files import bring_back
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import Manifest, manifest_bytes
 from groupdro.store.reader import check_content, map_array, read_groups_of, read_manifest
+from groupdro.store.rows_check import RowsCheck
 from groupdro.store.sources import ArraySource, Task
 from groupdro.store.writer import check_dtype, write_store
 
@@ -300,7 +301,7 @@ class GroupedStore:
             if not fits or not np.isfinite(numbers).all():
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
             y = numbers[y]
-        # The manifest has the checksums of all arrays, so that nothing need be read for a digest.
+        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
         key = hashlib.sha256(manifest_bytes(self._manifest))
         if labels is not None:
             key.update(np.asarray(labels, dtype=np.float64).tobytes())
@@ -314,6 +315,7 @@ class GroupedStore:
             source=self.source,
             feature_names=self.feature_names,
             key=key.digest(),
+            key_check=RowsCheck(self.path, self._manifest, self._comm),
         )
         return shard(whole, self._comm)
 
