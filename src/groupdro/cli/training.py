@@ -22,7 +22,6 @@ from groupdro.grouping import group_name, read_groups
 from groupdro.solvers import Progress, TraceRow
 from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore
-from groupdro.store.reader import read_manifest
 
 __all__ = ["Options", "Training", "fit_with_progress", "group_labels", "read_training", "training_options"]
 
@@ -210,7 +209,6 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
             raise UserError(f"{name} is for tables: the store {str(path)!r} has its own target, groups and features.")
     with users_mistake():
         store = GroupedStore.open(path)
-        manifest = read_manifest(store.path)
     task = "regression" if store.classes is None else "classification"
     if options.task not in ("auto", task):
         raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
@@ -221,8 +219,8 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
         encoder=None,
         task=task,
         reason="the store was written for it",
-        target=manifest.target,
-        groups=manifest.groups or (),
+        target=store.target,
+        groups=store.group_columns or (),
     )
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from groupdro.distributed import Communicator
-from groupdro.store.document import StoreError, check
+from groupdro.store.document import StoreError
 from groupdro.store.files import check_blocks
-from groupdro.store.layout import MANIFEST, Manifest
-from groupdro.store.reader import map_array, read_manifest
+from groupdro.store.layout import parse_manifest
+from groupdro.store.reader import Opened, manifest_content
 
 __all__ = ["RowsCheck"]
 
@@ -24,14 +24,14 @@ class RowsCheck:
     ----------
     path : Path
         Directory of the store.
-    manifest : Manifest
-        Its manifest, as it was opened.
+    opened : Opened
+        What it was opened as.
     comm : Communicator
         The way to the other workers, all of whom make the call.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, comm: Communicator):
-        self.path, self.manifest, self.comm = path, manifest, comm
+    def __init__(self, path: Path, opened: Opened, comm: Communicator):
+        self.path, self.opened, self.comm = path, opened, comm
         self._passed = False
 
     def __call__(self) -> None:
@@ -45,38 +45,46 @@ class RowsCheck:
         if self._passed:
             return
         # Row pointers come first: they say which entries of the others are read.
-        names = [MANIFEST, *sorted(self.manifest.files, key=lambda name: (name != "indptr.bin", name))]
-        changed, fault = 0, None
-        for place, name in enumerate(names, 1):
+        names = sorted(self.opened.manifest.files, key=lambda name: (name != "indptr.bin", name))
+        changed, fault = 0, None  # 1 for a store that was replaced, 2 and more for a file
+        for place, name in enumerate(names, 2):
             try:
                 self._check(name)
             except (StoreError, OSError) as error:
                 changed, fault = place, error
                 break
+        if not self._is_current():
+            changed = 1
         changed = int(self.comm.allreduce_max(np.array([changed]))[0])
+        if changed == 1:
+            raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
         if changed:
             raise StoreError(
-                f"{os.fspath(self.path)!r} has changed: its {names[changed - 1]} does not match the checksums that the "
+                f"{os.fspath(self.path)!r} has changed: its {names[changed - 2]} does not match the checksums that the "
                 "store was opened with, and neither would a checkpoint. Restore the file, or write the store again."
             ) from fault
         self._passed = True
 
+    def _is_current(self) -> bool:
+        """Whether the manifest is still the one that the store was opened with."""
+        try:
+            return parse_manifest(manifest_content(self.path)) == self.opened.manifest
+        except (StoreError, OSError):
+            return False
+
     def _check(self, name: str) -> None:
-        if name == MANIFEST:
-            check(read_manifest(self.path) == self.manifest, f"its {MANIFEST} is another")
-        else:
-            check_blocks(self.path / name, self.manifest.files[name], *self._span(name))
+        manifest = self.opened.manifest
+        check_blocks(manifest.place(self.path) / name, manifest.files[name], *self._span(name))
 
     def _span(self, name: str) -> tuple[int, int]:
         """Return which bytes of a file belong to the rows of this worker."""
-        n_rows, size = self.manifest.n_rows, self.manifest.files[name].size
-        if name not in self.manifest.arrays or name == "offsets.bin":
-            return 0, size
-        dtype, shape = self.manifest.arrays[name]
-        first, last = (n_rows * rank // self.comm.size for rank in (self.comm.rank, self.comm.rank + 1))
+        manifest = self.opened.manifest
+        if name not in manifest.arrays or name == "offsets.bin":
+            return 0, manifest.files[name].size
+        dtype, shape = manifest.arrays[name]
+        first, last = (manifest.n_rows * rank // self.comm.size for rank in (self.comm.rank, self.comm.rank + 1))
         if name in ("data.bin", "indices.bin"):
-            indptr = map_array(self.path, self.manifest, "indptr.bin")
-            first, last = int(indptr[first]), int(indptr[last])
+            first, last = (int(self.opened.arrays["indptr.bin"][row]) for row in (first, last))
         else:
             last += name == "indptr.bin"
         width = dtype.itemsize * (shape[1] if len(shape) > 1 else 1)
