@@ -15,7 +15,7 @@ LAYERS = (
     ("geometry",),
     ("fenchel", "certificate"),
     ("solvers",),
-    ("metrics", "folds", "report", "plots"),
+    ("metrics", "scoring", "folds", "report", "plots"),
     ("estimators",),
     ("compare",),
     ("cli",),

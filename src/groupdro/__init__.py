@@ -15,7 +15,6 @@ from groupdro.estimators import (
     regularization_path,
 )
 from groupdro.folds import GroupStratifiedKFold
-from groupdro.metrics import WorstGroupScorer, worst_group_scorer
 from groupdro.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.problem import (
     GroupRisk,
@@ -28,6 +27,7 @@ from groupdro.problem import (
     SquaredHinge,
 )
 from groupdro.report import GroupReport, group_report
+from groupdro.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.solvers import (
     ALEG,
     ALEM,

@@ -34,7 +34,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    GroupDROClassifier or GroupDRORegressor
+    GroupDROClassifier, GroupDRORegressor or GroupBy
         The fitted model.
     """
-    return read_model(check_path(path, "path"), {cls.__name__: cls for cls in (GroupDROClassifier, GroupDRORegressor)})
+    classes = {cls.__name__: cls for cls in (GroupDROClassifier, GroupDRORegressor)}
+    return read_model(check_path(path, "path"), classes, GroupBy._around)

@@ -3,7 +3,7 @@
 import datetime
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_r
 _NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "n_passes_")
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
+_DIGEST = "training_digest_"
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
 _WHOLE = ("epoch", "grad_evals", "grad_evals_paper")
 _KINDS = {"i": "int", "u": "uint", "f": "float", "b": "bool", "U": "str"}
@@ -58,7 +59,7 @@ def _is_wasteful(names: list[str]) -> bool:
 # ---------------------------------------------------------------------- writing
 
 
-def write_model(model: Any, path: str | os.PathLike[str]) -> None:
+def write_model(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
     """Write a fitted model to a file, whole or not at all.
 
     Parameters
@@ -67,6 +68,8 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
         The model. Callbacks and random states, which are code, are left out; of a solver object the name is kept.
     path : str or path-like
         The file, replaced if it exists.
+    **more
+        What JSON can hold about a wrapper around the model, for `read_model`.
     """
     arrays = {n: np.asarray(getattr(model, n), np.float64) for n in _ARRAYS[:-1] if hasattr(model, n)}
     arrays["trace_"] = np.array([[getattr(row, key) for key in _TRACE] for row in model.trace_], dtype=np.float64)
@@ -74,6 +77,8 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     fitted |= {name: getattr(model, name) for name in _TEXTS}
     fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
     fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
+    if getattr(model, _DIGEST, None) is not None:
+        fitted[_DIGEST] = model.training_digest_
     if hasattr(model, "classes_"):
         fitted["class_kind"] = _KINDS.get(model.classes_.dtype.kind, "object") + (
             str(8 * model.classes_.dtype.itemsize) if model.classes_.dtype.kind in "iuf" else ""
@@ -84,6 +89,7 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
         "class": type(model).__name__,
         "params": {name: _param_to_json(name, value) for name, value in model.get_params(deep=False).items()},
         "fitted": fitted,
+        **more,
     }
     write_bundle(path, manifest, arrays)
 
@@ -119,7 +125,7 @@ def _param_to_json(name: str, value: Any) -> Any:
 # ---------------------------------------------------------------------- reading
 
 
-def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any:
+def read_model(path: str | os.PathLike[str], classes: Mapping[str, type], wrap: Callable[[Any, Any], Any]) -> Any:
     """Read a model that `write_model` wrote.
 
     Parameters
@@ -128,6 +134,8 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any
         The file.
     classes : mapping from str to type
         The estimators that a file may hold.
+    wrap : callable
+        Takes a model and what the file says about the `GroupBy` around it, and returns that.
 
     Returns
     -------
@@ -135,7 +143,10 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any
         The fitted model.
     """
     try:
-        return _build(*read_bundle(path), classes)
+        manifest, arrays = read_bundle(path)
+        around = manifest.pop("group_by", None)
+        model = _build(manifest, arrays, classes)
+        return model if around is None else wrap(model, around)
     except BundleError as error:
         raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
     except OSError:
@@ -173,6 +184,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
         setattr(model, name, float(fitted[name]))
     for name in _TEXTS:
         setattr(model, name, str(fitted[name]))
+    model.training_digest_ = fitted.get(_DIGEST)
     for name in _LABELS:
         if name in fitted:
             labels = [_from_json(value) for value in fitted[name]]
@@ -194,7 +206,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
 
 def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: bool) -> None:
     """Refuse a file whose parts do not fit together."""
-    optional = {"feature_names_in_"}
+    optional = {"feature_names_in_", _DIGEST}
     must = {*_NUMBERS, *_TEXTS, "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
     must |= {"classes_", "class_kind"} if classifier else set()
     _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
@@ -202,6 +214,7 @@ def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: b
     _check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
     _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
     _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
+    _check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
     _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
     if classifier:
         _check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")
