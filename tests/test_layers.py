@@ -17,6 +17,7 @@ LAYERS = (
     ("solvers",),
     ("metrics", "scoring", "folds", "report", "plots"),
     ("estimators",),
+    ("tables",),
     ("compare",),
     ("cli",),
 )

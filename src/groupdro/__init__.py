@@ -11,7 +11,6 @@ from groupdro.estimators import (
     ModelFileError,
     RegularizationPath,
     SmallGroupWarning,
-    load,
     regularization_path,
 )
 from groupdro.folds import GroupStratifiedKFold
@@ -46,6 +45,7 @@ from groupdro.solvers import (
     solve,
 )
 from groupdro.store import GroupedStore, StoreError
+from groupdro.tables import TableModel, load
 from groupdro.version import __version__ as __version__
 
 __all__ = [
@@ -87,6 +87,7 @@ __all__ = [
     "SquaredHinge",
     "Status",
     "StoreError",
+    "TableModel",
     "WorstGroupScorer",
     "certificate",
     "compare",

@@ -23,7 +23,7 @@ from groupdro.estimators.fitting import (
     read_grouping,
     warn_caller,
 )
-from groupdro.estimators.model_file import names_array, write_model
+from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.training_rows import rows_digest
 from groupdro.estimators.validation import read_features, read_init, read_seed, read_target
@@ -208,7 +208,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             references_given=task.references is not None,
             precondition=self.precondition,
         )
-        seed, folder = read_seed(self.random_state), None
+        seed, folder, self._atol = read_seed(self.random_state), None, float(task.rounding)
         if self.checkpoint_dir is not None:
             if self.random_state is None:
                 seed = 0  # the same when it is started again
@@ -220,7 +220,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             max_passes=float(self.max_passes),
             max_time=np.inf if self.max_time is None else float(self.max_time),
             # Where the model fits without loss, the best value is zero, and no gap relative to it can be reached.
-            atol=task.rounding,
+            atol=self._atol,
             seed=seed,
             callbacks=callbacks,
             checkpoint_dir=folder,
@@ -409,9 +409,15 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         path : str or path-like
             The file, replaced if it exists. Callbacks and random states are left out; of a solver object the name is
             kept.
+
+        Raises
+        ------
+        ModelFileError
+            If the file could not be loaded again, as after a change of parameters that contradicts the fit. Nothing is
+            written then.
         """
         check_is_fitted(self)
-        write_model(self, check_path(path, "path"))
+        write_model(check_path(path, "path"), *model_document(self), build_model)
 
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse rows are taken."""

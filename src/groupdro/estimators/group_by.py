@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.arguments import check_flag, check_path
 from groupdro.bundle import check
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.estimators.model_file import write_model
+from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
 from groupdro.metrics import final_estimator, reach, row_losses, take_columns
 from groupdro.report import GroupReport, group_report
@@ -263,7 +263,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 f"{type(self.estimator_).__name__}: use joblib.dump, or save the estimator at its end."
             )
         names = self.group_by if isinstance(self.group_by, str) else list(self.group_by)
-        write_model(self.estimator_, check_path(path, "path"), group_by={"columns": names, "drop": bool(self.drop)})
+        document, arrays = model_document(self.estimator_, group_by={"columns": names, "drop": bool(self.drop)})
+        write_model(check_path(path, "path"), document, arrays, build_model)
 
     @classmethod
     def _around(cls, model: Any, document: Any) -> "GroupBy":
