@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupStratifiedKFold, compare, group_report
+from groupdro.folds import keep_classes
 
 MODELS = ["ERM", "balanced ERM", "GDRO", "MERO"]
 KINDS = ["binary", "multi-class", "regression"]
@@ -390,7 +391,7 @@ def test_the_kind_of_labels_decides_between_classifier_and_regressor(y, expected
     [
         LogisticRegression(),
         make_pipeline(StandardScaler(), LogisticRegression()),
-        GroupBy(GroupDROClassifier(), "g"),
+        GroupBy(LogisticRegression(), "g"),
         GridSearchCV(GroupDROClassifier(), {"alpha": [1.0]}),
         GroupDROClassifier,
         "gdro",
@@ -524,3 +525,59 @@ def test_sparse_groups_of_any_format_and_references_are_taken():
     found = compare(X, y, member, estimator=estimator, n_bootstrap=10)
     assert found.models["ERM"].reference_risks is None
     assert found.models["MERO"].reference_risks_.tolist() == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["split", "held-out"])
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_group_by_brings_its_groups_and_its_models_take_the_same_columns(frame, given):
+    (X, y, groups), (X_new, y_new, groups_new) = halves("binary")
+    rows, new = (
+        frame({**dict(zip("abc", part.T, strict=True)), "site": site})
+        for part, site in ((X, groups), (X_new, groups_new))
+    )
+    estimator = GroupBy(GroupDROClassifier(alpha=1e-3), "site")
+    held_out, plain = (None, None) if not given else ((new, y_new, None), (X_new, y_new, groups_new))
+    found = compare(rows, y, estimator=estimator, held_out=held_out)
+    expected = compare(X, y, groups, estimator=GroupDROClassifier(alpha=1e-3), held_out=plain)
+    for columns in (found.columns, expected.columns):
+        del columns["seconds"]
+    for key, values in expected.columns.items():
+        text = key in ("model", "worst_group")
+        assert found.columns[key] == (values if text else pytest.approx(values, rel=1e-9))
+    model = found.models["GDRO"]
+    assert isinstance(model, GroupBy)
+    assert model.gap_ == expected.models["GDRO"].gap_
+    np.testing.assert_array_equal(model.predict(new), expected.models["GDRO"].predict(X_new))
+    assert not hasattr(estimator, "estimator_")
+
+
+def test_groups_are_needed_without_a_group_by():
+    X, y, groups = unrelated()
+    with pytest.raises(ValueError, match=r"^groups must have the groups of the rows"):
+        compare(X, y)
+    with pytest.raises(ValueError, match=r"^held_out must have the groups of the rows"):
+        compare(X, y, groups, held_out=(X, y, None))
+
+
+def test_text_labels_are_not_compared_pair_by_pair():
+    class Label(str):
+        compared = 0
+
+        def __eq__(self, other):
+            Label.compared += 1
+            return str.__eq__(self, other)
+
+        def __lt__(self, other):
+            Label.compared += 1
+            return str.__lt__(self, other)
+
+        __hash__ = str.__hash__
+
+    n = 2000
+    y = np.empty(n, dtype=object)
+    y[:] = [Label("yes" if k % 3 else "no") for k in range(n)]
+    y[5] = Label("rare")
+    train, test = keep_classes(np.arange(1000, n), np.arange(1000), y)
+    assert 5 in train
+    assert len(test) == 999
+    assert Label.compared < 40 * n  # the pairs of a training and a test row are 500 n

@@ -377,3 +377,38 @@ def test_masked_labels_are_missing_and_refused():
 def test_the_name_of_a_column_is_told_from_its_labels():
     with pytest.raises(TypeError, match=r"one a row, such as X\['region'\]; GroupBy"):
         read_groups("region", 6)
+
+
+@pytest.mark.parametrize(
+    "dummies",
+    [
+        pd.get_dummies(pd.Series(TEXT), dtype=int),
+        pd.get_dummies(pd.Series(TEXT), dtype=float),
+        pd.get_dummies(pd.Series(TEXT), dtype="Int64"),
+        pd.get_dummies(pd.DataFrame({"a": TEXT, "b": list("xxyy")}), dtype=int),
+        pl.DataFrame({"a": TEXT}).to_dummies(),
+    ],
+    ids=["int", "float", "nullable", "two columns", "polars"],
+)
+def test_a_frame_of_dummies_is_refused_as_ambiguous(dummies):
+    with pytest.raises(ValueError, match=r"as get_dummies makes it.*groups\.astype\(bool\)"):
+        read_groups(dummies, 4)
+
+
+def test_the_remedies_for_a_frame_of_dummies_work():
+    dummies = pd.get_dummies(pd.Series(TEXT), dtype=int)
+    assert by_name(read_groups(dummies.astype(bool), 4)) == {"a": [1], "b": [0, 2], "c": [3]}
+    assert by_name(read_groups(pl.DataFrame(dummies.to_dict("list")).cast(pl.Boolean), 4)) == {
+        "a": [1],
+        "b": [0, 2],
+        "c": [3],
+    }
+    assert list(by_name(read_groups(dummies.astype(str), 4)).values()) == [[3], [0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    "frame", [{"a": [0, 1, 0, 1], "b": [0, 1, 1, 1]}, {"a": [1, 1, 1], "b": [0, 0, 0]}, {"a": [0, 0], "b": [0, 0]}]
+)
+def test_two_valued_columns_are_not_taken_for_dummies(frame):
+    n = len(frame["a"])
+    assert set(read_groups(pd.DataFrame(frame), n).names) == set(zip(frame["a"], frame["b"], strict=True))

@@ -8,15 +8,16 @@ import groupdro
 # From the top, which everything below may import, to the bottom. A name stands for a module or for a whole package.
 LAYERS = (
     ("kernels",),
-    ("arguments", "bundle", "threads", "rows", "grouping", "data"),
+    ("version", "arguments", "bundle", "threads", "rows", "grouping", "data"),
     ("distributed",),
     ("store",),
     ("problem",),
     ("geometry",),
     ("fenchel", "certificate"),
     ("solvers",),
-    ("metrics", "folds", "report", "plots"),
+    ("metrics", "scoring", "folds", "report", "plots"),
     ("estimators",),
+    ("tables",),
     ("compare",),
     ("cli",),
 )

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 from sklearn.base import clone
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -277,9 +279,77 @@ def test_an_unknown_loss_is_refused(loss):
 
 @pytest.mark.parametrize("metric", ["auc", None, "Risk"])
 def test_an_unknown_metric_is_refused(metric):
-    model = Ridge().fit(X, TARGET)
     with pytest.raises(ValueError, match=r"metric must be 'risk', 'accuracy' or 'regret'"):
-        worst_group_scorer(metric)(model, X, TARGET, groups=GROUPS)
+        worst_group_scorer(metric)
+    scorer = worst_group_scorer().set_params(metric=metric)
+    with pytest.raises(ValueError, match=r"metric must be 'risk', 'accuracy' or 'regret'"):
+        scorer(Ridge().fit(X, TARGET), X, TARGET, groups=GROUPS)
+
+
+# ---------------------------------------------------------------------- scikit-learn's scorers
+
+
+def test_a_score_that_needs_probabilities_is_that_of_the_worst_group():
+    model = GroupDROClassifier().fit(X, LABELS, groups=GROUPS)
+    outputs = model.decision_function(X)
+    expected = min(roc_auc_score(LABELS[own], outputs[own]) for own in (name == GROUPS for name in "abc"))
+    assert worst_group_scorer("roc_auc")(model, X, LABELS, groups=GROUPS) == pytest.approx(expected)
+    weighted = min(
+        roc_auc_score(LABELS[own], outputs[own], sample_weight=WEIGHT[own])
+        for own in (name == GROUPS for name in "abc")
+    )
+    assert worst_group_scorer("roc_auc")(model, X, LABELS, WEIGHT, groups=GROUPS) == pytest.approx(weighted)
+
+
+@pytest.mark.parametrize("metric", ["neg_log_loss", "roc_auc", "average_precision", "balanced_accuracy", "f1_macro"])
+def test_a_search_by_a_score_of_scikit_learn_has_no_nan(metric):
+    frame = pd.DataFrame(X, columns=list("abc")).assign(site=GROUPS)
+    codes = (LABELS == "yes").astype(int)
+    search = GridSearchCV(
+        GroupBy(GroupDROClassifier(), "site"),
+        {"estimator__alpha": [1e-3, 1.0]},
+        scoring=worst_group_scorer(metric),
+        cv=2,
+    ).fit(frame, codes)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_regression_is_scored_by_names_and_callables():
+    model = Ridge().fit(X, TARGET)
+    size = group_means(np.abs(model.predict(X) - TARGET))
+    for metric in ("neg_mean_absolute_error", lambda model, X, y: -np.abs(model.predict(X) - y).mean()):
+        assert worst_group_scorer(metric)(model, X, TARGET, groups=GROUPS) == pytest.approx(-max(size.values()))
+
+
+@pytest.mark.parametrize(("metric", "y"), [("roc_auc", LABELS), ("roc_auc_ovr", CLASSES), ("neg_log_loss", LABELS)])
+def test_groups_of_one_class_are_left_out_with_a_warning_that_names_them(metric, y):
+    model = LogisticRegression().fit(X, y)
+    groups = GROUPS.astype(object)
+    groups[np.flatnonzero(y == y[0])[:6]] = "alone"
+    scorer = worst_group_scorer(metric)
+    with pytest.warns(UndefinedMetricWarning, match="not defined for 1 groups, which are left out: alone"):
+        found = scorer(model, X, y, groups=groups)
+    others = groups != "alone"
+    assert found == scorer(model, X[others], y[others], groups=groups[others])
+    with pytest.raises(ValueError, match=r"metric is not defined for any group \(alone\)"):
+        scorer(model, X[~others], y[~others], groups=groups[~others])
+
+
+def test_a_mistake_of_a_scorer_is_not_taken_for_a_missing_class():
+    model = LogisticRegression().fit(X, CLASSES)
+    with pytest.raises(ValueError, match="multi_class must be in"):
+        worst_group_scorer("roc_auc")(model, X, CLASSES, groups=GROUPS)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_group_by_is_scored_by_its_own_columns(frame):
+    rows = frame({**dict(zip("uvw", X.T, strict=True)), "site": GROUPS})
+    search = GridSearchCV(
+        GroupBy(GroupDROClassifier(), "site"), {"estimator__alpha": [1e-2, 1.0]}, scoring=worst_group_scorer(), cv=2
+    ).fit(rows, LABELS)
+    named = clone(search).set_params(scoring=worst_group_scorer(group_by="site")).fit(rows, LABELS)
+    np.testing.assert_array_equal(search.cv_results_["mean_test_score"], named.cv_results_["mean_test_score"])
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 # ---------------------------------------------------------------------- references

@@ -14,10 +14,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
-from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, group_report
+from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, group_report, load
+from groupdro.bundle import read_bundle, write_bundle
+from groupdro.estimators.training_rows import rows_digest
 from groupdro.report import bootstrap_interval
 
 SIZES = {"east": 90, "north": 60, "south": 45, "west": 20}
@@ -445,7 +447,7 @@ def test_frames_take_absent_groups_of_another_kind():
 def test_the_text_has_a_title_a_header_a_line_a_group_and_all_rows():
     report = group_report(*fitted("squared_hinge"))
     title, header, *lines = repr(report).split("\n")
-    assert title == f"GroupDROClassifier on {N} rows"
+    assert title == f"GroupDROClassifier on {N} training rows (in-sample)"
     assert header.split() == list(report.columns)
     assert len(lines) == 5
     for line, name in zip(lines, report.columns["group"], strict=False):
@@ -489,7 +491,7 @@ def test_the_html_is_a_table_with_every_cell_of_the_text():
     assert shown.endswith("</table>")
     assert shown.count("<tr>") == shown.count("</tr>") == 6
     assert shown.count("<td>") == shown.count("</td>") == 5 * len(report.columns)
-    assert f"<caption>GroupDROClassifier on {N} rows</caption>" in shown
+    assert f"<caption>GroupDROClassifier on {N} training rows (in-sample)</caption>" in shown
     assert "".join(f"<th>{key}</th>" for key in report.columns) in shown
     for name, row in by_group(report).items():
         assert f"<td>{name}</td><td>{row['n']}</td><td>{row['risk']:.4g}</td>" in shown
@@ -647,3 +649,84 @@ def test_probabilities_of_zero_cost_what_they_do_in_scikit_learn():
     told = group_report(forest, X[100:], y[100:], n_bootstrap=0)
     assert told.overall["risk"] == pytest.approx(log_loss(y[100:], forest.predict_proba(X[100:])))
     assert told.title == "RandomForestClassifier on 100 rows"
+
+
+# ---------------------------------------------------------------------- in-sample or not
+
+
+@pytest.mark.parametrize("kind", ["binary", "text labels", "multi-class", "squared_hinge", "squared", "pipeline"])
+def test_a_report_on_the_training_rows_is_marked_as_in_sample(kind):
+    model, X, y, groups = fitted(kind)
+    report = group_report(model, X, y, groups, n_bootstrap=0)
+    assert report.in_sample is True
+    assert report.title.endswith(f" on {N} training rows (in-sample)")
+    changed = X.copy()
+    changed[7, 1] += 1e-9
+    other = np.array(y)
+    other[[0, 1]] = y[y != y[0]][0], y[0]
+    for rows, labels in ((X[1:], y[1:]), (changed, y), (X, other), (X[::-1], y[::-1])):
+        report = group_report(model, rows, labels, groups[-len(labels) :], n_bootstrap=0)
+        assert report.in_sample is False
+        assert report.title.endswith(f" on {len(labels)} rows")
+
+
+def test_whether_rows_are_in_sample_is_not_known_for_foreign_models():
+    assert group_report(*fitted("foreign"), n_bootstrap=0).in_sample is None
+
+
+def test_training_rows_are_recognised_in_searches_sparse_matrices_and_files(tmp_path):
+    _, X, y, groups = fitted("binary")
+    frame = pd.DataFrame(X, columns=list("abc")).assign(site=groups)
+    search = GridSearchCV(GroupBy(GroupDROClassifier(), "site"), {"estimator__alpha": [0.1]}, cv=2).fit(frame, y)
+    assert group_report(search, frame, y).in_sample is True
+    assert group_report(search, frame[:-1], y[:-1]).in_sample is False
+
+    sparse = sp.csr_array(np.where(X > 0, X, 0.0))
+    model = GroupDROClassifier().fit(sparse, y, groups=groups)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.training_digest_ == model.training_digest_
+    assert again.report(sparse, y, groups).in_sample is True
+    assert again.report(sparse * 2.0, y, groups).in_sample is False
+
+
+def test_a_file_without_a_digest_of_the_training_rows_leaves_it_open(tmp_path):
+    model, X, y, groups = fitted("squared")
+    model.save(tmp_path / "model")
+    manifest, arrays = read_bundle(tmp_path / "model")
+    del manifest["fitted"]["training_digest_"]
+    write_bundle(tmp_path / "model", manifest, arrays)
+    assert load(tmp_path / "model").report(X, y, groups).in_sample is None
+
+
+def test_the_digest_of_a_large_table_reads_a_sample_of_its_rows():
+    class Counted(np.ndarray):
+        read = 0
+
+        def __getitem__(self, key):
+            out = super().__getitem__(key)
+            Counted.read += out.size
+            return out
+
+    X, y = np.ones((3000, 1000)), np.zeros(3000)
+    digest = rows_digest(X.view(Counted), y)
+    assert 1e5 < Counted.read < 1e6
+    X[0, 0] = 2.0
+    assert rows_digest(X, y) != digest
+
+
+# ---------------------------------------------------------------------- the groups of a GroupBy
+
+
+def test_a_report_takes_the_groups_from_the_columns_of_a_group_by():
+    _, X, y, groups = fitted("binary")
+    frame = pd.DataFrame(X, columns=list("abc")).assign(site=groups)
+    model = GroupBy(GroupDROClassifier(), "site").fit(frame, y)
+    report = group_report(model, frame, y, n_bootstrap=0)
+    assert sorted(report.columns["group"]) == sorted(SIZES)
+    assert report.columns == group_report(model, frame, y, groups, n_bootstrap=0).columns
+    in_pipeline = make_pipeline(FunctionTransformer(), model)
+    assert group_report(in_pipeline, frame, y, n_bootstrap=0).columns == report.columns
+    assert set(model.report(frame, y, np.arange(N) % 2, n_bootstrap=0).columns["group"][:2]) == {0, 1}
+    with pytest.raises(ValueError, match="group_by names columns that X does not have"):
+        group_report(model, frame.drop(columns="site"), y)

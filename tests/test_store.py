@@ -24,6 +24,7 @@ from groupdro.data import GroupedData
 from groupdro.rows import CsrRows, DenseRows
 from groupdro.store import GroupedStore, StoreError, layout
 from groupdro.store.shuffle import shuffled_places
+from tests import store_race
 
 N_ROWS, N_FEATURES = 700, 5
 RNG = np.random.default_rng(3)
@@ -581,14 +582,77 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, pa):
     assert {path.name for path in tmp_path.iterdir()} == {"s", *kept}
 
 
-def test_a_store_that_was_about_to_be_replaced_comes_back(tmp_path):
-    store = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP)
-    expected = content(store.path)
-    store.path.rename(tmp_path / ".s.0123456789abcdef.replaced")
+KILLED_WHILE_REPLACING = """
+import os, signal, sys
+import numpy as np
+from groupdro.store import GroupedStore, directories
+
+def kill(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[2] == "before":
+    os.replace = kill  # by which the manifest is replaced
+else:
+    directories._remove = kill
+GroupedStore.write_arrays(sys.argv[1], np.ones((50, 2)), np.zeros(50), overwrite=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="without locks nobody can tell a leftover")
+@pytest.mark.parametrize(("moment", "replaced_before"), [("before", True), ("after", False)])
+def test_a_writer_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(tmp_path, moment, replaced_before):
+    path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
+    if replaced_before:
+        GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
+    done = subprocess.run([sys.executable, "-c", KILLED_WHILE_REPLACING, str(path), moment], check=False)
+    assert done.returncode == -signal.SIGKILL
+    store = GroupedStore.open(path, verify="full")
+    assert store.n_rows == (len(X) if moment == "before" else 50)
     with pytest.raises(FileExistsError):
-        GroupedStore.write_arrays(tmp_path / "s", X, SITE, GROUP)
+        GroupedStore.write_arrays(path, X, TARGET, GROUP)
+    GroupedStore.write_arrays(path, X, TARGET, GROUP, overwrite=True).verify()
+    assert len(list(path.iterdir())) == 2  # the manifest and the directory that it names
+    assert [entry.name for entry in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "no space")])
+def test_an_error_at_the_last_moment_keeps_the_old_store(tmp_path, monkeypatch, error):
+    expected = content(GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path)
+
+    def fail(*args):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(type(error)):
+            GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP, overwrite=True)
     assert content(tmp_path / "s") == expected
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_the_same_rows_have_the_same_bytes_when_they_replace_others(tmp_path):
+    contents = []
+    for name in ("s", "t"):
+        GroupedStore.write_arrays(tmp_path / name, X, TARGET, GROUP)
+        GroupedStore.write_arrays(tmp_path / name, X, LABEL, GROUP, overwrite=True)
+        contents.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in (tmp_path / name).rglob("*.*")})
+    assert contents[0] == contents[1]
+    assert len(contents[0]) > 4
+    # Rows that replace themselves are written again: the old ones may be damaged.
+    (file,) = (tmp_path / "s").glob("*/X.bin")
+    file.write_bytes(bytes(file.stat().st_size))
+    GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP, overwrite=True).verify()
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_two_writers_and_a_reader_never_meet_half_a_store(tmp_path, locks):
+    seen, codes = store_race.race(tmp_path / "s", opens=200, locks=locks)
+    assert codes == [0, 0]
+    assert set(seen) <= {"whole", "replaced meanwhile"}
+    assert seen["whole"] > 100
+    GroupedStore.open(tmp_path / "s", verify="full")
+    if locks and os.name != "nt":
+        assert len(list((tmp_path / "s").iterdir())) == 2
 
 
 def test_a_store_is_replaced_only_if_asked(tmp_path):
@@ -610,9 +674,23 @@ def test_a_failed_replacement_keeps_the_old_store(tmp_path, table):
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
-@pytest.mark.parametrize("what", ["file", "empty", "other files", "other manifest", "store with more"])
+@pytest.mark.parametrize(
+    "what", ["file", "empty", "other files", "other manifest", "store with more", "rows with more", "link to rows"]
+)
 def test_nothing_but_a_store_is_overwritten(tmp_path, what):
     path = tmp_path / "s"
+    if what in ("rows with more", "link to rows"):
+        GroupedStore.write_arrays(path, X, LABEL, GROUP)
+        GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
+        (rows,) = path.glob("rows-*")
+        if what == "rows with more":
+            (rows / "notes.txt").write_text("mine")
+        else:
+            rows.with_name("rows-0123456789abcdef").symlink_to(rows)
+        with pytest.raises(FileExistsError, match="not overwritten"):
+            GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
+        assert (rows / "X.bin").exists()
+        return
     if what == "file":
         path.write_text("mine")
     elif what == "store with more":
@@ -1145,23 +1223,65 @@ def _arrays(seed=0, n=60):
     return rng.normal(size=(n, 3)), rng.integers(0, 2, size=n), rng.integers(0, 3, size=n)
 
 
-@pytest.mark.parametrize("read_before", [False, True])
-def test_a_store_that_was_replaced_since_it_was_opened_is_refused(tmp_path, read_before):
-    store = GroupedStore.write_arrays(tmp_path / "s", *_arrays())
-    if read_before:
-        store.data()
-    GroupedStore.write_arrays(tmp_path / "s", *_arrays(1), overwrite=True)
+@pytest.mark.parametrize("replaced_before", [False, True])
+def test_an_open_store_stays_what_it_was_when_it_is_replaced(tmp_path, replaced_before):
+    path = tmp_path / "s"
+    store = GroupedStore.write_arrays(path, *_arrays())
+    if replaced_before:
+        store = GroupedStore.write_arrays(path, *_arrays(), overwrite=True)
+    GroupedStore.write_arrays(path, *_arrays(1), overwrite=True)
+    data = store.data()
+    np.testing.assert_array_equal(store.X, np.float32(_arrays()[0])[store.source])
+    np.testing.assert_array_equal(data.y, _arrays()[1][store.source])
     with pytest.raises(StoreError, match="was replaced since it was opened"):
-        store.data()
-    assert len(GroupedStore.open(tmp_path / "s").data().y) == 60
+        data.key_check()
+    with pytest.raises(StoreError, match="another manifest than when it was opened"):
+        store.verify()
+    new = GroupedStore.open(path, verify="full")
+    np.testing.assert_array_equal(new.X, np.float32(_arrays(1)[0])[new.source])
 
 
-def test_a_store_whose_replacement_was_killed_is_brought_back(tmp_path):
-    GroupedStore.write_arrays(tmp_path / "s", *_arrays())
-    os.rename(tmp_path / "s", tmp_path / f".s.{'0' * 16}.replaced")
-    assert GroupedStore.open(tmp_path / "s").n_rows == 60
-    with pytest.raises(FileNotFoundError):
+def test_rows_have_one_key_wherever_their_files_are(tmp_path):
+    beside = GroupedStore.write_arrays(tmp_path / "s", *_arrays())
+    GroupedStore.write_arrays(tmp_path / "t", *_arrays(1))
+    inside = GroupedStore.write_arrays(tmp_path / "t", *_arrays(), overwrite=True)
+    assert beside.data().digest == inside.data().digest
+    for data in (beside.data(), inside.data()):
+        data.key_check()
+    (file,) = (tmp_path / "t").glob("*/X.bin")
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(StoreError, match=r"X\.bin does not match"):
+        inside.data().key_check()
+
+
+@pytest.mark.parametrize(
+    "directory",
+    ["../s", "..", ".", "", "/tmp", "rows-0123456789abcdef/", "rows-0123456789ABCDEF", "rows-1", None, 3, ["rows"]],
+)
+def test_a_store_whose_files_would_be_elsewhere_is_refused(tmp_path, directory):
+    for path in (tmp_path / "s", tmp_path / "t"):
+        GroupedStore.write_arrays(path, *_arrays())
+    GroupedStore.write_arrays(tmp_path / "t", *_arrays(), overwrite=True)
+    edit(tmp_path / "t", "directory", value=directory)
+    with pytest.raises(StoreError, match="its files are in"):
         GroupedStore.open(tmp_path / "t")
+    edit(tmp_path / "s", "directory", value=directory)
+    with pytest.raises(StoreError, match="other keys"):
+        GroupedStore.open(tmp_path / "s")
+
+
+@pytest.mark.parametrize("what", ["missing", "link", "file"])
+def test_a_store_without_the_directory_of_its_files_is_refused(tmp_path, what):
+    GroupedStore.write_arrays(tmp_path / "s", *_arrays())
+    GroupedStore.write_arrays(tmp_path / "s", *_arrays(), overwrite=True)
+    (rows,) = (tmp_path / "s").glob("rows-*")
+    rows.rename(tmp_path / "moved")
+    if what == "link":
+        rows.symlink_to(tmp_path / "moved")
+    elif what == "file":
+        rows.write_text("")
+    with pytest.raises(StoreError, match=f"its {rows.name} is missing"):
+        GroupedStore.open(tmp_path / "s")
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ from groupdro.estimators import (
     ModelFileError,
     RegularizationPath,
     SmallGroupWarning,
-    load,
     regularization_path,
 )
 from groupdro.folds import GroupStratifiedKFold
-from groupdro.metrics import WorstGroupScorer, worst_group_scorer
 from groupdro.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.problem import (
     GroupRisk,
@@ -28,6 +26,7 @@ from groupdro.problem import (
     SquaredHinge,
 )
 from groupdro.report import GroupReport, group_report
+from groupdro.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.solvers import (
     ALEG,
     ALEM,
@@ -46,8 +45,8 @@ from groupdro.solvers import (
     solve,
 )
 from groupdro.store import GroupedStore, StoreError
-
-__version__ = "0.1.0.dev0"
+from groupdro.tables import TableModel, load
+from groupdro.version import __version__ as __version__
 
 __all__ = [
     "ALEG",
@@ -88,6 +87,7 @@ __all__ = [
     "SquaredHinge",
     "Status",
     "StoreError",
+    "TableModel",
     "WorstGroupScorer",
     "certificate",
     "compare",

@@ -32,6 +32,7 @@ __all__ = [
     "read_bundle",
     "sync_folder",
     "write_bundle",
+    "write_content",
 ]
 
 _MANIFEST = "manifest.json"
@@ -66,7 +67,19 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
     arrays : mapping from str to ndarray
         Arrays of float64, float32, int64 or bool.
     """
-    content = dump_bundle(manifest, arrays)
+    write_content(path, dump_bundle(manifest, arrays))
+
+
+def write_content(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, replaced if it exists.
+    content : bytes
+        All of it.
+    """
     target = Path(os.path.realpath(path))  # a link stays one
     if target.exists() and not (target.is_file() or target.is_dir()):  # a file would replace even /dev/null
         raise FileExistsError(errno.EEXIST, "path is no plain file, and is not replaced", os.fspath(target))

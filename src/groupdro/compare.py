@@ -18,10 +18,10 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar
 
 from groupdro.arguments import naming, number_of_rows, shown
-from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
+from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
 from groupdro.grouping import Grouping, group_name, read_groups
-from groupdro.metrics import final_estimator, row_losses
+from groupdro.metrics import final_estimator, row_losses, take_columns
 from groupdro.report import GroupReport, group_report, table_html, table_text
 from groupdro.solvers.result import relative_gap
 
@@ -98,7 +98,7 @@ class Comparison:
 def compare(
     X: Any,
     y: Any,
-    groups: Any,
+    groups: Any = None,
     *,
     estimator: Any = None,
     held_out: tuple[Any, Any, Any] | None = None,
@@ -113,13 +113,15 @@ def compare(
     Parameters
     ----------
     X, y, groups : array-like
-        Training rows, labels and groups.
+        Training rows, labels and groups. Groups may be None where the estimator is a `GroupBy`, which takes them from
+        X.
     estimator : estimator, optional
-        A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, or a pipeline that ends in one. By
-        default a classifier where y is text, truth values or up to ten different whole numbers, otherwise a regressor.
+        A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, a pipeline that ends in one, or a
+        `GroupBy` around either. By default a classifier where y is text, truth values or up to ten different whole
+        numbers, otherwise a regressor.
     held_out : tuple (X, y, groups), optional
-        The rows to judge on. By default one fold of the training rows, stratified on group and class, is held out,
-        but for rows of classes that training would lack.
+        The rows to judge on; groups as above. By default one fold of the training rows, stratified on group and class,
+        is held out, but for rows of classes that training would lack.
     n_splits : int
         One over the share that is held out.
     min_rows : int
@@ -149,7 +151,10 @@ def compare(
     if estimator is None:
         with naming("y"):
             estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
-    path = _place_of_model(estimator)
+    wrapper = estimator if isinstance(estimator, GroupBy) else None
+    inner = estimator if wrapper is None else wrapper.estimator
+    path = _place_of_model(inner)
+    groups = _groups_of(wrapper, X, groups, "groups")
     given = held_out is not None
     if held_out is None:
         groups = groups.tocsr() if sp.issparse(groups) else groups
@@ -159,24 +164,38 @@ def compare(
             train, test = keep_classes(train, test, np.asarray(y))
         held_out = tuple(_safe_indexing(part, test) for part in (X, y, groups))
         X, y, groups = (_safe_indexing(part, train) for part in (X, y, groups))
+    else:
+        held_out = held_out[0], held_out[1], _groups_of(wrapper, held_out[0], held_out[2], "held_out")
+    features = X if wrapper is None else wrapper._without_groups(X)
     n_rows = len(np.asarray(y))
     models, seconds = {}, []
     for name, fit_groups, weight, objective in _ways(groups, n_rows):
         changed = {"objective": objective, "random_state": random_state}
         if objective == "risk":
             changed["reference_risks"] = None
-        model = clone(estimator).set_params(**{path + key: value for key, value in changed.items()})
+        model = clone(inner).set_params(**{path + key: value for key, value in changed.items()})
         more = {f"{path}groups": fit_groups}
         if weight is not None:
             more[f"{path}sample_weight"] = weight
         begun = time.perf_counter()
         with config_context(enable_metadata_routing=False):  # the names of steps lead the way here
-            models[name] = model.fit(X, y, **more)
+            model.fit(features, y, **more)
+        models[name] = model if wrapper is None else wrapper._holding(model)
         if final_estimator(model)._interrupted:
             raise KeyboardInterrupt  # which ended this fit alone, and there is nothing to compare yet
         seconds.append(time.perf_counter() - begun)
     with naming("held_out") if given else nullcontext():
         return _judge(models, seconds, held_out, min_rows, n_bootstrap, confidence, random_state)
+
+
+def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> Any:
+    """Return the groups that were given, or those in the columns that a `GroupBy` names."""
+    if groups is not None:
+        return groups
+    if wrapper is None:
+        raise ValueError(f"{argument} must have the groups of the rows, unless estimator is a GroupBy.")
+    with naming(argument):
+        return take_columns(X, wrapper.group_by)[0]
 
 
 def _are_classes(y: NDArray[Any]) -> bool:
@@ -193,8 +212,8 @@ def _place_of_model(estimator: Any) -> str:
         path += f"{name}__"
     if not isinstance(estimator, GroupDROClassifier | GroupDRORegressor):
         raise TypeError(
-            "estimator must be a GroupDROClassifier or GroupDRORegressor, or a pipeline that ends in one; got "
-            f"{type(estimator).__name__}."
+            "estimator must be a GroupDROClassifier or GroupDRORegressor, a pipeline that ends in one, or a GroupBy "
+            f"around either; got {type(estimator).__name__}."
         )
     return path
 

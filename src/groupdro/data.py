@@ -1,6 +1,7 @@
 """Rows ordered by group: what every solver works on."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -91,6 +92,9 @@ class GroupedData:
     key : bytes
         Digest of the data as they were before they were divided among workers and their labels encoded; empty for
         data that never are.
+    key_check : callable or None
+        Raises if the rows are no longer those that the key was made of. It may read all of them, so it is called only
+        before something that was saved under the key is used.
     """
 
     rows: Rows
@@ -102,6 +106,7 @@ class GroupedData:
     source: Indices
     feature_names: tuple[str, ...] | None = None
     key: bytes = b""
+    key_check: Callable[[], None] | None = None
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "GroupedData":
@@ -172,7 +177,7 @@ class GroupedData:
         GroupedData
             The data.
         """
-        out = replace(self, y=y, key=self.key if encoded else b"")
+        out = replace(self, y=y) if encoded else replace(self, y=y, key=b"", key_check=None)
         if "_moments" in self.__dict__:
             out.__dict__["_moments"] = self._moments  # the labels do not change them, and they cost a pass
         return out
@@ -270,7 +275,8 @@ class GroupedData:
     def digest(self) -> bytes:
         """Digest of all rows, labels, groups and weights, the same for any number of workers.
 
-        A bound that was proved for some data holds for no others, so nothing is left out.
+        A bound that was proved for some data holds for no others, so nothing is left out. Where there is a key, it is
+        the digest, and `key_check` compares it with the rows.
         """
         if self.key:
             return self.key
@@ -345,12 +351,19 @@ class GroupedData:
             names=(self.names[i],),
             source=self.source[stored],
             key=b"",
+            key_check=None,
         )
 
     def as_one_group(self, weights: Floats) -> "GroupedData":
         """Return the same rows as a single group in which each has the given weight."""
         return replace(
-            self, offsets=np.array([0, self.n_rows]), members=_NO_INDICES, weights=weights, names=("all",), key=b""
+            self,
+            offsets=np.array([0, self.n_rows]),
+            members=_NO_INDICES,
+            weights=weights,
+            names=("all",),
+            key=b"",
+            key_check=None,
         )
 
     def draw(self, rng: np.random.Generator) -> Draw:

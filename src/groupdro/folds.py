@@ -33,7 +33,9 @@ def keep_classes(train: NDArray[Any], test: NDArray[Any], y: NDArray[Any]) -> tu
     train, test : ndarray of int
         Rows of both parts, in their order.
     """
-    new = ~np.isin(y[test], y[train])
+    # Codes, because comparing every pair of labels, as np.isin does with text in object arrays, takes quadratic time.
+    codes = np.unique(y, return_inverse=True)[1].ravel()
+    new = np.bincount(codes[train], minlength=int(codes.max()) + 1)[codes[test]] == 0
     return np.sort(np.concatenate([train, test[new]])), test[~new]
 
 

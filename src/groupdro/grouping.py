@@ -105,6 +105,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
                     raise ValueError(f"groups has missing values in the membership column {column.name!r}.")
             member = np.column_stack([column.to_numpy().astype(bool) for column in columns])
             return _read_membership(sp.coo_array(member), tuple(native.columns), n_rows)
+        _refuse_dummies(columns)
         return _from_columns([_read_series(column) for column in columns], missing, native.columns)
     if isinstance(native, nw.Series):
         _check_length(len(native), n_rows)
@@ -173,6 +174,23 @@ def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
 def _check_length(length: int, n_rows: int) -> None:
     if length != n_rows:
         raise ValueError(f"groups has {length} rows but X has {n_rows}.")
+
+
+def _refuse_dummies(columns: "list[nw.Series[Any]]") -> None:
+    """Refuse a frame that looks like labels turned into columns of zeros and ones, as by `get_dummies`."""
+    if len(columns) < 2 or not all(column.dtype.is_numeric() and column.is_in((0, 1)).all() for column in columns):
+        return
+    matrix = np.column_stack([column.to_numpy() for column in columns])
+    ones = matrix.sum(axis=1)
+    # Each row has a one for each column that was encoded. Of two-valued columns that happens by chance only where all
+    # rows are alike.
+    if ones[0] > 0 and (ones == ones[0]).all() and (matrix != matrix[0]).any():
+        raise ValueError(
+            "groups is a DataFrame of zeros and ones with the same number of ones in every row, as get_dummies makes "
+            "it, which could mean membership (one group per column) or combinations of columns: pass "
+            "groups.astype(bool) for the first (polars: groups.cast(pl.Boolean)), the labels themselves, or "
+            "groups.astype(str) for the second."
+        )
 
 
 def _read_series(series: "nw.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:

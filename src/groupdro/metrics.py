@@ -1,28 +1,26 @@
-"""Losses of rows, and scores of the worst group."""
+"""Losses of rows, and what a model tells about its groups."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
-from sklearn.utils.metadata_routing import UNUSED
 
-from groupdro.arguments import check_choice, check_whole, naming, number_of_rows, shown
+from groupdro.arguments import check_choice, naming, number_of_rows, shown
 from groupdro.data import GroupedData
-from groupdro.grouping import Grouping, read_groups
+from groupdro.grouping import Grouping
 
 __all__ = [
-    "WorstGroupScorer",
     "check_model",
     "final_estimator",
     "means_by_group",
+    "own_groups",
+    "reach",
     "read_labels",
     "row_losses",
     "take_columns",
-    "worst_group_scorer",
 ]
 
 Floats = NDArray[np.float64]
@@ -75,6 +73,43 @@ def final_estimator(model: Any) -> Any:
         else:
             break
     return model
+
+
+def reach(model: Any, X: Any, method: str) -> tuple[Any, Any] | None:
+    """Find the model with a method inside pipelines and searches.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Where to look.
+    X : array-like
+        Rows as `model` takes them.
+    method : str
+        Name of the method.
+
+    Returns
+    -------
+    tuple of estimator and array-like, or None
+        The first model that has it, and the rows as they get there.
+    """
+    steps = []
+    while not hasattr(model, method):
+        if isinstance(model, Pipeline):
+            steps += [model[:-1].transform] if len(model) > 1 else []
+            model = model[-1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            return None
+    for step in steps:
+        X = step(X)
+    return model, X
+
+
+def own_groups(model: Any, X: Any) -> Any:
+    """Return the groups that a fitted `GroupBy`, alone or inside a search, finds in X; None for other models."""
+    found = reach(model, X, "_own_groups")
+    return None if found is None else found[0]._own_groups(found[1])
 
 
 def check_model(model: Any, name: str) -> None:
@@ -176,12 +211,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":
-        if hasattr(model, "_row_losses"):
-            return np.asarray(model._row_losses(X, y))
-        if hasattr(model, "best_estimator_"):
-            return row_losses(model.best_estimator_, X, y)
-        if isinstance(model, Pipeline):
-            return row_losses(model[-1], model[:-1].transform(X) if len(model) > 1 else X, y)
+        found = reach(model, X, "_row_losses")
+        if found is not None:
+            return np.asarray(found[0]._row_losses(found[1], y))
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
@@ -204,143 +236,3 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if loss == "squared":
         return np.asarray(0.5 * (predicted - labels.astype(np.float64)) ** 2)
     return np.abs(predicted - labels.astype(np.float64))
-
-
-class WorstGroupScorer(BaseEstimator):
-    """Score a model by its worst group; larger is better.
-
-    Use it wherever scikit-learn takes `scoring`. Groups come by metadata routing, which it requests by itself, or from
-    a column of X where `group_by` names one. Make one for each use: scorers that share a request disturb each other.
-
-    Parameters
-    ----------
-    metric : {"risk", "accuracy", "regret"}, default="risk"
-        Minus the largest average loss of a group; the least accuracy; or minus the largest regret, the average loss
-        less the group's reference.
-    loss : str or callable, default="auto"
-        The loss of "risk" and "regret", as in `row_losses`.
-    references : mapping, default=None
-        Reference risk of each group for "regret"; by default those that the model was fitted with. These contain its
-        penalty: to choose `alpha`, pass the same references for all candidates.
-    group_by : str or list of str, default=None
-        Columns of X that hold the groups, where no groups are passed.
-    min_group_size : int, default=1
-        Groups with fewer rows are left out: their scores are mostly noise.
-    """
-
-    __metadata_request__score = {"groups": True, "estimator": UNUSED}  # noqa: RUF012
-
-    def __init__(
-        self,
-        metric: str = "risk",
-        *,
-        loss: Any = "auto",
-        references: Mapping[Any, float] | None = None,
-        group_by: str | list[str] | None = None,
-        min_group_size: int = 1,
-    ):
-        self.metric = metric
-        self.loss = loss
-        self.references = references
-        self.group_by = group_by
-        self.min_group_size = min_group_size
-
-    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Score a fitted estimator; see `score`."""
-        return self.score(estimator, X, y, sample_weight, groups=groups)
-
-    def score(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Score a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : fitted estimator
-            The model.
-        X, y : array-like
-            Rows and labels.
-        sample_weight : array-like, optional
-            Weights, relative within each group.
-        groups : array-like, optional
-            Groups of the rows.
-
-        Returns
-        -------
-        float
-            The score of the worst group.
-        """
-        check_choice(self.metric, "metric", ("risk", "accuracy", "regret"))
-        check_whole(self.min_group_size, "min_group_size")
-        check_model(estimator, "estimator")
-        if groups is None:
-            if self.group_by is None:
-                raise ValueError(
-                    "groups did not reach the scorer: turn on metadata routing "
-                    "(sklearn.set_config(enable_metadata_routing=True)), or name a column of X by group_by."
-                )
-            groups, _ = take_columns(X, self.group_by)
-        y = read_labels(y, X, numeric=not is_classifier(estimator))
-        grouping = read_groups(groups, len(y), missing="own")
-        judged = grouping.sizes >= self.min_group_size
-        if not judged.any():
-            raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
-        if self.metric == "accuracy":
-            if not is_classifier(estimator):
-                raise ValueError("metric 'accuracy' needs a classifier; use 'risk' for a regressor.")
-            right = (np.asarray(estimator.predict(X)) == y).astype(np.float64)
-            return float(means_by_group(right, grouping, sample_weight)[judged].min())
-        risks = means_by_group(row_losses(estimator, X, y, self.loss), grouping, sample_weight)
-        if self.metric == "regret":
-            names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
-            return -float((risks[judged] - self._references_of(estimator, names)).max())
-        return -float(risks[judged].max())
-
-    def _references_of(self, estimator: Any, names: list[Any]) -> Floats:
-        known = self.references
-        if known is None:
-            if not (isinstance(self.loss, str) and self.loss == "auto"):
-                raise ValueError("references must be given for regrets of another loss than the model's own.")
-            inner = final_estimator(estimator)
-            if not hasattr(inner, "reference_risks_"):
-                raise ValueError("references must be given to score regrets of a model that was fitted without any.")
-            known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
-        if not isinstance(known, Mapping):
-            raise TypeError(f"references must be a mapping from group to number, got {shown(known)}.")
-        lacking = [name for name in names if name not in known]
-        if lacking:
-            raise ValueError(f"references has no value for the group {lacking[0]!r}.")
-        with naming("references"):
-            values = np.array([known[name] for name in names], dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("references has NaN or infinite values.")
-        return values
-
-
-def worst_group_scorer(
-    metric: str = "risk",
-    *,
-    loss: Any = "auto",
-    references: Mapping[Any, float] | None = None,
-    group_by: str | list[str] | None = None,
-    min_group_size: int = 1,
-) -> WorstGroupScorer:
-    """Make a scorer of the worst group; see `WorstGroupScorer` for the parameters.
-
-    Parameters
-    ----------
-    metric : {"risk", "accuracy", "regret"}
-        What is scored.
-    loss : str or callable
-        The loss of "risk" and "regret".
-    references : mapping, optional
-        Reference risk of each group.
-    group_by : str or list of str, optional
-        Columns of X that hold the groups.
-    min_group_size : int
-        Rows that a group needs to be judged.
-
-    Returns
-    -------
-    WorstGroupScorer
-        A new scorer, with a metadata request of its own.
-    """
-    return WorstGroupScorer(metric, loss=loss, references=references, group_by=group_by, min_group_size=min_group_size)

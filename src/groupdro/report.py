@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
 from groupdro.grouping import Grouping, group_name, read_groups
-from groupdro.metrics import check_model, final_estimator, read_labels, row_losses
+from groupdro.metrics import check_model, final_estimator, own_groups, reach, read_labels, row_losses
 
 __all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "table_text"]
 
@@ -42,12 +42,18 @@ class GroupReport:
         The same quantities over all rows.
     confidence : float
         Level of the intervals.
+    title : str
+        Line above the table.
+    in_sample : bool or None
+        True where these are the training rows, all of them in their order: their risks are then too optimistic about
+        new rows. False where they are not, although some of them may be. None where the model cannot know.
     """
 
     columns: dict[str, list[Any]]
     overall: dict[str, Any]
     confidence: float
     title: str = field(default="")
+    in_sample: bool | None = None
 
     @property
     def worst_group(self) -> Any:
@@ -114,10 +120,11 @@ def group_report(
     model : fitted estimator
         An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
     X, y : array-like
-        Rows and labels, best such that the model was not fitted on. All rows count alike, whatever weights they had in
-        the fit.
+        Rows and labels, preferably held-out ones; the report says so where they are the training rows. All rows count
+        alike, whatever weights they had in the fit.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
-        Their groups, as in `fit`; missing labels are a row of their own. None reports all rows as one group.
+        Their groups, as in `fit`; missing labels are a row of their own. By default those in the columns of a `GroupBy`
+        model; of another model, all rows are one group.
     loss : str or callable
         The loss behind `risk`, as in `groupdro.metrics.row_losses`.
     n_bootstrap : int
@@ -142,6 +149,7 @@ def group_report(
     check_scalar(random_state, "random_state", Integral, min_val=0)
     check_model(model, "model")
     labels = read_labels(y, X, numeric=not is_classifier(model))
+    groups = own_groups(model, X) if groups is None else groups
     grouping = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss)
     inner = final_estimator(model)
@@ -172,11 +180,15 @@ def group_report(
     rows += _absent_rows(grouping, known, inner, rows[0])
 
     overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
+    found = reach(model, X, "_are_training_rows")
+    in_sample = None if found is None else found[0]._are_training_rows(found[1], labels)
+    rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},
         overall=overall,
         confidence=confidence,
-        title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {len(labels)} rows",
+        title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
+        in_sample=in_sample,
     )
 
 

@@ -84,8 +84,8 @@ def _rows(n: int = 60, d: int = 3) -> Any:
 MODELS: tuple[str, ...] = ("classes of text", "regret of three classes", "regression")
 
 try:
-    from groupdro.cli.encoder import Category, Number, TableEncoder
-    from groupdro.cli.table_model import TableModel
+    from groupdro.tables.encoder import Category, Number, TableEncoder
+    from groupdro.tables.table_model import TableModel
 
     MODELS += ("with its columns",)  # the file of `groupdro fit`
 except ImportError:  # without click

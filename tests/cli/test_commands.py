@@ -1,5 +1,6 @@
 """The commands on public tables, run as a user does; numbers against the Python API."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -12,8 +13,18 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from groupdro import GroupDROClassifier, GroupDRORegressor, GroupedStore, cli, group_report, load
-from groupdro.cli.table_model import TableModel
+from groupdro import (
+    GroupBy,
+    GroupDROClassifier,
+    GroupDRORegressor,
+    GroupedStore,
+    ModelFileError,
+    TableModel,
+    cli,
+    group_report,
+    load,
+)
+from groupdro.tables.encoder import TableEncoder
 from tests.cli.tables import BIKE, left_over, public, run
 
 testing = pytest.importorskip("click.testing")
@@ -278,11 +289,31 @@ def test_the_version_is_told():
     assert "0.1" in call("--version").output
 
 
-def test_a_model_of_the_command_line_is_not_mistaken_for_one_of_the_api(adult):
-    with pytest.raises(
-        ValueError, match=r"written by `groupdro fit`; groupdro.cli.table_model.TableModel.load reads it"
-    ):
-        load(adult[0] / "model.groupdro")
+def test_a_model_of_the_command_line_is_loaded_like_any_other(adult):
+    found = load(adult[0] / "model.groupdro")
+    assert isinstance(found, TableModel)
+    assert found.model.coef_.tolist() == TableModel.load(adult[0] / "model.groupdro").model.coef_.tolist()
+
+
+def test_a_table_model_that_could_not_be_loaded_is_not_saved(adult, tmp_path):
+    found = load(adult[0] / "model.groupdro")
+    for change in ({"facts": {"rows": [1]}}, {"target": 3}, {"encoder": TableEncoder(found.encoder.columns[1:])}):
+        with pytest.raises(ModelFileError, match="cannot be saved"):
+            dataclasses.replace(found, **change).save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    dataclasses.replace(found, facts={}).save(tmp_path / "model")
+    assert load(tmp_path / "model").facts == {}
+
+
+def test_a_model_that_takes_groups_from_a_column_is_reported_by_it(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=90), "g": np.repeat(["a", "b", "c"], 30)})
+    y = (frame.x + rng.logistic(size=90) > 0).astype(int)
+    GroupBy(GroupDROClassifier(), "g").fit(frame, y).save(tmp_path / "m")
+    assert TableModel.load(tmp_path / "m").groups == ("g",)
+    frame.assign(y=y).to_parquet(tmp_path / "t.parquet")
+    found = json.loads(call("report", tmp_path / "m", tmp_path / "t.parquet", "--target", "y", "--json").output)
+    assert sorted(row["group"] for row in found["groups"]) == ["a", "b", "c"]
 
 
 def test_nothing_of_the_command_line_is_imported_by_the_package():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from groupdro.bundle import BundleError
-from groupdro.cli.encoder import Category, Number, TableEncoder
 from groupdro.cli.tables import read_table
+from groupdro.tables.encoder import Category, Number, TableEncoder
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

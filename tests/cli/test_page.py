@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from groupdro import GroupDROClassifier, GroupDRORegressor
-from groupdro.cli.encoder import TableEncoder
 from groupdro.cli.page import report_page
-from groupdro.cli.table_model import TableModel
+from groupdro.tables.encoder import TableEncoder
+from groupdro.tables.table_model import TableModel
 
 pa = pytest.importorskip("pyarrow")
 

@@ -245,6 +245,22 @@ def test_a_large_allowance_leaves_only_the_smallest_group_to_decide():
     np.testing.assert_allclose(model.group_weights_, [0.0, 0.0, 0.0, 1.0], atol=1e-6)
 
 
+@pytest.mark.parametrize("objective", ["risk", "excess_risk"])
+def test_an_adjustment_that_lets_very_small_groups_decide_warns(objective):
+    groups = SITE.astype(object)
+    groups[:3] = ["first", "second", "third"]
+    model = gd.GroupDROClassifier(objective, alpha=ALPHA, small_group_adjustment=1.0)
+    with pytest.warns(gd.SmallGroupWarning, match="makes small groups count more.*min_group_size=30") as caught:
+        model.fit(X, ANSWERS["binary"], groups=groups)
+    few = np.isin(model.groups_.astype(str), ["first", "second", "third"])
+    assert f"{model.group_weights_[few].sum():.1%} of the weight" in str(caught[0].message)
+    # The remedy that it names is silent, and so is a fit without the adjustment.
+    remedy = {"min_group_size": 30, "small_groups": "merge", "small_group_adjustment": 1.0}
+    merged = gd.GroupDROClassifier(objective, alpha=ALPHA, **remedy).fit(X, ANSWERS["binary"], groups=groups)
+    assert {"first", "second", "third"} <= set(merged.merged_groups_)
+    gd.GroupDROClassifier(objective, alpha=ALPHA).fit(X, ANSWERS["binary"], groups=groups)
+
+
 def test_the_allowance_counts_rows_and_not_their_weights():
     weight = rng.uniform(0.5, 2.0, N)
     model = gd.GroupDROClassifier(alpha=ALPHA, tol=1e-9, small_group_adjustment=1.0)

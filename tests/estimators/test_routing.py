@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -18,8 +21,11 @@ from groupdro import (
     GroupDRORegressor,
     GroupStratifiedKFold,
     MissingGroupsWarning,
+    ModelFileError,
+    load,
     worst_group_scorer,
 )
+from groupdro.bundle import read_bundle, write_bundle
 
 RNG = np.random.default_rng(0)
 N_ROWS = 240
@@ -574,6 +580,63 @@ class TestGroupBy:
         rows = frame(columns("region"))
         report = GroupBy(GroupDROClassifier(), group_by="region").fit(rows, Y).report(rows, Y, n_bootstrap=0)
         assert sorted(report.columns["group"]) == REGIONS
+
+    @pytest.mark.parametrize("inner", [GroupDROClassifier(), make_pipeline()], ids=["alone", "pipeline"])
+    def test_what_the_estimator_learned_is_an_attribute(self, inner):
+        model = GroupBy(inner, group_by="region")
+        assert not hasattr(model, "gap_")
+        model.fit(pd.DataFrame(columns("region")), Y)
+        learned = model.estimator_ if isinstance(inner, GroupDROClassifier) else model.estimator_[-1]
+        for name in ("gap_", "worst_group_", "lower_bound_", "upper_bound_", "status_", "message_", "solver_"):
+            assert getattr(model, name) == getattr(learned, name)
+        for name in ("coef_", "intercept_", "group_weights_", "group_risks_", "groups_"):
+            np.testing.assert_array_equal(getattr(model, name), getattr(learned, name))
+        for name in ("nothing_", "alpha", "_codes", "__array__"):
+            with pytest.raises(AttributeError, match=f"'GroupBy' object has no attribute '{name}'"):
+                getattr(model, name)
+        assert pickle.loads(pickle.dumps(model)).gap_ == copy.deepcopy(model).gap_ == model.gap_
+
+    @pytest.mark.parametrize("by", ["region", ["region", "sex"]])
+    @pytest.mark.parametrize("drop", [True, False])
+    def test_a_file_keeps_the_model_and_its_columns(self, tmp_path, by, drop):
+        rows = pd.DataFrame({**columns(), "region": np.searchsorted(REGIONS, GROUPS), "sex": (SEX == "f") + 0})
+        model = GroupBy(GroupDROClassifier(alpha=0.1), by, drop=drop).fit(rows, Y)
+        model.save(tmp_path / "model")
+        again = load(tmp_path / "model")
+        assert isinstance(again, GroupBy)
+        assert again.get_params()["group_by"] == by
+        assert (again.drop, again.estimator.alpha) == (drop, 0.1)
+        assert repr(again.report(rows, Y)) == repr(model.report(rows, Y))
+        np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+
+    def test_a_pipeline_is_not_saved_and_the_error_says_what_to_do(self, tmp_path):
+        model = GroupBy(make_pipeline(), "region").fit(pd.DataFrame(columns("region")), Y)
+        with pytest.raises(TypeError, match=r"around a Pipeline: use joblib\.dump"):
+            model.save(tmp_path / "model")
+        with pytest.raises(NotFittedError):
+            GroupBy(GroupDROClassifier(), "region").save(tmp_path / "model")
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        1,
+        {},
+        {"columns": "a"},
+        {"columns": [], "drop": True},
+        {"columns": [1], "drop": True},
+        {"columns": "a", "drop": 1},
+        {"columns": {"a": 1}, "drop": True},
+        {"columns": "a", "drop": True, "more": 1},
+    ],
+)
+def test_a_forged_file_of_a_group_by_is_refused(tmp_path, forged):
+    GroupDROClassifier().fit(X, Y, groups=GROUPS).save(tmp_path / "model")
+    manifest, arrays = read_bundle(tmp_path / "model")
+    write_bundle(tmp_path / "model", {**manifest, "group_by": forged}, arrays)
+    with pytest.raises(ModelFileError, match="its group columns are not"):
+        load(tmp_path / "model")
 
 
 @pytest.mark.parametrize(

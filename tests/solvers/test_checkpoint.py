@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,9 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.bundle import read_bundle, write_bundle
+from groupdro.solvers import checkpoint
 from groupdro.solvers.checkpoint import CheckpointError, Checkpoints, CheckpointWarning, fingerprint
+from tests.distributed.thread_comm import run_workers
 
 SOLVERS = {
     "aleg": gd.ALEG,
@@ -158,6 +161,106 @@ def test_a_directory_of_another_run_is_refused(tmp_path, other):
     solver = gd.ALEG(rows_per_step=7) if other == "solver" else solver
     with pytest.raises(CheckpointError, match="another problem"):
         gd.solve(problem, solver, seed=1 if other == "seed" else 0, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("what", ["__version__", "BOUNDS_VERSION"])
+def test_bounds_of_another_version_are_not_believed(tmp_path, monkeypatch, what):
+    before = fingerprint(_problem(), gd.ALEG(), 0)
+    gd.solve(_problem(), gd.ALEG(), checkpoint_dir=tmp_path)
+    other = [gd.__version__, checkpoint.BOUNDS_VERSION]
+    other[what == "BOUNDS_VERSION"] = "9.9" if what == "__version__" else 99
+    monkeypatch.setattr(checkpoint, "_MADE_BY", other)
+    assert fingerprint(_problem(), gd.ALEG(), 0) != before
+    told = f"made by groupdro '{gd.__version__}' with bounds of version {checkpoint.BOUNDS_VERSION}; this is"
+    with pytest.raises(CheckpointError, match=re.escape(told)):
+        gd.solve(_problem(), gd.ALEG(), checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("made_by", [None, 7, ["x" * 10**6, None], [1], {"a": 1}], ids=lambda value: str(value)[:12])
+def test_a_strange_maker_is_an_error_of_a_few_words(tmp_path, made_by):
+    Checkpoints(tmp_path, "key").write(0, {}, {})
+    (path,) = tmp_path.glob("checkpoint-*.zip")
+    manifest, arrays = read_bundle(path)
+    write_bundle(path, manifest | {"made_by": made_by}, arrays)
+    with pytest.raises(CheckpointError, match="made by groupdro") as caught:
+        Checkpoints(tmp_path, "other key").latest()
+    assert len(str(caught.value)) < 1000
+
+
+def _changed_store(tmp_path, sparse):
+    """Return a store, and a function that changes a number of each of its files without changing its size."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(400, 3)), rng.integers(0, 3, size=400)
+    y = np.where(X[:, 0] + rng.logistic(size=400) > 0, 1.0, -1.0)
+    rows = sp.csr_array(X) if sparse else X
+    store = gd.GroupedStore.write_arrays(
+        tmp_path / "s", rows, y, groups, sample_weight=1 + rng.random(400), task="regression"
+    )
+
+    def change(name):
+        content = bytearray((store.path / name).read_bytes())
+        content[len(content) // 8 * 4] ^= 1
+        with open(store.path / name, "r+b") as file:  # in place, where the store has it mapped
+            file.write(content)
+
+    return store, change
+
+
+@pytest.mark.parametrize(
+    ("sparse", "name"),
+    [
+        *((False, name) for name in ("X.bin", "y.bin", "weights.bin", "source.bin", "offsets.bin", "groups.json")),
+        *((True, name) for name in ("data.bin", "indices.bin", "indptr.bin")),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bound_is_not_believed_for_a_store_whose_files_changed(tmp_path, sparse, name, workers):
+    store, change = _changed_store(tmp_path, sparse)
+
+    def key(comm):
+        problem = gd.GroupRisk(store.shard(comm).data(), gd.Squared(), gd.L2Domain(radius=1.0))
+        return fingerprint(problem, gd.ALEG(), 0)
+
+    def refused(comm):
+        with pytest.raises(gd.StoreError, match=rf"its {re.escape(name)} does not match the checksums"):
+            key(comm)
+        return True
+
+    assert len(set(run_workers(workers, key))) == 1
+    change(name)
+    assert run_workers(workers, refused) == [True] * workers
+
+
+def test_a_fit_on_a_changed_store_does_not_go_on_from_what_was_proved_before(tmp_path):
+    store, change = _changed_store(tmp_path, sparse=False)
+    model = gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(store)
+    assert model.status_ == "converged"
+    change("X.bin")
+    with pytest.raises(gd.StoreError, match=r"X\.bin"):
+        gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(gd.GroupedStore.open(store.path))
+    # Without checkpoints nothing is believed, and nothing is read twice.
+    assert gd.GroupDRORegressor().fit(gd.GroupedStore.open(store.path)).status_ == "converged"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_every_byte_of_a_store_of_many_blocks_is_read_by_some_worker(tmp_path, monkeypatch, workers):
+    monkeypatch.setattr("groupdro.store.files.BLOCK", 512)
+    monkeypatch.setattr("groupdro.store.layout.BLOCK", 512)
+    store, _ = _changed_store(tmp_path, sparse=True)
+    size = (store.path / "data.bin").stat().st_size
+    with open(store.path / "data.bin", "r+b") as file:
+        for place in range(100, size, 500):
+            file.seek(place)
+            before = file.read(1)
+            file.seek(place)
+            file.write(bytes([before[0] ^ 1]))
+            file.flush()
+            with pytest.raises(gd.StoreError, match=r"data\.bin"):
+                run_workers(workers, lambda comm: store.shard(comm).data().key_check())
+            file.seek(place)
+            file.write(before)
+            file.flush()
+    run_workers(workers, lambda comm: store.shard(comm).data().key_check())
 
 
 @pytest.mark.parametrize("kind", ["dense", "float32", "sparse", "mapped"])

@@ -1,7 +1,6 @@
 """`groupdro` on the command line.
 
-Nothing else of the package imports it. What needs click is in the modules of the commands, so that the rest, such as
-`groupdro.cli.table_model`, is there without it.
+Nothing else of the package imports it.
 """
 
 import sys

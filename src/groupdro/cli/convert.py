@@ -8,9 +8,10 @@ import click
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import json_option, print_json, progress
-from groupdro.cli.tables import arrow, csv_settings, kind_of, table_format
+from groupdro.cli.tables import csv_settings, table_format
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
+from groupdro.tables.columns import arrow, kind_of
 
 __all__ = ["convert"]
 

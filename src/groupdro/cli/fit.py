@@ -10,11 +10,11 @@ import numpy as np
 
 from groupdro.cli.failures import NOT_CONVERGED, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, records
-from groupdro.cli.table_model import TableModel
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
 from groupdro.grouping import group_name
 from groupdro.report import table_text
 from groupdro.solvers.result import relative_gap
+from groupdro.tables.table_model import TableModel
 
 __all__ = ["certificate_lines", "certificate_of", "fit"]
 

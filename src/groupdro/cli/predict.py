@@ -8,8 +8,9 @@ import numpy as np
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
-from groupdro.cli.table_model import TableModel, columns_in_order
-from groupdro.cli.tables import arrow, read_table, table_format
+from groupdro.cli.tables import read_table, table_format
+from groupdro.tables.columns import arrow
+from groupdro.tables.table_model import TableModel, columns_in_order
 
 __all__ = ["predict"]
 

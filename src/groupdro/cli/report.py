@@ -11,12 +11,12 @@ from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.fit import certificate_lines, certificate_of
 from groupdro.cli.output import check_output, json_option, print_json, progress, records, written_whole
 from groupdro.cli.page import report_page
-from groupdro.cli.table_model import TableModel, columns_in_order
 from groupdro.cli.tables import check_columns, read_table, refuse_missing
 from groupdro.cli.training import group_labels
 from groupdro.grouping import Grouping
 from groupdro.report import GroupReport
 from groupdro.store import GroupedStore
+from groupdro.tables.table_model import TableModel, columns_in_order
 
 __all__ = ["report"]
 

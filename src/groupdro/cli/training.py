@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from groupdro.cli.encoder import TableEncoder
 from groupdro.cli.failures import UserError, users_mistake
 from groupdro.cli.output import progress
-from groupdro.cli.tables import as_numbers, as_text, check_columns, kind_of, read_table, refuse_missing
+from groupdro.cli.tables import check_columns, read_table, refuse_missing
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.progress import seconds_left
 from groupdro.folds import MOST_CLASSES, keep_classes
@@ -22,7 +21,8 @@ from groupdro.grouping import group_name, read_groups
 from groupdro.solvers import Progress, TraceRow
 from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore
-from groupdro.store.reader import read_manifest
+from groupdro.tables.columns import as_numbers, as_text, kind_of
+from groupdro.tables.encoder import TableEncoder
 
 __all__ = ["Options", "Training", "fit_with_progress", "group_labels", "read_training", "training_options"]
 
@@ -210,7 +210,6 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
             raise UserError(f"{name} is for tables: the store {str(path)!r} has its own target, groups and features.")
     with users_mistake():
         store = GroupedStore.open(path)
-        manifest = read_manifest(store.path)
     task = "regression" if store.classes is None else "classification"
     if options.task not in ("auto", task):
         raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
@@ -221,8 +220,8 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
         encoder=None,
         task=task,
         reason="the store was written for it",
-        target=manifest.target,
-        groups=manifest.groups or (),
+        target=store.target,
+        groups=store.group_columns or (),
     )
 
 

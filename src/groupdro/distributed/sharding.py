@@ -238,4 +238,5 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
         weighted=bool(data.weights.size),
         in_memory=not short[0],
         key=data.digest,
+        key_check=data.key_check,
     )

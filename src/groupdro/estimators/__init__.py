@@ -1,13 +1,9 @@
 """The scikit-learn front door."""
 
-import os
-from typing import Any
-
-from groupdro.arguments import check_path
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.estimators.group_by import GroupBy
-from groupdro.estimators.model_file import ModelFileError, read_model
+from groupdro.estimators.model_file import ModelFileError
 from groupdro.estimators.path import RegularizationPath, regularization_path
 from groupdro.estimators.regressor import GroupDRORegressor
 
@@ -19,22 +15,5 @@ __all__ = [
     "ModelFileError",
     "RegularizationPath",
     "SmallGroupWarning",
-    "load",
     "regularization_path",
 ]
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model that `save` wrote. No code in the file is run, and what is not known is refused.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-
-    Returns
-    -------
-    GroupDROClassifier or GroupDRORegressor
-        The fitted model.
-    """
-    return read_model(check_path(path, "path"), {cls.__name__: cls for cls in (GroupDROClassifier, GroupDRORegressor)})

@@ -14,9 +14,18 @@ from sklearn.utils.validation import check_is_fitted, check_scalar
 from groupdro.arguments import check_path, naming
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
-from groupdro.estimators.fitting import Task, by_group, check_sizes, choose_solver, read_grouping, warn_caller
-from groupdro.estimators.model_file import names_array, write_model
+from groupdro.estimators.fitting import (
+    Task,
+    by_group,
+    check_adjustment,
+    check_sizes,
+    choose_solver,
+    read_grouping,
+    warn_caller,
+)
+from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
+from groupdro.estimators.training_rows import rows_digest
 from groupdro.estimators.validation import read_features, read_init, read_seed, read_target
 from groupdro.problem import Loss, References
 from groupdro.report import GroupReport, group_report
@@ -81,6 +90,10 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         """Return `coef_` and `intercept_` of parameters in the user's units."""
         raise NotImplementedError
 
+    def _codes(self, y: Any) -> NDArray[Any]:
+        """Return labels as they are encoded for the fit, or refuse those that the fit did not have."""
+        raise NotImplementedError
+
     def _row_losses(self, X: Any, y: Any) -> Floats:
         """Return the loss of each row, for reports."""
         raise NotImplementedError
@@ -134,6 +147,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         result = self._solve(task, self.alpha, start, bridge)
         self._store(result)
         bridge.end()
+        check_adjustment(float(self.small_group_adjustment), task.data.names, task.data.all_sizes, result.q)
         if not result.converged:
             self._warn(result)
         return self
@@ -151,6 +165,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
         labels, loss, self._n_outputs = self._encode(y, sample_weight)
+        self.training_digest_: str | None = rows_digest(X, labels)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
         return self._task(data, loss), X, y
 
@@ -164,7 +179,10 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         if store.feature_names is not None:
             self.feature_names_in_: NDArray[Any] = np.array(store.feature_names, dtype=object)
         loss, self._n_outputs = self._store_loss(store.classes)
-        return store.data(), loss
+        data = store.data()
+        # A worker has the labels of its own rows only.
+        self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
+        return data, loss
 
     def _task(self, data: GroupedData, loss: Any) -> Task:
         given = None
@@ -252,6 +270,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.gap_ = result.gap
         self.bound_radius_ = result.bound_radius
         self.criterion_ = result.criterion
+        self._atol = result.atol  # in force, which the parameter may leave open
         self.status_ = result.status.name.lower()
         self.message_ = result.message
         self.solver_ = result.solver
@@ -334,6 +353,16 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         outputs = X @ np.atleast_2d(self.coef_).T.astype(np.float64) + self.intercept_
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
+    def _are_training_rows(self, X: Any, y: Any) -> bool | None:
+        """Return whether rows are those of the fit, all of them in their order; None where that is not known."""
+        if getattr(self, "training_digest_", None) is None:  # a file of an earlier version
+            return None
+        try:
+            codes = self._codes(y)
+        except (TypeError, ValueError):
+            return False
+        return rows_digest(read_features(self, X, reset=False), codes) == self.training_digest_
+
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
         """Tell how each group fares on rows, best such that the model was not fitted on.
 
@@ -385,9 +414,15 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         path : str or path-like
             The file, replaced if it exists. Callbacks and random states are left out; of a solver object the name is
             kept.
+
+        Raises
+        ------
+        ModelFileError
+            If the file could not be loaded again, as after a change of parameters that contradicts the fit. Nothing is
+            written then.
         """
         check_is_fitted(self)
-        write_model(self, check_path(path, "path"))
+        write_model(check_path(path, "path"), *model_document(self), build_model)
 
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse rows are taken."""

@@ -22,6 +22,7 @@ __all__ = [
     "SmallGroupWarning",
     "Task",
     "by_group",
+    "check_adjustment",
     "choose_solver",
     "read_grouping",
     "warn_caller",
@@ -36,6 +37,7 @@ Floats = NDArray[np.float64]
 _SEARCHED = 5e3
 _STAND_IN_RADII = 1e4, 1e6
 _RADIUS_BY_TOLERANCE = 1e10
+_VERY_SMALL = 10  # rows of a group below which its risk is mostly noise, and has no interval in reports
 
 
 class MissingGroupsWarning(UserWarning):
@@ -43,7 +45,7 @@ class MissingGroupsWarning(UserWarning):
 
 
 class SmallGroupWarning(UserWarning):
-    """A group has fewer rows than `min_group_size`."""
+    """A group has fewer rows than `min_group_size`, or `small_group_adjustment` lets very small groups decide."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
@@ -109,6 +111,20 @@ def check_sizes(names: tuple[Any, ...], sizes: NDArray[np.int64], *, least: int,
     return few
 
 
+def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: NDArray[np.int64], weights: Floats) -> None:
+    """Warn where the upper confidence bound of `small_group_adjustment` lets very small groups decide."""
+    few = np.flatnonzero((sizes < _VERY_SMALL) & (weights > 0)) if adjustment > 0 else np.array([], dtype=np.int64)
+    share = float(weights[few].sum())
+    if share > 0.5:
+        heaviest = [names[i] for i in few[np.argsort(-weights[few], kind="stable")][:5]]
+        warn_caller(
+            f"small_group_adjustment={adjustment:g} is an upper confidence bound, which makes small groups count more: "
+            f"groups of fewer than {_VERY_SMALL} rows have {share:.1%} of the weight, such as {heaviest}. Set "
+            f"min_group_size=30 and small_groups='merge' to make them count less.",
+            SmallGroupWarning,
+        )
+
+
 def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:
     """Read one number a group, as a mapping by name or as a sequence in the order of the groups."""
     if isinstance(values, Mapping):
@@ -172,7 +188,7 @@ class Task:
     fit_intercept : bool
         Whether the model has an intercept.
     offsets : ndarray of shape (n_groups,)
-        Allowances for small groups.
+        What `small_group_adjustment` adds to the risk of each group.
     references : References or None
         The user's own references for regrets.
     """

@@ -1,5 +1,6 @@
 """Groups from a column of X: for pipelines and searches without metadata routing."""
 
+import os
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -10,9 +11,12 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.arguments import check_flag
+from groupdro.arguments import check_flag, check_path
+from groupdro.bundle import check
+from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
-from groupdro.metrics import row_losses, take_columns
+from groupdro.metrics import final_estimator, reach, row_losses, take_columns
 from groupdro.report import GroupReport, group_report
 
 __all__ = ["GroupBy"]
@@ -31,9 +35,10 @@ def _delegates(method: str) -> Any:
 class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     """Fit an estimator with the groups that a column of X holds.
 
-    The column is taken out of X before the fit, so that it is no feature; predictions need no such column and ignore it
-    where it is there. Nothing has to be routed: the wrapper works inside `GridSearchCV`, `cross_validate` and
-    `CalibratedClassifierCV` as they are.
+    The column is taken out of X before the fit, so that it is not a feature; predictions need no such column and ignore
+    it where it is there. Nothing has to be routed: the wrapper works inside `GridSearchCV`, `cross_validate` and
+    `CalibratedClassifierCV` as they are. `group_report`, `worst_group_scorer` and `compare` find the groups in the
+    column too.
 
     Parameters
     ----------
@@ -47,7 +52,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     estimator_ : estimator
-        The fitted estimator.
+        The fitted estimator. What it has learned is also an attribute of the wrapper, such as `gap_`, `worst_group_`,
+        `lower_bound_`, `group_weights_` and `coef_`; of a pipeline, what its last step has learned.
 
     Examples
     --------
@@ -57,6 +63,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     >>> model = GroupBy(GroupDROClassifier(), group_by="region").fit(X, [0, 1, 0, 1])
     >>> model.predict(X[["age"]]).shape
     (4,)
+    >>> model.status_
+    'converged'
     """
 
     def __init__(self, estimator: Any, group_by: str | list[str], *, drop: bool = True):
@@ -105,6 +113,10 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _features(self, X: Any) -> Any:
         check_is_fitted(self)
+        return self._without_groups(X)
+
+    def _without_groups(self, X: Any) -> Any:
+        """Return X as the estimator inside takes it: without the group columns, where they are to be dropped."""
         if not self.drop:
             return X
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -207,15 +219,24 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         X = self._features(X)
         return row_losses(self.estimator_, X, y)
 
-    def report(self, X: Any, y: Any, **options: Any) -> GroupReport:
-        """Tell how each group of the column fares; see `group_report`.
+    def _own_groups(self, X: Any) -> Any:
+        return take_columns(X, self.group_by)[0]
+
+    def _are_training_rows(self, X: Any, y: Any) -> bool | None:
+        found = reach(self.estimator_, self._features(X), "_are_training_rows")
+        return None if found is None else found[0]._are_training_rows(found[1], y)
+
+    def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
+        """Report how each group fares; see `group_report`.
 
         Parameters
         ----------
         X : DataFrame
-            Rows, with the group columns.
+            Rows, with the group columns unless groups are given.
         y : array-like
             Labels or targets.
+        groups : array-like, optional
+            Other groups than those of the column.
         **options
             Passed to `group_report`.
 
@@ -224,7 +245,53 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         GroupReport
             The table.
         """
-        return group_report(self, X, y, take_columns(X, self.group_by)[0], **options)
+        return group_report(self, X, y, groups, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model and the names of its group columns to a file, which `groupdro.load` reads.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, replaced if it exists. The estimator must be a `GroupDROClassifier` or `GroupDRORegressor`; save
+            a pipeline with joblib.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.estimator_, GroupDROEstimator):
+            raise TypeError(
+                "save needs a GroupBy around a GroupDROClassifier or GroupDRORegressor, and this one is around a "
+                f"{type(self.estimator_).__name__}: use joblib.dump, or save the estimator at its end."
+            )
+        names = self.group_by if isinstance(self.group_by, str) else list(self.group_by)
+        document, arrays = model_document(self.estimator_, group_by={"columns": names, "drop": bool(self.drop)})
+        write_model(check_path(path, "path"), document, arrays, build_model)
+
+    @classmethod
+    def _around(cls, model: Any, document: Any) -> "GroupBy":
+        """Return the wrapper that `save` wrote, around its fitted estimator."""
+        check(
+            isinstance(document, dict) and set(document) == {"columns", "drop"}, "its group columns are not an object"
+        )
+        columns, drop = document["columns"], document["drop"]
+        named = [columns] if isinstance(columns, str) else columns
+        fine = isinstance(named, list) and bool(named) and all(isinstance(name, str) for name in named)
+        check(fine and isinstance(drop, bool), "its group columns are not names")
+        return cls(clone(model), columns, drop=drop)._holding(model)
+
+    def _holding(self, fitted: Any) -> "GroupBy":
+        """Return a wrapper with the same parameters around an estimator that was fitted without it."""
+        wrapper: GroupBy = clone(self)
+        wrapper.estimator_ = fitted
+        return wrapper
+
+    def __getattr__(self, name: str) -> Any:
+        """Find what the estimator has learned, such as `gap_`, in it or at the end of its pipeline."""
+        # Names that end in an underscore are what scikit-learn's estimators learn.
+        if name.endswith("_") and not name.startswith("_") and "estimator_" in self.__dict__:
+            for learned in (self.estimator_, final_estimator(self.estimator_)):
+                if hasattr(learned, name):
+                    return getattr(learned, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def classes_(self) -> Any:

@@ -3,23 +3,26 @@
 import datetime
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.bundle import BundleError, read_bundle, write_bundle
+from groupdro.bundle import BundleError, dump_bundle, parse_bundle, write_content
 from groupdro.bundle import check as _check
-from groupdro.solvers import Solver, TraceRow
+from groupdro.solvers import Solver, Status, TraceRow
+from groupdro.solvers.result import met_tolerance
 
-__all__ = ["ModelFileError", "names_array", "read_model", "write_model"]
+__all__ = ["ModelFileError", "build_model", "model_document", "names_array", "reading", "write_model"]
 
 _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
-_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_")
+_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_", "_atol")
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
+_DIGEST = "training_digest_"
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
 _WHOLE = ("epoch", "grad_evals", "grad_evals_paper")
 _KINDS = {"i": "int", "u": "uint", "f": "float", "b": "bool", "U": "str"}
@@ -27,6 +30,9 @@ _CLASS_KINDS = ("object", "bool", "str", *(f"{k}{n}" for k in ("int", "uint") fo
                 "float16", "float32", "float64")  # fmt: skip
 
 
+_STATUSES = tuple(status.name.lower() for status in Status)
+_LARGEST = 1e150  # number of a trace, whose square can still be computed with
+_ROUNDING = 1e-8  # of bounds, relative to the risks that they are made of
 _LARGEST_TEXT = 2**24  # bytes of an array of names, beyond which it must not be much larger than the names
 
 
@@ -58,15 +64,45 @@ def _is_wasteful(names: list[str]) -> bool:
 # ---------------------------------------------------------------------- writing
 
 
-def write_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model to a file, whole or not at all.
+def write_model(
+    path: str | os.PathLike[str],
+    document: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    build: Callable[[dict[str, Any], dict[str, NDArray[Any]]], Any],
+) -> None:
+    """Write the file of a model, whole or not at all, if it can be read again.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, replaced if it exists.
+    document, arrays : mapping
+        What to write.
+    build : callable
+        Makes a model of both again, as it will when the file is read.
+    """
+    content = dump_bundle(document, arrays)
+    with _as_model_error("The model cannot be saved, because its file could not be loaded again"):
+        build(*parse_bundle(content))
+    write_content(path, content)
+
+
+def model_document(model: Any, **more: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a fitted model as what JSON can hold, and arrays.
 
     Parameters
     ----------
     model : fitted GroupDROClassifier or GroupDRORegressor
         The model. Callbacks and random states, which are code, are left out; of a solver object the name is kept.
-    path : str or path-like
-        The file, replaced if it exists.
+    **more
+        What JSON can hold about a wrapper around the model, for `build_model`.
+
+    Returns
+    -------
+    document : dict
+        Parameters and fitted values.
+    arrays : dict of str to ndarray
+        Fitted arrays.
     """
     arrays = {n: np.asarray(getattr(model, n), np.float64) for n in _ARRAYS[:-1] if hasattr(model, n)}
     arrays["trace_"] = np.array([[getattr(row, key) for key in _TRACE] for row in model.trace_], dtype=np.float64)
@@ -74,18 +110,21 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     fitted |= {name: getattr(model, name) for name in (*_TEXTS, "criterion_")}
     fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
     fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
+    if getattr(model, _DIGEST, None) is not None:
+        fitted[_DIGEST] = model.training_digest_
     if hasattr(model, "classes_"):
         fitted["class_kind"] = _KINDS.get(model.classes_.dtype.kind, "object") + (
             str(8 * model.classes_.dtype.itemsize) if model.classes_.dtype.kind in "iuf" else ""
         )
-    manifest = {
+    document = {
         "format": _FORMAT,
         "version": _VERSION,
         "class": type(model).__name__,
         "params": {name: _param_to_json(name, value) for name, value in model.get_params(deep=False).items()},
         "fitted": fitted,
+        **more,
     }
-    write_bundle(path, manifest, arrays)
+    return document, arrays
 
 
 def _to_json(label: Any, where: str) -> Any:
@@ -119,36 +158,49 @@ def _param_to_json(name: str, value: Any) -> Any:
 # ---------------------------------------------------------------------- reading
 
 
-def read_model(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any:
-    """Read a model that `write_model` wrote.
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever a file that is not what it should be leads to into an error that names it."""
+    with _as_model_error(f"{os.fspath(path)!r} cannot be read as a model"):
+        yield
+
+
+@contextmanager
+def _as_model_error(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except BundleError as error:
+        raise ModelFileError(f"{what}: {error}") from None
+    except Exception as error:  # whatever values of the wrong kind make the code below stumble over
+        raise ModelFileError(f"{what}: {type(error).__name__}: {error}") from None
+
+
+def build_model(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+    """Return the model that a document and arrays describe, or refuse them.
 
     Parameters
     ----------
-    path : str or path-like
-        The file.
-    classes : mapping from str to type
-        The estimators that a file may hold.
+    manifest, arrays : dict
+        As `model_document` makes them.
 
     Returns
     -------
-    estimator
+    GroupDROClassifier, GroupDRORegressor or GroupBy
         The fitted model.
     """
-    try:
-        return _build(*read_bundle(path), classes)
-    except BundleError as error:
-        raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
-    except OSError:
-        raise
-    except Exception as error:  # whatever values of the wrong kind make the code below stumble over
-        raise ModelFileError(
-            f"{os.fspath(path)!r} cannot be read as a model: {type(error).__name__}: {error}"
-        ) from None
+    from groupdro.estimators.classifier import GroupDROClassifier  # which import this module
+    from groupdro.estimators.group_by import GroupBy
+    from groupdro.estimators.regressor import GroupDRORegressor
+
+    manifest = dict(manifest)
+    around = manifest.pop("group_by", None)
+    model = _build(manifest, dict(arrays), {cls.__name__: cls for cls in (GroupDROClassifier, GroupDRORegressor)})
+    return model if around is None else GroupBy._around(model, around)
 
 
 def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: Mapping[str, type]) -> Any:
-    by_table = "it was written by `groupdro fit`; groupdro.cli.table_model.TableModel.load reads it"
-    _check(manifest.get("format") != "groupdro-table-model", by_table)
     _check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
     _check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
     keys = {"format", "version", "class", "params", "fitted"}
@@ -166,22 +218,22 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
     model._check_parameters()
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
-    regret = model.objective == "excess_risk"
-    _check(("reference_risks_" in arrays) == regret, "its references and its objective do not fit")
+    _check_claims(model, fitted, arrays)
 
     for name in _NUMBERS:
         setattr(model, name, float(fitted[name]))
     for name in (*_TEXTS, "criterion_"):
         setattr(model, name, fitted[name])
+    model.training_digest_ = fitted.get(_DIGEST)
     for name in _LABELS:
         if name in fitted:
             labels = [_from_json(value) for value in fitted[name]]
             setattr(model, name, tuple(labels) if name == "merged_groups_" else names_array(labels))
     if "classes_" in fitted:
         labels, text = fitted["classes_"], fitted["class_kind"] == "str"
-        fits = not text or (all(isinstance(label, str) for label in labels) and not _is_wasteful(labels))
-        _check(fits, "its classes are no text, or of too different lengths")
-        model.classes_ = model.classes_.astype(fitted["class_kind"])
+        _check(not text or all(isinstance(label, str) for label in labels), "its classes are no text")
+        if not (text and _is_wasteful(labels)):  # those stay objects
+            model.classes_ = model.classes_.astype(fitted["class_kind"])
     if "feature_names_in_" in fitted:
         model.feature_names_in_ = model.feature_names_in_.astype(object)
     model.worst_group_, model.n_features_in_ = _from_json(fitted["worst_group_"]), fitted["n_features_in_"]
@@ -194,7 +246,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
 
 def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: bool) -> None:
     """Refuse a file whose parts do not fit together."""
-    optional = {"feature_names_in_"}
+    optional = {"feature_names_in_", _DIGEST}
     must = {*_NUMBERS, *_TEXTS, "criterion_", "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
     must |= {"classes_", "class_kind"} if classifier else set()
     _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
@@ -203,6 +255,7 @@ def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: b
     _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
     _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
     _check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
+    _check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
     _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
     if classifier:
         _check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")
@@ -222,6 +275,35 @@ def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: b
     _check({name: array.shape for name, array in arrays.items()} == shapes, "its arrays have other shapes than it says")
     finite = all(np.isfinite(arrays[name]).all() for name in ("coef_", "intercept_"))
     _check(finite, "its coefficients are not finite")
+
+
+def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse claims that contradict each other, or the parameters."""
+    regret = model.objective == "excess_risk"
+    given = "its parameter objective is {!r}, but it was fitted with the other one"
+    _check(("reference_risks_" in arrays) == regret, given.format(model.objective))
+    upper, lower, gap, radius, passes, atol = (fitted[name] for name in _NUMBERS)
+    status, risks, weights = fitted["status_"], arrays["group_risks_"], arrays["group_weights_"]
+    _check(status in _STATUSES, f"its status is {status[:40]!r}, which is not known")
+    _check(bool(np.isfinite(risks).all()) and bool(np.isfinite(weights).all()), "its risks or weights are not finite")
+    _check(bool((weights >= 0).all()) and abs(weights.sum() - 1.0) <= 1e-3, "its group weights are no shares")
+    references = arrays.get("reference_risks_", np.zeros(1))
+    _check(bool(np.isfinite(references).all()), "its reference risks are not finite")
+    fine = np.isfinite(upper) and lower < np.inf and gap >= 0 and 0 <= passes < np.inf and 0 <= atol < np.inf
+    _check(bool(fine) and radius > 0, "its bounds, gap, passes, tolerance or radius are out of range")
+    if status != "numerical_failure":  # which bounds that contradict each other are called
+        scale = max(abs(upper), np.abs(risks).max(), np.abs(references).max(), float(model.small_group_adjustment))
+        _check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
+        _check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
+    criterion = met_tolerance(gap, upper, float(model.tol), atol) if status == "converged" else None
+    _check(fitted["criterion_"] == criterion, f"its gap {gap:g} does not meet the tolerance that it says")
+    _check(status != "converged" or criterion is not None, f"it is 'converged', but its gap {gap:g} is above tolerance")
+    trace = arrays["trace_"]
+    counts = trace[:, [_TRACE.index(name) for name in _WHOLE]]
+    whole = (counts >= 0).all() and (counts < 2**63).all() and (counts == np.floor(counts)).all()
+    times, bounds = trace[:, [1, 4]], trace[:, 5:]
+    sizes = (times >= 0).all() and (times <= _LARGEST).all() and ((np.abs(bounds) <= _LARGEST) | np.isinf(bounds)).all()
+    _check(bool(whole and sizes), "its trace has a number that is out of range")
 
 
 def _from_json(value: Any) -> Any:

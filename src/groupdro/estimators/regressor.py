@@ -80,9 +80,10 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     small_groups : {"warn", "merge", "raise"}, default="warn"
         What becomes of smaller groups; "merge" joins them in one group named "(merged)".
     small_group_adjustment : float, default=0.0
-        C of the allowance C / sqrt(n_i) that is added to the risk of a group of n_i rows. It guards small groups, whose
-        training risks say little about the risks to come, by giving them more weight. Groups of a few rows would take
-        all of it: merge those first (`min_group_size`, `small_groups`).
+        C of the upper confidence bound R_i + C / sqrt(n_i) that replaces the risk of a group of n_i rows. It makes
+        small groups count more, because their training risks are the least certain. To make them count less, set
+        `min_group_size` with ``small_groups="merge"`` instead. A `SmallGroupWarning` is given where groups of fewer
+        than ten rows get most of the weight.
     reference_risks : array-like or mapping, default=None
         The R_i* of "excess_risk" where you know better ones than the fit would find: in the order of the sorted groups,
         or by group.
@@ -127,6 +128,9 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Passes over the data.
     trace_ : tuple of TraceRow
         Passes, seconds and both bounds after each epoch.
+    training_digest_ : str or None
+        Digest of the training rows, by which a report recognises them as in-sample; None where the rows were divided
+        among several workers.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -252,6 +256,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         d = self.n_features_in_
         return {"coef_": w[:d].copy(), "intercept_": float(w[d]) if self.fit_intercept else 0.0}
 
+    def _codes(self, y: Any) -> NDArray[Any]:
+        return np.asarray(y, dtype=np.float64)
+
     def _row_losses(self, X: Any, y: Any) -> Floats:
-        y = np.asarray(y, dtype=np.float64)
-        return self._loss().value(np.ascontiguousarray(self._outputs(X)), y)
+        return self._loss().value(np.ascontiguousarray(self._outputs(X)), self._codes(y))

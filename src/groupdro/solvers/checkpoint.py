@@ -1,8 +1,8 @@
 """Checkpoints of a run: what it would need to go on, written after every epoch and fenced against older runs.
 
-A directory belongs to one problem, solver and seed. Each run that opens it takes the next generation number. Files are
-named by generation and epoch; the newest generation's are read first, and a run of an older one, such as a process
-that was thought dead, is refused when it tries to write.
+A directory belongs to one problem, solver, seed and version of the package. Each run that opens it takes the next
+generation number. Files are named by generation and epoch; the newest generation's are read first, and a run of an
+older one, such as a process that was thought dead, is refused when it tries to write.
 """
 
 import contextlib
@@ -17,14 +17,29 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.arguments import shown
 from groupdro.bundle import BundleError, check, read_bundle, write_bundle
 from groupdro.problem import GroupRisk
 from groupdro.solvers.base import Solver
 from groupdro.solvers.packing import Arrays
+from groupdro.version import __version__
 
-__all__ = ["CheckpointError", "CheckpointWarning", "Checkpoints", "believing", "check_run", "fingerprint"]
+__all__ = [
+    "BOUNDS_VERSION",
+    "CheckpointError",
+    "CheckpointWarning",
+    "Checkpoints",
+    "believing",
+    "check_run",
+    "fingerprint",
+]
 
-_FORMAT, _VERSION = "groupdro-checkpoint", 2
+# Raise it with every change of what a bound means or of how one is proved, also between two releases: the lower bound
+# of a checkpoint cannot be computed anew, and a wrong one must not outlive the code that proved it.
+BOUNDS_VERSION = 1
+
+_FORMAT, _VERSION = "groupdro-checkpoint", 3
+_MADE_BY = [__version__, BOUNDS_VERSION]
 _KEPT = 2  # files: should the newest be damaged, the one before it is there
 _NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")
 _GENERATION = re.compile(r"generation-([0-9]{6})")
@@ -44,9 +59,15 @@ class CheckpointWarning(UserWarning):
 
 
 def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
-    """Return a digest of what a run depends on: all of the data, the problem, the solver and the seed."""
+    """Return a digest of what a run depends on: all of the data, the problem, the solver, the seed and the package.
+
+    Data of a store are identified by the checksums of its manifest, against which the files are read here. All workers
+    must call this together.
+    """
     data, digest = problem.data, hashlib.sha256()
-    about = [_options(solver), seed, problem.shape, repr(problem.loss), repr(problem.domain)]
+    if data.key_check is not None:
+        data.key_check()
+    about = [_MADE_BY, _options(solver), seed, problem.shape, repr(problem.loss), repr(problem.domain)]
     about += [problem.fit_intercept, problem.regret, problem.n_rows]
     digest.update(json.dumps(about).encode())
     for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
@@ -151,16 +172,19 @@ class Checkpoints:
             try:
                 manifest, arrays = read_bundle(path)
                 stated = manifest.get("format"), manifest.get("version")
-                check(stated == (_FORMAT, _VERSION), f"it is {stated[0]!r} of version {stated[1]!r}")
-                check(isinstance(manifest.get("run"), dict) and "key" in manifest, "it has no run")
+                check(
+                    stated == (_FORMAT, _VERSION),
+                    f"it is {stated[0]!r} of version {stated[1]!r}; this reads {_VERSION}",
+                )
+                check(isinstance(manifest.get("run"), dict) and {"key", "made_by"} <= set(manifest), "it has no run")
             except (BundleError, OSError) as error:
                 faults.append(f"{path.name}: {error}")
                 self._damaged.add(path)
                 continue
             if manifest["key"] != self.key:
                 raise CheckpointError(
-                    f"{str(self.directory)!r} has checkpoints of another problem, solver or seed. Use another "
-                    "directory, or remove it to begin anew."
+                    f"{str(self.directory)!r} has checkpoints {_origin(manifest['made_by'])}. Use another directory, "
+                    "or remove it to begin anew."
                 )
             if faults:
                 warnings.warn(f"Damaged checkpoints were passed over: {'; '.join(faults)}", CheckpointWarning, 2)
@@ -174,7 +198,7 @@ class Checkpoints:
 
         A full disk does not end the run: the checkpoint before stays. Nor does a directory that vanished.
         """
-        manifest = {"format": _FORMAT, "version": _VERSION, "key": self.key, "run": run}
+        manifest = {"format": _FORMAT, "version": _VERSION, "made_by": _MADE_BY, "key": self.key, "run": run}
         try:
             if max(self._generations(), default=0) > self.generation:
                 raise CheckpointError(
@@ -196,6 +220,17 @@ class Checkpoints:
             name = _UNFINISHED.fullmatch(left.name)
             if name and int(name[1]) <= self.generation:  # a newer one may be writing just now
                 _remove(left)
+
+
+def _origin(made_by: Any) -> str:
+    """Describe checkpoints whose key is that of another run."""
+    if made_by == _MADE_BY:
+        return "of another problem, solver or seed"
+    others = made_by if isinstance(made_by, list) and len(made_by) == 2 else [None, None]
+    return (
+        f"that were made by groupdro {shown(others[0])} with bounds of version {shown(others[1])}; this is groupdro "
+        f"{__version__!r} with bounds of version {BOUNDS_VERSION}, which does not rely on what others proved"
+    )
 
 
 def _remove(path: Path) -> None:

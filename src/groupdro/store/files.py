@@ -1,13 +1,8 @@
-"""Files that come with checksums, and directories that appear whole or not at all."""
+"""Files that come with checksums."""
 
 import errno
 import os
-import re
-import secrets
-import shutil
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -15,11 +10,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.bundle import naming_file, sync_folder
-from groupdro.store.document import StoreError, check, parse_json
-from groupdro.store.layout import BLOCK, FILES, FORMAT, LARGEST_MANIFEST, MANIFEST, FileRecord
+from groupdro.bundle import naming_file
+from groupdro.store.document import check
+from groupdro.store.layout import BLOCK, FileRecord
 
-__all__ = ["ChecksummedFile", "bring_back", "check_blocks", "naming_file", "new_directory", "read_array", "write_array"]
+__all__ = ["ChecksummedFile", "check_blocks", "naming_file", "read_array", "write_array", "write_bytes"]
 
 _PIECE = 4 * 2**20  # bytes read at once to check them
 
@@ -127,8 +122,8 @@ class ChecksummedFile:
         return FileRecord(self._size, tuple(self._crc32))
 
 
-def check_blocks(path: Path, record: FileRecord) -> None:
-    """Read a file and compare every block with its checksum.
+def check_blocks(path: Path, record: FileRecord, start: int = 0, stop: int | None = None) -> None:
+    """Read a file and compare its blocks with their checksums.
 
     Parameters
     ----------
@@ -136,10 +131,14 @@ def check_blocks(path: Path, record: FileRecord) -> None:
         The file.
     record : FileRecord
         What it should be.
+    start, stop : int
+        Only blocks that have a byte of this range are read; None is the end of the file.
     """
     buffer = memoryview(bytearray(min(_PIECE, BLOCK, max(record.size, 1))))
+    first, last = start // BLOCK, -(-(record.size if stop is None else stop) // BLOCK)
     with path.open("rb", buffering=0) as file:
-        for block, stated in enumerate(record.crc32):
+        file.seek(first * BLOCK)
+        for block, stated in enumerate(record.crc32[first:last], first):
             left = min(BLOCK, record.size - block * BLOCK)
             crc32 = 0
             while left:
@@ -150,134 +149,21 @@ def check_blocks(path: Path, record: FileRecord) -> None:
             check(crc32 == stated, f"its {path.name} is damaged in block {block}, which begins at byte {block * BLOCK}")
 
 
-# ---------------------------------------------------------------------- directories
-
-
-@contextmanager
-def new_directory(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Fill a directory beside its place, and move it there when all of it is on the disk.
+def write_bytes(path: Path, content: bytes) -> FileRecord:
+    """Write a new file, and bring it to the disk.
 
     Parameters
     ----------
-    target : Path
-        Where it will be.
-    overwrite : bool
-        Whether a store may be there already, which is then replaced.
+    path : Path
+        The file, which must not exist.
+    content : bytes
+        All of it.
 
-    Yields
-    ------
-    Path
-        The directory to fill. It is removed if an exception comes; what a killed process left is removed by the next
-        one that writes to the same place.
+    Returns
+    -------
+    FileRecord
+        Its size and checksums.
     """
-    _clear_leftovers(target)
-    _check_free(target, overwrite)
-    temporary, lock = _locked_directory(target)
-    try:
-        yield temporary
-        sync_folder(temporary)
-        _move(temporary, target, overwrite)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-
-
-def _check_free(target: Path, overwrite: bool) -> None:
-    if not os.path.lexists(target):
-        return
-    if not overwrite:
-        raise FileExistsError(errno.EEXIST, "path exists: choose another, or pass overwrite=True", os.fspath(target))
-    try:
-        content = (target / MANIFEST).read_bytes()
-        document = parse_json(content, MANIFEST, LARGEST_MANIFEST)
-        ours = isinstance(document, dict) and document.get("format") == FORMAT
-    except (OSError, StoreError):
-        ours = False
-    if not ours or not {entry.name for entry in target.iterdir()} <= {MANIFEST, *FILES}:
-        raise FileExistsError(
-            errno.EEXIST, "path is no store, or has other files in it, and is not overwritten", os.fspath(target)
-        )
-
-
-def _move(temporary: Path, target: Path, overwrite: bool) -> None:
-    _check_free(target, overwrite)
-    if not target.exists():
-        os.rename(temporary, target)
-        sync_folder(target.parent)
-        return
-    replaced = temporary.with_suffix(".replaced")
-    lock = None
-    try:
-        with suppress(OSError):  # a file system without locks
-            lock = _lock(target)  # so that no other writer takes it for a leftover
-        os.rename(target, replaced)
-        try:
-            os.rename(temporary, target)
-        except BaseException:
-            os.rename(replaced, target)
-            raise
-        sync_folder(target.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
-def _locked_directory(target: Path) -> tuple[Path, int | None]:
-    """Make a directory and lock it. The lock dies with the process, which tells a leftover from work under way."""
-    while True:
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
-        temporary.mkdir()
-        try:
-            lock = _lock(temporary)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another writer took it for a leftover before it was locked, and removes it
-        except OSError:
-            return temporary, None  # a file system without locks
-        if temporary.exists():
-            return temporary, lock
-        if lock is not None:
-            os.close(lock)
-
-
-def _lock(directory: Path) -> int | None:
-    """Lock a directory for as long as it is held open; None where the system has no such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    held = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(held)
-        raise
-    return held
-
-
-def bring_back(target: Path) -> None:
-    """Bring back a store that a writer was about to replace when it was killed."""
-    with suppress(OSError):  # no folder, or one in which nothing may be changed
-        _clear_leftovers(target)
-
-
-def _clear_leftovers(target: Path) -> None:
-    """Remove what killed writers of the same place left, and bring back a store that one was about to replace."""
-    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.(partial|replaced)")
-    for entry in list(target.parent.iterdir()):
-        if not pattern.fullmatch(entry.name):
-            continue
-        try:
-            lock = _lock(entry)
-        except OSError:
-            continue  # its writer lives, or the file system cannot tell
-        if lock is None:
-            continue
-        try:
-            if entry.suffix == ".replaced" and not os.path.lexists(target):
-                os.rename(entry, target)
-            else:
-                shutil.rmtree(entry, ignore_errors=True)
-        finally:
-            os.close(lock)
+    with ChecksummedFile(path) as file:
+        file.write(np.frombuffer(content, np.uint8))
+        return file.finish()

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,11 +17,11 @@ from groupdro.data import GroupedData
 from groupdro.distributed import Communicator, SerialCommunicator, shard
 from groupdro.rows import CsrRows, DenseRows
 from groupdro.store.arrow import ArrowSource
-from groupdro.store.document import StoreError, check
-from groupdro.store.files import bring_back
+from groupdro.store.document import StoreError
 from groupdro.store.labels import classes_array
-from groupdro.store.layout import Manifest, manifest_bytes
-from groupdro.store.reader import check_content, map_array, read_groups_of, read_manifest
+from groupdro.store.layout import manifest_bytes
+from groupdro.store.reader import Opened, check_content, read_manifest, read_store
+from groupdro.store.rows_check import RowsCheck
 from groupdro.store.sources import ArraySource, Task
 from groupdro.store.writer import check_dtype, write_store
 
@@ -55,6 +56,10 @@ class GroupedStore:
         Classes in order; None where the targets are numbers.
     feature_names : tuple of str or None
         Names of the columns of X, where they had names.
+    target : str or None
+        Column that the targets came from.
+    group_columns : tuple of str or None
+        Columns that the groups came from.
     X : memmap of shape (n_rows, n_features) or csr_array
         The mapped features.
     y : ndarray of shape (n_rows,)
@@ -76,9 +81,9 @@ class GroupedStore:
     (('north', 'south'), [2, 2])
     """
 
-    def __init__(self, path: Path, manifest: Manifest, names: tuple[Any, ...], offsets: Indices):
-        self.path, self.names = path, names
-        self._manifest, self._offsets = manifest, offsets
+    def __init__(self, path: Path, opened: Opened):
+        self.path, self.names = path, opened.names
+        self._opened, self._manifest, self._offsets = opened, opened.manifest, opened.offsets
         self._comm: Communicator = SerialCommunicator()
 
     # ------------------------------------------------------------------ writing
@@ -141,7 +146,7 @@ class GroupedStore:
         memory : int
             Bytes of rows to hold at once; up to three times as much is used, besides what pyarrow needs.
         overwrite : bool
-            Whether to replace a store that is there. Nothing else is ever replaced.
+            Whether to replace a store that is there, at once for all who open it. Nothing else is ever replaced.
 
         Returns
         -------
@@ -238,7 +243,8 @@ class GroupedStore:
         Returns
         -------
         GroupedStore
-            The store. Its arrays are mapped read-only when they are first used.
+            The store. Its arrays are mapped read-only. They stay as they are if the store is replaced: open it again
+            to see the new one.
 
         Raises
         ------
@@ -251,17 +257,12 @@ class GroupedStore:
             raise ValueError(f'verify must be "small" or "full", got {verify!r}.')
         check_path(path, "path")
         if not os.path.isdir(path):
-            bring_back(Path(path).absolute())
-        if not os.path.isdir(path):
             raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
         place = Path(path).resolve()
         try:
-            manifest = read_manifest(place)
-            names, offsets = read_groups_of(place, manifest)
-            check_content(place, manifest, offsets, full=verify == "full")
+            return cls(place, read_store(place, full=verify == "full"))
         except (StoreError, OSError) as error:
             raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
-        return cls(place, manifest, names, offsets)
 
     def verify(self) -> None:
         """Read every file and compare it with its checksums.
@@ -269,13 +270,16 @@ class GroupedStore:
         Raises
         ------
         StoreError
-            If a block of a file is damaged; the message names both.
+            If a block of a file is damaged, and the message names both; or if the store was replaced since it was
+            opened.
         """
         try:
-            check(read_manifest(self.path) == self._manifest, "its manifest has changed since it was opened")
-            check_content(self.path, self._manifest, self._offsets, full=True)
+            if read_manifest(self.path) == self._manifest:
+                check_content(self.path, self._opened, full=True)
+                return
         except (StoreError, OSError) as error:
             raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
+        raise StoreError(f"{os.fspath(self.path)!r} has another manifest than when it was opened: open it again.")
 
     def data(self, labels: Any = None) -> GroupedData:
         """Return the rows as solvers take them. X is mapped and not read; labels and weights are loaded.
@@ -291,7 +295,8 @@ class GroupedStore:
             The rows in the order of the store. Their norms are computed by a pass when they are first asked for.
         """
         # Kernels are compiled anew for arrays that are read-only, so what is small beside X is loaded.
-        y = np.array(self._map("y.bin"))
+        arrays = self._opened.arrays
+        y = np.array(arrays["y.bin"])
         if labels is not None:
             if self.classes is None:
                 raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
@@ -300,8 +305,8 @@ class GroupedStore:
             if not fits or not np.isfinite(numbers).all():
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
             y = numbers[y]
-        # The manifest has the checksums of all arrays, so that nothing need be read for a digest.
-        key = hashlib.sha256(manifest_bytes(self._manifest))
+        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
+        key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
         if labels is not None:
             key.update(np.asarray(labels, dtype=np.float64).tobytes())
         whole = GroupedData(
@@ -309,11 +314,12 @@ class GroupedStore:
             y=y,
             offsets=self._offsets,
             members=np.empty(0, np.int64),
-            weights=np.array(self._map("weights.bin")) if self._manifest.weighted else np.empty(0),
+            weights=np.array(arrays["weights.bin"]) if self._manifest.weighted else np.empty(0),
             names=self.names,
             source=self.source,
             feature_names=self.feature_names,
             key=key.digest(),
+            key_check=RowsCheck(self.path, self._opened, self._comm),
         )
         return shard(whole, self._comm)
 
@@ -331,7 +337,7 @@ class GroupedStore:
             For `fit`, or for a problem of one's own.
         """
         check_kind(comm, "comm", Communicator, "a Communicator")
-        store = GroupedStore(self.path, self._manifest, self.names, self._offsets)
+        store = GroupedStore(self.path, self._opened)
         store._comm = comm
         return store
 
@@ -361,6 +367,16 @@ class GroupedStore:
         return self._manifest.feature_names
 
     @property
+    def target(self) -> str | None:
+        """Column that the targets came from, where they came from one."""
+        return self._manifest.target
+
+    @property
+    def group_columns(self) -> tuple[str, ...] | None:
+        """Columns that the groups came from, where they came from some."""
+        return self._manifest.groups
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays on disk."""
         return sum(self._manifest.files[name].size for name in self._manifest.arrays)
@@ -374,9 +390,9 @@ class GroupedStore:
     def X(self) -> Any:
         """The mapped features."""
         if self._manifest.nnz is None:
-            return self._map("X.bin")
+            return self._opened.arrays["X.bin"]
         shape = self.n_rows, self.n_features
-        parts = [np.asarray(self._map(name)) for name in ("data.bin", "indices.bin", "indptr.bin")]
+        parts = [np.asarray(self._opened.arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
         if parts[2].dtype.itemsize == 4:
             matrix = sp.csr_array(tuple(parts), shape=shape, copy=False)
         else:
@@ -389,13 +405,14 @@ class GroupedStore:
     @cached_property
     def y(self) -> NDArray[Any]:
         """Labels as they were given, or mapped numbers."""
-        stored = self._map("y.bin")
+        stored = self._opened.arrays["y.bin"]
         return stored if self.classes is None else self.classes[stored]
 
-    @cached_property
+    @property
     def source(self) -> Indices:
         """Row of the input of each stored row."""
-        return self._map("source.bin")
+        found: Indices = self._opened.arrays["source.bin"]
+        return found
 
     def __len__(self) -> int:
         return self.n_rows
@@ -411,9 +428,3 @@ class GroupedStore:
         if self._comm.size > 1:
             raise TypeError("A store for one of several workers cannot be sent elsewhere: open it there, and shard it.")
         return GroupedStore.open, (os.fspath(self.path),)  # another process maps the files itself
-
-    def _map(self, name: str) -> Any:
-        # Rows of one store would otherwise meet labels of another.
-        if read_manifest(self.path) != self._manifest:
-            raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
-        return map_array(self.path, self._manifest, name)

@@ -5,9 +5,11 @@ whole numbers of Python with those of the files, so that no manifest makes the r
 """
 
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from groupdro.store.labels import GROUPS, LARGEST_GROUPS, parse_classes
 
 __all__ = [
     "BLOCK",
+    "DIRECTORY",
     "DTYPES",
     "FILES",
     "FORMAT",
@@ -29,11 +32,13 @@ __all__ = [
     "parse_manifest",
 ]
 
-FORMAT, VERSION = "groupdro-store", 1
+FORMAT = "groupdro-store"
+VERSION, VERSION_IN_DIRECTORY = 1, 2  # of a store whose files are beside the manifest, or in a directory that it names
 MANIFEST = "manifest.json"
 FILES = (
     "X.bin", "data.bin", "indices.bin", "indptr.bin", "y.bin", "offsets.bin", "weights.bin", "source.bin", GROUPS
 )  # fmt: skip
+DIRECTORY = re.compile(r"rows-[0-9a-f]{16}")
 DTYPES = ("float16", "float32", "float64")
 BLOCK = 64 * 2**20  # bytes that share a checksum
 
@@ -87,6 +92,8 @@ class Manifest:
         Names of the columns of X.
     files : mapping from str to FileRecord
         All other files.
+    directory : str or None
+        Where they are, inside the directory of the store; None is beside the manifest.
     """
 
     n_rows: int
@@ -101,6 +108,11 @@ class Manifest:
     groups: tuple[str, ...] | None
     feature_names: tuple[str, ...] | None
     files: Mapping[str, FileRecord]
+    directory: str | None = None
+
+    def place(self, path: Path) -> Path:
+        """Return the directory of the files of the store at a path."""
+        return path if self.directory is None else path / self.directory
 
     @property
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -158,7 +170,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     """
     document: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if manifest.directory is None else VERSION_IN_DIRECTORY,
         "n_rows": manifest.n_rows,
         "n_features": manifest.n_features,
         "n_groups": manifest.n_groups,
@@ -174,6 +186,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "feature_names": manifest.feature_names,
         "files": {name: {"bytes": file.size, "crc32": file.crc32} for name, file in manifest.files.items()},
     }
+    if manifest.directory is not None:
+        document["directory"] = manifest.directory
     return _to_json(document | {"crc32": zlib.crc32(_to_json(document))})
 
 
@@ -197,8 +211,10 @@ def parse_manifest(content: bytes) -> Manifest:
     check(isinstance(document, dict), "its manifest is no object")
     check(document.get("format") == FORMAT, f"its format is {str(document.get('format'))[:40]!r}, not {FORMAT!r}")
     version = document.get("version")
-    check(_is_count(version) and version == VERSION, f"its version is {str(version)[:40]}; this reads {VERSION}")
-    check(set(document) == _KEYS, f"its manifest has other keys than expected: {str(set(document) ^ _KEYS)[:200]}")
+    known = _is_count(version) and version in (VERSION, VERSION_IN_DIRECTORY)
+    check(known, f"its version is {str(version)[:40]}; this reads {VERSION} and {VERSION_IN_DIRECTORY}")
+    keys = _KEYS if version == VERSION else _KEYS | {"directory"}
+    check(set(document) == keys, f"its manifest has other keys than expected: {str(set(document) ^ keys)[:200]}")
     stated = document.pop("crc32")
     try:
         crc32 = zlib.crc32(_to_json(document))
@@ -218,6 +234,9 @@ def parse_manifest(content: bytes) -> Manifest:
     fits = nnz is None if kind == "dense" else _is_count(nnz) and nnz <= min(most, _LARGEST_COUNT)
     check(fits, f"its number of entries is {str(nnz)[:40]}")
     check(_is_count(document["seed"]) and document["seed"] < 2**64, "its seed is no whole number of 64 bits")
+    directory = document.get("directory")
+    named = directory is None if version == VERSION else isinstance(directory, str) and DIRECTORY.fullmatch(directory)
+    check(bool(named), f"its files are in {str(directory)[:40]!r}")
     check(isinstance(document["weighted"], bool), "its 'weighted' is neither true nor false")
     check(document["target"] is None or isinstance(document["target"], str), "its target is no name of a column")
     for key, length in (("groups", None), ("feature_names", n_features)):
@@ -238,6 +257,7 @@ def parse_manifest(content: bytes) -> Manifest:
         groups=None if document["groups"] is None else tuple(document["groups"]),
         feature_names=None if document["feature_names"] is None else tuple(document["feature_names"]),
         files=_parse_files(document["files"]),
+        directory=directory,
     )
     expected = {name: math.prod(shape) * dtype.itemsize for name, (dtype, shape) in manifest.arrays.items()}
     check(set(manifest.files) == {*expected, GROUPS}, f"its files are {str(sorted(manifest.files))[:200]}")

@@ -2,22 +2,78 @@
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.store.document import check
+from groupdro.store.document import StoreError, check
 from groupdro.store.files import check_blocks
 from groupdro.store.labels import GROUPS, parse_names
 from groupdro.store.layout import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, parse_manifest
 
-__all__ = ["check_content", "map_array", "read_groups_of", "read_manifest"]
+__all__ = ["Opened", "check_content", "manifest_content", "read_manifest", "read_store"]
 
+_ATTEMPTS = 100  # to open a store that others replace meanwhile
 _PIECE = 2**20  # entries that are checked at once
 _ROUNDING = 1e-6  # of the sum of a group's weights, however many
 _SMALL = ("y.bin", "weights.bin", "indptr.bin")  # beside X
+
+
+@dataclass(frozen=True)
+class Opened:
+    """All that is known of a store when it is open. What is mapped stays, even if the store is replaced.
+
+    Attributes
+    ----------
+    manifest : Manifest
+        Its manifest.
+    names : tuple
+        Names of the groups.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's rows begin and end.
+    arrays : dict of str to ndarray
+        The mapped arrays by the names of their files, read-only.
+    """
+
+    manifest: Manifest
+    names: tuple[Any, ...]
+    offsets: NDArray[np.int64]
+    arrays: dict[str, Any]
+
+
+def read_store(path: Path, *, full: bool) -> Opened:
+    """Check a store and map its arrays, all of the same store though others may replace it meanwhile.
+
+    Parameters
+    ----------
+    path : Path
+        Its directory.
+    full : bool
+        As `check_content` has it.
+
+    Returns
+    -------
+    Opened
+        The store.
+    """
+    for _ in range(_ATTEMPTS):
+        content = manifest_content(path)
+        try:
+            manifest = _check_sizes(path, parse_manifest(content))
+            names, offsets = _read_groups_of(manifest.place(path), manifest)
+            opened = Opened(manifest, names, offsets, _map_arrays(manifest.place(path), manifest))
+            check_content(path, opened, full=full)
+        except (StoreError, OSError):
+            if manifest_content(path) == content:
+                raise
+            continue  # the files were removed because the store was replaced
+        # Files in a directory of their own belong to this manifest only; those beside it might not.
+        if manifest.directory is not None or manifest_content(path) == content:
+            return opened
+    raise StoreError(f"it was replaced {_ATTEMPTS} times while it was being opened")
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -33,35 +89,43 @@ def read_manifest(path: Path) -> Manifest:
     Manifest
         What it says.
     """
+    return _check_sizes(path, parse_manifest(manifest_content(path)))
+
+
+def manifest_content(path: Path) -> bytes:
+    """Read the file of the manifest.
+
+    Parameters
+    ----------
+    path : Path
+        Directory of the store.
+
+    Returns
+    -------
+    bytes
+        Its content, unless the file is missing or too large.
+    """
     found = _lstat(path / MANIFEST)
     check(found is not None and stat.S_ISREG(found.st_mode), f"it has no {MANIFEST}")
     check(found is not None and found.st_size <= LARGEST_MANIFEST, f"its {MANIFEST} is too large")
-    manifest = parse_manifest((path / MANIFEST).read_bytes())
+    return (path / MANIFEST).read_bytes()
+
+
+def _check_sizes(path: Path, manifest: Manifest) -> Manifest:
+    """Return the manifest, if all of its files are there and have their sizes."""
+    place = manifest.place(path)
+    found = _lstat(place)
+    check(found is not None and (place == path or stat.S_ISDIR(found.st_mode)), f"its {place.name} is missing")
     for name, record in manifest.files.items():
-        found = _lstat(path / name)
+        found = _lstat(place / name)
         check(found is not None and stat.S_ISREG(found.st_mode), f"its {name} is missing or no plain file")
         size = found.st_size if found else 0
         check(size == record.size, f"its {name} has {size} bytes instead of {record.size}")
     return manifest
 
 
-def read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
-    """Read the names and the offsets of the groups, and check both.
-
-    Parameters
-    ----------
-    path : Path
-        Directory of the store.
-    manifest : Manifest
-        Its manifest.
-
-    Returns
-    -------
-    names : tuple
-        Names of the groups.
-    offsets : ndarray of shape (n_groups + 1,)
-        Where each group's rows begin and end.
-    """
+def _read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """Read the names and the offsets of the groups, and check both."""
     # The names come first: there cannot be more than their file has bytes, which bounds the offsets.
     check_blocks(path / GROUPS, manifest.files[GROUPS])
     n_columns = None if manifest.groups is None else len(manifest.groups)
@@ -73,55 +137,40 @@ def read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], NDA
     return names, offsets
 
 
-def check_content(path: Path, manifest: Manifest, offsets: NDArray[np.int64], *, full: bool) -> None:
+def check_content(path: Path, opened: Opened, *, full: bool) -> None:
     """Compare files with their checksums, and look at their entries.
 
     Parameters
     ----------
     path : Path
         Directory of the store.
-    manifest : Manifest
-        Its manifest.
-    offsets : ndarray of shape (n_groups + 1,)
-        Where each group's rows begin and end.
+    opened : Opened
+        What it was opened as.
     full : bool
         Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
     """
+    manifest, arrays = opened.manifest, opened.arrays
     for name, record in manifest.files.items():
         if full or (name in _SMALL and record.size <= BLOCK):
-            check_blocks(path / name, record)
+            check_blocks(manifest.place(path) / name, record)
     for name in manifest.arrays:
         if name in ("X.bin", "data.bin", "offsets.bin"):
             continue  # any bits are numbers; offsets are checked when they are read
         if full or (name in _SMALL and manifest.files[name].size <= BLOCK):
-            _check_entries(name, map_array(path, manifest, name), manifest)
+            _check_entries(name, arrays[name], manifest)
     if manifest.weighted and (full or manifest.files["weights.bin"].size <= BLOCK):
-        _check_weights(map_array(path, manifest, "weights.bin"), offsets)
+        _check_weights(arrays["weights.bin"], opened.offsets)
     if full and manifest.nnz:
-        _check_columns(map_array(path, manifest, "indices.bin"), map_array(path, manifest, "indptr.bin"))
+        _check_columns(arrays["indices.bin"], arrays["indptr.bin"])
 
 
-def map_array(path: Path, manifest: Manifest, name: str) -> Any:
-    """Map an array of the store, read-only.
-
-    Parameters
-    ----------
-    path : Path
-        Directory of the store.
-    manifest : Manifest
-        Its manifest.
-    name : str
-        The file.
-
-    Returns
-    -------
-    memmap, or ndarray where there are no entries
-        The array.
-    """
-    dtype, shape = manifest.arrays[name]
-    if 0 in shape:
-        return np.empty(shape, dtype)  # an empty file cannot be mapped
-    return np.memmap(path / name, dtype=dtype, mode="r", shape=shape)
+def _map_arrays(path: Path, manifest: Manifest) -> dict[str, Any]:
+    """Map all arrays of the store."""
+    return {
+        # An empty file cannot be mapped.
+        name: np.memmap(path / name, dtype=dtype, mode="r", shape=shape) if 0 not in shape else np.empty(shape, dtype)
+        for name, (dtype, shape) in manifest.arrays.items()
+    }
 
 
 def _check_entries(name: str, values: NDArray[Any], manifest: Manifest) -> None:

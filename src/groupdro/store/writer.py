@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from groupdro.arguments import check_flag, check_whole
 from groupdro.store.chunks import Chunk, ChunkFormat, Sorter
-from groupdro.store.files import ChecksummedFile, new_directory, read_array
+from groupdro.store.directories import new_store
+from groupdro.store.files import ChecksummedFile, read_array, write_bytes
 from groupdro.store.labels import GROUPS, label_to_json, names_bytes, parse_names
-from groupdro.store.layout import DTYPES, MANIFEST, FileRecord, Manifest, index_dtype, manifest_bytes, parse_manifest
+from groupdro.store.layout import DTYPES, FileRecord, Manifest, index_dtype
 from groupdro.store.shuffle import shuffled_places
 from groupdro.store.sources import Coded, Source
 
@@ -79,7 +80,8 @@ def write_store(path: Path, source: Source, *, dtype: np.dtype[Any], seed: int, 
     check_whole(memory, "memory", least=1)
     check_flag(overwrite, "overwrite")
     seed, memory = int(seed), int(memory)
-    with new_directory(path, overwrite=overwrite) as directory:
+    with new_store(path, overwrite=overwrite) as new:
+        directory = new.directory
         groups, classes = _count(source, memory // 8)
         form = ChunkFormat(
             dtype=dtype,
@@ -93,7 +95,7 @@ def write_store(path: Path, source: Source, *, dtype: np.dtype[Any], seed: int, 
         files = _write_arrays(directory, sorter, form, nnz, groups)
         named = names_bytes(groups.names)
         parse_names(named, len(groups.names), None)  # which refuses what could not be read again
-        files[GROUPS] = _write_bytes(directory / GROUPS, named)
+        files[GROUPS] = write_bytes(directory / GROUPS, named)
         manifest = Manifest(
             n_rows=int(groups.offsets[-1]),
             n_features=source.n_features,
@@ -108,9 +110,7 @@ def write_store(path: Path, source: Source, *, dtype: np.dtype[Any], seed: int, 
             feature_names=source.feature_names,
             files=files,
         )
-        content = manifest_bytes(manifest)
-        parse_manifest(content)  # what could not be read is not written
-        _write_bytes(directory / MANIFEST, content)
+        new.publish(manifest)
 
 
 # ---------------------------------------------------------------------- the first pass
@@ -336,10 +336,4 @@ def _normalise(unscaled: Path, path: Path, offsets: Indices) -> FileRecord:
                     file.write(weights / np.repeat(totals[first:last], np.diff(begins, append=stop - start)))
                 else:
                     totals[first:last] += np.add.reduceat(weights, begins)
-        return file.finish()
-
-
-def _write_bytes(path: Path, content: bytes) -> FileRecord:
-    with ChecksummedFile(path) as file:
-        file.write(np.frombuffer(content, np.uint8))
         return file.finish()

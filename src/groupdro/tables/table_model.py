@@ -1,24 +1,24 @@
 """A model together with the columns it reads: the file that `groupdro fit` writes."""
 
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.bundle import BundleError, check, read_bundle, write_bundle
-from groupdro.cli.encoder import TableEncoder
-from groupdro.cli.tables import as_numbers, as_text
-from groupdro.estimators import ModelFileError, load
+from groupdro.arguments import check_path
+from groupdro.bundle import check, read_bundle
+from groupdro.estimators import GroupBy
+from groupdro.estimators.model_file import build_model, model_document, reading, write_model
+from groupdro.tables.columns import as_numbers, as_text
+from groupdro.tables.encoder import TableEncoder
 
-__all__ = ["TableModel", "columns_in_order"]
+__all__ = ["TableModel", "columns_in_order", "load"]
 
 _FORMAT, _VERSION = "groupdro-table-model", 1
 _KEYS = {"format", "version", "model", "columns", "target", "groups", "facts"}
@@ -113,21 +113,24 @@ class TableModel:
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file of JSON and arrays, whole or not at all."""
-        with tempfile.TemporaryDirectory() as folder:
-            inner = Path(folder, "model")
-            self.model.save(inner)
-            manifest, arrays = read_bundle(inner)
+        """Write a file of JSON and arrays, whole or not at all; `groupdro.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, replaced if it exists.
+        """
+        inner, arrays = model_document(self.model)
         document = {
             "format": _FORMAT,
             "version": _VERSION,
-            "model": manifest,
+            "model": inner,
             "columns": None if self.encoder is None else self.encoder.to_json(),
             "target": self.target,
             "groups": list(self.groups),
             "facts": self.facts,
         }
-        write_bundle(path, document, arrays)
+        write_model(check_path(path, "path"), document, arrays, _build)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TableModel":
@@ -141,35 +144,54 @@ class TableModel:
         Returns
         -------
         TableModel
-            The model; of an estimator's file neither target nor groups are known.
+            The model; of an estimator's file the target is not known, and the groups only where it is a `GroupBy`.
         """
-        try:
-            manifest, arrays = read_bundle(path)
-            if manifest.get("format") != _FORMAT:
-                return cls(load(path))
-            check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}")
-            check(set(manifest) == _KEYS, f"its manifest has keys {sorted(map(str, manifest))}")
-            check(isinstance(manifest["model"], dict), "its model is no object")
-            columns, target, groups, facts = (manifest[key] for key in ("columns", "target", "groups", "facts"))
-            encoder = None if columns is None else TableEncoder.from_json(columns)
-            check(target is None or isinstance(target, str), "its target is no text")
-            check(isinstance(groups, list) and all(isinstance(name, str) for name in groups), "its groups are no text")
-            fine = isinstance(facts, dict) and all(isinstance(v, str | int | float) for v in facts.values())
-            check(fine, "its facts are no text and numbers")
-            model = _model(manifest["model"], arrays)
-            fits = encoder is None or len(encoder.feature_names) == model.n_features_in_
-            check(fits, "its columns and its model do not fit")
-        except BundleError as error:
-            raise ModelFileError(f"{os.fspath(path)!r} cannot be read as a model: {error}") from None
-        return cls(model, encoder, target, tuple(groups), facts)
+        found = load(path)
+        if isinstance(found, GroupBy):
+            columns = (found.group_by,) if isinstance(found.group_by, str) else tuple(found.group_by)
+            return cls(found.estimator_, groups=columns)
+        return found if isinstance(found, cls) else cls(found)
 
 
-def _model(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
-    """Return the estimator inside a file, which is read as a file of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        inner = Path(folder, "model")
-        write_bundle(inner, manifest, arrays)
-        try:
-            return load(inner)
-        except ModelFileError as error:
-            raise BundleError(str(error).partition(": ")[2]) from None
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model that `save` or `groupdro fit` wrote. No code in the file is run, and what is not known is refused.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    GroupDROClassifier, GroupDRORegressor, GroupBy or TableModel
+        The fitted model; a `TableModel`, which takes tables with the columns of the training table, where
+        `groupdro fit` wrote it.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, was not written by this package, or contradicts itself.
+    """
+    place = check_path(path, "path")
+    with reading(place):
+        return _build(*read_bundle(place))
+
+
+def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+    """Return what a file holds: a table model, or an estimator."""
+    if manifest.get("format") != _FORMAT:
+        return build_model(manifest, arrays)
+    check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}")
+    check(set(manifest) == _KEYS, f"its manifest has keys {sorted(map(str, manifest))}")
+    check(isinstance(manifest["model"], dict), "its model is no object")
+    check("group_by" not in manifest["model"], "its model has group columns of its own")
+    columns, target, groups, facts = (manifest[key] for key in ("columns", "target", "groups", "facts"))
+    encoder = None if columns is None else TableEncoder.from_json(columns)
+    check(target is None or isinstance(target, str), "its target is no text")
+    check(isinstance(groups, list) and all(isinstance(name, str) for name in groups), "its groups are no text")
+    fine = isinstance(facts, dict) and all(isinstance(v, str | int | float) for v in facts.values())
+    check(fine, "its facts are no text and numbers")
+    model = build_model(manifest["model"], arrays)
+    fits = encoder is None or len(encoder.feature_names) == model.n_features_in_
+    check(fits, "its columns and its model do not fit")
+    return TableModel(model, encoder, target, tuple(groups), facts)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.bundle import check
-from groupdro.cli.tables import arrow, as_numbers, as_text, kind_of
+from groupdro.tables.columns import arrow, as_numbers, as_text, kind_of
 
 __all__ = ["Category", "Number", "TableEncoder"]
 

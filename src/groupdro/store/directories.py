@@ -1,0 +1,241 @@
+"""Directories of stores: new ones appear whole or not at all, and readers see the old store or the new one.
+
+A new store is filled beside its place and renamed. A store that is there is replaced in three steps: the new files move
+into a directory of their own inside of it; the manifest, which names that directory, is replaced by one rename, from
+which on readers see the new store; the old files are removed. Files are never changed once they are there. A reader
+whose files vanish while it opens them reads the manifest again.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from groupdro.bundle import sync_folder
+from groupdro.store.document import StoreError, parse_json
+from groupdro.store.files import write_bytes
+from groupdro.store.layout import (
+    DIRECTORY,
+    FILES,
+    FORMAT,
+    LARGEST_MANIFEST,
+    MANIFEST,
+    Manifest,
+    manifest_bytes,
+    parse_manifest,
+)
+
+__all__ = ["NewStore", "new_store"]
+
+
+@contextmanager
+def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
+    """Make a directory beside the place of a store, to be filled and then published.
+
+    Parameters
+    ----------
+    target : Path
+        Where the store will be.
+    overwrite : bool
+        Whether a store may be there already, which is then replaced.
+
+    Yields
+    ------
+    NewStore
+        What to fill. It is removed unless it was published; what a killed process left is removed by the next one that
+        writes to the same place.
+    """
+    _clear_leftovers(target)
+    _check_free(target, overwrite)
+    temporary, lock = _locked_directory(target)
+    try:
+        yield NewStore(target, temporary, overwrite)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+@dataclass(frozen=True)
+class NewStore:
+    """A store that is not at its place yet.
+
+    Attributes
+    ----------
+    target : Path
+        Where it will be.
+    directory : Path
+        Where its files are written.
+    overwrite : bool
+        Whether it may replace a store.
+    """
+
+    target: Path
+    directory: Path
+    overwrite: bool
+
+    def publish(self, manifest: Manifest) -> None:
+        """Move the store to its place, when all of its files are on the disk.
+
+        Parameters
+        ----------
+        manifest : Manifest
+            What the files are.
+        """
+        self._write_manifest(manifest)
+        _check_free(self.target, self.overwrite)
+        try:
+            os.rename(self.directory, self.target)  # never onto a directory that has something in it
+        except OSError:
+            if not os.path.lexists(self.target):
+                raise
+            self._replace(manifest)
+        else:
+            sync_folder(self.target.parent)
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        content = manifest_bytes(manifest)
+        parse_manifest(content)  # what could not be read is not written
+        (self.directory / MANIFEST).unlink(missing_ok=True)
+        write_bytes(self.directory / MANIFEST, content)
+        sync_folder(self.directory)
+
+    def _replace(self, manifest: Manifest) -> None:
+        with _turn(self.target) as alone:
+            _check_free(self.target, self.overwrite)
+            old = _old_files(self.target, everything=alone)
+            # The same rows have the same name, unless they replace themselves.
+            name = f"rows-{hashlib.sha256(manifest_bytes(manifest)).hexdigest()[:16]}"
+            if os.path.lexists(self.target / name):
+                name = f"rows-{secrets.token_hex(8)}"
+            self._write_manifest(replace(manifest, directory=name))
+            files = self.target / name
+            os.rename(self.directory, files)
+            try:
+                sync_folder(self.target)
+                os.replace(files / MANIFEST, self.target / MANIFEST)
+            except BaseException:
+                if os.path.lexists(files / MANIFEST):  # readers still see the old store
+                    shutil.rmtree(files, ignore_errors=True)
+                raise
+            sync_folder(self.target)
+            for path in old:
+                _remove(path)
+
+
+def _check_free(target: Path, overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise FileExistsError(errno.EEXIST, "path exists: choose another, or pass overwrite=True", os.fspath(target))
+    try:
+        content = (target / MANIFEST).read_bytes()
+        document = parse_json(content, MANIFEST, LARGEST_MANIFEST)
+        ours = isinstance(document, dict) and document.get("format") == FORMAT
+    except (OSError, StoreError):
+        ours = False
+    if not ours or not all(map(_is_ours, target.iterdir())):
+        raise FileExistsError(
+            errno.EEXIST, "path is no store, or has other files in it, and is not overwritten", os.fspath(target)
+        )
+
+
+def _is_ours(entry: Path) -> bool:
+    """Whether an entry of a store's directory is what stores have there."""
+    known = {MANIFEST, *FILES}
+    if not DIRECTORY.fullmatch(entry.name):
+        return entry.name in known
+    with suppress(FileNotFoundError):  # another writer has just removed it
+        return not entry.is_symlink() and {inner.name for inner in entry.iterdir()} <= known
+    return True
+
+
+def _old_files(target: Path, *, everything: bool) -> list[Path]:
+    """Return what may be removed when the store is replaced.
+
+    Without a lock, another writer may have moved its files in just now and be about to publish them. Only what the
+    manifest names is old then, and what two writers leave behind stays.
+    """
+    found = [entry for entry in target.iterdir() if entry.name != MANIFEST]
+    if everything:
+        return found
+    named = parse_json((target / MANIFEST).read_bytes(), MANIFEST, LARGEST_MANIFEST).get("directory")
+    return [entry for entry in found if (entry.name in FILES if named is None else entry.name == named)]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):
+        path.unlink()
+
+
+# ---------------------------------------------------------------------- locks
+
+
+def _lock(directory: Path, *, wait: bool = False) -> int | None:
+    """Lock a directory for as long as it is held open; None where the system has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        os.close(held)
+        raise
+    return held
+
+
+@contextmanager
+def _turn(target: Path) -> Iterator[bool]:
+    """Wait until no other writer is replacing the store, and yield whether that is certain: some systems lack locks."""
+    lock = None
+    with suppress(OSError):  # a file system without locks
+        lock = _lock(target, wait=True)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked_directory(target: Path) -> tuple[Path, int | None]:
+    """Make a directory and lock it. The lock dies with the process, which tells a leftover from work under way."""
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
+        temporary.mkdir()
+        try:
+            lock = _lock(temporary)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another writer took it for a leftover before it was locked, and removes it
+        except OSError:
+            return temporary, None  # a file system without locks
+        if temporary.exists():
+            return temporary, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _clear_leftovers(target: Path) -> None:
+    """Remove what killed writers of the same place left beside it."""
+    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial")
+    for entry in list(target.parent.iterdir()):
+        if not pattern.fullmatch(entry.name):
+            continue
+        try:
+            lock = _lock(entry)
+        except OSError:
+            continue  # its writer lives, or the file system cannot tell
+        if lock is None:
+            continue
+        shutil.rmtree(entry, ignore_errors=True)
+        os.close(lock)
