@@ -1,10 +1,14 @@
 """What the texts say of the benchmarks is what the stored curves show, at budgets that both methods reached."""
 
+import os
 import re
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from groupdro import GroupDROClassifier, GroupStratifiedKFold, compare
 from tests.docs.pages import DOCS, ROOT
 
 figures = pytest.importorskip("benchmarks.figures", reason="needs pandas and matplotlib")
@@ -149,3 +153,57 @@ def test_the_comparison_page_says_what_the_outputs_say():
     assert len(balanced) == len(robust) == 6
     assert all(a > b for a, b in zip(balanced, robust, strict=True))
     assert "they had a higher worst risk than GDRO on all six" in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/groupdro/solvers/tsa.py",
+        "src/groupdro/solvers/al_svre.py",
+        "docs/choosing_a_solver.md",
+        "docs/known_limits.md",
+        "benchmarks/README.md",
+    ],
+)
+def test_reconstructed_baselines_are_described_in_the_same_words_everywhere(path):
+    text = " ".join((ROOT / path).read_text().split())
+    assert "reconstructed from published descriptions; the original text and code were not available" in text
+    assert "from memory" not in text
+    assert "full text" not in text
+
+
+def test_the_last_layer_example_says_what_the_benchmark_printed():
+    printed = (figures.RESULTS / "last_layer.md").read_text()
+    rows = {line.split("|")[1].strip(): line.split("|") for line in printed.splitlines() if line.startswith("| ")}
+    worst, seconds = ({name: cells[k].strip() for name, cells in rows.items()} for k in (-4, -2))
+    text = " ".join((ROOT / "examples" / "plot_last_layer.py").read_text().replace("\n# ", " ").split())
+    ours, theirs, longer = "groupdro, defaults", "deep feature reweighting", "deep feature reweighting, C up to 100"
+    assert (
+        f"{worst[ours]}% in the worst group for groupdro with its defaults and {worst[theirs]}% for deep feature "
+        f"reweighting, in {seconds[ours]} s and {seconds[theirs]} s on one thread"
+    ) in text
+    assert f"reaches {worst[longer]}% in {seconds[longer]} s" in text
+    gain, error = re.search(rf"{longer}: .* has \+([\d.]+) points on it \(standard error ([\d.]+)\)", printed).groups()
+    assert float(gain) < 2 * float(error)
+    assert "which is not significantly below groupdro" in text
+    assert f"150 rows say, reaches {worst['groupdro, small_group_adjustment=1']}%" in text
+
+
+@pytest.mark.skipif("GROUPDRO_DATA" not in os.environ, reason="GROUPDRO_DATA is not set")
+def test_the_wine_example_says_what_its_output_shows(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import tables
+
+    text = " ".join((ROOT / "examples" / "plot_wine.py").read_text().replace("\n# ", " ").split())
+    X, y, colour = tables.wine()
+    everything = len(tables.read("wine_quality"))
+    assert f"Of {everything:,} rows, {everything - len(X):,} repeat an earlier one" in text
+    train, test = next(GroupStratifiedKFold(4, random_state=0).split(X, y, colour))
+    # With the penalty that the search chooses.
+    model = make_pipeline(StandardScaler(), GroupDROClassifier(alpha=0.01, random_state=0))
+    rows, held_out = ([part.iloc[k] for part in (X, y, colour)] for k in (train, test))
+    reports = compare(*rows, estimator=model, held_out=tuple(held_out), n_bootstrap=1).reports
+    plain, robust = (reports[way].to_pandas().set_index("group")["risk"] for way in ("ERM", "GDRO"))
+    assert f"red falls by {plain['red'] - robust['red']:.3f} and that of white rises by" in text
+    assert f"rises by {robust['white'] - plain['white']:.3f}; red remains the worse colour" in text
+    assert [report.worst_group for report in (reports["ERM"], reports["GDRO"])] == ["red", "red"]
