@@ -17,6 +17,7 @@ import groupdro as gd
 from groupdro import cli
 from groupdro.distributed.launch import launch, launch_command, launch_environment
 from tests.distributed.test_communicators import running
+from tests.timing import HUNG
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train_on_many_workers.py")
 LAUNCHERS = str(Path(__file__).with_name("launchers.py"))
@@ -75,10 +76,10 @@ def alone(store):
     return train_alone(store)
 
 
-def run(command, timeout=120, **variables):
+def run(command, **variables):
     """Run a command that ends by itself, and return its exit code and what it printed."""
     with running(command, **variables) as job:
-        output, _ = job.communicate(timeout=timeout)
+        output, _ = job.communicate(timeout=HUNG)
     return job.returncode, output
 
 
@@ -114,7 +115,7 @@ def check_two_workers(launcher, folder, **variables):
     store = str(folder / "store")
     write_small_store(store)
     alone = train_alone(store)
-    code, output = run([sys.executable, LAUNCHERS, launcher, EXAMPLE, store, str(folder)], timeout=300, **variables)
+    code, output = run([sys.executable, LAUNCHERS, launcher, EXAMPLE, store, str(folder)], **variables)
     assert code == 0, output
     first, second = ((folder / f"rank-{rank}.txt").read_text() for rank in (0, 1))
     assert "2 workers" in first

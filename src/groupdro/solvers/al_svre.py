@@ -1,7 +1,7 @@
-"""AL-SVRE: loopless variance-reduced extragradient inside Catalyst (after Luo and others 2021; reconstructed).
+"""AL-SVRE: loopless variance-reduced extragradient inside Catalyst (after Luo and others 2021).
 
-The inner method is that of Alacaoglu and Malitsky, Algorithm 1. How its authors combine it with Catalyst is
-reconstructed from the complexity they state.
+It is reconstructed from published descriptions; the original text and code were not available. The inner method is that
+of Alacaoglu and Malitsky, Algorithm 1; how it is combined with Catalyst follows from the complexity that is stated.
 """
 
 from collections.abc import Iterator
@@ -83,7 +83,9 @@ class AlSvreState(State):
 
 
 class ALSVRE(Solver):
-    """Accelerated loopless variance-reduced extragradient, one sample a step. Reconstructed.
+    """Accelerated loopless variance-reduced extragradient, one sample per step.
+
+    It is reconstructed from published descriptions; the original text and code were not available.
 
     The problem is made strongly convex and concave by eps / (2 R^2) and eps / (2 D^2), and solved by Catalyst on w: an
     epoch runs the inner method on the problem with a pull toward an extrapolated point. The inner method refreshes its
