@@ -915,7 +915,8 @@ def test_a_gap_is_judged_by_the_tolerance_of_the_file(kind, tmp_path):
 
 
 def test_bounds_that_contradict_each_other_are_a_failure_that_comes_back(tmp_path):
-    claims = {"status_": "numerical_failure", "lower_bound_": 10.0, "upper_bound_": 1.0, "gap_": np.inf}
+    claims = {"status_": "numerical_failure", "lower_bound_": 10.0, "upper_bound_": 1.0}
+    claims |= {"gap_": np.inf, "criterion_": None}
     found = load(forge(tmp_path, lambda manifest, members: manifest["fitted"].update(claims)))
     assert (found.lower_bound_, found.upper_bound_, found.gap_) == (10.0, 1.0, np.inf)
 

@@ -296,8 +296,9 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, NDArray[
         _check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
         _check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
     criterion = met_tolerance(gap, upper, float(model.tol), atol) if status == "converged" else None
+    fine = status != "converged" or criterion is not None
+    _check(fine, f"its status is 'converged', but its gap {gap:g} is above its tolerance")
     _check(fitted["criterion_"] == criterion, f"its gap {gap:g} does not meet the tolerance that it says")
-    _check(status != "converged" or criterion is not None, f"it is 'converged', but its gap {gap:g} is above tolerance")
     trace = arrays["trace_"]
     counts = trace[:, [_TRACE.index(name) for name in _WHOLE]]
     whole = (counts >= 0).all() and (counts < 2**63).all() and (counts == np.floor(counts)).all()
