@@ -19,7 +19,8 @@ __all__ = ["GroupSQP", "SqpState"]
 Floats = NDArray[np.float64]
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
-_WORKING_SET = 400  # groups that enter the quadratic program, the worst first
+_WORKING_SET = 400  # groups that enter the quadratic program at once, the worst first
+_ENTRIES = 20  # times that others enter it
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
@@ -116,29 +117,14 @@ class GroupSQP(Solver):
         """Solve the quadratic model, search along its step, and pass over the data at the new point."""
         domain = problem.domain
         assert isinstance(domain, L2Domain)
-        here, size = state.groups, state.groups.w.size
+        here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
 
-        # 1. The worst groups' gradients, penalty included, and the ball's normal.
-        working = np.sort(np.argsort(-values)[:_WORKING_SET])
-        pull = np.zeros_like(w)
-        problem.coef(pull)[...] = problem.coef(w)
-        rows = here.gradients[working].reshape(len(working), size) + domain.penalty * pull.ravel()
-        inside = values[working]
+        # 1. The dual of the quadratic model: group weights, and the step.
+        step, q, promised = self._solve_model(problem, state, values)
 
-        # 2. The dual of the quadratic model: group weights, and the ball's multiplier where the step would leave it.
-        known = state.evaluation.q[working]
-        begin = known / known.sum() if state.epoch and known.sum() > 0.5 else None  # the last solution, most often near
-        if self._newton(problem):
-            step, weights = self._step_in_ball(problem, state, rows, inside, pull, begin)
-        else:
-            step, weights = self._step_at_tangent(problem, state, rows, inside, pull, begin)
-        q = np.zeros(problem.n_groups)
-        q[working] = weights
-
-        # 3. A step that lowers the worst value by a share of what the model promises.
-        promised = float(inside.max() - (inside + rows @ step.ravel()).max())
+        # 2. A step that lowers the worst value by a share of what the model promises.
         there = self._search(problem, here, step, q, promised)
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
@@ -149,14 +135,16 @@ class GroupSQP(Solver):
             self._note_failure(state)
             return
         length = float(np.linalg.norm(there.w - w)) / max(float(np.linalg.norm(step)), 1e-300)
-        state.damping *= 0.1 if length > 0.9 else 10.0 if length < 0.2 else 1.0
-        state.damping = max(state.damping, _LEAST_DAMPING)
+        if length > 0.9:
+            state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
+        elif length < 0.2:
+            state.damping = max(10.0 * state.damping, _LEAST_RIDGE)
         if promised <= _ROUNDING * abs(float(values.max())):
             self._note_failure(state)  # a step, but only within rounding
         else:
             state.failures = 0
 
-        # 4. What the step taught about the curvature.
+        # 3. What the step taught about the curvature.
         if not self._newton(problem):
             moved = there.w - w
             change = np.tensordot(q, there.gradients - here.gradients, axes=1)
@@ -167,6 +155,41 @@ class GroupSQP(Solver):
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
         state.groups, state.evaluation = there, there.at(q)
+
+    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+        """Return the step that minimises the worst of the groups' models, their weights, and the fall it promises.
+
+        The program has the worst groups. Those that its step would make worse than any of them enter it, and it is
+        solved again: with thousands of groups of about the same value, a step that looks at a part of them leads
+        nowhere.
+        """
+        domain, here = problem.domain, state.groups
+        assert isinstance(domain, L2Domain)
+        m, size = problem.n_groups, here.w.size
+        gradients = here.gradients.reshape(m, size)
+        pull = np.zeros_like(here.w)
+        problem.coef(pull)[...] = problem.coef(here.w)
+        solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
+        known = state.evaluation.q if state.epoch else np.zeros(m)  # the last solution is most often near
+        inside = np.zeros(m, dtype=bool)
+        inside[np.argsort(-values)[:_WORKING_SET]] = True
+        for _ in range(_ENTRIES):
+            working = np.flatnonzero(inside)
+            rows = gradients[working] + domain.penalty * pull.ravel()
+            begin = known[working] / known[working].sum() if known[working].sum() > 0.5 else None
+            step, weights = solve(problem, state, rows, values[working], pull, begin)
+            expected = values + gradients @ step.ravel()
+            worse = expected > expected[working].max() + _ROUNDING * abs(float(values.max()))
+            known = np.zeros(m)
+            known[working] = weights
+            if not worse.any():
+                break
+            # Those without weight leave, so that the program stays small.
+            entering = np.flatnonzero(worse)[np.argsort(-expected[worse])[:_WORKING_SET]]
+            inside = known > 0
+            inside[entering] = True
+        fall = float(values.max() - expected.max()) - domain.penalty * float(pull.ravel() @ step.ravel())
+        return step, known, fall
 
     def _step_in_ball(
         self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
