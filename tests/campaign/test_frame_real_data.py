@@ -3,12 +3,14 @@
 import ast
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.campaign import part_real_data, real_fits
+from tests.campaign.caught import FAULTS
 from tests.campaign.custom_parts import PARTS
 from tests.campaign.part_real_data import judge, run, tally
 from tests.campaign.plain_losses import HuberLoss, LogisticLoss, SoftmaxLoss, SquaredHingeLoss, SquaredLoss
@@ -16,6 +18,7 @@ from tests.campaign.real_data import CUSTOM, KINDS, PERIOD, Case, describe, draw
 from tests.campaign.real_verdicts import Claim, Verdict, hold
 from tests.campaign.witnesses import Posed, separates
 
+STORED = Path(__file__).parent / "caught.txt"
 CASE = Case(0, "mixed", "squared", 90, 2, 3, (), "float64")
 LOSSES = [SquaredLoss(), HuberLoss(), LogisticLoss(), SoftmaxLoss(3), SquaredHingeLoss()]
 
@@ -179,6 +182,15 @@ def test_counts_tell_kinds_statuses_and_the_share_that_converged():
     assert "1 of 2 that have a minimiser converged (50.0%)" in figures
     assert "1 held only up to" in figures
     assert "mixed: 2 stalled, 1 converged" in figures
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_every_fault_has_problems_that_may_show_it_and_is_in_the_stored_table(fault):
+    cases = list(islice(fault.cases(), 3))
+    assert {case.kind for case in cases} == {fault.kind}
+    row = next(row for row in STORED.read_text(encoding="utf-8").splitlines() if f"| {fault.name} |" in row)
+    tried, caught = map(int, row.split("|")[3:5])
+    assert 0 < caught <= tried
 
 
 def test_the_check_counts_what_it_tried():
