@@ -16,10 +16,11 @@ from tests.campaign.part_real_data import judge, run, tally
 from tests.campaign.plain_losses import HuberLoss, LogisticLoss, SoftmaxLoss, SquaredHingeLoss, SquaredLoss
 from tests.campaign.real_data import CUSTOM, KINDS, PERIOD, Case, describe, draw
 from tests.campaign.real_verdicts import Claim, Verdict, hold
+from tests.campaign.witness_by_cvxpy import model_by_cvxpy
 from tests.campaign.witnesses import Posed, separates
 
 STORED = Path(__file__).parent / "caught.txt"
-CASE = Case(0, "mixed", "squared", 90, 2, 3, (), "float64")
+CASE = Case(1, "mixed", "squared", 90, 2, 3, (), "float64")
 LOSSES = [SquaredLoss(), HuberLoss(), LogisticLoss(), SoftmaxLoss(3), SquaredHingeLoss()]
 
 
@@ -133,6 +134,17 @@ def test_offsets_and_units_cost_the_judge_no_digits():
     assert b == pytest.approx(a, rel=1e-12)
 
 
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("options", [{"alpha": 1e-2}, {"radius": 0.3}, {"alpha": 1e-3, "box": 0.1, "intercept": False}])
+def test_the_search_and_cvxpy_find_the_same(loss, options):
+    posed = posed_with(loss, offset=3.0, **options)
+    posed.shift = np.array([0.0, -0.1, 0.1])
+    by_cvxpy, found = model_by_cvxpy(posed), posed.search().model
+    assert posed.outside(by_cvxpy) <= 1e-12
+    assert float(posed.objective(found)) <= float(posed.objective(by_cvxpy)) * (1 + 1e-12)
+    assert float(posed.objective(found)) == pytest.approx(float(posed.objective(by_cvxpy)), rel=1e-5)
+
+
 @pytest.mark.parametrize("seed", [k for k in range(PERIOD) if describe(k).kind == "through solve"])
 def test_a_run_by_the_package_is_judged(seed):
     assert judge(seed).status != "raised"
@@ -197,7 +209,7 @@ def test_the_check_counts_what_it_tried():
     assert run(3, 0, 1).tried == 3
 
 
-@pytest.mark.parametrize("name", ["witnesses", "plain_losses", "real_data", "real_verdicts"])
+@pytest.mark.parametrize("name", ["witnesses", "witness_by_cvxpy", "plain_losses", "real_data", "real_verdicts"])
 def test_the_judge_imports_nothing_of_the_package(name):
     tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
