@@ -138,12 +138,18 @@ def _hold_upper(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
     if claim.status != "converged":
         return
     size = max(abs(objective), Long(claim.tol)) if regret else abs(objective)
-    allowed = max(claim.tol * size, Long(claim.atol)) * (1 + 1e-6)
+    allowed = max(claim.tol * size, Long(claim.atol), _all_rounding(posed)) * (1 + 1e-6)
     gap = objective - lower
     if gap > allowed + 2 * unit:
         verdict.wrong.append(f"converged, but {objective:.9g} - {lower:.9g} is more than {allowed:.3g}")
     elif gap > allowed:
         verdict.unresolved = True
+
+
+def _all_rounding(posed: Posed) -> Any:
+    """Return the loss of residuals of a thousand units of rounding: the documented end of a fit without loss."""
+    spread = (posed.weights / posed.m * posed.y**2).sum() if posed.loss.regression else Long(1)
+    return (1e3 * Long(np.finfo(float).eps)) ** 2 * spread / 2
 
 
 def _hold_lower(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, shift: Any) -> None:
