@@ -179,7 +179,10 @@ def _best_model(posed: Posed, returned: Model, others: list[Model]) -> tuple[Mod
     if len(posed.y) > LARGE:
         found = [posed.search(returned, first=1e-3, last=1e-11, steps=40).model]
     else:
-        found = [posed.search().model, posed.search(returned).model]
+        nearby = posed.search(returned)
+        found = [nearby.model]
+        if not nearby.promise < 1e-10:
+            found.append(posed.search().model)
     if posed.mean:
         found.append(posed.part().search().model)
     models = [model for model in (*others, *found) if _counts(posed, model)]
