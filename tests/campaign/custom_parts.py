@@ -31,6 +31,7 @@ class Part:
     problem: type[gd.GroupRisk] = gd.GroupRisk
     regression: bool = False
     meaningless: bool = False  # whether there is nothing but to refuse it
+    contradictory: bool = False  # whether it breaks the contract, so that bounds may be seen to contradict each other
 
 
 class SmoothedLogistic(Loss):
@@ -189,13 +190,15 @@ PARTS: dict[str, Callable[[np.random.Generator], Part]] = {
     "smoothed logistic": lambda rng: Part({"loss": LogisticLoss(0.1)}, loss=SmoothedLogistic()),
     "box": lambda rng: Part({"alpha": 0.0, "box": 0.1}, domain=Box(0.1)),
     "expectile": _expectile,
-    "logistic, value overridden": lambda rng: Part({"loss": LogisticLoss(factor=2.0)}, loss=DearerLogistic()),
+    "logistic, value overridden": lambda rng: Part(
+        {"loss": LogisticLoss(factor=2.0)}, loss=DearerLogistic(), contradictory=True
+    ),
     "logistic, all overridden": lambda rng: Part({"loss": LogisticLoss(factor=2.0)}, loss=WholeDearerLogistic()),
     "unknown code": lambda rng: Part({}, loss=UnknownCode(), meaningless=True),
     "unknown code with formulas": lambda rng: Part({"loss": LogisticLoss(0.1)}, loss=UnknownCodeWithFormulas()),
-    "wrong conjugate": lambda rng: Part({"loss": LogisticLoss(0.1)}, loss=WrongConjugate()),
+    "wrong conjugate": lambda rng: Part({"loss": LogisticLoss(0.1)}, loss=WrongConjugate(), contradictory=True),
     "negative loss": lambda rng: Part(
-        {"loss": LogisticLoss(constant=-0.5)}, loss=SmoothedLogistic(share=0.0, constant=-0.5)
+        {"loss": LogisticLoss(constant=-0.5)}, loss=SmoothedLogistic(share=0.0, constant=-0.5), contradictory=True
     ),
     "L2, penalty overridden": lambda rng: Part({"factor": 3.0}, domain=DearerL2(penalty=1e-2)),
     "mean of groups": lambda rng: Part({"mean": True}, problem=MeanOfGroups),

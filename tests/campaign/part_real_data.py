@@ -39,7 +39,7 @@ def judge(seed: int) -> Verdict:
 def tally(verdicts: Any) -> Tally:
     """Count verdicts."""
     out, statuses, by_kind = Tally(), Counter(), defaultdict(Counter)
-    solvable = converged = unresolved = 0
+    solvable = converged = unresolved = by_cvxpy = 0
     for verdict in verdicts:
         out.tried += 1
         statuses[verdict.status] += 1
@@ -47,11 +47,13 @@ def tally(verdicts: Any) -> Tally:
         solvable += verdict.minimiser is True
         converged += verdict.minimiser is True and verdict.status == "converged"
         unresolved += verdict.unresolved
+        by_cvxpy += verdict.by_cvxpy
         out.failures += [f"judge({verdict.case.seed}): {sentence} {verdict.case!r}" for sentence in verdict.wrong]
     out.figures = [
         ", ".join(f"{count:,} {status}" for status, count in statuses.most_common()),
         f"{converged:,} of {solvable:,} that have a minimiser converged ({converged / max(solvable, 1):.1%})",
         f"{unresolved} held only up to what the data's digits resolve",
+        f"{by_cvxpy:,} searched by CVXPY too",
         *(f"{kind}: " + ", ".join(f"{n} {s}" for s, n in found.most_common()) for kind, found in by_kind.items()),
     ]
     return out

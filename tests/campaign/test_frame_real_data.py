@@ -3,20 +3,24 @@
 import ast
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.campaign import part_real_data, real_fits
+from tests.campaign.caught import FAULTS
 from tests.campaign.custom_parts import PARTS
 from tests.campaign.part_real_data import judge, run, tally
 from tests.campaign.plain_losses import HuberLoss, LogisticLoss, SoftmaxLoss, SquaredHingeLoss, SquaredLoss
 from tests.campaign.real_data import CUSTOM, KINDS, PERIOD, Case, describe, draw
 from tests.campaign.real_verdicts import Claim, Verdict, hold
+from tests.campaign.witness_by_cvxpy import model_by_cvxpy
 from tests.campaign.witnesses import Posed, separates
 
-CASE = Case(0, "mixed", "squared", 90, 2, 3, (), "float64")
+STORED = Path(__file__).parent / "caught.txt"
+CASE = Case(1, "mixed", "squared", 90, 2, 3, (), "float64")
 LOSSES = [SquaredLoss(), HuberLoss(), LogisticLoss(), SoftmaxLoss(3), SquaredHingeLoss()]
 
 
@@ -130,6 +134,17 @@ def test_offsets_and_units_cost_the_judge_no_digits():
     assert b == pytest.approx(a, rel=1e-12)
 
 
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("options", [{"alpha": 1e-2}, {"radius": 0.3}, {"alpha": 1e-3, "box": 0.1, "intercept": False}])
+def test_the_search_and_cvxpy_find_the_same(loss, options):
+    posed = posed_with(loss, offset=3.0, **options)
+    posed.shift = np.array([0.0, -0.1, 0.1])
+    by_cvxpy, found = model_by_cvxpy(posed), posed.search().model
+    assert posed.outside(by_cvxpy) <= 1e-12
+    assert float(posed.objective(found)) <= float(posed.objective(by_cvxpy)) * (1 + 1e-12)
+    assert float(posed.objective(found)) == pytest.approx(float(posed.objective(by_cvxpy)), rel=1e-5)
+
+
 @pytest.mark.parametrize("seed", [k for k in range(PERIOD) if describe(k).kind == "through solve"])
 def test_a_run_by_the_package_is_judged(seed):
     assert judge(seed).status != "raised"
@@ -181,11 +196,20 @@ def test_counts_tell_kinds_statuses_and_the_share_that_converged():
     assert "mixed: 2 stalled, 1 converged" in figures
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_every_fault_has_problems_that_may_show_it_and_is_in_the_stored_table(fault):
+    cases = list(islice(fault.cases(), 3))
+    assert {case.kind for case in cases} == {fault.kind}
+    row = next(row for row in STORED.read_text(encoding="utf-8").splitlines() if f"| {fault.name} |" in row)
+    tried, caught = map(int, row.split("|")[3:5])
+    assert 0 < caught <= tried
+
+
 def test_the_check_counts_what_it_tried():
     assert run(3, 0, 1).tried == 3
 
 
-@pytest.mark.parametrize("name", ["witnesses", "plain_losses", "real_data", "real_verdicts"])
+@pytest.mark.parametrize("name", ["witnesses", "witness_by_cvxpy", "plain_losses", "real_data", "real_verdicts"])
 def test_the_judge_imports_nothing_of_the_package(name):
     tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]

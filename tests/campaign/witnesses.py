@@ -280,7 +280,7 @@ class _Search:
                 _, slope_of_barrier, curve = self._barrier(z)
                 gradient, H = gradient + mu * slope_of_barrier, H + mu * curve
             step = _solve(H, gradient)
-            if p.K > 1:  # a constant of all classes changes no loss
+            if p.K > 1 and not p.alpha and not self.barred:  # a constant of all classes changes nothing
                 step = (step.reshape(self.width, p.K) - step.reshape(self.width, p.K).mean(axis=1)[:, None]).ravel()
             decrease = float(gradient @ step)
             if not np.isfinite(decrease) or decrease <= 0:
