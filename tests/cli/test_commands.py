@@ -1,6 +1,7 @@
 """The commands on public tables, run as a user does; numbers against the Python API."""
 
 import dataclasses
+import html
 import json
 import re
 import shutil
@@ -21,10 +22,12 @@ from groupdro import (
     ModelFileError,
     TableModel,
     cli,
+    compare,
     group_report,
     load,
 )
 from groupdro.tables.encoder import TableEncoder
+from groupdro.tables.table_model import UnknownLabelsWarning
 from tests.cli.tables import BIKE, left_over, public, run
 
 testing = pytest.importorskip("click.testing")
@@ -161,7 +164,11 @@ def test_missing_values_and_unknown_categories_are_taken(tmp_path):
     table.loc[0, "smokes"] = "pipe"
     X[0, -3:] = 0.0
     table.drop(columns="num").to_csv(tmp_path / "new.csv", index=False)
-    call("predict", out, tmp_path / "new.csv", "-o", tmp_path / "new.parquet")
+    told = call("predict", out, tmp_path / "new.csv", "-o", tmp_path / "new.parquet", "--json")
+    assert json.loads(told.stdout)["unknown_labels"] == {"smokes": 1}
+    assert told.stderr == (
+        f"Warning: labels that were not there at fit are encoded as zeros: column 'smokes' in 1 of {len(table)} rows.\n"
+    )
     found = pd.read_parquet(tmp_path / "new.parquet")
     np.testing.assert_allclose(found["probability_True"], expected.predict_proba(X)[:, 1], rtol=1e-8)
     assert found["prediction"].tolist() == expected.predict(X).tolist()
@@ -342,3 +349,129 @@ def test_a_reader_that_leaves_early_is_no_error(adult):
     done = subprocess.run(line, shell=True, cwd=adult[0], capture_output=True, text=True, check=False)
     assert done.stdout == "GroupDROClassifier on 1000 rows of new.csv\n"
     assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------------- labels that were not there at fit
+
+
+def test_a_column_of_which_no_label_is_known_is_taken_only_on_request(adult, tmp_path):
+    folder, *_ = adult
+    new = pd.read_csv(folder / "new.csv")
+    coded = new.assign(workclass=np.where(new["workclass"] == "Private", "0", "1"))
+    coded.to_parquet(tmp_path / "coded.parquet")
+    model, out = folder / "model.groupdro", tmp_path / "out.csv"
+    assert (
+        "has no label that the model knows"
+        in call("predict", model, tmp_path / "coded.parquet", "-o", out, code=1).stderr
+    )
+    with pytest.raises(ValueError, match="column 'workclass' has no label that the model knows"):
+        TableModel.load(model).predict(coded)
+    assert not out.exists()
+    told = call("predict", model, tmp_path / "coded.parquet", "-o", out, "--allow-unknown")
+    assert "column 'workclass' in 1000 of 1000 rows" in told.stderr
+    with pytest.warns(UnknownLabelsWarning, match="column 'workclass' in 1000 of 1000 rows"):
+        found = TableModel.load(model).predict(coded, allow_unknown=True)
+    assert pd.read_csv(out)["prediction"].tolist() == found.tolist()
+    told = call("report", model, tmp_path / "coded.parquet", "--allow-unknown", "--json")
+    assert json.loads(told.stdout)["warnings"][0] in told.stderr
+
+
+# ---------------------------------------------------------------------- in-sample or not
+
+
+def test_a_report_says_whether_the_rows_were_fitted_on(adult, tmp_path):
+    folder, *_ = adult
+    fit = ["fit", folder / "train.csv", "--target", "income", "--group", "sex", "-o", tmp_path / "m", "--force"]
+    unknown = "\nWhether some of these rows were used for training is not known.\n"
+    for more, sentence, short in (
+        ([], "\nIn-sample: these are the rows the model was fitted on.\n", "yes"),
+        (["--test-size", 0.5], "\nPartly in-sample: the model was fitted on 1500 of these rows.\n", "partly"),
+    ):
+        call(*fit, *more)
+        page = tmp_path / f"{short}.html"
+        assert sentence in call("report", tmp_path / "m", folder / "train.csv", "--html", page).stdout
+        assert sentence.strip() in page.read_text()
+        assert json.loads(call("report", tmp_path / "m", folder / "train.csv", "--json").stdout)["in_sample"] == short
+        assert unknown in call("report", tmp_path / "m", folder / "new.csv").stdout
+        assert json.loads(call("report", tmp_path / "m", folder / "new.csv", "--json").stdout)["in_sample"] == "unknown"
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_report_on_the_store_of_the_fit_is_in_sample(tmp_path, task):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 2)), rng.choice(["a", "b"], 300)
+    y = np.where(X[:, 0] > 0, "yes", "no") if task == "classification" else X[:, 0] + rng.normal(size=300)
+    for name in ("one", "other"):
+        GroupedStore.write_arrays(tmp_path / name, X * (1.0 if name == "one" else 2.0), y, groups)
+    call("fit", tmp_path / "one", "-o", tmp_path / "m", "--alpha", 0.1)
+    assert "In-sample: these are the rows" in call("report", tmp_path / "m", tmp_path / "one").stdout
+    assert "is not known" in call("report", tmp_path / "m", tmp_path / "other").stdout
+
+
+# ---------------------------------------------------------------------- small groups
+
+
+@pytest.mark.parametrize("way", ["warn", "merge"])
+def test_small_groups_are_treated_as_asked_for(adult, tmp_path, way):
+    folder, *_ = adult
+    given = ["--target", "income", "--group", "race", "--min-group-size", 60, "--small-groups", way]
+    told = call("fit", folder / "train.csv", *given, "-o", tmp_path / "m", "--json")
+    race = pd.read_csv(folder / "train.csv")["race"].value_counts()
+    few = set(race[race < 60].index)
+    assert few
+    model = TableModel.load(tmp_path / "m").model
+    assert (model.min_group_size, model.small_groups) == (60, way)
+    assert set(model.merged_groups_) == (few if way == "merge" else set())
+    assert ("min_group_size=60" in told.stderr) == (way == "warn")
+
+
+# ---------------------------------------------------------------------- compare
+
+
+def test_compare_agrees_with_the_python_api(adult, tmp_path):
+    folder, *_ = adult
+    given = ["--target", "income", "--group", "sex", "--alpha", 0.01, "--test-size", 0.3, "--seed", 3, "--min-rows", 40]
+    done = run("compare", "train.csv", *given, "--bootstrap", 100, "--json", "--html", tmp_path / "c.html", cwd=folder)
+    told = json.loads(done.stdout)
+    assert done.stderr == ""
+
+    table = pd.read_csv(folder / "train.csv")
+    rng, held = np.random.default_rng(3), np.zeros(len(table), dtype=bool)
+    for name in sorted(table["sex"].unique()):
+        rows = np.flatnonzero(table["sex"] == name)
+        held[rng.permutation(rows)[: round(0.3 * len(rows))]] = True
+    features = table.drop(columns=["income", "sex"])
+    X = encoded(features[~held], features)
+    parts = [(X[part], table["income"].to_numpy()[part], table["sex"].to_numpy()[part]) for part in (~held, held)]
+    estimator = GroupDROClassifier(alpha=0.01)
+    expected = compare(*parts[0], held_out=parts[1], estimator=estimator, random_state=3, n_bootstrap=100, min_rows=40)
+    assert (told["rows"], told["held_out_rows"]) == ((~held).sum(), held.sum())
+    assert [row["model"] for row in told["models"]] == ["ERM", "balanced ERM", "GDRO", "MERO"]
+    for key in ("mean_risk", "worst_risk", "worst_regret", "accuracy", "worst_accuracy"):
+        assert [row[key] for row in told["models"]] == pytest.approx(expected.columns[key], rel=1e-5)
+    assert told["verdict"] == expected.verdict
+    assert told["worth_it"] == expected.worth_it
+    assert told["gain"]["low"] == pytest.approx(expected.gain[1], rel=1e-4)
+    assert [row["group"] for row in told["groups"]["GDRO"]] == expected.reports["GDRO"].columns["group"]
+    page = (tmp_path / "c.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert html.escape(expected.verdict) in page
+    assert "<script" not in page
+
+    text = run("compare", "train.csv", *given, "--bootstrap", 100, cwd=folder).stdout
+    assert f"\n{held.sum()} held-out rows\nmodel " in text
+    assert expected.verdict in text
+
+
+def test_compare_says_which_fits_have_not_converged(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=400), "g": rng.choice(["<b>", "c"], 400)})
+    table["y"] = table["x"] + rng.normal(size=400)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = ["--target", "y", "--group", "g", "--tol", 1e-16, "--html", tmp_path / "c.html"]
+    told = call("compare", tmp_path / "t.csv", *given, code=3)
+    assert told.stderr.endswith("see the column gap. --tol is 1e-16.\n")
+    assert "regression of y" in told.stdout
+    page = (tmp_path / "c.html").read_text()
+    assert "<td>&lt;b&gt;</td>" in page
+    assert "<b>" not in page

@@ -44,6 +44,8 @@ def folder(tmp_path_factory):
     write("text_x.parquet", x=["much"] * n)
     write("fractions.parquet", y=rng.normal(size=n))
     write("more_classes.parquet", y=["maybe"] * n)
+    write("coded.parquet", colour=rng.choice(["0", "1"], n))
+    write("dummies.parquet", a=[1, 0] * (n // 2), b=[0, 1] * (n // 2))
     write("predicted.parquet", prediction=["no"] * n)
     write("lists.parquet", x=[[1.0, 2.0]] * n)
     write("with_missing.parquet", x=pa.array([None, *range(n - 1)]))
@@ -55,6 +57,12 @@ def folder(tmp_path_factory):
     (folder / "ragged.csv").write_text("x,y,g\n1,yes,a\n2,no\n")
     (folder / "twice.csv").write_text("x,x,y,g\n1,2,yes,a\n")
     (folder / "latin.csv").write_bytes("x,name,y,g\n1,caf\u00e9,yes,a\n2,t\u00e9,no,b\n".encode("latin-1"))
+    (folder / "latin_header.csv").write_bytes("x,n\u00e4me,y,g\n1,a,yes,a\n2,b,no,b\n".encode("latin-1"))
+    (folder / "latin_rest.csv").write_bytes("x,colour,note\n1,red,caf\u00e9\n".encode("latin-1"))
+    (folder / "parts").mkdir()
+    numbers = table.drop_columns(["colour"])
+    pq.write_table(numbers, folder / "parts" / "a.parquet")
+    (folder / "parts" / "b.parquet").write_text("not Parquet")
     (folder / "broken.csv.gz").write_bytes(gzip.compress(b"x,y,g\n1,yes,a\n")[:-9])
     (folder / "not.parquet").write_text("x,y,g\n1,yes,a\n")
     (folder / "table.xlsx").write_text("")
@@ -106,6 +114,15 @@ MISTAKES = [
     ),
     ("fit lists.parquet {fit}", "column 'x' holds list<"),
     ("fit latin.csv {fit}", "column 'name' holds text that is not UTF-8"),
+    ("fit latin.csv --target y --group name", "--group: column 'name' holds text that is not UTF-8, such as Latin-1"),
+    ("fit latin.csv --target name --group g", "--target: column 'name' holds text that is not UTF-8, such as Latin-1"),
+    ("fit latin_header.csv {fit}", "'latin_header.csv' has names of columns that are not UTF-8"),
+    ("predict m.groupdro latin_rest.csv -o o.csv", "TABLE: column 'note' holds text that is not UTF-8"),
+    (
+        "predict m.groupdro coded.parquet -o o.csv",
+        "column 'colour' has no label that the model knows: it has '0', '1', and had 'blue', 'red' at fit.",
+    ),
+    ("report m.groupdro coded.parquet", "column 'colour' has no label that the model knows"),
     ("fit name.parquet {fit}", "column 'name' has 60 different labels in 60 rows"),
     ("fit empty_column.parquet {fit}", "column 'x' has no value in the rows of the fit: pass --drop x."),
     ("fit infinite.parquet {fit}", "column 'x' has an infinite value, first in data row 60."),
@@ -121,6 +138,11 @@ MISTAKES = [
     ("fit fractions.parquet {fit} --task classification", "column 'y' has numbers that are not whole."),
     ("fit t.parquet {fit} --loss huber", "--loss huber is not for classification: use logistic or squared_hinge."),
     ("fit t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),
+    ("fit t.parquet {fit} --min-group-size 50 --small-groups raise --json", "of fewer than min_group_size=50 rows"),
+    ("fit dummies.parquet --target y --group a --group b", "--group: groups is a DataFrame of zeros and ones"),
+    ("compare directory {fit}", "TABLE 'directory' is a store: compare holds out rows of a table."),
+    ("compare t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),
+    ("compare t.parquet {fit} --html m.groupdro", "--html 'm.groupdro' exists: pass --force to replace it."),
     ("report m.groupdro more_classes.parquet", "column 'y' has the class 'maybe', which was not there at fit."),
     ("report m.groupdro no_target.parquet", "--target: column 'y' has a missing value in data row 1"),
     ("report m.groupdro t.parquet --group h", "--group: there is no column 'h'"),
@@ -138,6 +160,8 @@ MISTAKES = [
     ("convert t.parquet s {fit}", "column 'colour' holds text, and a store holds numbers: pass --drop colour"),
     ("convert t.parquet s --target z --group g", "--target: there is no column 'z'"),
     ("convert with_missing.parquet s {fit} --drop colour", "features column 'x' has a missing value, first in row 0."),
+    ("convert parts s {fit}", "parts/b.parquet' cannot be read as Parquet: "),
+    ("convert parts/a.parquet parts/b.parquet s {fit}", "parts/b.parquet' cannot be read as Parquet: "),
     ("convert t.parquet latin.csv s {fit}", "TABLE must be files of one format"),
 ]
 
@@ -167,6 +191,9 @@ def test_a_mistake_is_told_in_one_sentence(folder, monkeypatch, line, sentence):
         ("fit t.parquet {fit} --test-size 1", "Invalid value for '--test-size'"),
         ("fit t.parquet {fit} --objective worst", "Invalid value for '--objective'"),
         ("fit t.parquet {fit} --nothing", "No such option"),
+        ("compare t.parquet {fit} --objective risk", "No such option"),
+        ("compare t.parquet {fit} --test-size 0", "Invalid value for '--test-size'"),
+        ("fit t.parquet {fit} --min-group-size 0", "Invalid value for '--min-group-size'"),
         ("predict m.groupdro t.parquet", "Missing option '-o' / '--output'"),
         ("convert t.parquet --target y --group g", "Missing argument"),
         ("nothing", "No such command 'nothing'"),

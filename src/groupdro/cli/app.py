@@ -3,6 +3,7 @@
 import click
 
 from groupdro.cli.bench import bench
+from groupdro.cli.compare import compare
 from groupdro.cli.convert import convert
 from groupdro.cli.failures import Commands
 from groupdro.cli.fit import fit
@@ -17,7 +18,7 @@ Exit codes:
   0    done
   1    a mistake in what was given; one sentence on stderr says which
   2    a mistake in how the command was called
-  3    fitted and written, but the certified gap is not within --tol
+  3    done, but a certified gap is not within --tol
   70   an unexpected error; --debug shows the traceback
   130  interrupted by Ctrl-C
 """
@@ -29,5 +30,5 @@ def commands() -> None:
     """Train models that hold up on their worst group, with a certified gap to the best possible."""
 
 
-for _command in (fit, report, predict, convert, bench, launch):
+for _command in (fit, report, predict, compare, convert, bench, launch):
     commands.add_command(_command)

@@ -139,6 +139,7 @@ def _facts(training: Training, seconds: float) -> dict[str, Any]:
         "rows": training.fitted.n_rows,
         "held_out_rows": 0 if training.held_out is None else training.held_out.n_rows,
         "seconds": seconds,
+        **({} if training.digest is None else {"table_digest": training.digest}),
     }
 
 

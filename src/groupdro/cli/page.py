@@ -48,7 +48,7 @@ _MEANING = {
 }
 
 
-def report_page(fitted: TableModel, report: GroupReport, table_name: str) -> str:
+def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sample: str = "") -> str:
     """Return the page.
 
     Parameters
@@ -59,6 +59,8 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str) -> str
         How the groups fare.
     table_name : str
         The table that the report is about.
+    in_sample : str
+        A sentence on whether the model was fitted on its rows.
 
     Returns
     -------
@@ -74,7 +76,7 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str) -> str
 
     return Template(_resource("page.html")).substitute(
         title=_text(f"{target} by {groups}"),
-        subtitle=_text(f"How each group of {table_name} fares under {type(model).__name__}"),
+        subtitle=_text(f"How each group of {table_name} fares under {type(model).__name__}. {in_sample}"),
         style=_resource("page.css"),
         tiles=_tiles(report, model, worst, name),
         certificate=_certificate(model, name),

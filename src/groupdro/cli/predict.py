@@ -8,7 +8,8 @@ import numpy as np
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
-from groupdro.cli.tables import read_table, table_format
+from groupdro.cli.tables import read_table, refuse_bytes, table_format
+from groupdro.cli.training import unknown_option, warnings_kept
 from groupdro.tables.columns import arrow
 from groupdro.tables.table_model import TableModel, columns_in_order
 
@@ -21,22 +22,27 @@ __all__ = ["predict"]
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
               help="Table to write, named .csv, .csv.gz or .parquet.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace the table if it exists.")
+@unknown_option
 @json_option
 @debug_option
-def predict(model: Path, table: Path, output: Path, force: bool, as_json: bool) -> None:
+def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: bool, as_json: bool) -> None:
     """Predict with MODEL for each row of TABLE.
 
     The table is written with a column `prediction` more, and of a classifier by the logistic loss also with a column
-    `probability_CLASS` for each class. Group columns and target need not be there.
+    `probability_CLASS` for each class. Group columns and target need not be there. Labels that were not there at fit
+    are counted in a warning, and a column of which no label was there is refused.
     """
     if not output.name.lower().endswith((".csv", ".csv.gz", ".parquet")):
         raise UserError(f"--output {str(output)!r} must end in .csv, .csv.gz or .parquet.")
     check_output(output, "--output", force=force)
     with progress("Predicting"):
-        with users_mistake():
+        with users_mistake(), warnings_kept() as warned:
             fitted = TableModel.load(model)
             rows = read_table(table)
-            X = fitted.features(rows)
+            X = fitted.features(rows, allow_unknown=allow_unknown)
+            if table_format(output) == "csv":
+                refuse_bytes(rows, rows.column_names, "TABLE")
+        unknown = {} if fitted.encoder is None else fitted.encoder.unknown(rows)
         with columns_in_order():
             added = _predictions(fitted, X)
         for name in added:
@@ -47,8 +53,11 @@ def predict(model: Path, table: Path, output: Path, force: bool, as_json: bool) 
         with users_mistake("--output"), written_whole(output) as temporary:
             _write(rows, temporary)
     summary = _summary(fitted, added["prediction"])
+    for warning in warned:
+        click.echo(f"Warning: {warning}", err=True)
     if as_json:
-        print_json({"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary})
+        document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary}
+        print_json({**document, "unknown_labels": unknown})
     else:
         told = ", ".join(f"{name}: {_text(value)}" for name, value in next(iter(summary.values())).items())
         click.echo(f"{rows.num_rows} predictions ({told})\nWrote {output}")

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from groupdro.tables.columns import arrow
+from groupdro.tables.columns import arrow, kind_of
 
-__all__ = ["check_columns", "csv_settings", "read_table", "refuse_missing", "table_format"]
+__all__ = ["check_columns", "csv_settings", "read_table", "refuse_bytes", "refuse_missing", "table_format"]
 
 _FORMATS = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".tsv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _DELIMITERS = ",;\t|"
@@ -46,11 +46,14 @@ def read_table(path: Path) -> Any:
             table = reader.read_csv(path, parse_options=parse, convert_options=convert)
         else:
             table = reader.read_table(path)
+        names = table.column_names
+    except UnicodeDecodeError:
+        raise ValueError(f"{str(path)!r} has names of columns that are not UTF-8: save the table in UTF-8.") from None
     except (ValueError, OSError, UnicodeError, EOFError) as error:  # among them, all of pyarrow
         why = " ".join(str(error).split()).rstrip(".")
         name = {"csv": "CSV", "parquet": "Parquet"}[kind]
         raise ValueError(f"{str(path)!r} cannot be read as {name}: {why}.") from None
-    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ValueError(f"{str(path)!r} has more than one column {sorted(twice)[0]!r}.")
     if not table.num_rows:
@@ -85,6 +88,15 @@ def check_columns(table: Any, names: Iterable[str], argument: str) -> None:
             has = table.column_names
             listed = ", ".join(map(repr, has[:12])) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
             raise ValueError(f"{argument}: there is no column {name!r}; the table has {listed}.")
+
+
+def refuse_bytes(table: Any, names: Iterable[str], argument: str) -> None:
+    """Refuse columns of bytes, as which text in another encoding than UTF-8 is read."""
+    for name in names:
+        if kind_of(table.column(name)) == "text that is not UTF-8":
+            raise ValueError(
+                f"{argument}: column {name!r} holds text that is not UTF-8, such as Latin-1: save the table in UTF-8."
+            )
 
 
 def refuse_missing(column: Any, argument: str, remedy: str) -> None:

@@ -1,7 +1,8 @@
-"""What `groupdro fit` and `groupdro bench` share: options, rows to fit on, and the estimator."""
+"""What `groupdro fit`, `compare` and `bench` share: options, rows to fit on, and the estimator."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.cli.failures import UserError, users_mistake
 from groupdro.cli.output import progress
-from groupdro.cli.tables import check_columns, read_table, refuse_missing
+from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.progress import seconds_left
+from groupdro.estimators.training_rows import rows_digest
 from groupdro.folds import MOST_CLASSES, keep_classes
 from groupdro.grouping import group_name, read_groups
 from groupdro.solvers import Progress, TraceRow
@@ -24,13 +26,23 @@ from groupdro.store import GroupedStore
 from groupdro.tables.columns import as_numbers, as_text, kind_of
 from groupdro.tables.encoder import TableEncoder
 
-__all__ = ["Options", "Training", "fit_with_progress", "group_labels", "read_training", "training_options"]
+__all__ = [
+    "Options",
+    "Training",
+    "fit_with_progress",
+    "group_labels",
+    "read_training",
+    "training_options",
+    "unknown_option",
+    "warnings_kept",
+]
 
+_OBJECTIVES = ("risk", "excess_risk")
 _LOSSES = {"classification": ("logistic", "squared_hinge"), "regression": ("squared", "huber")}
 
 
-def training_options(command: Any) -> Any:
-    """Give a command the options that say what is fitted; it gets them as one `Options`."""
+def training_options(command: Any, *, objective: bool = True) -> Any:
+    """Give a command the options that say what is fitted, with or without --objective; they make one `Options`."""
     losses = [loss for losses in _LOSSES.values() for loss in losses]
     for option in reversed(
         [
@@ -40,8 +52,10 @@ def training_options(command: Any) -> Any:
             _columns("--categorical", "Column of numbers that are labels. May be repeated."),
             click.option("--group-as-feature", is_flag=True, help="Let the model see the group columns."),
             _choice("--missing-group", "Refuse missing group labels, or let them be a group.", "error", "own"),
+            _option("--min-group-size", "Rows that a group should have.", type=click.IntRange(min=1), default=1),
+            _choice("--small-groups", "Warn of smaller groups, merge them, or refuse them.", "warn", "merge", "raise"),
             _choice("--task", "What the target is.", "auto", "classification", "regression"),
-            _choice("--objective", "The worst risk, or the worst regret.", "risk", "excess_risk"),
+            *([_choice("--objective", "The worst risk, or the worst regret.", *_OBJECTIVES)] if objective else []),
             _option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
             _number("--delta", "Residual at which Huber's loss turns linear.", 1.35, min_open=True),
             _number("--alpha", "Weight of the L2 penalty.", 1e-4),
@@ -51,6 +65,12 @@ def training_options(command: Any) -> Any:
     ):
         command = option(command)
     return command
+
+
+def unknown_option(command: Any) -> Any:
+    """Give a command the option --allow-unknown."""
+    text = "Accept a column of which no label was there at fit."
+    return click.option("--allow-unknown", is_flag=True, help=text)(command)
 
 
 def _option(name: str, told: str, **more: Any) -> Any:
@@ -79,13 +99,15 @@ class Options:
     categorical: tuple[str, ...]
     group_as_feature: bool
     missing_group: str
+    min_group_size: int
+    small_groups: str
     task: str
-    objective: str
     loss: str | None
     delta: float
     alpha: float
     tol: float
     seed: int
+    objective: str = _OBJECTIVES[0]
 
     def estimator(self, task: str, **parameters: Any) -> Any:
         """Return the estimator of a task, not fitted."""
@@ -93,7 +115,8 @@ class Options:
         if loss not in _LOSSES[task]:
             raise UserError(f"--loss {loss} is not for {task}: use {' or '.join(_LOSSES[task])}.")
         shared: dict[str, Any] = {"objective": self.objective, "loss": loss, "alpha": self.alpha, "tol": self.tol}
-        shared |= {"random_state": self.seed, "missing_group": self.missing_group, **parameters}
+        shared |= {"random_state": self.seed, "missing_group": self.missing_group}
+        shared |= {"min_group_size": self.min_group_size, "small_groups": self.small_groups, **parameters}
         if task == "classification":
             return GroupDROClassifier(**shared)
         return GroupDRORegressor(delta=self.delta, **shared)
@@ -129,6 +152,8 @@ class Training:
         "classification" or "regression", and why.
     target, groups : str or None, tuple of str
         Columns, where they are known.
+    digest : str or None
+        Digest of all rows of a table, those held out among them; None for a store.
     """
 
     path: Path
@@ -139,6 +164,7 @@ class Training:
     reason: str
     target: str | None
     groups: tuple[str, ...]
+    digest: str | None
 
     @property
     def summary(self) -> str:
@@ -169,6 +195,8 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
             check_columns(table, options.groups, "--group")
             check_columns(table, options.drop, "--drop")
             check_columns(table, options.categorical, "--categorical")
+            refuse_bytes(table, [options.target], "--target")
+            refuse_bytes(table, options.groups, "--group")
         if options.target in options.groups:
             raise UserError(f"--group names the target column {options.target!r}.")
         task, reason, y = _read_target(table, options)
@@ -198,6 +226,7 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
         reason=reason,
         target=options.target,
         groups=options.groups,
+        digest=rows_digest(X, np.unique(y, return_inverse=True)[1] if task == "classification" else y),
     )
 
 
@@ -222,6 +251,7 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
         reason="the store was written for it",
         target=store.target,
         groups=store.group_columns or (),
+        digest=None,
     )
 
 
@@ -305,17 +335,26 @@ def _take(table: Any, rows: NDArray[Any]) -> Any:
 # ---------------------------------------------------------------------- fit
 
 
+@contextmanager
+def warnings_kept() -> Iterator[list[str]]:
+    """Collect what is warned of inside, besides of fits that have not converged, whose status says so."""
+    kept: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield kept
+    kept += dict.fromkeys(" ".join(str(w.message).split()) for w in caught if w.category is not ConvergenceWarning)
+
+
 def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
     """Fit a model and return what it warned of, besides of not having converged, which its status says."""
-    with progress(doing) as tell, warnings.catch_warnings(record=True) as caught, users_mistake():
-        warnings.simplefilter("always")
+    with warnings_kept() as kept, progress(doing) as tell, users_mistake():
         callback = _Line(tell, model.tol)
         model.set_params(callbacks=[callback])
         try:
             model.fit(rows.X, rows.y, groups=rows.groups)
         finally:
             model.set_params(callbacks=None)
-    return list(dict.fromkeys(" ".join(str(w.message).split()) for w in caught if w.category is not ConvergenceWarning))
+    return kept
 
 
 class _Line:

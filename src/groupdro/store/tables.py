@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -101,7 +102,7 @@ def _parquet(found: Any) -> Reader:
         buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
         for fragment in found.get_fragments():
             of_directory = dataset.get_partition_keys(fragment.partition_expression)
-            with fragment.filesystem.open_input_file(fragment.path) as opened:
+            with _naming_file(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
                 file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
                 own = [name for name in columns if name not in of_directory]
                 for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
@@ -113,6 +114,17 @@ def _parquet(found: Any) -> Reader:
                     yield batch
 
     return read
+
+
+@contextmanager
+def _naming_file(path: str) -> Iterator[None]:
+    """Let pyarrow's errors say which file they are about."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # among them, all of pyarrow
+        if path in str(error):
+            raise
+        raise ValueError(f"source {path!r} cannot be read as Parquet: {error}") from error
 
 
 def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, Reader]:

@@ -94,15 +94,18 @@ class Category:
             )
         return cls(name, (*labels, None) if text.null_count else tuple(labels))
 
-    def encode(self, column: Any, out: Floats) -> None:
-        """Fill `out`, of shape (n_rows, n_labels)."""
+    def codes(self, column: Any) -> NDArray[np.int64]:
+        """Return the place of each row's label among the labels, -1 where it is not one of them."""
         text = as_text(column)
-        out[:] = 0.0
         known = arrow().array([label for label in self.labels if label is not None], arrow().string())
         places = arrow("pyarrow.compute").index_in(text, value_set=known, skip_nulls=True)
-        codes = np.asarray(places.fill_null(-1).to_numpy())
-        if None in self.labels:
-            codes = np.where(text.is_null().to_numpy(), len(self.labels) - 1, codes)
+        codes = np.asarray(places.fill_null(-1).to_numpy(), dtype=np.int64)
+        return np.where(text.is_null().to_numpy(), len(self.labels) - 1, codes) if None in self.labels else codes
+
+    def encode(self, column: Any, out: Floats) -> None:
+        """Fill `out`, of shape (n_rows, n_labels)."""
+        codes = self.codes(column)
+        out[:] = 0.0
         rows = np.flatnonzero(codes >= 0)
         out[rows, codes[rows]] = 1.0
 
@@ -156,6 +159,24 @@ class TableEncoder:
         if not columns:
             raise ValueError("no column is left for the features.")
         return cls(tuple(columns))
+
+    def unknown(self, table: Any) -> dict[str, int]:
+        """Return how many rows have a label that was not there at fit, by column, where there are any.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            It may lack columns.
+
+        Returns
+        -------
+        dict of str to int
+            The numbers.
+        """
+        labelled = [column for column in self.columns if isinstance(column, Category)]
+        there = [column for column in labelled if column.name in table.column_names]
+        counts = {column.name: int((column.codes(table.column(column.name)) < 0).sum()) for column in there}
+        return {name: count for name, count in counts.items() if count}
 
     def encode(self, table: Any) -> Floats:
         """Return the features of the rows of a table.

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,12 +16,16 @@ from groupdro.bundle import check, read_bundle
 from groupdro.estimators import GroupBy
 from groupdro.estimators.model_file import build_model, model_document, reading, write_model
 from groupdro.tables.columns import as_numbers, as_text
-from groupdro.tables.encoder import TableEncoder
+from groupdro.tables.encoder import Category, TableEncoder
 
-__all__ = ["TableModel", "columns_in_order", "load"]
+__all__ = ["TableModel", "UnknownLabelsWarning", "columns_in_order", "load"]
 
 _FORMAT, _VERSION = "groupdro-table-model", 1
 _KEYS = {"format", "version", "model", "columns", "target", "groups", "facts"}
+
+
+class UnknownLabelsWarning(UserWarning):
+    """A table has labels in a column that were not there at fit."""
 
 
 @contextmanager
@@ -63,26 +67,45 @@ class TableModel:
         """Whether the model predicts classes."""
         return hasattr(self.model, "classes_")
 
-    def predict(self, table: Any) -> NDArray[Any]:
+    def predict(self, table: Any, *, allow_unknown: bool = False) -> NDArray[Any]:
         """Predict the rows of a DataFrame or pyarrow Table.
 
         Parameters
         ----------
         table : DataFrame or pyarrow.Table
             The columns of the fit, as they were in its table; others are ignored.
+        allow_unknown : bool, default=False
+            Whether to accept a column of labels of which none was there at fit.
 
         Returns
         -------
         ndarray of shape (n_rows,)
             Classes or numbers.
         """
+        features = self.features(table, allow_unknown=allow_unknown)
         with columns_in_order():
-            return np.asarray(self.model.predict(self.features(table)))
+            return np.asarray(self.model.predict(features))
 
-    def features(self, table: Any) -> NDArray[np.float64]:
-        """Return the features of the rows of a DataFrame or pyarrow Table."""
+    def features(self, table: Any, *, allow_unknown: bool = False) -> NDArray[np.float64]:
+        """Return the features of the rows of a DataFrame or pyarrow Table.
+
+        Labels that were not there at fit are zeros in all features of their column, with an `UnknownLabelsWarning`.
+
+        Parameters
+        ----------
+        table : DataFrame or pyarrow.Table
+            The columns of the fit.
+        allow_unknown : bool, default=False
+            Whether to accept a column of labels of which none was there at fit.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+            The features.
+        """
         table = nw.from_native(table, eager_only=True).to_arrow()
         if self.encoder is not None:
+            self._check_labels(table, allow_unknown=allow_unknown)
             return self.encoder.encode(table)
         names = getattr(self.model, "feature_names_in_", None)
         if names is None:
@@ -97,6 +120,26 @@ class TableModel:
                 row = int(np.isnan(column).argmax()) + 1
                 raise ValueError(f"column {name!r} has a missing value in data row {row}, which the model cannot take.")
         return np.column_stack(columns)
+
+    def _check_labels(self, table: Any, *, allow_unknown: bool) -> None:
+        """Refuse columns of which no label was there at fit, and warn of others with such labels."""
+        assert self.encoder is not None
+        counts = self.encoder.unknown(table)
+        known = {column.name: column.labels for column in self.encoder.columns if isinstance(column, Category)}
+        for name, count in counts.items():
+            if count == table.num_rows and not allow_unknown:
+                has, had = _some(as_text(table.column(name)).unique().to_pylist()), _some(known[name])
+                raise ValueError(
+                    f"column {name!r} has no label that the model knows: it has {has}, and had {had} at fit. Pass "
+                    "--allow-unknown (in Python: allow_unknown=True) to encode them as zeros."
+                )
+        if counts:
+            listed = ", ".join(f"column {name!r} in {count} of {table.num_rows} rows" for name, count in counts.items())
+            warnings.warn(
+                f"labels that were not there at fit are encoded as zeros: {listed}.",
+                UnknownLabelsWarning,
+                stacklevel=4,
+            )
 
     def labels(self, table: Any, target: str) -> NDArray[Any]:
         """Return the target of the rows of a pyarrow Table, as the model has its classes or numbers."""
@@ -195,3 +238,9 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     fits = encoder is None or len(encoder.feature_names) == model.n_features_in_
     check(fits, "its columns and its model do not fit")
     return TableModel(model, encoder, target, tuple(groups), facts)
+
+
+def _some(labels: Iterable[str | None]) -> str:
+    """Return the first labels, as an error repeats them."""
+    named = sorted("(missing)" if label is None else repr(label) for label in labels)
+    return ", ".join(named[:5]) + (", ..." if len(named) > 5 else "")
