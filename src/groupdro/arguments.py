@@ -20,10 +20,32 @@ __all__ = [
     "check_whole",
     "naming",
     "number_of_rows",
+    "printable",
     "shown",
 ]
 
 _LONGEST = 80  # characters of what was given that an error repeats
+# What a terminal obeys instead of showing: control characters, breaks of lines, and marks that reverse what follows.
+# Half a pair of surrogates cannot be printed at all.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(value: Any, *, keep: str = "") -> str:
+    r"""Return text as it may be printed, whatever data it comes from: control characters as Python writes them.
+
+    Parameters
+    ----------
+    value : object
+        The text, or what has one, such as a path.
+    keep : str
+        Control characters that stay, such as the ends of lines.
+
+    Returns
+    -------
+    str
+        The text; ``\x1b`` in place of an escape character.
+    """
+    return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(value))
 
 
 def shown(value: Any) -> str:

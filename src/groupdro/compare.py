@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar
 
-from groupdro.arguments import naming, number_of_rows, shown
+from groupdro.arguments import naming, number_of_rows, printable, shown
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
 from groupdro.grouping import Grouping, group_name, read_groups
@@ -89,7 +89,7 @@ class Comparison:
         return pl.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
 
     def __repr__(self) -> str:
-        return f"{table_text('Held-out rows', self.columns)}\n{self.verdict}"
+        return f"{table_text('Held-out rows', self.columns)}\n{printable(self.verdict)}"
 
     def _repr_html_(self) -> str:
         return f"{table_html('Held-out rows', self.columns)}<p>{html.escape(self.verdict)}</p>"

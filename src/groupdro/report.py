@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
+from groupdro.arguments import printable
 from groupdro.grouping import Grouping, group_name, read_groups
 from groupdro.metrics import check_model, final_estimator, own_groups, reach, read_labels, row_losses
 
@@ -298,7 +299,8 @@ def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any]
     str
         Several lines.
     """
-    cells = {key: _cells(key, values) for key, values in columns.items()}
+    columns = {printable(key): values for key, values in columns.items()}
+    cells = {key: [printable(cell) for cell in _cells(key, values)] for key, values in columns.items()}
     last = {key: _text(footer[key]) if key in footer else "" for key in cells} if footer else None
     width = {k: max(len(k), *map(len, v), len(last[k]) if last else 0) for k, v in cells.items()}
     text = {k for k, v in columns.items() if all(isinstance(value, str | tuple) for value in v)}
@@ -308,7 +310,7 @@ def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any]
         return "  ".join(parts).rstrip()
 
     n = len(next(iter(cells.values())))
-    lines = [title, line({k: k for k in cells}), *(line({k: cells[k][i] for k in cells}) for i in range(n))]
+    lines = [printable(title), line({k: k for k in cells}), *(line({k: cells[k][i] for k in cells}) for i in range(n))]
     return "\n".join(lines + ([line(last)] if last else []))
 
 

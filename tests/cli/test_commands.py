@@ -26,6 +26,7 @@ from groupdro import (
     group_report,
     load,
 )
+from groupdro.bundle import read_bundle, write_bundle
 from groupdro.tables.encoder import TableEncoder
 from groupdro.tables.table_model import UnknownLabelsWarning
 from tests.cli.tables import BIKE, left_over, public, run
@@ -310,6 +311,34 @@ def test_a_table_model_that_could_not_be_loaded_is_not_saved(adult, tmp_path):
     assert not list(tmp_path.iterdir())
     dataclasses.replace(found, facts={}).save(tmp_path / "model")
     assert load(tmp_path / "model").facts == {}
+
+
+def _absurd(trace):
+    trace[-1, 5:] = [1e308, -1e308]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda fitted, arrays: fitted.update(status_="proved"), "status is 'proved'"),
+        (lambda fitted, arrays: fitted.update(lower_bound_=2 * fitted["upper_bound_"]), "above its upper bound"),
+        (
+            lambda fitted, arrays: fitted.update(lower_bound_=0.0, gap_=fitted["upper_bound_"]),
+            "'converged', but its gap",
+        ),
+        (lambda fitted, arrays: _absurd(arrays["trace_"]), "trace"),
+    ],
+    ids=["status", "bounds", "gap", "trace"],
+)
+def test_a_forged_model_is_a_mistake_and_not_a_crash(adult, tmp_path, change, why):
+    manifest, arrays = read_bundle(adult[0] / "model.groupdro")
+    assert manifest["model"]["fitted"]["status_"] == "converged"
+    change(manifest["model"]["fitted"], arrays)
+    write_bundle(tmp_path / "m", manifest, arrays)
+    table = adult[0] / "new.csv"
+    result = call("report", tmp_path / "m", table, "--html", tmp_path / "page.html", code=1)
+    assert why in result.output
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_model_that_takes_groups_from_a_column_is_reported_by_it(tmp_path):

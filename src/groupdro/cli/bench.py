@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from groupdro.cli.failures import UserError, debug_option
 from groupdro.cli.fit import certificate_of
 from groupdro.cli.output import json_option, print_json, progress, records
+from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
 from groupdro.grouping import read_groups
 from groupdro.metrics import means_by_group, row_losses
@@ -54,7 +55,7 @@ def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: boo
     training = read_training(table, options)
     chosen = solvers or (*_SOLVERS, "sklearn")
     if not as_json:
-        click.echo(f"{training.summary}\n")
+        echo(f"{training.summary}\n")
     found: list[dict[str, Any]] = []
     references: Floats | None = None
     for name in dict.fromkeys(chosen):
@@ -69,7 +70,7 @@ def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: boo
         told = {"command": "bench", "task": training.task, "target": training.target, "rows": training.fitted.n_rows}
         print_json({**told, "tol": options.tol, "time_limit": time_limit, "solvers": records(columns)})
         return
-    click.echo(table_text(f"tolerance {options.tol:.0e}, at most {time_limit:g} s each", columns))
+    echo(table_text(f"tolerance {options.tol:.0e}, at most {time_limit:g} s each", columns))
 
 
 def _row(solver: str, status: str, **known: float) -> dict[str, Any]:

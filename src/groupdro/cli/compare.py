@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+from groupdro.arguments import printable
 from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, records, written_whole
+from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, read_training, training_options, warnings_kept
 from groupdro.compare import Comparison
 from groupdro.compare import compare as compare_models
@@ -63,7 +65,7 @@ def compare(
     if held_out is None:
         raise UserError("--test-size holds out no row: all rows have classes that training would lack.")
     if not as_json:
-        click.echo(training.summary)
+        echo(training.summary)
     with warnings_kept() as warned, progress("Comparing"), users_mistake():
         found = compare_models(
             training.fitted.X,
@@ -77,19 +79,19 @@ def compare(
             random_state=options.seed,
         )
     for warning in warned:
-        click.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
     if html is not None:
         with users_mistake("--html"), written_whole(html) as temporary:
             temporary.write_text(_page(training, found), encoding="utf-8")
     if as_json:
         print_json(_document(training, found, options, html, warned))
     else:
-        click.echo(f"\n{table_text(f'{held_out.n_rows} held-out rows', found.columns)}\n\n{found.verdict}")
+        echo(f"\n{table_text(f'{held_out.n_rows} held-out rows', found.columns)}\n\n{found.verdict}")
         if html is not None:
-            click.echo(f"Wrote {html}")
+            echo(f"Wrote {printable(html)}")
     late = [name for name, model in found.models.items() if final_estimator(model).status_ != "converged"]
     if late:
-        click.echo(f"Not converged: {', '.join(late)}, see the column gap. --tol is {options.tol:g}.", err=True)
+        echo(f"Not converged: {', '.join(late)}, see the column gap. --tol is {options.tol:g}.", err=True)
         click.get_current_context().exit(NOT_CONVERGED)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import json_option, print_json, progress
 from groupdro.cli.tables import csv_settings, table_format
+from groupdro.cli.terminal import echo
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
 from groupdro.tables.columns import arrow, kind_of
@@ -104,9 +106,9 @@ def convert(
     if as_json:
         print_json(told)
         return
-    click.echo(
-        f"{store}: {written.n_rows} rows in {written.n_groups} groups, {written.n_features} features in {dtype}, "
-        f"for {told['task']}; {written.nbytes / 2**20:.1f} MiB in {told['seconds']:.1f} s"
+    echo(
+        f"{printable(store)}: {written.n_rows} rows in {written.n_groups} groups, {written.n_features} features in "
+        f"{dtype}, for {told['task']}; {written.nbytes / 2**20:.1f} MiB in {told['seconds']:.1f} s"
         + ("\nVerified: every block has its checksum" if verify else "")
     )
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from groupdro.arguments import printable
+from groupdro.cli.terminal import echo
+
 __all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "users_mistake"]
 
 NOT_CONVERGED = 3
@@ -19,6 +22,10 @@ _DEBUG = "groupdro.debug"  # key in what click keeps for a call
 
 class UserError(click.ClickException):
     """A mistake in what was given: one sentence on stderr, exit code 1."""
+
+    def format_message(self) -> str:
+        """Return what click prints."""
+        return printable(self.message)
 
 
 @contextlib.contextmanager
@@ -33,9 +40,9 @@ def users_mistake(what: str = "") -> Iterator[None]:
 def one_sentence(error: BaseException) -> str:
     """Return the message of an error on one line, with a full stop."""
     if isinstance(error, OSError) and error.strerror:
-        where = f" ({error.filename})" if error.filename else ""
+        where = f" ({printable(error.filename)})" if error.filename else ""
         return f"{error.strerror}{where}."
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = printable(" ".join(str(error).split())) or type(error).__name__
     return text if text[-1] in ".!?" else f"{text}."
 
 
@@ -67,10 +74,10 @@ class Commands(click.Group):
             self._trace(ctx, only_users=True)
             raise
         except KeyboardInterrupt as error:
-            click.echo(str(error) or "Interrupted: nothing was written.", err=True)
+            echo(str(error) or "Interrupted: nothing was written.", err=True)
             ctx.exit(INTERRUPTED)
         except MemoryError:
-            click.echo(
+            echo(
                 "Error: the table does not fit in memory: `groupdro convert` makes a store of it, which `groupdro fit` "
                 "reads from disk.",
                 err=True,
@@ -81,7 +88,7 @@ class Commands(click.Group):
         except Exception as error:
             self._trace(ctx)
             hint = "" if ctx.meta.get(_DEBUG) else " Run again with --debug for the traceback, and please report it."
-            click.echo(f"Error: unexpected {type(error).__name__}: {one_sentence(error)}{hint}", err=True)
+            echo(f"Error: unexpected {type(error).__name__}: {one_sentence(error)}{hint}", err=True)
             ctx.exit(INTERNAL)
 
     @staticmethod
@@ -89,4 +96,4 @@ class Commands(click.Group):
         """Show where the error in flight comes from, with --debug."""
         error = sys.exc_info()[1]
         if ctx.meta.get(_DEBUG) and (not only_users or isinstance(error, UserError)):
-            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+            echo("".join(traceback.format_exception(error)), err=True, nl=False)

@@ -8,8 +8,10 @@ from typing import Any
 import click
 import numpy as np
 
+from groupdro.arguments import printable
 from groupdro.cli.failures import NOT_CONVERGED, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, records
+from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
 from groupdro.grouping import group_name
 from groupdro.report import table_text
@@ -69,7 +71,7 @@ def fit(
         training.task, solver=solver, max_time=max_time, max_passes=max_passes, checkpoint_dir=checkpoint_dir
     )  # fmt: skip
     if not as_json:
-        click.echo(training.summary)
+        echo(training.summary)
     begun = time.perf_counter()
     warned = fit_with_progress(model, training.fitted, "Fitting")
     seconds = time.perf_counter() - begun
@@ -82,17 +84,17 @@ def fit(
     columns, text = _group_table(training, model)
 
     for warning in warned:
-        click.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
     if as_json:
         print_json(_document(training, model, options, output, seconds, columns, warned))
     else:
-        click.echo(f"\n{text}\n\n{certificate_lines(model)}\n")
-        click.echo(f"{model.solver_}: {model.n_passes_:.1f} passes, {seconds:.2f} s\nWrote {output}")
+        echo(f"\n{text}\n\n{certificate_lines(model)}\n")
+        echo(f"{model.solver_}: {model.n_passes_:.1f} passes, {seconds:.2f} s\nWrote {printable(output)}")
     if model.status_ != "converged":
         relative = certificate_of(model)["relative_gap"]
-        click.echo(
+        echo(
             f"Not converged: {model.message_} The relative gap is {relative:.2g}, --tol is {model.tol:g}. "
-            f"{_REMEDIES[model.status_]} The model was written to {output}.",
+            f"{_REMEDIES[model.status_]} The model was written to {printable(output)}.",
             err=True,
         )
         click.get_current_context().exit(NOT_CONVERGED)
@@ -119,7 +121,8 @@ def certificate_lines(model: Any) -> str:
     shown = certificate_of(model)
     lower, upper = _apart(model.lower_bound_, model.upper_bound_)
     return (
-        f"{lower} <= best possible worst {value} <= {upper} (group {group_name(model.worst_group_)}, with penalty)\n"
+        f"{lower} <= best possible worst {value} <= {upper} (group {printable(group_name(model.worst_group_))}, with "
+        "penalty)\n"
         f"{model.status_.replace('_', ' ')}: relative gap {shown['relative_gap']:.1e}, tolerance {model.tol:.0e}"
     )
 

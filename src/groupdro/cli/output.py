@@ -14,6 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
+from groupdro.arguments import printable
 from groupdro.bundle import sync_folder
 from groupdro.cli.failures import UserError
 
@@ -49,7 +50,9 @@ def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 def print_json(document: dict[str, Any]) -> None:
     """Print the one document of a command."""
-    click.echo(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON escapes all below a space; the rest of what a terminal would obey is written as JSON has it.
+    click.echo("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
 
 
 # ---------------------------------------------------------------------- files
@@ -92,6 +95,7 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
 
     def line(text: str) -> Any:
         room = max(10, console.width - 4)  # beside the spinner, so that no line is broken
+        text = printable(text)
         return Text(text if len(text) <= room else f"{text[: room - 3]}...")
 
     with console.status(line(f"{doing} ...")) as status:

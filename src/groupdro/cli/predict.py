@@ -6,9 +6,11 @@ from typing import Any
 import click
 import numpy as np
 
+from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
 from groupdro.cli.tables import read_table, refuse_bytes, table_format
+from groupdro.cli.terminal import echo
 from groupdro.cli.training import unknown_option, warnings_kept
 from groupdro.tables.columns import arrow
 from groupdro.tables.table_model import TableModel, columns_in_order
@@ -54,13 +56,13 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
             _write(rows, temporary)
     summary = _summary(fitted, added["prediction"])
     for warning in warned:
-        click.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
     if as_json:
         document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary}
         print_json({**document, "unknown_labels": unknown})
     else:
-        told = ", ".join(f"{name}: {_text(value)}" for name, value in next(iter(summary.values())).items())
-        click.echo(f"{rows.num_rows} predictions ({told})\nWrote {output}")
+        told = ", ".join(f"{printable(name)}: {_text(value)}" for name, value in next(iter(summary.values())).items())
+        echo(f"{rows.num_rows} predictions ({told})\nWrote {printable(output)}")
 
 
 def _predictions(fitted: TableModel, X: Any) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import Any
 import click
 import numpy as np
 
+from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.fit import certificate_lines, certificate_of
 from groupdro.cli.output import check_output, json_option, print_json, progress, records, written_whole
 from groupdro.cli.page import report_page
 from groupdro.cli.tables import check_columns, read_table, refuse_missing
+from groupdro.cli.terminal import echo
 from groupdro.cli.training import group_labels, unknown_option, warnings_kept
 from groupdro.estimators.training_rows import rows_digest
 from groupdro.grouping import Grouping
@@ -71,7 +73,7 @@ def report(
     found = dataclasses.replace(found, title=f"{type(fitted.model).__name__} on {len(y)} rows of {table.name}")
     in_sample = _in_sample(fitted, found, X, y)
     for warning in warned:
-        click.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
     if html is not None:
         with users_mistake("--html"), written_whole(html) as temporary:
             page = report_page(fitted, found, table.name, _in_sample_sentence(in_sample, fitted))
@@ -79,10 +81,10 @@ def report(
     if as_json:
         print_json({**_document(fitted, found, model, table, html), "in_sample": in_sample, "warnings": warned})
         return
-    click.echo(f"{found!r}\n{_in_sample_sentence(in_sample, fitted)}\n")
-    click.echo(f"Certified on the rows of the fit:\n{certificate_lines(fitted.model)}")
+    echo(f"{found!r}\n{_in_sample_sentence(in_sample, fitted)}\n")
+    echo(f"Certified on the rows of the fit:\n{certificate_lines(fitted.model)}")
     if html is not None:
-        click.echo(f"Wrote {html}")
+        echo(f"Wrote {printable(html)}")
 
 
 def _in_sample(fitted: TableModel, found: GroupReport, X: Any, y: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, users_mistake
 from groupdro.cli.output import progress
 from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
@@ -173,10 +174,10 @@ class Training:
         held = f", of which {self.held_out.n_rows} are held out" if self.held_out is not None else ""
         total = self.fitted.n_rows + (0 if self.held_out is None else self.held_out.n_rows)
         made = "" if self.encoder is None else f" from {len(self.encoder.columns)} columns"
-        by = f", groups by {' x '.join(self.groups)}" if self.groups else ""
+        by = f", groups by {printable(' x '.join(self.groups))}" if self.groups else ""
         return (
-            f"{self.path.name}: {total} rows{held}, {n_features} features{made}{by}\n"
-            f"{self.task} of {self.target or 'the target'}: {self.reason}"
+            f"{printable(self.path.name)}: {total} rows{held}, {n_features} features{made}{by}\n"
+            f"{self.task} of {printable(self.target or 'the target')}: {self.reason}"
         )
 
 

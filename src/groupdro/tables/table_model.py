@@ -176,14 +176,6 @@ class TableModel:
         write_model(check_path(path, "path"), document, arrays, _build)
 
     @classmethod
-    def _of_estimator(cls, model: Any) -> "TableModel":
-        """Return the model of an estimator's own file; a `GroupBy` says what its group columns are."""
-        if not isinstance(model, GroupBy):
-            return cls(model)
-        groups = (model.group_by,) if isinstance(model.group_by, str) else tuple(model.group_by)
-        return cls(model.estimator_, groups=groups)
-
-    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TableModel":
         """Read a file of `save`, or of an estimator's own `save`. No code in it is run.
 
