@@ -11,12 +11,21 @@ tiny group show, and what should a robust fit do with it?
 # Large groups
 # ------------
 # A quarter of the patients is held out. The columns are encoded once, and the matrix serves all fits.
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import tables
 
-from groupdro import GroupDROClassifier, GroupStratifiedKFold, GroupWeightsDisplay, compare, group_report
+from groupdro import (
+    GroupDROClassifier,
+    GroupStratifiedKFold,
+    GroupWeightsDisplay,
+    SmallGroupWarning,
+    compare,
+    group_report,
+)
 
 X, y, groups = tables.first_admissions()
 train, test = next(GroupStratifiedKFold(4, random_state=0).split(X, y, groups["medical_specialty"]))
@@ -81,7 +90,8 @@ print(f"worst group that can be judged: {report.worst_group}")
 # --------------------------
 # The worst training risk is easily that of a group with three rows, by chance. ``min_group_size=100`` with
 # ``small_groups="merge"`` joins all groups of fewer than a hundred rows. ``small_group_adjustment=C`` instead *adds*
-# weight: it takes the risk of n rows to be C / sqrt(n) larger than it is.
+# weight: it takes the risk of n rows to be C / sqrt(n) larger than it is, and warns where tiny groups decide by it.
+warnings.simplefilter("ignore", SmallGroupWarning)  # which is the point here
 merge = {"min_group_size": 100, "small_groups": "merge"}
 ways = {
     "every specialty": {},
