@@ -122,7 +122,8 @@ def _centre_of_targets(data: GroupedData) -> tuple[float, float]:
     """Return a number near most targets that count, and their mean distance from it.
 
     Means of what is not far from the last mean: one sentinel among the targets would move an ordinary one anywhere.
-    Rounded to a multiple of the spread, so that rounding does not change it with the number of workers.
+    Rounded to a multiple of several spreads, so that usual targets stay as they are, and rounding does not change it
+    with the number of workers.
     """
     weights, y = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups)), data.y
     kept, centre, spread, last = weights > 0, 0.0, 0.0, -1.0
@@ -138,9 +139,9 @@ def _centre_of_targets(data: GroupedData) -> tuple[float, float]:
         spread = float(total[0] / sums[0])
         # A little wider than rounding, so that equal targets stay.
         kept = (weights > 0) & (deviations <= _TRIMMED * spread + 1e-14 * abs(centre))
-    if spread <= 1e-13 * abs(centre):
-        return centre, 0.0
-    step = 2.0 ** np.floor(np.log2(spread))
+    if spread <= 1e-13 * abs(centre):  # one number, of which the mean is the rounded one
+        return float(data.largest(np.array([y[kept].max(initial=-np.inf)]))[0]), 0.0
+    step = 8.0 * 2.0 ** np.floor(np.log2(spread))
     return float(np.round(centre / step) * step), spread
 
 

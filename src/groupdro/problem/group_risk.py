@@ -449,13 +449,14 @@ class GroupRisk:
         """Return the loss of residuals that are all rounding, below which the data cannot tell two models apart.
 
         Residuals of a thousand units of rounding of the targets, which a well-conditioned fit without loss leaves, or
-        of half a unit of an offset that they were given with.
+        of half a unit of an offset that they were given with, if that is still next to nothing.
         """
         size = 1.0
         if self.loss.of_residual:
             squares = self.data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)) * np.square(self.data.y)
             size = float(np.sqrt(self._total(np.array([squares.sum()]))[0]))
-        return 0.5 * self.loss.smoothness * max(1e3 * _EPS * size, 0.5 * _EPS * abs(offset)) ** 2
+        residual = max(1e3 * _EPS * size, min(0.5 * _EPS * abs(offset), 1e-6 * size))
+        return 0.5 * self.loss.smoothness * residual**2
 
     @property
     def rounding(self) -> float:

@@ -190,7 +190,10 @@ class TableModel:
             The model; of an estimator's file the target is not known, and the groups only where it is a `GroupBy`.
         """
         found = load(path)
-        return found if isinstance(found, cls) else cls._of_estimator(found)
+        if isinstance(found, GroupBy):
+            columns = (found.group_by,) if isinstance(found.group_by, str) else tuple(found.group_by)
+            return cls(found.estimator_, groups=columns)
+        return found if isinstance(found, cls) else cls(found)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
