@@ -28,7 +28,7 @@ def problem_of(X, y, loss=None, weight=None, **options):
 )
 @settings(deadline=None, max_examples=25)
 def test_risks_and_parameters_are_those_of_the_problem_that_was_given(target, column, loss):
-    given_problem = problem_of(X + [column, 0.0, 0.0], Y + target, loss)
+    given_problem = problem_of(X + np.array([column, 0.0, 0.0]), Y + target, loss)
     centred, centring = recentre(given_problem)
     w = np.array([0.3, -0.2, 0.1, 0.4])
     # What the data themselves resolve: x.coef + b has the rounding of the offsets.
@@ -73,7 +73,7 @@ def test_a_constant_target_becomes_exactly_zero():
 
 
 def test_columns_far_from_zero_are_centred_in_memory_alone(tmp_path):
-    far = X + [0.0, 1e6, 0.0]
+    far = X + np.array([0.0, 1e6, 0.0])
     assert recentre(problem_of(far, Y))[1].columns[1] == pytest.approx(1e6, abs=1.0)
     assert not recentre(problem_of(sp.csr_array(far), Y))[1].columns.size
     mapped = np.memmap(tmp_path / "X", np.float64, "w+", shape=far.shape)
