@@ -27,7 +27,7 @@ _NONE = -1  # advice to the system, where it takes any
 _RANDOM, _SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
 _BLOCK_ENTRIES = 1 << 23  # of sparse rows that are widened at once
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
-_BLOCK_ROWS = 1 << 14  # whose sum is apart from that of others, so that rounding does not build up over all rows
+_BLOCK_ROWS = 1 << 10  # at least, whose sum is apart from that of others: rounding does not build up over all rows
 
 
 class Rows(Protocol):
@@ -98,7 +98,9 @@ class DenseRows:
 
     @property
     def _block_rows(self) -> int:
-        return max(1, min(self.n_rows, _BLOCK_ROWS, _BLOCK_VALUES // max(self.n_features, 1)))
+        # A sum over blocks and one over the rows of a block are shortest together at the root of the number of rows.
+        rows = max(_BLOCK_ROWS, int(np.sqrt(self.n_rows)))
+        return max(1, min(self.n_rows, rows, _BLOCK_VALUES // max(self.n_features, 1)))
 
     def longest_sum(self) -> int:
         """Add up rows of a block, blocks, and entries of a row."""

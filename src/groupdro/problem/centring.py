@@ -21,7 +21,7 @@ __all__ = ["Centring", "recentre", "typical_sizes", "typical_target"]
 
 Floats = NDArray[np.float64]
 
-_FAR = 1e3  # distance of a column from zero, relative to its spread, that is worth a copy of the rows
+_FAR = 30.0  # distance of a column from zero, relative to its spread, that is worth a copy of the rows
 _UNIT = 100.0  # size up to which a constant column, such as one of ones, stays as it is
 _TRIMMED = 3.0  # mean deviations beyond which a target does not count for the centre
 _ROUNDS = 50

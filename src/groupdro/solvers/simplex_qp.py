@@ -74,7 +74,7 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None 
         x[index] = target
         gain = np.where(free, -np.inf, v - M @ x - price * on_simplex)
         best = int(np.argmax(gain))
-        if gain[best] <= 1e-13 * (1.0 + float(np.abs(v[best])) + abs(float(price))):
+        if gain[best] <= 1e-13 * (typical + float(np.abs(v[best])) + abs(float(price))):
             break
         free[best] = True
     x[:n_simplex] /= x[:n_simplex].sum()
