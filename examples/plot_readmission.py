@@ -11,12 +11,21 @@ tiny group show, and what should a robust fit do with it?
 # Large groups
 # ------------
 # A quarter of the patients is held out. The columns are encoded once, and the matrix serves all fits.
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import tables
 
-from groupdro import GroupDROClassifier, GroupStratifiedKFold, GroupWeightsDisplay, compare, group_report
+from groupdro import (
+    GroupDROClassifier,
+    GroupStratifiedKFold,
+    GroupWeightsDisplay,
+    SmallGroupWarning,
+    compare,
+    group_report,
+)
 
 X, y, groups = tables.first_admissions()
 train, test = next(GroupStratifiedKFold(4, random_state=0).split(X, y, groups["medical_specialty"]))
@@ -28,8 +37,8 @@ robust = GroupDROClassifier(alpha=1e-3, random_state=0)
 print(compare(features, labels, age, estimator=robust, held_out=(held_out, held_labels, held_age)))
 
 # %%
-# The worst age under the plain model is a little better off under the robust one. The interval of that fall contains
-# zero, and the average patient pays for it.
+# The worst age under the plain model is a little better off under the robust one. The confidence interval of the
+# improvement contains zero, and the average patient pays for it.
 #
 # Many small groups
 # -----------------
@@ -67,21 +76,22 @@ ax.set_title("Each specialty under the plain model; band: what luck explains", l
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# The specialties with the largest and the smallest risk have one or two patients, and their rows show nothing. Nor do
-# their intervals in the report: a bootstrap of two rows knows two values, so its interval is far too short, and of one
-# row there is none. Groups of fewer than 30 rows are noted as "small", and ``worst_group`` passes over them.
+# The specialties with the largest risk have one or two patients, too few to tell anything. The report gives no interval
+# below ten rows, where a bootstrap would promise too much. It notes groups of fewer than 30 rows as "small", and
+# ``worst_group`` passes over them.
 print(table[["n", "risk", "risk_low", "risk_high", "note"]].head(6).to_string())
 print(f"worst group that can be judged: {report.worst_group}")
 
 # %%
 # The few specialties outside the band are all *easier* than the average. None is shown to be worse off, so there is
-# little that a robust model could mend.
+# little that a robust model could improve.
 #
 # What the fit makes of them
 # --------------------------
 # The worst training risk is easily that of a group with three rows, by chance. ``min_group_size=100`` with
 # ``small_groups="merge"`` joins all groups of fewer than a hundred rows. ``small_group_adjustment=C`` instead *adds*
-# weight: it takes the risk of n rows to be C / sqrt(n) larger than it is.
+# weight: it takes the risk of n rows to be C / sqrt(n) larger than it is, and warns where tiny groups decide by it.
+warnings.simplefilter("ignore", SmallGroupWarning)  # which is the point here
 merge = {"min_group_size": 100, "small_groups": "merge"}
 ways = {
     "every specialty": {},
@@ -104,7 +114,7 @@ for name, model in fitted.items():
 print(pd.DataFrame(results).T.round(3).to_string())
 
 # %%
-# Without any care a third of the weight rests on groups that together are less than one patient in a hundred. Merging
+# Without any care 39% of the weight rests on groups that together are less than one patient in a hundred. Merging
 # takes it from them, at no loss to the groups that can be judged. The allowance of 0.2 does harm unless tiny groups are
 # merged first. It makes a single patient count as if the loss were 0.2 larger, so that nearly all weight goes to groups
 # below 30 rows, and the average risk rises above that of a constant prediction, 0.675. For groups of a hundred rows and

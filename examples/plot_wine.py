@@ -9,8 +9,7 @@ coefficients is chosen by the worse of the two colours, and every fit on the way
 # %%
 # A path with a certificate at each penalty
 # -----------------------------------------
-# Of 6,497 rows, 1,179 have the measurements of an earlier one. Each wine is kept once, or it could be in training and
-# test.
+# Of 6,497 rows, 1,177 repeat an earlier one. Each wine is kept once, or it could be in both training and test data.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -93,6 +92,7 @@ held_out = X.iloc[test], y.iloc[test], colour.iloc[test]
 print(compare(*rows, colour.iloc[train], estimator=search.best_estimator_, held_out=held_out))
 
 # %%
-# No. The plain model's risks of red and white differ by little, so there is little to level out. On the held-out rows
-# red gains about what white loses, and white becomes the worse colour. The certificate proves that the robust model is
-# the best of its kind on the training rows. It does not prove that levelling them out was the right thing to want.
+# No. The plain model's risks of red and white differ by little, so there is little to level out. On held-out data the
+# risk of red falls by 0.002 and that of white rises by 0.009; red remains the worse colour. The certificate proves that
+# the robust model is the best of its kind on the training data. It does not prove that levelling out the colours was
+# the right thing to want.

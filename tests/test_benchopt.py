@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.timing import HUNG
+
 pytest.importorskip("benchopt")
 pd = pytest.importorskip("pandas")
 ROOT = Path(__file__).parents[1]
@@ -28,7 +30,7 @@ def run(*arguments, cwd):
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("GROUPDRO_CIFAR", None)
     command = [sys.executable, "-m", "benchopt", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=HUNG, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

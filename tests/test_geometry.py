@@ -32,7 +32,7 @@ def test_euclidean_step_is_the_argmin_that_cvxpy_finds(shape, n_bound, penalty, 
     np.testing.assert_allclose(found, z.value, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     seed=seeds,
     step=steps,
@@ -61,7 +61,7 @@ def test_euclidean_step_satisfies_the_optimality_conditions(seed, step, radius, 
         assert np.abs(residual - along).max() <= slack
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=seeds, step=steps, n=st.integers(1, 8), spread=st.sampled_from([1.0, 30.0]))
 def test_entropy_step_satisfies_the_optimality_conditions(seed, step, n, spread):
     rng = np.random.default_rng(seed)
@@ -104,7 +104,6 @@ def test_softmax_of_far_logits_is_finite_and_sums_to_one(logits):
     np.testing.assert_allclose(weights, best / best.sum(), atol=1e-300)
 
 
-@settings(deadline=None)
 @given(seed=seeds, shift=st.floats(-1e3, 1e3))
 def test_softmax_does_not_change_when_logits_are_shifted(seed, shift):
     logits = np.random.default_rng(seed).normal(scale=3.0, size=5)
@@ -112,7 +111,6 @@ def test_softmax_does_not_change_when_logits_are_shifted(seed, shift):
     np.testing.assert_allclose(softmax(logits + shift), expected, rtol=1e-11)
 
 
-@settings(deadline=None)
 @given(seed=seeds, n=st.integers(1, 8))
 def test_entropy_coordinates_lead_back_to_the_point(seed, n):
     q = read_only(np.random.default_rng(seed).dirichlet(np.ones(n)))
@@ -137,7 +135,6 @@ def test_a_step_returns_new_arrays_and_leaves_its_inputs(geometry):
     np.testing.assert_array_equal(gradient, before[1])
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_squared_diameter_is_the_range_of_the_potential_and_is_attained(seed):
     rng = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupdro.grouping import read_groups
@@ -147,7 +147,6 @@ def test_many_columns_of_many_values_do_not_overflow():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("xyz")), min_size=1, max_size=30))
-@settings(deadline=None)
 def test_combinations_agree_with_a_dictionary(pairs):
     expected = {pair: [row for row, other in enumerate(pairs) if other == pair] for pair in sorted(set(pairs))}
     assert_partition(pl.DataFrame(pairs, schema=["a", "b"], orient="row"), expected)

@@ -579,7 +579,7 @@ def assert_evenly_dealt(fold, n_splits, strata):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_every_stratum_is_spread_evenly_over_folds_of_even_size(data):
     n_splits = data.draw(st.integers(2, 6), label="n_splits")
     n_rows = data.draw(st.integers(n_splits, 60), label="n_rows")
@@ -593,7 +593,7 @@ def test_every_stratum_is_spread_evenly_over_folds_of_even_size(data):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_rows_of_the_same_overlapping_groups_and_class_are_spread_evenly(data):
     n_splits = data.draw(st.integers(2, 5), label="n_splits")
     n_rows = data.draw(st.integers(max(n_splits, 3), 60), label="n_rows")

@@ -143,10 +143,12 @@ def test_the_view_holds_the_final_bounds_and_the_first_upper_bound():
     assert model.trace_[0].upper < high
 
 
-def test_the_title_tells_the_certified_gap():
-    title = ConvergenceDisplay.from_estimator(fitted()).ax_.get_title(loc="left")
-    last = fitted().trace_[-1]
-    assert title == f"certified within {(last.upper - last.lower) / last.upper:.1e} of the best possible"
+def test_the_title_gives_the_gap_of_the_axis_and_its_share_of_the_upper_bound():
+    display, last = ConvergenceDisplay.from_estimator(fitted()), fitted().trace_[-1]
+    title = display.ax_.get_title(loc="left")
+    assert title == f"certified gap {last.gap:.1e}, {last.gap / last.upper:.1e} of the upper bound"
+    assert display.gap_ax_.get_ylabel() == "certified gap"
+    assert display.gap_line_.get_ydata()[-1] == pytest.approx(last.gap, abs=1e-15)
 
 
 @pytest.mark.parametrize(("objective", "label"), [("risk", "worst risk"), ("excess_risk", "worst regret")])
@@ -223,6 +225,23 @@ def test_dashed_lines_mark_the_worst_group_of_each_model():
     display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
     dashed = [line.get_xdata()[0] for line in display.ax_.lines if line.get_linestyle() == "--"]
     assert dashed == [display.before[:, 0].max(), display.after[:, 0].max()]
+
+
+def test_groups_with_too_few_rows_are_hollow_and_not_marked_as_the_worst():
+    X, y, groups = arrays()
+    hard = np.argsort(plain().predict_proba(X)[np.arange(N), y])[:3]  # the largest losses, so the worst group
+    groups = groups.copy()
+    groups[hard] = 9
+    before, after = (group_report(model, X, y, groups) for model in (plain(), fitted()))
+    display = GroupRiskDisplay.from_reports(before, after)
+    assert display.groups[0] == 9
+    assert before.worst_group != 9
+    dashed = [line.get_xdata()[0] for line in display.ax_.lines if line.get_linestyle() == "--"]
+    shown = display.groups.index(before.worst_group), display.groups.index(after.worst_group)
+    assert dashed == [display.before[shown[0], 0], display.after[shown[1], 0]]
+    hollow = [line.get_xdata().tolist() for line in display.ax_.lines if line.get_color() == "white"]
+    assert hollow == [[display.before[0, 0]], [display.after[0, 0]]]
+    assert "hollow: too few rows" in display.ax_.get_xlabel()
 
 
 def test_the_legend_names_the_models():

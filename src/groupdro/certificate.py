@@ -38,18 +38,18 @@ class Cut:
         Slope.
     q : ndarray of shape (n_groups,)
         The group weights it belongs to.
-    slope_mass : float
+    mass : float
         Scale of the rounding error of the gradient.
     """
 
     constant: float
     gradient: Floats
     q: Floats
-    slope_mass: float
+    mass: float
 
     def bound(self, problem: GroupRisk, domain: Domain) -> float:
         """Return the minorant's minimum over the domain."""
-        slack = rounding_slack(problem, self.slope_mass, domain.reach(self.gradient), 0.0)
+        slack = rounding_slack(problem, self.mass, domain.reach(self.gradient), 0.0)
         return self.constant + domain.lower(self.gradient) - slack
 
     def mix(self, other: "Cut", share: float) -> "Cut":
@@ -59,7 +59,7 @@ class Cut:
             constant=keep * self.constant + share * other.constant,
             gradient=keep * self.gradient + share * other.gradient,
             q=keep * self.q + share * other.q,
-            slope_mass=keep * self.slope_mass + share * other.slope_mass,
+            mass=keep * self.mass + share * other.mass,
         )
 
 
@@ -71,12 +71,12 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
         raise ValueError("A linearisation has no minimum along a free intercept.")
     value = float(at.q @ problem.group_values(at.group_risks))
     inner = float(np.vdot(at.gradient, at.w))
-    slack = rounding_slack(problem, at.slope_mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
+    slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
     return Cut(
         constant=value - inner - slack,
         gradient=problem.coef(at.gradient),
         q=at.q,
-        slope_mass=at.slope_mass,
+        mass=at.mass,
     )
 
 
@@ -90,17 +90,19 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     check_kind(at, "at", Evaluation, "an Evaluation")
     row_weights = problem.data.row_weights(at.q)
     duals = problem.balanced_slopes(at, row_weights)
-    value, size, mass = problem.dual_value(duals, row_weights)
-    if not np.isfinite(value):
+    dual = problem.dual_value(duals, row_weights)
+    if not np.isfinite(dual.conjugates):
         return None
     weighted = scale_rows(duals, row_weights)
     baseline = at.q * problem.baseline.upper
-    slack = rounding_slack(problem, mass, 0.0, size + float(np.abs(baseline).sum()))
+    # The duals' sum is zero up to the rounding of a pairwise sum; what is left is multiplied by the intercept.
+    left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
+    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + float(np.abs(baseline).sum()))
     return Cut(
-        constant=-value - float(baseline.sum()) - slack,
+        constant=-dual.conjugates - float(baseline.sum()) - slack,
         gradient=problem.combine_rows(weighted),
         q=at.q,
-        slope_mass=mass,
+        mass=dual.mass,
     )
 
 
@@ -155,10 +157,10 @@ class CutAggregate:
         _check_names(saved, ("cut", "row_weights", "moments"))
         cut, row_weights, moments = saved["cut"], saved["row_weights"], saved["moments"]
         if cut is not None:
-            _check_names(cut, ("constant", "gradient", "q", "slope_mass"))
+            _check_names(cut, ("constant", "gradient", "q", "mass"))
             shape = problem.data.n_features, *problem.shape[1:]
             fits = is_finite_array(cut["gradient"], shape) and is_finite_array(cut["q"], (m,))
-            check(fits and _is_number(cut["constant"]) and _is_number(cut["slope_mass"]), "its cut does not fit")
+            check(fits and _is_number(cut["constant"]) and _is_number(cut["mass"]), "its cut does not fit")
         n = problem.data.n_rows
         shapes = (row_weights, (n,)), (moments, (n, *problem.shape[1:]))
         check(all(part is None or is_finite_array(part, shape) for part, shape in shapes), "its duals do not fit")
@@ -262,7 +264,7 @@ class Certificate:
         if not (np.isfinite(at.gradient).all() and abs(total - 1.0) <= _OFF_SIMPLEX and (at.q >= 0).all()):
             return  # weights outside the simplex prove nothing
         if abs(total - 1.0) > _ROUNDED:
-            at = replace(at, q=at.q / total, gradient=at.gradient / total, slope_mass=at.slope_mass / total)
+            at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total)
         bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
             self._raise(bound, self._aggregate.cut.q)

@@ -122,7 +122,8 @@ class GroupedData:
             One label a row; or several columns, whose combinations are the groups; or a boolean or sparse
             membership matrix with a column a group, where groups may overlap. None is one group of all rows.
         sample_weight : array-like of shape (n_rows,), optional
-            Non-negative weights, used relative to the total of the group.
+            Non-negative weights, used relative to the total of the group. Rows of zero weight are dropped, unless X is
+            memory-mapped.
 
         Returns
         -------
@@ -136,15 +137,20 @@ class GroupedData:
             raise ValueError("X has no columns.")
         y = _read_vector(y, "y", rows.n_rows)
         grouping = read_groups(groups, rows.n_rows)
-        weights = _NO_WEIGHTS
+        weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
         if sample_weight is not None:
-            weights = _normalise(_read_vector(sample_weight, "sample_weight", rows.n_rows), grouping)
+            weight = _read_vector(sample_weight, "sample_weight", rows.n_rows)
+            weights = _normalise(weight, grouping)
+            if not rows.mapped and not weight.all():
+                # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
+                source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]
+                rows, y, grouping = rows.subset(source), y[source], grouping.restrict(source)
 
-        members, source = grouping.members, np.arange(rows.n_rows)
+        members = grouping.members
         if not grouping.overlapping:
             ordered = bool((np.diff(members) == 1).all())
             if not ordered and not rows.mapped:
-                rows, y, source = rows.subset(members), y[members], members
+                rows, y, source = rows.subset(members), y[members], source[members]
                 ordered = True
             if ordered:
                 members = _NO_INDICES
@@ -180,6 +186,10 @@ class GroupedData:
         """Return a copy of the rows with each column multiplied by its factor."""
         key = hashlib.sha256(self.key + np.ascontiguousarray(factors).tobytes()).digest() if self.key else b""
         return replace(self, rows=self.rows.scaled(factors), key=key)
+
+    def with_shifted_columns(self, centre: Floats) -> "GroupedData":
+        """Return a copy of the rows with a number subtracted from each column; what they say stays the same."""
+        return replace(self, rows=self.rows.shifted(centre))
 
     @property
     def n_rows(self) -> int:
@@ -293,7 +303,12 @@ class GroupedData:
         return self._moments[1]
 
     @cached_property
-    def _moments(self) -> tuple[Floats, Floats]:
+    def column_means(self) -> Floats:
+        """Mean of each column, with every group counted alike."""
+        return self._moments[2]
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats, Floats]:
         return self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
 
     def group_means(self, values: Floats) -> Floats:
@@ -350,12 +365,6 @@ class GroupedData:
             key=b"",
             key_check=None,
         )
-
-    def to_user_order(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Bring a quantity of all stored rows into the order in which the user gave them."""
-        out = np.empty_like(values)
-        out[self.source] = values
-        return out
 
     def draw(self, rng: np.random.Generator) -> Draw:
         """Draw one member of every group, with the probability of its weight in the group."""

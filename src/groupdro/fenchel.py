@@ -19,13 +19,13 @@ __all__ = ["best_scaled_bound", "fenchel_bound", "rounding_slack"]
 Floats = NDArray[np.float64]
 
 
-def rounding_slack(problem: GroupRisk, slope_mass: float, reach: float, scale: float) -> float:
+def rounding_slack(problem: GroupRisk, mass: float, reach: float, scale: float) -> float:
     """Bound what rounding may have added to a lower bound.
 
     The error of a sum of slopes times rows moves a bound by that much times the distance at which the bound is taken;
     sums of losses, which are compensated or pairwise, are wrong by a few units of rounding of their own size.
     """
-    return float(np.finfo(np.float64).eps) * (slope_mass * problem.rounding * reach + 32.0 * abs(scale))
+    return float(np.finfo(np.float64).eps) * (mass * problem.rounding * reach + 32.0 * abs(scale))
 
 
 def fenchel_bound(
@@ -53,12 +53,12 @@ def fenchel_bound(
     float
         A lower bound of min_w F(w, q), less the slack for rounding; minus infinity outside the conjugate's domain.
     """
-    value, size, mass = problem.dual_value(duals, row_weights)
-    if not np.isfinite(value):
+    at = problem.dual_value(duals, row_weights)
+    if not np.isfinite(at.conjugates):
         return -np.inf
     baseline = q * problem.baseline.upper
-    bound = -value - float(baseline.sum()) + domain.lower(combined)
-    return bound - rounding_slack(problem, mass, domain.reach(combined), size + float(np.abs(baseline).sum()))
+    bound = -at.conjugates - float(baseline.sum()) + domain.lower(combined)
+    return bound - rounding_slack(problem, at.mass, domain.reach(combined), at.sizes + float(np.abs(baseline).sum()))
 
 
 def best_scaled_bound(

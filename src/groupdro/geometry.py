@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.kernels.mirror import descend
-from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain
+from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain, SimplexDomain
 
 __all__ = ["Entropy", "Euclidean", "Geometry", "Spectral", "bounded_geometry", "geometry_of", "softmax"]
 
@@ -258,9 +258,11 @@ def geometry_of(problem: GroupRisk, domain: Domain | None = None) -> Geometry:
         The geometry of w; that of q is always ``Entropy(n_groups)``.
     """
     domain = problem.domain if domain is None else domain
-    if isinstance(domain, L2Domain):
+    if type(domain) is L2Domain:
         return Euclidean(domain.radius, domain.penalty, problem.data.n_features)
-    return Entropy(problem.data.n_features)
+    if type(domain) is SimplexDomain:
+        return Entropy(problem.data.n_features)
+    raise ValueError(f"domain {type(domain).__name__} has no mirror steps here: only L2Domain and SimplexDomain do.")
 
 
 def bounded_geometry(problem: GroupRisk, at: Evaluation) -> Geometry:

@@ -44,6 +44,13 @@ class Grouping:
         """Return the rows of group i."""
         return self.members[self.offsets[i] : self.offsets[i + 1]]
 
+    def restrict(self, rows: NDArray[np.int64]) -> "Grouping":
+        """Return the groups of only these rows, which are in ascending order and numbered anew."""
+        place = np.searchsorted(rows, self.members)
+        kept = rows[np.minimum(place, len(rows) - 1)] == self.members
+        offsets = np.append(0, np.cumsum(kept))[self.offsets]
+        return Grouping(offsets, place[kept], self.names, self.overlapping)
+
 
 def group_name(group: Any) -> str:
     """Return a group's name as text; that of a combination has all its parts."""

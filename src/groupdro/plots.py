@@ -158,13 +158,14 @@ class ConvergenceDisplay:
         bottom = max(final - 1.1 * height, float(self.lower.min()) - 0.1 * height)
         ax.set_ylim(bottom, final + 1.1 * height)
         ax.set_ylabel(f"{self.value}, with penalty")
-        gaps = np.maximum(self.upper - self.lower, max(1e-16 * abs(final), 1e-300))
-        relative = gaps[-1] / abs(final) if final else np.inf
-        ax.set_title(f"certified within {relative:.1e} of the best possible", fontsize="medium", loc="left")
+        gap = final - self.lower[-1]
+        relative = f", {gap / abs(final):.1e} of the upper bound" if final else ""
+        ax.set_title(f"certified gap {gap:.1e}{relative}", fontsize="medium", loc="left")
         ax.legend(frameon=False, loc="best")
         ax.spines[["top", "right"]].set_visible(False)
         self.gap_line_ = None
         if gap_ax is not None:
+            gaps = np.maximum(self.upper - self.lower, max(1e-16 * abs(final), 1e-300))
             (self.gap_line_,) = gap_ax.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
             gap_ax.set_ylabel("certified gap")
             gap_ax.spines[["top", "right"]].set_visible(False)
@@ -184,6 +185,10 @@ class GroupRiskDisplay:
         Risk and both ends of its interval.
     labels : tuple of two str
         Names of the models.
+    judged : ndarray of bool of shape (n_groups,), optional
+        Whether a group has enough rows to be judged; by default all have. The others are drawn hollow.
+    worst : tuple of two float, optional
+        Risk of the worst group before and after, which dashed lines mark; by default the largest of the judged groups.
 
     Attributes
     ----------
@@ -193,8 +198,18 @@ class GroupRiskDisplay:
         The risks.
     """
 
-    def __init__(self, *, groups: list[Any], before: Floats, after: Floats, labels: tuple[str, str]):
+    def __init__(
+        self,
+        *,
+        groups: list[Any],
+        before: Floats,
+        after: Floats,
+        labels: tuple[str, str],
+        judged: NDArray[np.bool_] | None = None,
+        worst: tuple[float, float] | None = None,
+    ):
         self.groups, self.before, self.after, self.labels = groups, before, after, labels
+        self.judged, self.worst = judged, worst
 
     @classmethod
     def from_estimators(
@@ -278,7 +293,15 @@ class GroupRiskDisplay:
         if not groups:
             raise ValueError("before and after have no group in common.")
         both = [np.array([side[group] for group in groups]) for side in (old, new)]
-        return cls(groups=groups, before=both[0], after=both[1], labels=labels).plot(ax=ax)
+        notes = dict(zip(before.columns["group"], before.columns["note"], strict=True))
+        return cls(
+            groups=groups,
+            before=both[0],
+            after=both[1],
+            labels=labels,
+            judged=np.array(["small" not in notes[group] for group in groups]),
+            worst=(old[before.worst_group][0], new[after.worst_group][0]),
+        ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw.
@@ -296,20 +319,24 @@ class GroupRiskDisplay:
         n = len(self.groups)
         ax = _axes(ax, (6.5, 1.2 + 0.3 * n))
         place = np.arange(n)[::-1]  # the worst on top
+        judged = np.ones(n, bool) if self.judged is None or not self.judged.any() else self.judged
+        worst = self.worst or (self.before[judged, 0].max(), self.after[judged, 0].max())
         points = []
-        for values, colour, label, shift in (
-            (self.before, _GREY, self.labels[0], 0.14),
-            (self.after, _ORANGE, self.labels[1], -0.14),
+        for values, colour, label, shift, mark in (
+            (self.before, _GREY, self.labels[0], 0.14, worst[0]),
+            (self.after, _ORANGE, self.labels[1], -0.14, worst[1]),
         ):
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
             points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
-            ax.axvline(values[:, 0].max(), color=colour, lw=1, ls="--", zorder=0)
+            ax.plot(values[~judged, 0], (place + shift)[~judged], "o", color="white", ms=3)  # hollow
+            ax.axvline(mark, color=colour, lw=1, ls="--", zorder=0)
         self.before_points_, self.after_points_ = points
         for k in place[1::2]:
             ax.axhspan(k - 0.5, k + 0.5, color=_GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [_label(group) for group in self.groups])
         ax.set_ylim(-0.5, n - 0.5)
-        ax.set_xlabel("average loss, with interval; dashed: the worst group")
+        hollow = "" if judged.all() else "; hollow: too few rows to judge"
+        ax.set_xlabel(f"average loss, with interval; dashed: the worst group{hollow}")
         ax.legend(frameon=False, loc="lower right")
         ax.spines[["top", "right"]].set_visible(False)
         self.ax_, self.figure_ = ax, ax.figure

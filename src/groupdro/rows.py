@@ -62,8 +62,12 @@ class Rows(Protocol):
         """Return a copy with each column multiplied by its factor."""
         ...
 
-    def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
-        """Return the 2-norm of each row and the weighted sum of squares of each column, by one pass."""
+    def shifted(self, centre: Floats) -> "Rows":
+        """Return a copy, in float64, with a number subtracted from each column."""
+        ...
+
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the 2-norm of each row, and the weighted sums of squares and of values of each column, by one pass."""
         ...
 
     def largest(self) -> Floats:
@@ -162,15 +166,20 @@ class DenseRows:
         """Scale columns, in float64."""
         return DenseRows(self.X * factors)
 
-    def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
-        """Compute row norms and column squares."""
-        norms, squares = np.empty(self.n_rows), np.zeros(self.n_features)
+    def shifted(self, centre: Floats) -> "DenseRows":
+        """Shift columns, in float64."""
+        return DenseRows(self.X - centre)
+
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Compute row norms, column squares and column sums."""
+        norms, squares, sums = np.empty(self.n_rows), np.zeros(self.n_features), np.zeros(self.n_features)
         with np.errstate(over="ignore", invalid="ignore"):
             for place, block in self.blocks():
                 squared = block * block
                 norms[place] = np.sqrt(squared.sum(axis=1))
                 squares += row_weights[place] @ squared
-        return norms, squares
+                sums += row_weights[place] @ block
+        return norms, squares, sums
 
     def largest(self) -> Floats:
         """Compute the maximum norm of each row."""
@@ -234,11 +243,16 @@ class CsrRows:
         scaled.data *= factors[scaled.indices]
         return CsrRows(scaled)
 
-    def moments(self, row_weights: Floats) -> tuple[Floats, Floats]:
-        """Compute row norms and column squares."""
+    def shifted(self, centre: Floats) -> "CsrRows":
+        """Refuse: shifted rows would not be sparse."""
+        raise NotImplementedError("Columns of sparse rows are not shifted.")
+
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Compute row norms, column squares and column sums."""
         with np.errstate(over="ignore", invalid="ignore"):
-            squared = self._float64(self.X).power(2)
-            return np.sqrt(squared @ np.ones(self.n_features)), squared.T @ row_weights
+            X = self._float64(self.X)
+            squared = X.power(2)
+            return np.sqrt(squared @ np.ones(self.n_features)), squared.T @ row_weights, X.T @ row_weights
 
     def largest(self) -> Floats:
         """Compute the maximum norm of each row."""

@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.timing import HUNG
+
 TARGETS = ("model", "checkpoint", "store")
 CORPUS = Path(__file__).with_name("corpus")
 _LARGEST = 20_000  # bytes of a file
@@ -234,7 +236,7 @@ def fuzz(target: str, seconds: int, folder: Path) -> None:
         sys.argv[0],
         f"-max_total_time={seconds}",
         f"-max_len={_LARGEST}",
-        "-timeout=10",
+        f"-timeout={HUNG:.0f}",
         "-rss_limit_mb=3000",
         "-print_final_stats=1",
         f"-artifact_prefix={folder / 'findings'}{os.sep}",

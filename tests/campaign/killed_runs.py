@@ -20,6 +20,7 @@ import numpy as np
 import groupdro as gd
 from groupdro.solvers.checkpoint import Checkpoints, CheckpointWarning
 from tests.solvers.test_checkpoint import SOLVERS, _problem
+from tests.timing import HUNG
 
 __all__ = ["kill_runs", "kill_writers", "main"]
 
@@ -141,7 +142,7 @@ def kill_runs(kills, seed):
             shutil.rmtree(folder)
             own = 0
             while True:
-                patience = rng.uniform(0.0, length) if own < _MOST_KILLS and tally["tried"] < kills else 60.0
+                patience = rng.uniform(0.0, length) if own < _MOST_KILLS and tally["tried"] < kills else HUNG
                 killed, code, told = kill_after(patience, *fork(_tell_run, name, folder))
                 if killed:
                     own, tally["tried"] = own + 1, tally["tried"] + 1

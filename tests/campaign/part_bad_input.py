@@ -5,7 +5,6 @@ import functools
 import os
 import shutil
 import signal
-import time
 import warnings
 from pathlib import Path
 
@@ -14,11 +13,12 @@ import numpy as np
 from tests.campaign.bad_values import CASES, FOLDER, warm_up
 from tests.campaign.frame import Check, tally_cases
 from tests.estimators import test_bad_input as estimators
+from tests.timing import HUNG, cpu_seconds
 
 __all__ = ["CHECKS", "judge"]
 
-_PATIENCE = 1.0  # seconds for an answer
-_HANG = 20  # seconds after which a call is broken off
+_PATIENCE = 1.0  # CPU seconds for an answer
+_HANG = int(HUNG)  # seconds by the clock after which a call is broken off
 
 
 def judge(case):
@@ -32,7 +32,7 @@ def judge(case):
         Path(path).unlink(missing_ok=True)
     assert isinstance(outcome, (ValueError, TypeError, OSError)), f"{case}: {_told(outcome)}"
     assert case.is_named_by(str(outcome)), f"{case}: the error does not name it: {_told(outcome)}"
-    assert seconds < _PATIENCE, f"{case}: the answer took {seconds:.1f} s"
+    assert seconds < _PATIENCE, f"{case}: the answer took {seconds:.1f} CPU seconds"
     assert not left, f"{case}: left behind {sorted(left)}"
 
 
@@ -47,20 +47,23 @@ def _listing():
 
 
 def _answer(call, filter_of_warnings="ignore"):
-    """Return what a call returned or raised, and the seconds; one that hangs is broken off."""
+    """Return what a call returned or raised, and the CPU seconds; one that hangs is broken off."""
     before = signal.signal(signal.SIGALRM, _hang)
     signal.alarm(_HANG)
-    begun = time.perf_counter()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(filter_of_warnings)
-            outcome = call()
-    except Exception as error:
-        outcome = error
+            return cpu_seconds(lambda: _outcome(call))
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    return outcome, time.perf_counter() - begun
+
+
+def _outcome(call):
+    try:
+        return call()
+    except Exception as error:
+        return error
 
 
 def _hang(*_):
@@ -88,7 +91,7 @@ def _bad_fit(number):
         expected(outcome)
     except Exception as error:
         raise AssertionError(f"{fit.__name__}({argument}: {what}): {error}") from error
-    assert seconds < _PATIENCE, f"{fit.__name__}({argument}: {what}): the answer took {seconds:.1f} s"
+    assert seconds < _PATIENCE, f"{fit.__name__}({argument}: {what}): the answer took {seconds:.1f} CPU seconds"
 
 
 def _some(cases, case, figure):

@@ -28,10 +28,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
 from tests.campaign.frame import Check, Tally
+from tests.timing import HUNG
 
 TOL = 1e-3
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-PATIENCE = 3600.0  # seconds after which a process of a check counts as hung
+PATIENCE = 4 * HUNG  # of a check's process
 
 
 def start(command: str, *arguments: Any, threads: int = 1) -> Any:

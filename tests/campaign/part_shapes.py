@@ -15,6 +15,7 @@ from tests.campaign.exact import Long, PlainProblem
 from tests.campaign.frame import Check, Tally
 from tests.campaign.judging import map_cases
 from tests.campaign.part_scales import MAX_TIME, Drawn, Outcome, judge_fit, tally
+from tests.timing import HUNG
 
 # ---------------------------------------------------------------------- separable groups
 
@@ -72,7 +73,7 @@ def draw_separable(number: int) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray
         "fit_intercept": intercept,
         "solver": str(rng.choice(["auto", "auto", "sqp", "aleg"])),
         "random_state": 0,
-        "max_time": 10.0,
+        "max_time": HUNG,
     }
     return stored, y, groups, direction, {"kind": kind, **parameters}
 

@@ -23,6 +23,7 @@ import numpy as np
 import groupdro
 from tests.campaign import file_kinds as kinds
 from tests.campaign.frame import Check, Tally
+from tests.timing import HUNG
 
 __all__ = ["CHECKS", "REQUIREMENTS", "code_in", "core_requirements", "heard_while_loading"]
 
@@ -170,7 +171,7 @@ def heard_while_loading() -> dict[str, list[str]]:
 def no_code_at_run_time(count: int, seed: int, jobs: int) -> Tally:
     """Listen to the interpreter while each loader reads, in a process of its own: hooks cannot be taken off."""
     script = "import json; from tests.campaign.part_supply import *; print(json.dumps(heard_while_loading()))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=HUNG)
     if done.returncode:
         return Tally(len(LOADERS), [done.stderr[-1000:]])
     heard = json.loads(done.stdout.splitlines()[-1])
@@ -271,7 +272,7 @@ def five_requirements(count: int, seed: int, jobs: int) -> Tally:
     if stated != REQUIREMENTS:
         tally.failures.append(f"it requires {sorted(stated)}")
     script = _ALONE.format(absent=_OTHERS)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=HUNG)
     if done.returncode:
         tally.failures.append(f"it cannot be imported alone: {done.stderr[-300:]}")
     return tally

@@ -21,6 +21,7 @@ from typing import Any
 from tests.campaign.file_kinds import RefusedError
 from tests.campaign.file_mutations import CANARY
 from tests.campaign.frame import Tally
+from tests.timing import HUNG
 
 __all__ = ["Case", "Limits", "run_watched"]
 
@@ -39,13 +40,13 @@ class Limits:
     seconds : float
         Of the processor.
     waiting : float
-        Seconds by the clock, on a machine that may be busy.
+        Seconds by the clock after which a file counts as hung, on a machine that may be busy.
     memory : int
         Bytes beyond what the process had before.
     """
 
     seconds: float = 2.0
-    waiting: float = 30.0
+    waiting: float = HUNG
     memory: int = 300 * 2**20
 
 
@@ -167,7 +168,7 @@ def run_watched(
     try:
         while seed is not None:
             # The first report waits for all to be compiled.
-            if not receiver.poll(2 * limits.waiting if tally.tried else 600.0):
+            if not receiver.poll(limits.waiting + HUNG if tally.tried else 2 * HUNG):
                 tally.failures.append(f"{case.__name__}({seed}): no end; the process was killed")
                 process.kill()
                 break

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.timing import HUNG
+
 COMMAND = str(Path(sys.executable).with_name("groupdro"))
 BIKE = ["--target", "cnt", "--group", "hr"]
 BIKE += [part for name in ("instant", "dteday", "casual", "registered") for part in ("--drop", name)]
@@ -25,7 +27,7 @@ def public(name, n_rows=None):
 def run(*arguments, cwd, code=0):
     """Run `groupdro` in a process of its own, and return what it printed."""
     done = subprocess.run(
-        [COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+        [COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False, timeout=HUNG
     )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr

@@ -10,13 +10,14 @@ import time
 import pytest
 
 from tests.cli.tables import COMMAND, left_over, public
+from tests.timing import HUNG
 
 for _needed in ("click", "pyarrow", "rich"):
     pytest.importorskip(_needed)
 pty = pytest.importorskip("pty")  # which Windows has not
 
 
-def at_a_terminal(folder, arguments, until=b"", seconds=120):
+def at_a_terminal(folder, arguments, until=b""):
     """Run the command on a pseudo-terminal; once `until` is on it, press Ctrl-C. Return exit code and the screen."""
     child, terminal = pty.fork()
     if child == 0:
@@ -25,7 +26,7 @@ def at_a_terminal(folder, arguments, until=b"", seconds=120):
         os.execv(COMMAND, [COMMAND, *arguments])
     screen, begun, pressed = b"", time.monotonic(), not until
     try:
-        while time.monotonic() - begun < seconds:
+        while time.monotonic() - begun < HUNG:
             if select.select([terminal], [], [], 0.2)[0]:
                 try:
                     screen += os.read(terminal, 65536)

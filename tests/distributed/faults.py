@@ -29,6 +29,7 @@ import numpy as np
 import groupdro as gd
 from groupdro.bundle import BundleError, read_bundle
 from groupdro.distributed.launch import launch_command, launch_environment
+from tests.timing import HUNG
 
 __all__ = ["KINDS", "Bench", "Fault", "Verdict", "campaign", "can_mount", "can_network", "run"]
 
@@ -40,7 +41,6 @@ TOLERANCES = {"aleg": 1e-5, "sqp": 1e-9}  # so that either takes ten epochs or m
 TIMEOUT = 5.0  # of the communicator
 FILE_LIMIT = 6000  # bytes, less than a checkpoint has and more than the events of a process
 CLEAR = ("StoreError", "CheckpointError", "CommunicationError", "OSError", "RendezvousConnectionError")
-ORPHANS_GONE = 60.0  # seconds in which the workers of a dead launcher must be gone, imports included
 SHRINKS = 50.0  # seconds after which torchrun goes on without a lost node, if it may: 15 to notice, 30 of waiting
 
 PHASES = ("step", "pass", "between", "fsync", "rename", "renamed", "start")
@@ -93,7 +93,7 @@ class Verdict:
 def _works(*commands):
     for command in commands:
         try:
-            if subprocess.run(command, capture_output=True, timeout=20).returncode:
+            if subprocess.run(command, capture_output=True, timeout=HUNG).returncode:
                 return False
         except (OSError, subprocess.TimeoutExpired):
             return False
@@ -149,7 +149,7 @@ class Bench:
                 job = Job(self, self.folder / f"reference-{solver}", solver=solver, holds=(), pause=0.0)
                 try:
                     job.start()
-                    job.wait(lambda: job.nodes["a"].poll() is not None, 120, "the undisturbed run")
+                    job.wait(lambda: job.nodes["a"].poll() is not None, "the undisturbed run")
                     assert job.nodes["a"].returncode == 0, job.log()
                 finally:
                     job.end()
@@ -205,7 +205,7 @@ class Job:
         settings = {
             "folder": str(self.folder), "store": str(store or bench.store), "checkpoints": str(self.checkpoints),
             "solver": solver, "tol": TOLERANCES[solver], "penalty": PENALTY, "timeout": TIMEOUT, "pause": pause,
-            "verify": verify, "holds": [dict(hold) for hold in holds],
+            "verify": verify, "patience": HUNG, "holds": [dict(hold) for hold in holds],
         }  # fmt: skip
         self.settings.write_text(json.dumps(settings))
         self.nodes, self.started = {}, 0
@@ -261,12 +261,12 @@ class Job:
         alive = set(self.processes())
         return {event["rank"]: event["pid"] for event in self.events("begun") if event["pid"] in alive}
 
-    def wait(self, condition, seconds, what):
+    def wait(self, condition, what):
         """Return the first true value of a condition."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + HUNG
         while not (value := condition()):
             if time.monotonic() > end:
-                raise HungError(f"{what} took more than {seconds:.0f} s")
+                raise HungError(f"{what} took more than {HUNG:.0f} s")
             time.sleep(0.02)
         return value
 
@@ -321,9 +321,9 @@ class Job:
         for node in self.nodes.values():
             if node.poll() is None:
                 node.kill()
-            node.wait(20)
+            node.wait(HUNG)
         left = self.processes()
-        end = time.monotonic() + ORPHANS_GONE
+        end = time.monotonic() + HUNG
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)
         self.kill_all(left)
@@ -405,8 +405,8 @@ class Run:
     def _small_disk(self):
         place = self.folder / "disk"
         place.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True, timeout=20)
-        self.undo.append(lambda: subprocess.run(["umount", "-l", str(place)], timeout=20, check=False))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True, timeout=HUNG)
+        self.undo.append(lambda: subprocess.run(["umount", "-l", str(place)], timeout=HUNG, check=False))
         return place / "checkpoints"
 
     def _network(self):
@@ -415,11 +415,13 @@ class Run:
         spaces = {node: f"gd-{self.name}-{node}" for node in "ab"}
 
         def ip(*arguments):
-            subprocess.run(["ip", *arguments], check=True, timeout=20, capture_output=True)
+            subprocess.run(["ip", *arguments], check=True, timeout=HUNG, capture_output=True)
 
         for space in spaces.values():
             ip("netns", "add", space)
-            self.undo.append(lambda space=space: subprocess.run(["ip", "netns", "del", space], timeout=20, check=False))
+            self.undo.append(
+                lambda space=space: subprocess.run(["ip", "netns", "del", space], timeout=HUNG, check=False)
+            )
         ip("-n", spaces["a"], "link", "add", "gd-a", "type", "veth", "peer", "name", "gd-b", "netns", spaces["b"])
         for place, (node, space) in enumerate(spaces.items(), start=1):
             ip("-n", space, "address", "add", f"10.99.0.{place}/24", "dev", f"gd-{node}")
@@ -467,7 +469,7 @@ class Run:
                 self._corrupt_checkpoints(fault)
             self._kill_worker(k, f"{k}", held, signal.SIGSTOP if fault.kind == "stop" else signal.SIGKILL)
 
-    def _wait_for(self, name, seconds=150.0):
+    def _wait_for(self, name):
         """Return the worker that stands where it should; None if the run came to its end before."""
         job = self.job
 
@@ -475,7 +477,7 @@ class Run:
             self._care()
             return job.held(name) or job.finished() or self._failed()
 
-        job.wait(there, seconds, f"the moment {name}")
+        job.wait(there, f"the moment {name}")
         return job.held(name)
 
     def _failed(self):
@@ -489,8 +491,8 @@ class Run:
         job = self.job
         if job.nodes["a"].poll() not in (None, 0) and job.started < 12:  # the rendezvous is gone: begin anew
             job.nodes["b"].kill()
-            job.nodes["b"].wait(20)
-            job.wait(lambda: not job.processes(), ORPHANS_GONE, "the end of the old processes")
+            job.nodes["b"].wait(HUNG)
+            job.wait(lambda: not job.processes(), "the end of the old processes")
             self._start("a")
             self._start("b")
         elif job.nodes["b"].poll() not in (None, 0) and job.nodes["a"].poll() is None and job.started < 12:
@@ -516,9 +518,10 @@ class Run:
         before = job.events()
         died = time.monotonic()
         job.nodes["a"].kill()
-        job.nodes["a"].wait(20)
+        job.nodes["a"].wait(HUNG)
+        gone = time.monotonic()
         job.release(f"{k}")
-        self._no_orphans(k, died)
+        self._no_orphans(k, gone)
         self._check_kept(k)
         self._start("a")
         self._see_restart(k, before, died)
@@ -529,7 +532,7 @@ class Run:
         lost = fault.detail or "b"
         died = time.monotonic()
         job.kill_all(job.processes(lost))
-        job.nodes[lost].wait(20)
+        job.nodes[lost].wait(HUNG)
         job.release(f"{k}")
         self._check_kept(k)
         time.sleep(fault.seconds)
@@ -542,10 +545,10 @@ class Run:
         before = job.events()
         link = ["ip", "-n", self.spaces["b"], "link", "set", "gd-b"]
         died = time.monotonic()
-        subprocess.run([*link, "down"], check=True, timeout=20)
+        subprocess.run([*link, "down"], check=True, timeout=HUNG)
         job.release(f"{k}")
         time.sleep(fault.seconds)
-        subprocess.run([*link, "up"], check=True, timeout=20)
+        subprocess.run([*link, "up"], check=True, timeout=HUNG)
         self._check_kept(k)
         if fault.deadly:
             self._see_restart(k, before, died)
@@ -573,14 +576,14 @@ class Run:
 
     # ------------------------------------------------------------------ what is seen
 
-    def _no_orphans(self, k, died):
+    def _no_orphans(self, k, gone):
         """Count processes that outlived their launcher, and those that joined forces before they ended."""
-        end = time.monotonic() + ORPHANS_GONE
+        end = time.monotonic() + HUNG
         while (left := self.job.processes()) and time.monotonic() < end:
             time.sleep(0.05)
         self.job.kill_all(left)
         working = ("connected", "step", "epoch", "saved", "solved")
-        active = {e["pid"] for e in self.job.events() if e["what"] in working and e["at"] > died + 1.0}
+        active = {e["pid"] for e in self.job.events() if e["what"] in working and e["at"] > gone + 1.0}
         self.verdicts[k].orphans += len(active | set(left))
 
     def _check_kept(self, k):
@@ -603,7 +606,7 @@ class Run:
             # The next fault may come in the restart itself.
             return fresh("epoch") or fresh("solved") or job.held(f"{k + 1}") or job.finished() or self._failed()
 
-        job.wait(again, 90.0 if self.nodes == "1" else 150.0, f"the restart after {fault.kind}")
+        job.wait(again, f"the restart after {fault.kind}")
         saved = max((event["epoch"] for event in before if event["what"] == "saved"), default=None)
         done = max((event["epoch"] for event in before if event["what"] == "epoch"), default=-1)
         resumed = fresh("resumed")
@@ -635,7 +638,7 @@ class Run:
                 self._dismiss("b")
             return job.finished() or self._failed()
 
-        job.wait(over, 100.0, "the end")
+        job.wait(over, "the end")
         if job.result() is None:
             return self._error()
         if (job.events("saved") and not job.readable()) or self._went_back():
@@ -658,7 +661,7 @@ class Run:
             self.job.nodes[node].wait(5)
         except subprocess.TimeoutExpired:
             self.job.nodes[node].terminate()
-            self.job.nodes[node].wait(40)
+            self.job.nodes[node].wait(HUNG)
 
     def _error(self):
         """Look for the reason that a run which gave up told its user."""
@@ -676,7 +679,7 @@ class Run:
         verify = "full" if name in ("X.bin", "source.bin") else "small"
         self.job = Job(self.bench, self.folder / "job", solver=self.solver, holds=(), verify=verify, store=store)
         self.job.start(max_restarts=0)
-        self.job.wait(lambda: self.job.nodes["a"].poll() is not None, 100, "the refusal")
+        self.job.wait(lambda: self.job.nodes["a"].poll() is not None, "the refusal")
         if self.job.result() is not None:
             return "wrong answer", f"a damaged {name} was not noticed"
         outcome, note = self._error()

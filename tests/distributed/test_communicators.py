@@ -17,6 +17,7 @@ from groupdro.distributed import CommunicationError, SerialCommunicator, TorchCo
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from tests.distributed.test_exchange import together
 from tests.distributed.worker import LENGTHS, digests, inputs
+from tests.timing import HUNG
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -37,7 +38,8 @@ def running(command, **variables):
 def torchrun(workers, folder, ending):
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={workers}",
-        "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", WORKER, str(folder), ending,
+        "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1",
+        WORKER, str(folder), ending, str(HUNG),
     ]  # fmt: skip
     return running(command, **LOOPBACK)
 
@@ -46,14 +48,14 @@ def mpirun(workers, folder, ending):
     command = [
         "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "oob_tcp_if_include", "lo",
         "--mca", "btl_tcp_if_include", "lo", "-n", str(workers),
-        sys.executable, "-m", "mpi4py", WORKER, str(folder), ending,
+        sys.executable, "-m", "mpi4py", WORKER, str(folder), ending, str(HUNG),
     ]  # fmt: skip
     return running(command, OMP_NUM_THREADS="1")
 
 
-def wait_for(condition, job, seconds=60.0):
+def wait_for(condition, job):
     """Return the first true value of a condition while a job runs."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + HUNG
     while not (value := condition()):
         assert time.monotonic() < end, "waited too long"
         assert job.poll() is None, job.stdout.read()
@@ -110,7 +112,7 @@ def needs_mpi():
 @pytest.mark.usefixtures("needs_torch")
 def test_two_workers_agree_and_exit_cleanly(tmp_path):
     with torchrun(2, tmp_path, "close") as job:
-        output, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=HUNG)
         assert job.returncode == 0, output
     check_results(read(tmp_path, "rank-*.json", 2), "TorchCommunicator")
     assert read(tmp_path, "exit-*.json", 2) == [{"group": False}] * 2  # rank 1 never closed its communicator
@@ -119,13 +121,13 @@ def test_two_workers_agree_and_exit_cleanly(tmp_path):
 @pytest.mark.usefixtures("needs_torch")
 def test_three_workers_agree_and_notice_soon_that_one_was_killed(tmp_path):
     with torchrun(3, tmp_path, "die") as job:
-        output, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=HUNG)
         assert job.returncode != 0, output
     check_results(read(tmp_path, "rank-*.json", 3), "TorchCommunicator")
     [lost] = read(tmp_path, "lost.json", 1)
     for rank, noticed in enumerate(read(tmp_path, "noticed-*.json", 2)):
         assert noticed["error"].startswith(f"Rank {rank} of 3: allreduce of 1000 float64 failed: no answer from rank")
-        assert noticed["at"] - lost["at"] < 10  # of a timeout of 60 s
+        assert noticed["at"] - lost["at"] < HUNG / 2  # not only at the timeout
 
 
 @pytest.mark.usefixtures("needs_torch")
@@ -139,12 +141,11 @@ def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchr
         [lost] = read(tmp_path, "lost.json", 1)
         for rank, noticed in enumerate(read(tmp_path, "noticed-*.json", 3)):
             assert noticed["error"].startswith(f"Rank {rank} of 4: allreduce of 1000 float64 failed: no answer from")
-            assert noticed["at"] - lost["at"] < 5.0 + 10
         assert max(noticed["at"] for noticed in read(tmp_path, "noticed-*.json", 3)) - lost["at"] > 4.5
         pids = [result["pid"] for result in results]
         assert all(alive(pid) for pid in pids)
         job.send_signal(signal.SIGKILL)
-        end = time.monotonic() + 10
+        end = time.monotonic() + HUNG
         while left := [pid for pid in pids if alive(pid)]:
             if time.monotonic() > end:
                 for pid in left:
@@ -160,7 +161,7 @@ def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchr
 @pytest.mark.parametrize("workers", [2, 3])
 def test_processes_of_mpi_agree(tmp_path, workers):
     with mpirun(workers, tmp_path, "close") as job:
-        output, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=HUNG)
         assert job.returncode == 0, output
     check_results(read(tmp_path, "rank-*.json", workers), "MpiCommunicator")
 
@@ -168,7 +169,7 @@ def test_processes_of_mpi_agree(tmp_path, workers):
 @pytest.mark.usefixtures("needs_mpi")
 def test_an_exception_in_one_process_of_mpi_ends_all(tmp_path):
     with mpirun(2, tmp_path, "raise") as job:
-        output, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=HUNG)
         assert job.returncode != 0
         assert "one process fails" in output
 
@@ -233,7 +234,7 @@ def test_processes_of_mpi_without_mpi4py_are_warned_that_each_works_alone(bare):
 
 def test_the_package_imports_neither_torch_nor_mpi4py():
     script = "import sys, groupdro.distributed; sys.exit(bool({'torch', 'mpi4py'} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=HUNG)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
@@ -258,8 +259,8 @@ def test_a_worker_whose_launcher_died_before_it_connected_does_not_run_on(tmp_pa
         f"while not pathlib.Path({str(out)!r}).with_suffix('.ready').exists(): time.sleep(0.01)\n"
     )
     environment = {**os.environ, **variables, "TORCHELASTIC_RUN_ID": "test"}
-    subprocess.run([sys.executable, "-c", launcher], env=environment, check=True, timeout=60)
-    end = time.monotonic() + 30
+    subprocess.run([sys.executable, "-c", launcher], env=environment, check=True, timeout=HUNG)
+    end = time.monotonic() + HUNG
     while not out.exists():
         assert time.monotonic() < end
         time.sleep(0.02)

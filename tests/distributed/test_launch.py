@@ -5,7 +5,10 @@ import os
 import re
 import runpy
 import shutil
+import signal
+import socket
 import sys
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,8 +18,10 @@ import pytest
 
 import groupdro as gd
 from groupdro import cli
+from groupdro.distributed import run as run_file
 from groupdro.distributed.launch import launch, launch_command, launch_environment
 from tests.distributed.test_communicators import running
+from tests.timing import HUNG
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train_on_many_workers.py")
 LAUNCHERS = str(Path(__file__).with_name("launchers.py"))
@@ -75,10 +80,10 @@ def alone(store):
     return train_alone(store)
 
 
-def run(command, timeout=120, **variables):
+def run(command, **variables):
     """Run a command that ends by itself, and return its exit code and what it printed."""
     with running(command, **variables) as job:
-        output, _ = job.communicate(timeout=timeout)
+        output, _ = job.communicate(timeout=HUNG)
     return job.returncode, output
 
 
@@ -114,7 +119,7 @@ def check_two_workers(launcher, folder, **variables):
     store = str(folder / "store")
     write_small_store(store)
     alone = train_alone(store)
-    code, output = run([sys.executable, LAUNCHERS, launcher, EXAMPLE, store, str(folder)], timeout=300, **variables)
+    code, output = run([sys.executable, LAUNCHERS, launcher, EXAMPLE, store, str(folder)], **variables)
     assert code == 0, output
     first, second = ((folder / f"rank-{rank}.txt").read_text() for rank in (0, 1))
     assert "2 workers" in first
@@ -191,6 +196,90 @@ def test_two_workers_get_the_model_of_one_process_and_the_same_bits_after_a_loss
     np.testing.assert_array_equal(ended.coef_, again.coef_)
 
 
+RAISES = """
+import os, pathlib, sys
+
+pathlib.Path(sys.argv[1], f"run-{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.environ['RANK']}").touch()
+if sys.argv[2] == "at once":
+    raise ValueError("a mistake of the script")
+import numpy as np
+from groupdro.distributed import communicator
+
+with communicator() as comm:
+    comm.barrier()
+    if comm.rank == 1:
+        raise ValueError("a mistake of the script")
+    comm.allreduce(np.ones(3))
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("when", ["at once", "connected"])
+def test_a_script_that_raises_is_not_started_again(tmp_path, when):
+    program = tmp_path / "p.py"
+    program.write_text(RAISES)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    code, output = run_workers_of(str(program), runs, when, workers=2, max_restarts=3)
+    assert code == 1
+    assert "ValueError: a mistake of the script" in output
+    assert "The script failed by an error of its own, and is not started again." in output
+    assert {path.name for path in runs.iterdir()} <= {"run-0-0", "run-0-1"}
+    assert list(runs.iterdir())
+
+
+@needs_click
+@needs_torch
+def test_an_interrupt_ends_all_workers_with_its_exit_code_and_no_traceback(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(
+        "import os, pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1], os.environ['RANK']).write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    with running([*COMMAND, "--workers", "2", str(program), str(pids)]) as job:
+        end = time.monotonic() + 120
+        while len([path for path in pids.iterdir() if path.read_text()]) < 2:
+            assert job.poll() is None, job.communicate()[0]
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        job.send_signal(signal.SIGINT)  # workers have sessions of their own, which a terminal does not reach
+        output, _ = job.communicate(timeout=120)
+    assert job.returncode == 130, output
+    assert "Traceback" not in output
+    assert output.endswith("Interrupted: all workers were ended.\n")
+    for path in pids.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.read_text()), 0)
+
+
+@needs_torch
+def test_a_port_that_another_program_holds_is_told(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        place = f"127.0.0.1:{stranger.getsockname()[1]}"
+        command = launch_command(EXAMPLE, rendezvous=place)
+        code, output = run(command, **launch_environment({}, rendezvous=place))
+    assert (code, output) == (
+        1,
+        f"Error: the rendezvous {place} is held by another program, which does not answer as torchrun does: take "
+        "another port.\n",
+    )
+
+
+@needs_torch
+def test_a_store_of_torch_at_the_rendezvous_is_no_stranger():
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    assert not run_file._held_by_stranger(f"127.0.0.1:{store.port}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    assert not run_file._held_by_stranger(place)  # nobody is there yet
+    assert not run_file._held_by_stranger("127.0.0.1:0")
+
+
 @pytest.mark.long
 @needs_torch
 def test_three_workers_get_the_model_of_one_process(tmp_path, store, alone):
@@ -218,9 +307,9 @@ def test_two_processes_of_mpi_get_the_model_of_one_process(tmp_path, store, alon
 
 def test_one_node_stays_on_the_loopback():
     command = launch_command(EXAMPLE, ["a", "--b"], workers=2)
-    assert command[:3] == [sys.executable, "-m", "torch.distributed.run"]
+    assert command[:2] == [sys.executable, run_file.__file__]
     assert command[-3:] == [EXAMPLE, "a", "--b"]
-    assert set(command[3:-3]) == {
+    assert set(command[2:-3]) == {
         "--nnodes=1", "--nproc-per-node=2", "--max-restarts=3", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0",
         "--local-addr=127.0.0.1",
     }  # fmt: skip

@@ -59,7 +59,7 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
         duals = problem.balanced_slopes(at, row_weights)
         weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
         out = [
-            at.group_risks, at.gradient, at.slope_mass, problem.risks(w2), by_group.gradients, by_group.group_risks,
+            at.group_risks, at.gradient, at.mass, problem.risks(w2), by_group.gradients, by_group.group_risks,
             by_group.hessian, by_group.masses, problem.dual_value(duals, row_weights), problem.combine_rows(weighted),
             *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
             feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),

@@ -21,7 +21,7 @@ class Diary:
 
     def __init__(self, settings):
         self.folder = Path(settings["folder"])
-        self.holds = settings["holds"]
+        self.holds, self.patience = settings["holds"], settings["patience"]
         self.rank = int(os.environ.get("RANK", "0"))
         self.epoch = 0  # the one that is being worked on
         self.seen = set()
@@ -56,7 +56,7 @@ class Diary:
                 return
             os.write(handle, json.dumps({"pid": os.getpid(), "rank": self.rank}).encode())
             os.close(handle)
-            end = time.monotonic() + 60
+            end = time.monotonic() + self.patience
             while time.monotonic() < end and not self._released(hold):
                 time.sleep(0.01)
             return

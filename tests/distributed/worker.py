@@ -1,4 +1,4 @@
-"""One process of the tests of communicators: python worker.py FOLDER ENDING."""
+"""One process of the tests of communicators: python worker.py FOLDER ENDING PATIENCE."""
 
 import atexit
 import hashlib
@@ -63,7 +63,7 @@ def write_exit(folder):
         write(folder / f"exit-{os.environ['RANK']}.json", group=torch.distributed.is_initialized())
 
 
-def main(folder, ending):
+def main(folder, ending, patience):
     if ending == "hang":  # in a group of its own beside the program's, which waits longer than the test
         import torch.distributed as dist
 
@@ -71,7 +71,7 @@ def main(folder, ending):
         comm = TorchCommunicator.from_environment(timeout=5.0)
     else:
         atexit.register(write_exit, folder)  # before the communicator's own, so that it runs after
-        comm = communicator()
+        comm = communicator(timeout=patience)
     write(folder / f"rank-{comm.rank}.json", digests=digests(comm), pid=os.getpid(), kind=type(comm).__name__)
     if ending == "die":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would come while the others are noticing
@@ -81,7 +81,7 @@ def main(folder, ending):
         lose_the_last(comm, folder, signal.SIGSTOP)
         comm.close()
         write(folder / f"closed-{comm.rank}.json", program_group=dist.is_initialized())
-        time.sleep(60)  # until torchrun is killed
+        time.sleep(patience)  # until torchrun is killed
     elif ending == "raise" and comm.rank == 1:
         raise ValueError("one process fails")
     elif ending == "raise":
@@ -92,4 +92,4 @@ def main(folder, ending):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, PAGES, ROOT, Command, Fence, Python, commands, environment, fences, same_words
+from tests.timing import HUNG
 
 PARSED = ("json", "toml", "yaml")
 #: What stands in a page without being run or parsed: output, formulas, and directives that hold no code of their own.
@@ -118,7 +119,7 @@ def _run(command: Command, folder: Path, where: str) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HUNG,
         check=False,
     )
     told = f"{where}: {command.text!r} ended with {done.returncode}, not {command.code}\n{done.stdout}{done.stderr}"

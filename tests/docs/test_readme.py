@@ -19,6 +19,24 @@ def test_the_table_of_the_readme_is_that_of_the_example():
         assert ("Robustness helps" in told[0]) == (verdict == "helps")
 
 
+def test_the_risks_with_the_hour_as_a_feature_are_those_of_the_example():
+    printed = (ROOT / "examples" / "bike_with_hour.txt").read_text()
+    worst = dict(re.findall(r"^(\S.*?) {2,}[\d.]+ +([\d.]+)", printed, re.MULTILINE))
+    assert len(worst) == 5
+    ridge, robust, trees = (
+        f"{float(worst[f'{kind}, with the hour']):.2f}" for kind in ("ridge", "GDRO", "boosted trees")
+    )
+    readme, index = (" ".join(path.read_text().split()) for path in (README, ROOT / "docs" / "index.md"))
+    assert f"the worst hour's risk is {ridge} for plain ridge regression" in readme
+    assert float(worst["ridge, with the hour"]) < float(worst["GDRO, without the hour"])
+    assert f"{robust} for GDRO, and {trees} for boosted trees" in readme
+    assert f"with one column per hour, plain ridge regression has {ridge} and GDRO {robust}" in index
+    # The same rows as in the table of the README.
+    for kind, plain in (("ridge", "ERM"), ("GDRO", "GDRO")):
+        table = (ROOT / "examples" / "price_of_robustness.txt").read_text().split("\nbike: ")[1]
+        assert _rounds(table, plain, f"{float(worst[f'{kind}, without the hour']):.2f}")
+
+
 def _rounds(block, model, shown):
     found = re.search(rf"^{model}\s+\S+\s+(\S+)", block, re.MULTILINE)
     return found is not None and abs(float(found[1]) - float(shown)) <= 0.6 * 10.0 ** -len(shown.partition(".")[2])

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, environment
+from tests.timing import HUNG
 
 PACKAGES = ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_design", "towncrier")
 #: What pages include; the rest of the tree is not needed to build them.
@@ -31,7 +32,7 @@ def tree(tmp_path):
     return tmp_path
 
 
-def build(tree, *options, timeout):
+def build(tree, *options, patience=HUNG):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", *options, "docs", "html"]
     # A proxy that is not there: a build that asked the network for something would fail.
     offline = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
@@ -41,7 +42,7 @@ def build(tree, *options, timeout):
         env={**environment(), **offline},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=patience,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
@@ -49,7 +50,7 @@ def build(tree, *options, timeout):
 
 
 def test_the_site_builds_without_running_the_gallery(tree):
-    html = build(tree, "-D", "plot_gallery=0", timeout=300)
+    html = build(tree, "-D", "plot_gallery=0")
     landing = (html / "index.html").read_text()
     for section in ("Start", "User guide", "Gallery", "API", "Benchmarks", "Developers", "Changelog"):
         assert re.search(rf"<a class=\"nav-link nav-internal\"[^>]*>\s*{section}\s*</a>", landing), section
@@ -67,6 +68,6 @@ def test_the_site_builds_with_its_gallery(tree):
     for variable in ("GROUPDRO_DATA", "GROUPDRO_CIFAR"):
         if not os.environ.get(variable):
             pytest.skip(f"{variable} is not set")
-    html = build(tree, timeout=3600)
+    html = build(tree, patience=4 * HUNG)
     for example in (ROOT / "examples").glob("plot_*.py"):
         assert list((html / "_images").glob(f"sphx_glr_{example.stem}_*.png")), f"{example.name} draws nothing"

@@ -250,8 +250,10 @@ def test_converged_is_said_only_within_the_tolerance_or_rounding(alpha, noise):
     X, _, groups = make_data(1)
     y = X @ [1.0, -2.0, 0.5, 3.0] + noise * np.random.default_rng(0).normal(size=len(X))
     model = fitted(1, X, y, groups, alpha=alpha, tol=1e-6)
-    within = model.gap_ <= max(1e-6 * model.upper_bound_, 8 * np.finfo(float).eps * np.mean(y**2))
-    assert (model.status_ == "converged") == within
+    # Residuals of a thousand units of rounding: what a model that fits without loss may be left with.
+    rounding = 0.5 * np.mean((1e3 * np.finfo(float).eps * y) ** 2)
+    assert (model.status_ == "converged") == (model.gap_ <= max(1e-6 * model.upper_bound_, 2 * rounding))
+    assert model.criterion_ == ("tol" if model.gap_ <= 1e-6 * model.upper_bound_ else None)
 
 
 def test_without_penalty_the_bounds_are_those_of_the_model_in_the_users_units():
@@ -382,8 +384,10 @@ def test_without_penalty_a_model_far_from_zero_is_said_to_be_beyond_what_is_prov
     y = x[:, 0] + 0.1 * rng.normal(size=90)
     near = gd.GroupDRORegressor(alpha=0.0).fit(x, y, groups=groups)
     assert near.status_ == "converged"
-    # The same line, whose slope in units of the column's root mean square is now 1e6.
+    assert near.bound_radius_ == pytest.approx(1e6, rel=2)
+    # Two columns that differ by 1e-4: the slope of their difference is 1e4 times as large.
+    nearly = np.column_stack([x, x + 1e-4 * y[:, None]])
     with pytest.warns(ConvergenceWarning, match="far from zero.*Centre and scale the columns"):
-        far = gd.GroupDRORegressor(alpha=0.0).fit(x + 1e6, y, groups=groups)
-    assert far.status_ == "stalled"
-    assert far.lower_bound_ <= near.upper_bound_ < far.upper_bound_
+        far = gd.GroupDRORegressor(alpha=0.0).fit(nearly, y, groups=groups)
+    assert far.status_ in ("stalled", "pass_limit")
+    assert far.lower_bound_ == 0.0

@@ -14,6 +14,7 @@ from groupdro import GroupDROClassifier, GroupDRORegressor, worst_group_scorer
 from groupdro.estimators import progress as progress_module
 from groupdro.estimators.progress import seconds_left
 from groupdro.solvers.result import TraceRow
+from tests.timing import HUNG
 
 CALLBACKS = parse_version(sklearn.__version__) >= parse_version("1.9")
 needs_callbacks = pytest.mark.skipif(not CALLBACKS, reason="scikit-learn has callbacks from 1.9 on")
@@ -487,7 +488,7 @@ def test_progress_bars_of_a_search_are_shown(tmp_path):
         env={**os.environ, "COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HUNG,
         check=False,
     )
     assert done.returncode == 0, done.stderr

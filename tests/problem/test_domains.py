@@ -44,7 +44,7 @@ def test_lower_and_reach_are_those_of_the_minimiser_over_the_simplex(seed):
     np.testing.assert_allclose(SimplexDomain().reach(gradient), np.linalg.norm(minimiser), rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     seed=seeds,
     radius=st.floats(1e-6, 1e6) | st.just(np.inf),
@@ -81,7 +81,7 @@ def test_lower_does_not_overflow_for_a_radius_that_hardly_binds(domain):
     np.testing.assert_allclose(domain.lower(np.array([3.0, 4.0])), -5e200, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=seeds, n=st.integers(1, 6))
 def test_lower_on_the_simplex_is_below_every_ensemble_and_attained_at_a_vertex(seed, n):
     rng = np.random.default_rng(seed)
@@ -99,7 +99,7 @@ def test_penalty_is_half_the_weighted_squared_norm(shape):
     assert SimplexDomain().penalty_at(coef) == 0.0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     seed=seeds,
     penalty=st.floats(1e-9, 1e9),

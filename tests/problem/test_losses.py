@@ -126,7 +126,7 @@ def test_curvature_is_the_derivative_of_the_slope_away_from_kinks(loss):
 
 
 @every_loss
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=seeds, scale=st.sampled_from([0.1, 1.0, 30.0, 1e4]))
 def test_value_and_conjugate_satisfy_the_fenchel_young_inequality(loss, seed, scale):
     rng = np.random.default_rng(seed)
@@ -140,7 +140,7 @@ def test_value_and_conjugate_satisfy_the_fenchel_young_inequality(loss, seed, sc
 
 
 @every_loss
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=seeds, scale=st.sampled_from([0.1, 1.0, 30.0, 1e4]))
 def test_fenchel_young_is_an_equality_at_the_slope(loss, seed, scale):
     rng = np.random.default_rng(seed)
@@ -263,7 +263,7 @@ def test_smoothness_bounds_slope_differences_and_is_nearly_attained(loss):
 
 
 @every_loss
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=seeds, n=st.integers(3, 40), decades=st.sampled_from([0.5, 20.0]))
 def test_balance_zeroes_the_weighted_sum_inside_the_domain(loss, seed, n, decades):
     rng = np.random.default_rng(seed)
@@ -293,7 +293,7 @@ def test_balance_moves_duals_by_no_more_than_their_imbalance_calls_for(loss):
 
 
 @every_loss
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=seeds)
 def test_balance_leaves_balanced_duals_alone(loss, seed):
     rng = np.random.default_rng(seed)
@@ -330,7 +330,7 @@ def test_balance_of_duals_of_one_sign_gives_zeros(loss, side):
     np.testing.assert_array_equal(balanced, np.zeros(4))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     duals=arrays(np.float64, 6, elements=st.floats(-1.0, 1.0, allow_subnormal=False)),
     row_weights=arrays(np.float64, 6, elements=st.floats(0.0, 1.0, allow_subnormal=False)),

@@ -153,14 +153,14 @@ def exists_by_integers(Z):
     return False
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.sampled_from([-1, 1])), min_size=2, max_size=9))
 def test_the_answer_in_the_plane_is_that_of_whole_numbers(points):
     X, y = [[a, b] for a, b, _ in points], [float(c) for *_, c in points]
     assert separating(X, y, fit_intercept=False) == exists_by_integers([(c * a, c * b) for a, b, c in points])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(-4, 4), st.sampled_from([-1, 1])), min_size=2, max_size=9))
 def test_the_answer_on_the_line_with_an_intercept_is_that_of_whole_numbers(points):
     X, y = [[a] for a, _ in points], [float(c) for _, c in points]

@@ -230,7 +230,7 @@ def test_fused_steps_of_mpvr_equal_the_readable_ones(sampling, monkeypatch):
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_projection_on_the_simplex_is_the_nearest_point(values):
     x = np.array(values)
     out = np.empty_like(x)

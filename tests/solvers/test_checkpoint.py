@@ -613,12 +613,11 @@ def test_steps_and_long_starts_tell_runs_apart():
     problem = _problem()
     start, other = np.zeros(5), np.zeros(5)
     other[3] = 1e-12
-    q = np.full(3, 1 / 3)
-    solvers = [gd.ALEGTheory(step=0.1), gd.ALEGTheory(step=0.2), gd.ALEGTheory()]
-    solvers += [gd.GroupSQP(start=(start, q)), gd.GroupSQP(start=(other, q)), gd.ALEM(gd.GroupSQP()), gd.ALEM()]
+    solvers = [gd.ALEGTheory(step=0.1), gd.ALEGTheory(step=0.2), gd.ALEGTheory(), gd.ALEM(gd.GroupSQP()), gd.ALEM()]
     keys = [fingerprint(problem, solver, 0) for solver in solvers]
+    keys += [fingerprint(problem.starting_at(w), gd.GroupSQP(), 0) for w in (start, other)]
     assert len({*keys}) == len(keys)
-    assert fingerprint(problem, gd.GroupSQP(start=(start.copy(), q)), 0) == keys[3]
+    assert fingerprint(problem.starting_at(start.copy()), gd.GroupSQP(), 0) == keys[-2]
 
 
 def test_one_solver_object_goes_on_as_well_as_two(tmp_path):

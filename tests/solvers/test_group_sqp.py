@@ -57,7 +57,7 @@ def test_group_gradients_and_hessian_against_finite_differences(loss, storage, i
     np.testing.assert_allclose(here.group_risks, problem.risks(w), rtol=1e-13)
     plain = problem.evaluate(w, q)
     np.testing.assert_allclose(here.at(q).gradient, plain.gradient, atol=1e-12)
-    assert here.at(q).slope_mass == pytest.approx(plain.slope_mass)
+    assert here.at(q).mass == pytest.approx(plain.mass)
     direction = rng.normal(size=problem.shape)
     ahead, behind = (evaluate_groups(problem, w + h * direction) for h in (1e-5, -1e-5))
     slope = (ahead.group_risks - behind.group_risks) / 2e-5
@@ -114,13 +114,13 @@ def test_it_stops_where_rounding_leaves_nothing_to_gain():
 def test_it_starts_where_it_is_told():
     problem = make_problem()
     solved = gd.solve(problem, "sqp", tol=1e-10)
-    again = gd.solve(problem, gd.GroupSQP(start=(solved.w, solved.q)), tol=1e-8)
+    again = gd.solve(problem.starting_at(solved.w, solved.q), "sqp", tol=1e-8)
     assert again.converged
     assert again.epochs <= 3
 
 
 def test_the_simplex_is_refused():
-    with pytest.raises(ValueError, match="'sqp' requires a ball or an L2 penalty"):
+    with pytest.raises(ValueError, match="'sqp' does not support the domain SimplexDomain, only L2Domain"):
         gd.solve(make_problem("squared", gd.SimplexDomain()), "sqp")
     with pytest.raises(ValueError, match="hessian must be"):
         gd.GroupSQP("exact")
@@ -145,10 +145,8 @@ def test_rows_of_zeros_leave_the_intercept_to_be_found(hessian):
 
 def test_a_start_outside_the_ball_is_moved_into_it():
     problem = make_problem("logistic", gd.L2Domain(radius=1.0))
-    m = problem.n_groups
     optimum = gd.solve(problem, gd.GroupSQP(), tol=1e-10)
     for factor in (1.01, 1.03, 3.0):
-        start = factor * optimum.w, np.full(m, 1 / m)
-        result = gd.solve(problem, gd.GroupSQP(start=start), tol=0.05)
+        result = gd.solve(problem.starting_at(factor * optimum.w), gd.GroupSQP(), tol=0.05)
         assert np.linalg.norm(result.w) <= 1 + 1e-12
         assert result.upper_bound >= optimum.lower_bound

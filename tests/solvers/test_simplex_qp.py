@@ -21,7 +21,7 @@ def optimality(M, v, x, n_simplex):
     return max(rest.max(initial=0.0), complementary) / size
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 30), st.integers(0, 2), st.integers(1, 40), st.floats(-2, 2), st.integers(0, 10**6))
 def test_the_maximiser_satisfies_the_optimality_conditions(m, extra, rank, log_scale, seed):
     rng = np.random.default_rng(seed)

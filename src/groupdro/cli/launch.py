@@ -12,7 +12,7 @@ __all__ = ["launch"]
 @click.option("--address", default=None, help="Address of this node for the others.")
 @click.option("--interface", default=None, help="Network interface for the numbers.")
 @click.option("--job", default=None, help="Name of the job, the same on all nodes.")
-@click.option("--max-restarts", default=3, show_default=True, help="Restarts after a loss.")
+@click.option("--max-restarts", default=3, show_default=True, help="Restarts after a worker was lost.")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(script: str, arguments: tuple[str, ...], **options: object) -> None:
@@ -20,7 +20,7 @@ def launch(script: str, arguments: tuple[str, ...], **options: object) -> None:
 
     Run it once on every node. The script opens its data, calls groupdro.distributed.communicator() and
     groupdro.distributed.shard(), and solves as it would alone; with a checkpoint directory that all nodes see, it
-    goes on where it was when a worker was lost.
+    resumes where it was when a worker was lost. A script that raises an error of its own is not started again.
     """
     from groupdro.distributed.launch import launch as start
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 __all__ = ["launch", "launch_command", "launch_environment"]
 
+_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with other reactions to Ctrl-C, errors and strangers
+
 
 def launch_command(
     script: str,
@@ -40,7 +42,8 @@ def launch_command(
     job : str, optional
         Name of the job, the same for all nodes; several jobs may meet at one rendezvous.
     max_restarts : int
-        Times that workers are started anew after a loss. They go on from their checkpoints.
+        Times that workers are restarted after a loss. They resume from their checkpoints. A script that raises an
+        error of its own is not restarted.
 
     Returns
     -------
@@ -64,7 +67,7 @@ def launch_command(
     hosts = address is not None and address == host
     if address is None and host in ("127.0.0.1", "localhost"):
         address = "127.0.0.1"
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={workers}"]
+    command = [sys.executable, _RUN, f"--nnodes={nodes}", f"--nproc-per-node={workers}"]
     command += [f"--max-restarts={max_restarts}", "--rdzv-backend=c10d", f"--rdzv-endpoint={rendezvous}"]
     # Of itself, torchrun knows only the address of its host name.
     command += ["--rdzv-conf=is_host=1"] if hosts else []

@@ -140,13 +140,18 @@ class ShardedData(GroupedData):
         return self._moments[1]
 
     @property
-    def _moments(self) -> tuple[Floats, Floats]:
+    def column_means(self) -> Floats:
+        """Mean of each column over all rows, with every group counted alike."""
+        return self._moments[2]
+
+    @property
+    def _moments(self) -> tuple[Floats, Floats, Floats]:
         if "moments" not in self.__dict__:
             weights = self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
-            norms, squares = self.rows.moments(weights)
-            self.add_up(squares)
-            self.__dict__["moments"] = norms, squares
-        found: tuple[Floats, Floats] = self.__dict__["moments"]
+            norms, squares, sums = self.rows.moments(weights)
+            self.add_up(squares, sums)
+            self.__dict__["moments"] = norms, squares, sums
+        found: tuple[Floats, Floats, Floats] = self.__dict__["moments"]
         return found
 
     def with_labels(self, y: NDArray[Any], *, encoded: bool = False) -> "ShardedData":

@@ -1,12 +1,14 @@
 """Processes that torchrun started, or whatever else sets its variables, connected by torch.distributed."""
 
 import atexit
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import warnings
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -79,6 +81,7 @@ class TorchCommunicator(PeerCommunicator):
             raise ValueError(f"timeout must be a positive number of seconds; got {timeout}.")
         if "TORCHELASTIC_RUN_ID" in os.environ:
             _die_with_launcher()
+            _report_errors()
         torch = import_extra("torch", "distributed")
         dist = import_extra("torch.distributed", "distributed")
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if backend == "nccl" else None
@@ -142,6 +145,29 @@ class TorchCommunicator(PeerCommunicator):
     def _back(self, there: Any, values: Numbers) -> None:
         self.bytes_sent += values.nbytes
         self._torch.from_numpy(values).copy_(there)
+
+
+def _report_errors() -> None:
+    """Have an uncaught error written where the launcher looks: it restarts workers after a lost connection only."""
+    if hasattr(sys.excepthook, "groupdro_before"):
+        return
+    before = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        chain: list[BaseException | None] = [error]
+        while chain[-1] is not None:
+            chain.append(chain[-1].__cause__ or chain[-1].__context__)
+        lost = [link for link in chain if isinstance(link, CommunicationError)]
+        with contextlib.suppress(Exception):  # the error itself is what counts
+            errors = import_extra("torch.distributed.elastic.multiprocessing.errors", "distributed")
+            try:
+                raise (lost[0] if lost else error).with_traceback(traceback)  # whose traceback is recorded too
+            except BaseException as raised:
+                errors.get_error_handler().record_exception(raised)
+        before(kind, error, traceback)
+
+    report.groupdro_before = before  # type: ignore[attr-defined]
+    sys.excepthook = report
 
 
 def _die_with_launcher() -> None:

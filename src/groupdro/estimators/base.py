@@ -62,6 +62,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     fit_intercept: bool
     precondition: bool
     tol: float
+    atol: float | None
     max_passes: float
     max_time: float | None
     solver: str | Solver
@@ -198,7 +199,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
         radius = None if self.radius is None else float(self.radius)
-        problem, to_user_units = task.problem(float(alpha), radius, start)
+        problem, to_user_units = task.problem(float(alpha), radius, float(self.tol), start)
         if bridge is not None and bridge.listens:
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)
@@ -208,7 +209,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             references_given=task.references is not None,
             precondition=self.precondition,
         )
-        seed, folder, self._atol = read_seed(self.random_state), None, float(task.rounding)
+        seed, folder = read_seed(self.random_state), None
         if self.checkpoint_dir is not None:
             if self.random_state is None:
                 seed = 0  # the same when it is started again
@@ -219,8 +220,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             tol=float(self.tol),
             max_passes=float(self.max_passes),
             max_time=np.inf if self.max_time is None else float(self.max_time),
-            # Where the model fits without loss, the best value is zero, and no gap relative to it can be reached.
-            atol=self._atol,
+            atol=None if self.atol is None else float(self.atol),
             seed=seed,
             callbacks=callbacks,
             checkpoint_dir=folder,
@@ -268,6 +268,9 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.upper_bound_ = result.upper_bound
         self.lower_bound_ = result.lower_bound
         self.gap_ = result.gap
+        self.bound_radius_ = result.bound_radius
+        self.criterion_ = result.criterion
+        self._atol = result.atol  # in force, which the parameter may leave open
         self.status_ = result.status.name.lower()
         self.message_ = result.message
         self.solver_ = result.solver
@@ -306,6 +309,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
         self._check_number("alpha", low=0.0)
         self._check_number("tol", low=0.0)
+        if self.atol is not None:
+            self._check_number("atol", low=0.0)
         self._check_number("max_passes", low=0.0, open_low=True, infinite=True)
         self._check_number("small_group_adjustment", low=0.0)
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from groupdro.data import GroupedData
 from groupdro.grouping import Grouping, merge_small_groups, read_groups
 from groupdro.problem import GroupRisk, L2Domain, Loss, References
+from groupdro.problem.centring import typical_sizes, typical_target
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.solvers.base import make_solver
 
@@ -29,8 +30,14 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
+# Norms of coefficients in units of the columns' typical entries, and of y's for a regression. Bounds without penalty or
+# radius hold for a ball of 1e6, and a smaller one for tolerances so fine that the rounding of a gradient times the
+# radius would exceed them: in any case the gradient at a solution is about 1e-10 of the objective. The solution must
+# lie within 5e3, far inside.
+_SEARCHED = 5e3
+_STAND_IN_RADII = 1e4, 1e6
+_RADIUS_BY_TOLERANCE = 1e10
 _VERY_SMALL = 10  # rows of a group below which its risk is mostly noise, and has no interval in reports
-_STAND_IN_RADIUS = 1e4  # of coefficients in units of the columns' root mean squares, and of y's for a regression
 
 
 class MissingGroupsWarning(UserWarning):
@@ -192,37 +199,24 @@ class Task:
     offsets: Floats
     references: References | None
 
-    @property
-    def size_of_y(self) -> float:
-        """Root mean square of the targets of a regression, whose units the coefficients have; 1 for classes."""
-        if self.loss.name not in ("squared", "huber"):
-            return 1.0
-        total = np.array([np.square(self.data.y, dtype=np.float64).sum()])
-        self.data.add_up(total)
-        return float(np.sqrt(total[0] / self.data.n_total))
-
-    @property
-    def rounding(self) -> float:
-        """Loss below which only rounding is left."""
-        return 8.0 * float(np.finfo(np.float64).eps) * self.size_of_y**2
-
     def problem(
-        self, alpha: float, radius: float | None, start: tuple[Floats | None, Floats | None] = (None, None)
+        self, alpha: float, radius: float | None, tol: float, start: tuple[Floats | None, Floats | None] = (None, None)
     ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
         """Return the problem, and what brings its w into the user's units.
 
-        Without penalty and radius all units are alike: the problem is then posed in units of the columns' root mean
-        squares, in a ball that stands for all of space.
+        Without penalty and radius all units are alike: the problem is then posed in units of the columns' typical
+        entries, in a ball that stands for all of space.
         """
         data, w, scales = self.data, start[0], np.ones(self.data.n_features)
         if alpha == 0 and radius is None:
             if data.rows.mapped:
                 raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
-            squares = data.column_squares
-            scales = np.sqrt(np.where(squares > 0, squares, 1.0))
+            scales = typical_sizes(data, centred=self.fit_intercept)
             data = data.with_scaled_columns(1.0 / scales)
             w = None if w is None else _scale_coef(w, scales)
-            domain = L2Domain(radius=_STAND_IN_RADIUS * (self.size_of_y or 1.0), stand_in=True)
+            size = typical_target(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0
+            radius = float(np.clip(_RADIUS_BY_TOLERANCE * tol, *_STAND_IN_RADII))
+            domain = L2Domain(radius=radius * size, stand_in=True, searched=_SEARCHED * size)
         else:
             domain = L2Domain(radius=np.inf if radius is None else radius, penalty=alpha)
         problem = GroupRisk(

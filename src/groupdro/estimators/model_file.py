@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from groupdro.bundle import BundleError, dump_bundle, parse_bundle, write_content
 from groupdro.bundle import check as _check
 from groupdro.solvers import Solver, Status, TraceRow
+from groupdro.solvers.result import met_tolerance
 
 __all__ = ["ModelFileError", "build_model", "model_document", "names_array", "reading", "write_model"]
 
 _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
-_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "n_passes_", "_atol")
+_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_", "_atol")
 _TEXTS = ("status_", "message_", "solver_")
-# Fitted values, and parameters, that files of the same version may lack: they mean this, or the parameter's default.
-_LATER: dict[str, Any] = {"_atol": 0.0}
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _DIGEST = "training_digest_"
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
@@ -108,7 +107,7 @@ def model_document(model: Any, **more: Any) -> tuple[dict[str, Any], dict[str, N
     arrays = {n: np.asarray(getattr(model, n), np.float64) for n in _ARRAYS[:-1] if hasattr(model, n)}
     arrays["trace_"] = np.array([[getattr(row, key) for key in _TRACE] for row in model.trace_], dtype=np.float64)
     fitted: dict[str, Any] = {name: float(getattr(model, name)) for name in _NUMBERS}
-    fitted |= {name: getattr(model, name) for name in _TEXTS}
+    fitted |= {name: getattr(model, name) for name in (*_TEXTS, "criterion_")}
     fitted |= {name: [_to_json(v, name) for v in getattr(model, name)] for name in _LABELS if hasattr(model, name)}
     fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
     if getattr(model, _DIGEST, None) is not None:
@@ -213,20 +212,18 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
     cls = classes[manifest["class"]]
     params, fitted = manifest["params"], manifest["fitted"]
     model = cls()
-    known = set(model.get_params(deep=False))
-    _check(known - set(_LATER) <= set(params) <= known, f"its parameters are {sorted(params)}")
+    _check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
     _check(params["callbacks"] is None, "it has callbacks, which are code and never written")
     _check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is no number")
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
     model._check_parameters()
-    fitted = {**{name: value for name, value in _LATER.items() if name not in known}, **fitted}
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
     _check_claims(model, fitted, arrays)
 
     for name in _NUMBERS:
         setattr(model, name, float(fitted[name]))
-    for name in _TEXTS:
-        setattr(model, name, str(fitted[name]))
+    for name in (*_TEXTS, "criterion_"):
+        setattr(model, name, fitted[name])
     model.training_digest_ = fitted.get(_DIGEST)
     for name in _LABELS:
         if name in fitted:
@@ -250,13 +247,14 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
 def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: bool) -> None:
     """Refuse a file whose parts do not fit together."""
     optional = {"feature_names_in_", _DIGEST}
-    must = {*_NUMBERS, *_TEXTS, "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
+    must = {*_NUMBERS, *_TEXTS, "criterion_", "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
     must |= {"classes_", "class_kind"} if classifier else set()
     _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
     d = fitted["n_features_in_"]
     _check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
     _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
     _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
+    _check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
     _check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
     _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
     if classifier:
@@ -284,7 +282,7 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, NDArray[
     regret = model.objective == "excess_risk"
     given = "its parameter objective is {!r}, but it was fitted with the other one"
     _check(("reference_risks_" in arrays) == regret, given.format(model.objective))
-    upper, lower, gap, passes, atol = (fitted[name] for name in _NUMBERS)
+    upper, lower, gap, radius, passes, atol = (fitted[name] for name in _NUMBERS)
     status, risks, weights = fitted["status_"], arrays["group_risks_"], arrays["group_weights_"]
     _check(status in _STATUSES, f"its status is {status[:40]!r}, which is not known")
     _check(bool(np.isfinite(risks).all()) and bool(np.isfinite(weights).all()), "its risks or weights are not finite")
@@ -292,16 +290,15 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, NDArray[
     references = arrays.get("reference_risks_", np.zeros(1))
     _check(bool(np.isfinite(references).all()), "its reference risks are not finite")
     fine = np.isfinite(upper) and lower < np.inf and gap >= 0 and 0 <= passes < np.inf and 0 <= atol < np.inf
-    _check(bool(fine), "its bounds, gap, passes or tolerance are out of range")
+    _check(bool(fine) and radius > 0, "its bounds, gap, passes, tolerance or radius are out of range")
     if status != "numerical_failure":  # which bounds that contradict each other are called
         scale = max(abs(upper), np.abs(risks).max(), np.abs(references).max(), float(model.small_group_adjustment))
         _check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
         _check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
-    if status == "converged":
-        # The best regret may be zero: the gap is then relative to something else, which is at most this large.
-        size = max(abs(upper), float(model.tol), float(np.abs(risks).max())) if regret else abs(upper)
-        most = max(float(model.tol) * size, atol) * (1.0 + _ROUNDING)
-        _check(gap <= most, f"its status is 'converged', but its gap {gap:g} is above its tolerance {most:g}")
+    criterion = met_tolerance(gap, upper, float(model.tol), atol) if status == "converged" else None
+    fine = status != "converged" or criterion is not None
+    _check(fine, f"its status is 'converged', but its gap {gap:g} is above its tolerance")
+    _check(fitted["criterion_"] == criterion, f"its gap {gap:g} does not meet the tolerance that it says")
     trace = arrays["trace_"]
     counts = trace[:, [_TRACE.index(name) for name in _WHOLE]]
     whole = (counts >= 0).all() and (counts < 2**63).all() and (counts == np.floor(counts)).all()

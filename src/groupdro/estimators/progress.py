@@ -142,7 +142,7 @@ class TaskBridge:
         context.call_on_fit_task_begin(**self.data)
 
         def model() -> dict[str, Any]:
-            return self.attributes(self.to_user_units(progress.certificate.w))
+            return self.attributes(self.to_user_units(progress.w))
 
         return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 

@@ -41,17 +41,19 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     alpha : float, default=1e-4
         Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
     radius : float, default=None
-        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds speak of coefficients
-        of a norm up to 1e4, in units of y's root mean square over those of the columns. Where the best ones come near
-        that, no bound is claimed and the status is "stalled".
+        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds hold for coefficients
+        of a norm up to `bound_radius_`, 1e6 in units of the typical deviation of y over the typical entries of the
+        columns. Where the best ones found exceed 5e3, no bound is claimed and the status is not "converged".
     fit_intercept : bool, default=True
         Whether to fit an intercept, free of penalty and radius.
     precondition : bool, default=True
         Whether the solver scales the columns inside. The objective is the same, in the units of X.
     tol : float, default=1e-4
-        Certified gap at which to stop, relative to the objective. For regrets, relative to the larger of the
-        objective and `tol`. Where the model fits without loss the objective may be zero: a gap of eight units of
-        rounding of the mean square of y is then enough.
+        Certified gap at which to stop, relative to the objective.
+    atol : float, default=None
+        Certified gap at which to stop, in the units of the loss. The fit ends when either tolerance is met, and
+        `criterion_` says which. None is ``tol ** 2`` for excess risks, whose best value may be zero, and otherwise no
+        more than the loss of residuals that are all rounding, which a model that fits without loss is left with.
     max_passes : float, default=1000
         Most passes over the data.
     max_time : float, default=None
@@ -110,6 +112,11 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         No model has a smaller objective: this is proved.
     gap_ : float
         Their difference: the model is at most so far from the best possible.
+    bound_radius_ : float
+        Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for coefficients of this norm at
+        most, each times the typical size of the entries of its column.
+    criterion_ : str or None
+        Which tolerance `gap_` meets: "tol" or "atol"; None where the fit did not converge.
     status_ : str
         "converged", or why not: "pass_limit", "time_limit", "interrupted", "no_finite_minimiser", "stalled",
         "numerical_failure".
@@ -155,6 +162,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         fit_intercept: bool = True,
         precondition: bool = True,
         tol: float = 1e-4,
+        atol: float | None = None,
         max_passes: float = 1000,
         max_time: float | None = None,
         solver: str | Solver = "auto",
@@ -177,6 +185,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         self.fit_intercept = fit_intercept
         self.precondition = precondition
         self.tol = tol
+        self.atol = atol
         self.max_passes = max_passes
         self.max_time = max_time
         self.solver = solver

@@ -46,8 +46,8 @@ def add_rows(X, rows, first, n, coefficients, d, total):
 
 
 @compiled_fast
-def dense_pass(X, y, code, parameter, intercept, w, row_weights, rows, margins, losses, gradient, work):
-    """Set margins and losses of the given rows, add their weighted gradient, and return the slopes' mass.
+def dense_pass(X, y, code, parameter, intercept, w, row_weights, norms, rows, margins, losses, gradient, work):
+    """Set margins and losses of the given rows, add their weighted gradient, and return the terms' mass.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ def dense_pass(X, y, code, parameter, intercept, w, row_weights, rows, margins, 
         The loss.
     intercept : bool
         Whether there is an intercept.
-    row_weights, margins, losses : ndarray of shape (n,)
-        Weight of each row; what is set.
+    row_weights, norms, margins, losses : ndarray of shape (n,)
+        Weight and norm of each row; what is set.
     rows : ndarray
         The rows, each visited once.
     gradient : ndarray of shape (p,)
@@ -81,7 +81,7 @@ def dense_pass(X, y, code, parameter, intercept, w, row_weights, rows, margins, 
                 margins[r] = u
                 losses[r] = value(code, parameter, u, y[r])
                 c = row_weights[r] * slope(code, parameter, u, y[r])
-                mass += abs(c)
+                mass += abs(c) * norms[r]
                 four[k] = c
                 if intercept:
                     part[d] += c

@@ -58,18 +58,23 @@ class L2Domain(Domain):
     penalty : float
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
     stand_in : bool
-        Whether the ball stands for all of space, because the user set no bound. It is large enough for most data; no
-        bound is claimed where the best coefficients come near its edge.
+        Whether the ball stands for all of space, because the user set no bound. Bounds hold for the ball, and are
+        claimed only where the best coefficients found lie well inside.
+    searched : float, optional
+        Norm up to which coefficients are well inside of such a ball; by default half the radius.
     """
 
     radius: float = np.inf
     penalty: float = 0.0
     stand_in: bool = False
+    searched: float | None = None
 
     def __post_init__(self) -> None:
         check_number(self.radius, "radius", positive=True, finite=False)
         check_number(self.penalty, "penalty")
         check_flag(self.stand_in, "stand_in")
+        if self.searched is not None:
+            check_number(self.searched, "searched", positive=True)
         if np.isinf(self.radius) and self.penalty == 0:
             raise ValueError(
                 "radius or penalty must bound the coefficients: without either, a separable group has no minimiser "
@@ -107,11 +112,12 @@ class L2Domain(Domain):
         return coef if norm <= self.radius else coef * (self.radius / norm)
 
     def reached(self, coef: Floats) -> bool:
-        """Tell whether coef come near the edge of a ball that only stands for all of space.
+        """Return whether coef leave the inner part of a ball that only stands for all of space.
 
         What is proved within the ball says nothing of the space beyond, where a better model may then lie.
         """
-        return self.stand_in and float(np.linalg.norm(coef)) > 0.5 * self.radius
+        searched = 0.5 * self.radius if self.searched is None else self.searched
+        return self.stand_in and float(np.linalg.norm(coef)) > searched
 
     def start(self, shape: tuple[int, ...]) -> Floats:
         """Return zero."""

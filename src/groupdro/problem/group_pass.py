@@ -27,7 +27,7 @@ class GroupEvaluation:
     gradients : ndarray of shape (n_groups, *w.shape)
         Gradient of each group's risk, without the penalty.
     masses : ndarray of shape (n_groups,)
-        Weighted sum of the slopes' sizes in each group.
+        `Evaluation.mass` of each group.
     hessian : ndarray of shape (w.size, w.size) or None
         Second derivative of sum_i q_i R_i, w flattened.
     hessian_q : ndarray of shape (n_groups,) or None
@@ -79,7 +79,7 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
     for place, block in data.rows.blocks():
         margins[place] = block @ w[:d] + (w[d] if problem.fit_intercept else 0.0)
         losses[place], slopes = problem.loss.value_and_slope(margins[place], y[place])
-        sizes[place] = np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim)))
+        sizes[place] = problem.term_sizes(slopes, place)
         if incidence is None:
             _add_ordered_sums(gradients, place, block, slopes, problem)
         else:

@@ -11,8 +11,9 @@ from groupdro.data import Draw, GroupedData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
+from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss, ScalarLoss
-from groupdro.problem.records import Constants, Counters, Evaluation, References, scale_rows
+from groupdro.problem.records import Constants, Counters, DualValue, Evaluation, References, scale_rows
 from groupdro.problem.starts import read_numbers, read_start
 from groupdro.rows import DenseRows
 from groupdro.threads import map_threads
@@ -22,6 +23,8 @@ __all__ = ["GroupRisk"]
 Floats = NDArray[np.float64]
 
 _PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
+_ALL = slice(None)
+_EPS = float(np.finfo(np.float64).eps)
 
 
 class GroupRisk:
@@ -83,6 +86,7 @@ class GroupRisk:
         check_kind(references, "references", References | None, "References or None")
         y = loss.encode(data.y)
         n_outputs = int(data.largest(np.array([float(loss.n_outputs(y))]))[0])
+        check_loss(loss, y, n_outputs, fit_intercept=fit_intercept)
         if isinstance(domain, SimplexDomain):
             if n_outputs > 1:
                 raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
@@ -105,6 +109,7 @@ class GroupRisk:
         self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
         self._start = read_start(start, self.shape, data.n_groups)
         self._rounding: float | None = None
+        self._norms: Floats | None = None
 
     # ------------------------------------------------------------------ parts of w
 
@@ -140,6 +145,11 @@ class GroupRisk:
         self.coef(w)[...] = self.domain.start(self.coef(w).shape)
         return w
 
+    @property
+    def given_start(self) -> tuple[Floats | None, Floats | None]:
+        """The w and the q at which solvers were asked to begin."""
+        return self._start
+
     def start_weights(self) -> Floats:
         """Return the group weights with which solvers begin: those given, or equal ones."""
         return self._start[1].copy() if self._start[1] is not None else np.full(self.n_groups, 1.0 / self.n_groups)
@@ -161,14 +171,14 @@ class GroupRisk:
             gradient, mass = self._compiled_pass(rows, w, row_weights, margins, losses)
         else:
             gradient, mass = self._blocked_pass(w, row_weights, margins, losses)
-        means, slope_mass = self.data.partial_means(losses), np.array([mass])
-        self.data.add_up(means, gradient, slope_mass)
+        means, masses = self.data.partial_means(losses), np.array([mass])
+        self.data.add_up(means, gradient, masses)
         self.counters.add(grad_evals=self.n_rows, grad_evals_paper=self.n_rows, row_reads=self.n_rows)
-        return Evaluation(w, q, margins, means, gradient, float(slope_mass[0]))
+        return Evaluation(w, q, margins, means, gradient, float(masses[0]))
 
     def _blocked_pass(self, w: Floats, row_weights: Floats, margins: Floats, losses: Floats) -> tuple[Floats, float]:
-        """Set margins and losses, and return the gradient and the slopes' mass, block by block."""
-        gradient, slope_mass = np.zeros(self.shape), 0.0
+        """Set margins and losses, and return the gradient and the mass of its terms, block by block."""
+        gradient, mass = np.zeros(self.shape), 0.0
         for place, block in self.data.rows.blocks():
             margins[place] = block @ self.coef(w) + self._offset(w)
             losses[place], slopes = self.loss.value_and_slope(margins[place], self.data.y[place])
@@ -176,8 +186,8 @@ class GroupRisk:
             self.coef(gradient)[...] += block.T @ weighted
             if self.fit_intercept:
                 self.intercept(gradient)[...] += weighted.sum(axis=0)
-            slope_mass += float(np.abs(weighted).sum())
-        return gradient, slope_mass
+            mass += float(self.term_sizes(weighted, place).sum())
+        return gradient, mass
 
     def _compiled_pass(
         self, rows: DenseRows, w: Floats, row_weights: Floats, margins: Floats, losses: Floats
@@ -185,6 +195,7 @@ class GroupRisk:
         """Do the same by a kernel, in pieces that are fixed by the data, so that threads do not change the result."""
         assert isinstance(self.loss, ScalarLoss)
         code, parameter = self.loss.kernel
+        norms = self.row_norms
         n_pieces = max(1, min(8, rows.X.size // _PIECE_VALUES))
         bounds = np.linspace(0, self.data.n_rows, n_pieces + 1).astype(np.int64)
         gradients = np.zeros((n_pieces, len(w)))
@@ -193,13 +204,24 @@ class GroupRisk:
             work, mass = np.empty((2, max(len(w), 4))), 0.0
             for place in rows.stretches(bounds[k], bounds[k + 1]):
                 mass += dense_pass(
-                    rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights,
+                    rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights, norms,
                     np.arange(place.start, place.stop), margins, losses, gradients[k], work,
                 )  # fmt: skip
             return mass
 
         mass = sum(map_threads(piece, n_pieces))
         return gradients.sum(axis=0), float(mass)
+
+    @property
+    def row_norms(self) -> Floats:
+        """Norm of each row, with the 1 that stands for an intercept."""
+        if self._norms is None:
+            self._norms = np.hypot(self.data.row_norms, 1.0) if self.fit_intercept else self.data.row_norms
+        return self._norms
+
+    def term_sizes(self, slopes: Floats, place: slice = _ALL) -> Floats:
+        """Return the size of each row's term in a sum of slopes times rows."""
+        return np.asarray(np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim))) * self.row_norms[place])
 
     def risks(self, w: Floats) -> Floats:
         """Return the group risks at w by one pass without a gradient."""
@@ -334,10 +356,13 @@ class GroupRisk:
         return self.fit_intercept and self.loss.vanishes(self.weighted_labels())
 
     def separated(self, at: Evaluation) -> bool:
-        """Tell whether w puts every row on its right side, so that the losses vanish along it without end."""
+        """Return whether w puts every row on its right side, so that the losses vanish along it without end."""
         counted = self._counted_rows()
-        wrong = not self.loss.separates(at.margins[counted], self.data.y[counted])
-        return not self.data.largest(np.array([float(wrong)]))[0]
+        margins = at.margins[counted]
+        doubt = 64.0 * _EPS * float(np.linalg.norm(at.w)) * self.row_norms[counted]  # what rounding may have moved
+        best = np.abs(margins) if margins.ndim == 1 else np.diff(np.partition(margins, -2, axis=1)[:, -2:])[:, 0]
+        clear = bool((best > doubt).all()) and self.loss.separates(margins, self.data.y[counted])
+        return not self.data.largest(np.array([float(not clear)]))[0]
 
     def weighted_labels(self) -> NDArray[Any]:
         """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
@@ -356,18 +381,16 @@ class GroupRisk:
 
     # ------------------------------------------------------------------ sums over rows for dual bounds
 
-    def dual_value(self, duals: Floats, row_weights: Floats) -> tuple[float, float, float]:
-        """Return the weighted sum of conjugates, that of their sizes, and that of the duals' sizes.
-
-        The sizes scale the rounding errors of sums whose terms cancel.
-        """
+    def dual_value(self, duals: Floats, row_weights: Floats) -> DualValue:
+        """Return the weighted sum of the conjugates of duals, and what scales the rounding of such sums."""
         carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
         conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
-        sizes = np.abs(duals[carried]).sum(axis=tuple(range(1, duals.ndim)))
+        sizes = np.abs(duals).sum(axis=tuple(range(1, duals.ndim)))[carried]
+        terms = sizes * self.row_norms[carried]
         # Not by products: those of BLAS are running sums, where NumPy's own lose less than the certificate allows for.
-        sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes)])
+        sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes, terms)])
         self.data.add_up(sums)
-        return float(sums[0]), float(sums[1]), float(sums[2])
+        return DualValue(*map(float, sums))
 
     def slopes_at(self, at: Evaluation) -> Floats:
         """Return the slopes of the rows' losses at an evaluation."""
@@ -408,23 +431,42 @@ class GroupRisk:
         """Return the problem of the worst regret against the references, counted together with this one."""
         return self._of(self.data, references=references, offsets=self.offsets, start=self._start)
 
+    def starting_at(self, w: Floats, q: Floats | None = None) -> "GroupRisk":
+        """Return the same problem with another start, counted together with this one."""
+        return self.on(self.data, start=(w, q))
+
+    def on(self, data: GroupedData, *, start: tuple[Floats | None, Floats | None]) -> "GroupRisk":
+        """Return the same problem on other data, with another start, counted together with this one."""
+        references = self.references if self.regret else None
+        return self._of(data, references=references, offsets=self.offsets, start=start)
+
     def _of(self, data: GroupedData, **more: Any) -> "GroupRisk":
         return GroupRisk(data, self.loss, self.domain, fit_intercept=self.fit_intercept, counters=self.counters, **more)
 
     # ------------------------------------------------------------------ constants
 
+    def resolution(self, offset: float = 0.0) -> float:
+        """Return the loss of residuals that are all rounding, below which the data cannot tell two models apart.
+
+        Residuals of a thousand units of rounding of the targets, which a well-conditioned fit without loss leaves, or
+        of half a unit of an offset that they were given with, if that is still next to nothing.
+        """
+        size = 1.0
+        if self.loss.of_residual:
+            squares = self.data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)) * np.square(self.data.y)
+            size = float(np.sqrt(self._total(np.array([squares.sum()]))[0]))
+        residual = max(1e3 * _EPS * size, min(0.5 * _EPS * abs(offset), 1e-6 * size))
+        return 0.5 * self.loss.smoothness * residual**2
+
     @property
     def rounding(self) -> float:
-        """Bound the error of a sum of slopes times rows, in units of rounding of the slopes' mass.
+        """Bound the error of a sum of slopes times rows, in units of rounding of its terms' mass.
 
-        The largest norm of a row, the intercept's 1 included, times the longest chain of additions: over the rows, over
-        the entries of one, over workers and groups.
+        It grows with the longest chain of additions: over the rows, over the entries of one, over workers and groups.
         """
         if self._rounding is None:
-            norm, longest = self.data.row_norms.max(initial=0.0), float(self.data.rows.longest_sum())
-            norm, longest = self.data.largest(np.array([norm, longest]))
-            norm = float(np.hypot(norm, float(self.fit_intercept)))
-            self._rounding = norm * (32.0 + 0.5 * (float(longest) + self.data.n_workers + self.n_groups))
+            longest = self.data.largest(np.array([float(self.data.rows.longest_sum())]))[0]
+            self._rounding = 32.0 + 0.5 * (float(longest) + self.data.n_workers + self.n_groups)
         return self._rounding
 
     def constants(self, order: float, radius: float) -> Constants:
@@ -445,6 +487,7 @@ class GroupRisk:
         norms = self.data.row_norms if order == 2 else self.data.rows.largest()
         if self.fit_intercept:
             norms = np.hypot(norms, 1.0)
+        norms = np.where(self._counted_rows(), norms, 0.0)
         reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros reaches nothing
         lipschitz = self.loss.lipschitz(self.data.y, reach) * norms
         smoothness = self.loss.smoothness * norms**2

@@ -86,6 +86,9 @@ class Loss(ABC):
     #: Bound of l'' over all outputs and labels.
     smoothness: ClassVar[float]
 
+    #: Whether l depends on the output less the label alone, so that a free intercept absorbs an offset of the labels.
+    of_residual: ClassVar[bool] = False
+
     def __repr__(self) -> str:
         # Checkpoints are kept by it: it must tell all that the loss was made with.
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -101,8 +104,9 @@ class Loss(ABC):
         return False
 
     def vanishes(self, y: NDArray[Any]) -> bool:
-        """Tell whether one output for all rows brings the loss of these labels to zero, or toward it."""
-        return bool((y == y[0]).all())
+        """Return whether it is certain that one output for all rows brings the loss to zero, or toward it."""
+        del y
+        return False
 
 
 class ScalarLoss(Loss):
@@ -150,7 +154,15 @@ class ScalarLoss(Loss):
         return duals
 
 
-class _TwoClassLoss(ScalarLoss):
+class _VanishesAtEqualLabels(ScalarLoss):
+    """A loss that one output for all rows brings to zero, or toward it, where all labels are the same."""
+
+    def vanishes(self, y: NDArray[Any]) -> bool:
+        """Compare the labels."""
+        return bool((y == y[0]).all())
+
+
+class _TwoClassLoss(_VanishesAtEqualLabels):
     """A loss of the margin y u with labels -1 and +1."""
 
     def encode(self, y: NDArray[Any]) -> Floats:
@@ -214,8 +226,10 @@ class SquaredHinge(_TwoClassLoss):
         return 1.0 + reach
 
 
-class _RegressionLoss(ScalarLoss):
+class _RegressionLoss(_VanishesAtEqualLabels):
     """A loss of the residual u - y."""
+
+    of_residual = True
 
     def encode(self, y: NDArray[Any]) -> Floats:
         return y.astype(np.float64)
@@ -377,6 +391,10 @@ class Softmax(Loss):
         """Bound |l'| by sqrt 2."""
         del y
         return np.full_like(reach, np.sqrt(2.0))
+
+    def vanishes(self, y: NDArray[Any]) -> bool:
+        """Compare the labels."""
+        return bool((y == y[0]).all())
 
     def separates(self, u: Floats, y: NDArray[Any]) -> bool:
         """Tell whether every row's own class has the largest output."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constants", "Counters", "Evaluation", "References", "scale_rows"]
+__all__ = ["Constants", "Counters", "DualValue", "Evaluation", "References", "scale_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -95,8 +95,9 @@ class Evaluation:
         Average loss of each group.
     gradient : ndarray, shaped as w
         sum_i q_i grad R_i(w), without the penalty.
-    slope_mass : float
-        Weighted sum of the slopes' sizes, which scales the rounding error of the gradient.
+    mass : float
+        Weighted sum of the sizes of the gradient's terms, |slope| times the norm of the row, which scales its rounding
+        error. A row that has no weight, or no slope, adds nothing, however large it is.
     """
 
     w: Floats
@@ -104,9 +105,29 @@ class Evaluation:
     margins: Floats
     group_risks: Floats
     gradient: Floats
-    slope_mass: float
+    mass: float
 
     point_fields: ClassVar[tuple[str, ...]] = ("w", "q")  # a pass there gives the rest
+
+
+@dataclass(frozen=True)
+class DualValue:
+    """Weighted sums over the rows at given duals.
+
+    Attributes
+    ----------
+    conjugates, sizes : float
+        Of the loss's conjugates, and of their absolute values: how far terms cancel.
+    duals : float
+        Of the duals' absolute values.
+    mass : float
+        The same with each row's norm, as in `Evaluation`.
+    """
+
+    conjugates: float
+    sizes: float
+    duals: float
+    mass: float
 
 
 @dataclass(frozen=True)

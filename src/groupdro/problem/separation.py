@@ -17,7 +17,9 @@ Floats = NDArray[np.float64]
 
 _MOST_ENTRIES = 5_000_000
 _SECONDS = 10.0
-_CLEAR = 1e-5  # mean margin, relative to the mean size of the entries, far above the program's own tolerance of 1e-7
+_CLEAR = 1e-5  # mean margin, relative to the mean size of the entries, far above the program's own tolerance
+_PROGRAM = 1e-6  # margin that the program may take for zero, relative to its terms
+_ROUNDED = 1e-13  # the same for rounding
 
 
 def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> bool:
@@ -25,6 +27,8 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
 
     Along it no row's loss rises, and those of the rows with positive margins fall without end. Where these belong to
     the groups that bind, which are those with weight in q, there is no finite minimiser: from every w one could go on.
+    The program's answer is only a proposal, exact to its tolerance; what counts is the direction itself, held against
+    every row.
 
     Parameters
     ----------
@@ -66,7 +70,27 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
             options={"time_limit": _SECONDS},
         )
     )
-    return bool(found.status == 0 and -found.fun > _CLEAR)
+    if found.status != 0 or -found.fun <= _CLEAR:
+        return False
+    return _is_confirmed(margins, weights, found.x, _CLEAR * float(weights.sum()) * size)
+
+
+def _is_confirmed(margins: Any, weights: Floats, direction: Floats, gain: float) -> bool:
+    """Return whether no row has a negative margin along a direction, and the weighted sum of margins exceeds `gain`.
+
+    Rows whose margins are zero up to the program's tolerance are made so up to rounding, by a projection.
+    """
+    sizes = abs(margins)
+    near = np.abs(margins @ direction) <= _PROGRAM * (sizes @ np.abs(direction))
+    if near.any():
+        edge = margins[np.flatnonzero(near)].toarray()
+        unit = np.sqrt(np.square(edge).sum(axis=1, keepdims=True))
+        edge /= np.where(unit > 0, unit, 1.0)
+        for _ in range(2):  # the second time for what rounding left
+            direction = direction - np.linalg.lstsq(edge, edge @ direction, rcond=None)[0]
+    exact = margins.astype(np.longdouble) @ direction.astype(np.longdouble)
+    never_negative = (exact >= -_ROUNDED * (sizes @ np.abs(direction))).all()
+    return bool(never_negative and float((weights * exact).sum()) > gain)
 
 
 def _of_wrong_classes(values: Floats, y: NDArray[Any], n_outputs: int) -> Floats:

@@ -1,7 +1,7 @@
-"""AL-SVRE: loopless variance-reduced extragradient inside Catalyst (after Luo and others 2021; reconstructed).
+"""AL-SVRE: loopless variance-reduced extragradient inside Catalyst (after Luo and others 2021).
 
-The inner method is that of Alacaoglu and Malitsky, Algorithm 1. How its authors combine it with Catalyst is
-reconstructed from the complexity they state.
+It is reconstructed from published descriptions; the original text and code were not available. The inner method is that
+of Alacaoglu and Malitsky, Algorithm 1; how it is combined with Catalyst follows from the complexity that is stated.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,9 @@ from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Entropy, Euclidean, bounded_geometry
 from groupdro.kernels.blocks import projected_block
 from groupdro.kernels.svre import project_simplex, svre_steps
-from groupdro.problem import GroupRisk, ScalarLoss
+from groupdro.problem import GroupRisk, L2Domain, ScalarLoss
 from groupdro.rows import DenseRows
 from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
-from groupdro.solvers.group_sqp import EUCLIDEAN
 from groupdro.solvers.inner_loop import InnerLoop
 from groupdro.solvers.mpvr import sampling_constant
 from groupdro.solvers.row_blocks import RowBlocks, takes_blocks
@@ -84,7 +83,9 @@ class AlSvreState(State):
 
 
 class ALSVRE(Solver):
-    """Accelerated loopless variance-reduced extragradient, one sample a step. Reconstructed.
+    """Accelerated loopless variance-reduced extragradient, one sample per step.
+
+    It is reconstructed from published descriptions; the original text and code were not available.
 
     The problem is made strongly convex and concave by eps / (2 R^2) and eps / (2 D^2), and solved by Catalyst on w: an
     epoch runs the inner method on the problem with a pull toward an extrapolated point. The inner method refreshes its
@@ -103,6 +104,7 @@ class ALSVRE(Solver):
     """
 
     name = "al-svre"
+    domains = (L2Domain,)
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class ALSVRE(Solver):
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """A bounded Euclidean domain, from which the steps are derived."""
-        return (EUCLIDEAN, BOUNDED)
+        return (BOUNDED,)
 
     def init(self, problem: GroupRisk, seed: int) -> AlSvreState:
         """Evaluate the start, which is the first snapshot."""

@@ -88,9 +88,8 @@ def group_references(
         own = copy.deepcopy(solver)  # some keep what they chose, and groups are solved side by side
         if small[i]:
             alone = in_row_space(alone)
-        elif near is not None and isinstance(solver, GroupSQP):
-            begin = near[:, present] if present.size else near
-            own = GroupSQP(solver.hessian, memory=solver.memory, start=(begin, np.ones(1)))
+        elif near is not None:
+            alone = alone.starting_at(near[:, present] if present.size else near)
         # One that is interrupted here could be in any thread: only the main one gets Ctrl-C, and tells the others.
         found = solve(
             alone,

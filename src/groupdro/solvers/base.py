@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from groupdro.arguments import shown
 from groupdro.bundle import check, is_finite_array
-from groupdro.problem import Evaluation, GroupRisk, References
+from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain, References, SimplexDomain
 from groupdro.solvers.packing import Arrays, restore
 
 __all__ = ["BOUNDED", "ONE_MACHINE", "SOLVERS", "Requirement", "Run", "Solver", "State", "make_solver"]
@@ -111,6 +111,8 @@ class Solver(ABC):
     name: ClassVar[str]
     #: Whether `prepare` finds every group's own minimum, and so minimises regrets where risks were given.
     minimises_regrets: ClassVar[bool] = False
+    #: Kinds of domain whose steps the solver can make. A kind that extends one of them is another kind.
+    domains: ClassVar[tuple[type[Domain], ...]] = (L2Domain, SimplexDomain)
     #: Arguments of the constructor by name, defaults included.
     made_with: dict[str, Any]
 
@@ -194,6 +196,11 @@ class Solver(ABC):
 
     def check(self, problem: GroupRisk) -> None:
         """Refuse a problem that lacks something the solver needs, naming it."""
+        if type(problem.domain) not in self.domains:
+            known = " or ".join(kind.__name__ for kind in self.domains)
+            raise ValueError(
+                f"solver {self.name!r} does not support the domain {type(problem.domain).__name__}, only {known}."
+            )
         for requirement in self.requires:
             if not requirement.holds(problem):
                 raise ValueError(f"solver {self.name!r} requires {requirement.what}: {requirement.remedy}.")

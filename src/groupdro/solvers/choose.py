@@ -3,19 +3,21 @@
 The model counts the work of each way to the tolerance in multiples of one pass over the data:
 
     quadratic   squared loss on dense rows: two passes, and one product of p x p a row
-    newton      about 12 passes, each with a product of p x p a row, which runs 10 times faster a multiplication
+    newton      about 12 passes, each with a product of p x p per row, whose multiplications run 100 times faster
     lbfgs       about 100 passes for each digit: columns of real data are seldom well conditioned
     aleg        about 10 passes, then 8 for each digit, up to three digits; more where groups are many, because the
                 weights of thousands of groups have far to go
 
 for p parameters. SQP keeps every group's gradient, which must fit in memory; ALEG needs no more than a few vectors and
-takes the simplex too.
+takes the simplex too. How many passes ALEG needs depends on the data: where its gap falls so slowly that SQP would take
+fewer from where it stands, SQP takes over.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupdro.arguments import check_flag
 from groupdro.bundle import check
@@ -29,20 +31,40 @@ from groupdro.solvers.quadratic import Quadratic
 
 __all__ = ["Auto", "Choice", "choose"]
 
+Floats = NDArray[np.float64]
+
 _GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
 _NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
 _NEWTON_PASSES = 12.0
-_FAST_PRODUCT = 0.1  # time of a multiplication in a product of matrices, relative to one in a pass
+_FAST_PRODUCT = 0.01  # time of a multiplication in a product of matrices, relative to one in a pass (0.004 on Adult)
+_SPARSE_PRODUCT = 0.1  # the same for sparse rows
 _HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
+_LOOK_BACK = 4  # epochs over which the fall of a gap is measured
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was picked: the solver to begin with, whether SQP with L-BFGS finishes, and why."""
+    """What was picked.
+
+    Attributes
+    ----------
+    first : Solver
+        The solver to begin with.
+    polish : bool
+        Whether the other takes over once the gap is small.
+    reason : str
+        Why, as a sentence.
+    other : GroupSQP or None
+        What takes over where the gap of the first falls too slowly; None where nothing can.
+    cost : float
+        Work of the other to the tolerance, in passes.
+    """
 
     first: Solver
     polish: bool
     reason: str
+    other: GroupSQP | None = None
+    cost: float = np.inf
 
 
 def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choice:
@@ -73,7 +95,7 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice(aleg, False, f"aleg: the groups' gradients would not fit in memory ({size})")
     dense = isinstance(problem.data.rows, DenseRows)
     # A row's share of the Hessian, in multiples of its share of a pass.
-    newton_pass = 1.0 + _FAST_PRODUCT * problem.shape[0] * outputs
+    newton_pass = 1.0 + (_FAST_PRODUCT if dense else _SPARSE_PRODUCT) * problem.shape[0] * outputs
     if (
         isinstance(problem.loss, Squared)
         and dense
@@ -89,18 +111,35 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     variance_reduced = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
     if newton <= min(lbfgs, variance_reduced):
         return Choice(GroupSQP("newton"), False, f"sqp with the exact Hessian: it is cheap ({size})")
+    if newton < lbfgs:
+        other, cost = GroupSQP("newton"), newton
+    else:
+        other, cost = GroupSQP("lbfgs"), lbfgs
     if variance_reduced < lbfgs:
-        return Choice(aleg, False, f"aleg: few digits are asked for ({size})")
-    return Choice(aleg, True, f"aleg to two digits, then sqp with L-BFGS ({size})")
+        return Choice(aleg, False, f"aleg: few digits are asked for ({size})", other, cost)
+    return Choice(aleg, True, f"aleg to two digits, then sqp with L-BFGS ({size})", GroupSQP("lbfgs"), lbfgs)
 
 
 @dataclass
 class AutoState(State):
-    """The state of the solver that runs, and whether that is SQP after ALEG."""
+    """The state of the solver that runs.
+
+    Attributes
+    ----------
+    inner : State
+        Its own state.
+    solver : Solver
+        The solver.
+    polishing : bool
+        Whether that is SQP after ALEG.
+    gaps : ndarray of shape (_LOOK_BACK + 1,)
+        The latest relative gaps, the last one last.
+    """
 
     inner: State
     solver: Solver
     polishing: bool = False
+    gaps: Floats = field(default_factory=lambda: np.full(_LOOK_BACK + 1, np.inf))
 
 
 class Auto(Solver):
@@ -169,20 +208,30 @@ class Auto(Solver):
     def epoch(self, problem: GroupRisk, state: AutoState) -> None:
         """Advance the solver that runs; hand over once its gap is small."""
         assert self.choice is not None
-        if self.choice.polish and isinstance(state.solver, ALEG):
+        if self.choice.other is not None and isinstance(state.solver, ALEG):
             gap = sum(state.solver.halves(problem, state.evaluation))
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
-            if gap <= _HANDOVER * abs(value) or state.epoch >= 20:
+            state.gaps = np.append(state.gaps[1:], gap / max(abs(value), 1e-300))
+            near = self.choice.polish and (state.gaps[-1] <= _HANDOVER or state.epoch >= 20)
+            if near or self._passes_needed(state.gaps) > self.choice.cost:
                 self._hand_over(problem, state)
                 return
         state.inner.epoch = state.epoch
         state.solver.epoch(problem, state.inner)
         state.evaluation, state.stalled = state.inner.evaluation, state.inner.stalled
 
-    @staticmethod
-    def _hand_over(problem: GroupRisk, state: AutoState) -> None:
-        state.solver = GroupSQP("lbfgs", start=(state.evaluation.w, state.evaluation.q))
-        state.inner = state.solver.init(problem, 0)
+    def _passes_needed(self, gaps: Floats) -> float:
+        """Return the passes that ALEG needs to the tolerance if its gap falls on as it did, two an epoch."""
+        if not (np.isfinite(gaps).all() and gaps[-1] > self._tol):
+            return 0.0
+        fall = np.log(gaps[0] / gaps[-1]) / _LOOK_BACK
+        return float(2.0 * np.log(gaps[-1] / self._tol) / fall) if fall > 0 else np.inf
+
+    def _hand_over(self, problem: GroupRisk, state: AutoState) -> None:
+        assert self.choice is not None
+        assert self.choice.other is not None
+        state.solver = self.choice.other
+        state.inner = state.solver.init(problem.starting_at(state.evaluation.w, state.evaluation.q), 0)
         state.evaluation, state.polishing = state.inner.evaluation, True
 
     def point(self, state: AutoState) -> Any:

@@ -12,11 +12,12 @@ from groupdro.arguments import check_flag, check_kind, check_number, check_path,
 from groupdro.bundle import check, dump_bundle, parse_bundle
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem.centring import recentre
 from groupdro.problem.separation import has_separating_direction
 from groupdro.solvers.base import Run, Solver, State, make_solver
 from groupdro.solvers.checkpoint import Checkpoints, believing, check_run, fingerprint
 from groupdro.solvers.packing import Arrays, pack, restore
-from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
+from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
 
 __all__ = ["solve"]
 
@@ -32,12 +33,17 @@ _FAR_AWAY = (
 )
 
 
+_OFFSETS = (
+    "The offsets of y or of the columns leave the intercept too few digits for the tolerance. Subtract them first."
+)
+
+
 def solve(
     problem: GroupRisk,
     solver: str | Solver = "auto",
     *,
     tol: float = 1e-4,
-    atol: float = 0.0,
+    atol: float | None = None,
     max_passes: float = 1000.0,
     max_time: float = np.inf,
     seed: int = 0,
@@ -55,11 +61,11 @@ def solve(
         A registered solver's name, or a solver with options. "auto" picks one by a cost model; `Result.solver` says
         which and why.
     tol : float
-        Certified gap at which to stop, relative to the upper bound. For regrets, whose best value may be zero,
-        relative to the larger of the upper bound and `tol`. An optimum of exactly zero (data that the model fits
-        without loss) needs `atol`.
-    atol : float
-        Certified gap at which to stop, in the units of the loss; the looser of the two counts.
+        Certified gap at which to stop, relative to the upper bound.
+    atol : float, optional
+        Certified gap at which to stop, in the units of the loss. The run ends when either tolerance is met;
+        `Result.criterion` says which. By default ``tol ** 2`` for regrets, whose best value may be zero, and otherwise
+        no more than the loss of residuals that are all rounding, which a model that fits without loss is left with.
     max_passes : float
         Passes over the data. A run ends after the epoch that reaches it.
     max_time : float
@@ -80,8 +86,10 @@ def solve(
         The best certified pair, with the way it was found. Ctrl-C ends a run with the best pair so far.
     """
     check_kind(problem, "problem", GroupRisk, "a GroupRisk")
-    for name, value in (("tol", tol), ("atol", atol)):
-        check_number(value, name)
+    _refuse_changed_objective(problem)
+    check_number(tol, "tol")
+    if atol is not None:
+        check_number(atol, "atol")
     for name, value in (("max_passes", max_passes), ("max_time", max_time)):
         check_number(value, name, positive=True, finite=False)
     check_whole(seed, "seed")
@@ -92,12 +100,25 @@ def solve(
     if average_duals and problem.data.n_workers > 1:
         raise ValueError("average_duals must be False over several workers, which keep the duals of their own rows.")
     run = _Driver(problem, solver, tol, atol, max_passes, max_time, callbacks, average_duals)
+    problem = run.problem
     if checkpoint_dir is not None:
         key = fingerprint(problem, solver, seed)
         run.checkpointed = True
         if problem.data.is_first:
             run.checkpoints = Checkpoints(check_path(checkpoint_dir, "checkpoint_dir"), key)
     return run(seed)
+
+
+def _refuse_changed_objective(problem: GroupRisk) -> None:
+    """Refuse a subclass that changes what solvers and certificates rest on: they would prove something else."""
+    kind = type(problem)
+    changed = [name for name in vars(GroupRisk) if getattr(kind, name) is not getattr(GroupRisk, name)]
+    changed = [name for name in changed if name not in ("__doc__", "__module__", "__dict__", "__weakref__")]
+    if changed:
+        raise TypeError(
+            f"problem is a {kind.__name__}, which changes {changed[0]!r} of GroupRisk: no bound would hold for it. "
+            "A loss or a domain of your own is passed to GroupRisk."
+        )
 
 
 def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
@@ -118,16 +139,21 @@ class _Driver:
         problem: GroupRisk,
         solver: Solver,
         tol: float,
-        atol: float,
+        atol: float | None,
         max_passes: float,
         max_time: float,
         callbacks: tuple[Callback, ...],
         average_duals: bool,
     ):
-        self.problem, self.solver, self.callbacks = problem, solver, callbacks
-        self.tol, self.atol, self.max_passes, self.max_time = tol, atol, max_passes, max_time
+        self.problem, self.centring = recentre(problem)
+        self.solver, self.callbacks = solver, callbacks
+        self.tol, self.max_passes, self.max_time = tol, max_passes, max_time
+        if atol is None:
+            regret = problem.regret or solver.minimises_regrets
+            atol = max(self.problem.resolution(self.centring.target), tol**2 if regret else 0.0)
+        self.atol = atol
         self.average_duals = average_duals
-        self.before = replace(problem.counters)
+        self.before = replace(self.problem.counters)
         self.checkpointed = False
         self.checkpoints: Checkpoints | None = None  # of several workers, the first one writes
         self.trace: list[TraceRow] = []
@@ -282,6 +308,7 @@ class _Driver:
         domain = self.problem.domain
         if isinstance(domain, L2Domain) and domain.stand_in and self.problem.separated(at):
             self.reason = _SEPARABLE
+            self.certificate.withdraw()  # beyond the ball the losses go on falling, to zero
             return Status.NO_FINITE_MINIMISER
         if self._within_tolerance():
             return Status.CONVERGED
@@ -347,16 +374,14 @@ class _Driver:
         return state
 
     def _within_tolerance(self) -> bool:
-        upper = self.certificate.upper
-        size = max(upper, self.tol) if self.problem.regret else abs(upper)
-        return self.certificate.gap <= max(self.tol * size, self.atol)
+        return met_tolerance(self.certificate.gap, self.certificate.upper, self.tol, self.atol) is not None
 
     def _callback_stops(self, state: State) -> bool:
         if not self.callbacks:
             return False
         begun = time.perf_counter()
         with self.problem.counters.suspended():
-            progress = Progress(self.trace[-1], self.certificate, state)
+            progress = Progress(self.trace[-1], self.certificate, state, self.centring)
             stops = [bool(callback(progress)) for callback in self.callbacks]
         self.off_clock += time.perf_counter() - begun
         return any(stops)
@@ -369,15 +394,23 @@ class _Driver:
             raise FloatingPointError(
                 "The very first pass over the data gave no finite risks and bounds: X or y is too large."
             )
+        w = self.centring.outward(certificate.w)
         with problem.counters.suspended():
-            # "Converged" is said of the model that is returned, not of what was computed on the way to it.
+            # "Converged" is said of the model that is returned, which rounding in the units of the user may have moved,
+            # not of what was computed on the way to it.
+            certificate.w = self.centring.inward(w)
             fresh = problem.risks(certificate.w)
             certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
         domain = problem.domain
+        bound_radius = domain.radius if isinstance(domain, L2Domain) and domain.stand_in else np.inf
         far_away = isinstance(domain, L2Domain) and domain.reached(problem.coef(certificate.w))
         if far_away:
             certificate.withdraw()
             status = Status.STALLED if status is Status.CONVERGED else status
+        rounded_off = status is Status.CONVERGED and bool(self.centring.target or self.centring.columns.size)
+        rounded_off = rounded_off and not self._within_tolerance() and not certificate.contradicts_itself
+        if rounded_off:
+            status = Status.STALLED
         if self._within_tolerance() and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
             status = Status.CONVERGED  # thanks to the average
         elif certificate.contradicts_itself or (status is Status.CONVERGED and not self._within_tolerance()):
@@ -386,7 +419,7 @@ class _Driver:
         if status is Status.NO_FINITE_MINIMISER:
             message = f"No finite minimiser exists: {self.reason}."
         elif status is not Status.CONVERGED:
-            message = _FAR_AWAY if far_away and status is Status.STALLED else message
+            message = _FAR_AWAY if far_away else _OFFSETS if rounded_off else message
             message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
         counters = replace(
             problem.counters,
@@ -395,7 +428,7 @@ class _Driver:
             row_reads=problem.counters.row_reads - self.before.row_reads,
         )
         return Result(
-            w=certificate.w,
+            w=w,
             q=certificate.q,
             group_risks=certificate.group_risks,
             group_values=certificate.group_risks - problem.baseline.lower,
@@ -413,6 +446,9 @@ class _Driver:
             group_names=problem.data.names,
             references=problem.references,
             solver=self.solver.describe(),
+            tol=self.tol,
+            atol=self.atol,
+            bound_radius=bound_radius,
             interrupted=self.interrupted,
         )
 
@@ -427,4 +463,4 @@ class _Driver:
             own.observe(at)
             self.certificate.observe(at)
         self.off_clock += time.perf_counter() - begun
-        return OutputPair(pair[0], pair[1], own.upper, own.lower)
+        return OutputPair(self.centring.outward(pair[0]), pair[1], own.upper, own.lower)

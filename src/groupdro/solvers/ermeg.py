@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from groupdro.arguments import check_number
 from groupdro.geometry import Entropy
-from groupdro.problem import GroupRisk
+from groupdro.problem import GroupRisk, L2Domain
 from groupdro.solvers.alem import group_references
-from groupdro.solvers.base import Requirement, Run, Solver, State
+from groupdro.solvers.base import Run, Solver, State
 from groupdro.solvers.driver import solve
-from groupdro.solvers.group_sqp import EUCLIDEAN, GroupSQP
+from groupdro.solvers.group_sqp import GroupSQP
 from groupdro.solvers.step_sizes import check_multiplier
 
 __all__ = ["ERMEG", "ErmegState"]
@@ -45,6 +45,7 @@ class ERMEG(Solver):
     """
 
     name = "ermeg"
+    domains = (L2Domain,)
     minimises_regrets = True
 
     def __init__(self, multiplier: float = 1.0, *, oracle_tol: float = 1e-3):
@@ -52,11 +53,6 @@ class ERMEG(Solver):
         check_number(oracle_tol, "oracle_tol", positive=True)
         self.multiplier = multiplier
         self.oracle_tol = oracle_tol
-
-    @property
-    def requires(self) -> tuple[Requirement, ...]:
-        """What the oracle needs."""
-        return (EUCLIDEAN,)
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Find every group's own minimum, unless references are given."""
@@ -80,8 +76,9 @@ class ERMEG(Solver):
         entropy = Entropy(problem.n_groups)
         q = entropy.point(state.logits)
         weighted = problem.weighted(q)
-        begin = (state.evaluation.w, np.ones(1))
-        found = solve(weighted, GroupSQP("lbfgs", start=begin), tol=self.oracle_tol, max_passes=500.0)
+        found = solve(
+            weighted.starting_at(state.evaluation.w), GroupSQP("lbfgs"), tol=self.oracle_tol, max_passes=500.0
+        )
         if found.interrupted:
             raise KeyboardInterrupt  # which ended the oracle's run alone
         w = found.w

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from groupdro.arguments import check_choice, check_whole, shown
+from groupdro.arguments import check_choice, check_whole
 from groupdro.bundle import check, is_finite_array
 from groupdro.problem import GroupRisk, L2Domain
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
-from groupdro.problem.starts import read_start
-from groupdro.solvers.base import Requirement, Solver, State
+from groupdro.solvers.base import Solver, State
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 
 __all__ = ["GroupSQP", "SqpState"]
@@ -20,20 +19,17 @@ __all__ = ["GroupSQP", "SqpState"]
 Floats = NDArray[np.float64]
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
-_WORKING_SET = 400  # groups that enter the quadratic program, the worst first
+_WORKING_SET = 400  # groups that enter the quadratic program at once, the worst first
+_ENTRIES = 20  # times that others enter it
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
-_LEAST_DAMPING = 1e-10  # of the curvature, relative to that of each parameter at its largest
+_LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
+_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+_LEAST_DAMPING = 1e-28  # the same, relative to that of each parameter at its largest
 _TRIALS = 30  # multipliers of the ball that are tried
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
 _MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
 _ROUNDING = 1e-15  # of the objective
-
-EUCLIDEAN = Requirement(
-    what="a ball or an L2 penalty",
-    holds=lambda problem: isinstance(problem.domain, L2Domain),
-    remedy="the simplex is not supported; use solver='aleg'",
-)
 
 
 @dataclass
@@ -79,29 +75,16 @@ class GroupSQP(Solver):
         The exact Hessian, or an approximation from the gradients seen; by default exact up to 600 parameters.
     memory : int
         Pairs that the approximation keeps.
-    start : pair of ndarray, optional
-        The w and q to begin with; by default those of the problem.
     """
 
     name = "sqp"
+    domains = (L2Domain,)
 
-    def __init__(
-        self,
-        hessian: Literal["auto", "newton", "lbfgs"] = "auto",
-        *,
-        memory: int = 20,
-        start: tuple[Floats, Floats] | None = None,
-    ):
+    def __init__(self, hessian: Literal["auto", "newton", "lbfgs"] = "auto", *, memory: int = 20):
         check_choice(hessian, "hessian", ("auto", "newton", "lbfgs"))
         check_whole(memory, "memory", least=1)
         self.hessian = hessian
         self.memory = memory
-        self.start = start
-
-    @property
-    def requires(self) -> tuple[Requirement, ...]:
-        """A domain whose boundary is a ball."""
-        return (EUCLIDEAN,)
 
     def _newton(self, problem: GroupRisk) -> bool:
         return self.hessian == "newton" or (self.hessian == "auto" and int(np.prod(problem.shape)) <= _NEWTON_SIZE)
@@ -112,13 +95,7 @@ class GroupSQP(Solver):
     def init(self, problem: GroupRisk, seed: int) -> SqpState:
         """Evaluate the start."""
         del seed
-        if self.start is None:
-            w, q = problem.start(), problem.start_weights()
-        else:
-            first, second = read_start(self.start, problem.shape, problem.n_groups)
-            if first is None or second is None:
-                raise TypeError(f"start must be a pair of arrays, got {shown(self.start)}.")
-            w, q = problem.within_domain(first), second
+        w, q = problem.start(), problem.start_weights()
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 
@@ -140,29 +117,14 @@ class GroupSQP(Solver):
         """Solve the quadratic model, search along its step, and pass over the data at the new point."""
         domain = problem.domain
         assert isinstance(domain, L2Domain)
-        here, size = state.groups, state.groups.w.size
+        here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
 
-        # 1. The worst groups' gradients, penalty included, and the ball's normal.
-        working = np.sort(np.argsort(-values)[:_WORKING_SET])
-        pull = np.zeros_like(w)
-        problem.coef(pull)[...] = problem.coef(w)
-        rows = here.gradients[working].reshape(len(working), size) + domain.penalty * pull.ravel()
-        inside = values[working]
+        # 1. The dual of the quadratic model: group weights, and the step.
+        step, q, promised = self._solve_model(problem, state, values)
 
-        # 2. The dual of the quadratic model: group weights, and the ball's multiplier where the step would leave it.
-        known = state.evaluation.q[working]
-        begin = known / known.sum() if state.epoch and known.sum() > 0.5 else None  # the last solution, most often near
-        if self._newton(problem):
-            step, weights = self._step_in_ball(problem, state, rows, inside, pull, begin)
-        else:
-            step, weights = self._step_at_tangent(problem, state, rows, inside, pull, begin)
-        q = np.zeros(problem.n_groups)
-        q[working] = weights
-
-        # 3. A step that lowers the worst value by a share of what the model promises.
-        promised = float(inside.max() - (inside + rows @ step.ravel()).max())
+        # 2. A step that lowers the worst value by a share of what the model promises.
         there = self._search(problem, here, step, q, promised)
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
@@ -173,14 +135,16 @@ class GroupSQP(Solver):
             self._note_failure(state)
             return
         length = float(np.linalg.norm(there.w - w)) / max(float(np.linalg.norm(step)), 1e-300)
-        state.damping *= 0.1 if length > 0.9 else 10.0 if length < 0.2 else 1.0
-        state.damping = max(state.damping, _LEAST_DAMPING)
+        if length > 0.9:
+            state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
+        elif length < 0.2:
+            state.damping = max(10.0 * state.damping, _LEAST_RIDGE)
         if promised <= _ROUNDING * abs(float(values.max())):
             self._note_failure(state)  # a step, but only within rounding
         else:
             state.failures = 0
 
-        # 4. What the step taught about the curvature.
+        # 3. What the step taught about the curvature.
         if not self._newton(problem):
             moved = there.w - w
             change = np.tensordot(q, there.gradients - here.gradients, axes=1)
@@ -191,6 +155,41 @@ class GroupSQP(Solver):
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
         state.groups, state.evaluation = there, there.at(q)
+
+    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+        """Return the step that minimises the worst of the groups' models, their weights, and the fall it promises.
+
+        The program has the worst groups. Those that its step would make worse than any of them enter it, and it is
+        solved again: with thousands of groups of about the same value, a step that looks at a part of them leads
+        nowhere.
+        """
+        domain, here = problem.domain, state.groups
+        assert isinstance(domain, L2Domain)
+        m, size = problem.n_groups, here.w.size
+        gradients = here.gradients.reshape(m, size)
+        pull = np.zeros_like(here.w)
+        problem.coef(pull)[...] = problem.coef(here.w)
+        solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
+        known = state.evaluation.q if state.epoch else np.zeros(m)  # the last solution is most often near
+        inside = np.zeros(m, dtype=bool)
+        inside[np.argsort(-values)[:_WORKING_SET]] = True
+        for _ in range(_ENTRIES):
+            working = np.flatnonzero(inside)
+            rows = gradients[working] + domain.penalty * pull.ravel()
+            begin = known[working] / known[working].sum() if known[working].sum() > 0.5 else None
+            step, weights = solve(problem, state, rows, values[working], pull, begin)
+            expected = values + gradients @ step.ravel()
+            worse = expected > expected[working].max() + _ROUNDING * abs(float(values.max()))
+            known = np.zeros(m)
+            known[working] = weights
+            if not worse.any():
+                break
+            # Those without weight leave, so that the program stays small.
+            entering = np.flatnonzero(worse)[np.argsort(-expected[worse])[:_WORKING_SET]]
+            inside = known > 0
+            inside[entering] = True
+        fall = float(values.max() - expected.max()) - domain.penalty * float(pull.ravel() @ step.ravel())
+        return step, known, fall
 
     def _step_in_ball(
         self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
@@ -303,13 +302,16 @@ class GroupSQP(Solver):
         diagonal = np.diag_indices_from(curvature)
         bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + multiplier, 0.0)
         curvature[diagonal] += bend
-        # In units of each parameter's largest curvature no column's scale drowns another's.
-        largest = np.sqrt(self._largest_curvature(problem) + bend)
-        curvature /= np.outer(largest, largest)
-        # Directions along which no row differs are flat: a ridge keeps the step from wandering off along them. Where
-        # all is flat (all residuals on the linear part of a loss) the ridge is that of a plain gradient step.
-        mean = float(np.trace(curvature)) / len(curvature)
-        ridge = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
+        # In units of each parameter's own curvature no column's scale drowns another's. Directions along which no row
+        # differs are flat: a ridge keeps the step from wandering off along them. It is relative to the parameter's
+        # largest curvature, and least where that is the work of one outlying cell whose loss is flat by now. Where all
+        # is flat (all residuals on the linear part of a loss) it is that of a plain gradient step.
+        largest, own = self._largest_curvature(problem) + bend, np.diag(curvature)
+        mean = float((own / largest).mean())
+        unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
+        curvature /= np.outer(unit, unit)
+        damping = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
+        ridge = _LEAST_RIDGE + damping * largest / unit**2
         while True:
             try:
                 regular = curvature.copy()
@@ -318,7 +320,7 @@ class GroupSQP(Solver):
                 break
             except np.linalg.LinAlgError:
                 ridge *= 100.0
-        return lambda rows: cho_solve(factor, (rows / largest).T, check_finite=False).T / largest
+        return lambda rows: cho_solve(factor, (rows / unit).T, check_finite=False).T / unit
 
     @staticmethod
     def _largest_curvature(problem: GroupRisk) -> Floats:

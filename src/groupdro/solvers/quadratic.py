@@ -81,8 +81,8 @@ class Quadratic(GroupSQP):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """The squared loss, besides what SQP needs."""
-        return (*super().requires, SQUARED_LOSS)
+        """The squared loss on dense rows."""
+        return (SQUARED_LOSS,)
 
     def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
         """Solve the compressed problem and start from there."""
@@ -92,5 +92,5 @@ class Quadratic(GroupSQP):
         found = solve(small, sqp, tol=0.1 * run.tol, atol=0.1 * run.atol, max_time=seconds, seed=seed)
         run.interrupted = found.interrupted
         run.rough |= found.interrupted or found.status is Status.TIME_LIMIT
-        run.best = self.start = found.w, found.q
-        return problem
+        run.best = found.w, found.q
+        return problem.starting_at(*run.best)

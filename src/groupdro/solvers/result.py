@@ -9,18 +9,26 @@ from numpy.typing import NDArray
 
 from groupdro.certificate import Certificate
 from groupdro.problem import Counters, References
+from groupdro.problem.centring import Centring
 
 if TYPE_CHECKING:
     from groupdro.solvers.base import State
 
-__all__ = ["OutputPair", "Progress", "Result", "Status", "TraceRow", "relative_gap"]
+__all__ = ["OutputPair", "Progress", "Result", "Status", "TraceRow", "met_tolerance", "relative_gap"]
 
 Floats = NDArray[np.float64]
 
 
 def relative_gap(gap: float, upper: float) -> float:
-    """Return a gap relative to the upper bound, of which one of zero has none."""
+    """Return gap / abs(upper bound); infinite if that is zero."""
     return gap / abs(upper) if upper else np.inf
+
+
+def met_tolerance(gap: float, upper: float, tol: float, atol: float) -> str | None:
+    """Return which tolerance a gap meets: "tol", relative to the upper bound, or else "atol"; None for neither."""
+    if gap <= tol * abs(upper):
+        return "tol"
+    return "atol" if gap <= atol else None
 
 
 class Status(Enum):
@@ -55,11 +63,22 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback sees after each epoch. It must not change any of it."""
+    """What a callback sees after each epoch. It must not change any of it.
+
+    The certificate and the state are those of the problem as it is solved, with offsets subtracted that a free
+    intercept absorbs; `w` is the best point so far in the units of the problem that was given.
+    """
 
     latest: TraceRow
     certificate: Certificate
     state: "State"
+    centring: Centring
+
+    @property
+    def w(self) -> Floats:
+        """The best parameters so far."""
+        assert self.certificate.w is not None
+        return self.centring.outward(self.certificate.w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +134,11 @@ class Result:
         Certified bounds of each group's own minimum where regrets were minimised; zeros otherwise.
     solver : str
         What ran, and why where it was chosen automatically.
+    tol, atol : float
+        The relative and the absolute tolerance in force.
+    bound_radius : float
+        Norm of the coefficients up to which the lower bound holds, where neither a penalty nor a radius was set;
+        infinite where it holds for the whole domain.
     interrupted : bool
         Whether Ctrl-C ended the run, which is still "converged" where the gap was within the tolerance by then.
     """
@@ -137,12 +161,20 @@ class Result:
     group_names: tuple[Any, ...]
     references: References
     solver: str
+    tol: float
+    atol: float
+    bound_radius: float = np.inf
     interrupted: bool = False
 
     @property
     def converged(self) -> bool:
         """Whether the gap is within the tolerance."""
         return self.status is Status.CONVERGED
+
+    @property
+    def criterion(self) -> str | None:
+        """Which tolerance the gap meets: "tol", relative to the upper bound, or else "atol"; None for neither."""
+        return met_tolerance(self.gap, self.upper_bound, self.tol, self.atol) if self.converged else None
 
     @property
     def worst_group(self) -> Any:

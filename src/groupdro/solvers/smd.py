@@ -1,7 +1,7 @@
 """SMD: stochastic mirror descent on both players (after Nemirovski, Juditsky, Lan and Shapiro 2009).
 
-The source's constants are reconstructed from memory and derived anew; the method itself has no variance reduction and
-no snapshot, so that a step costs one row a group and the error falls like one over the root of the steps.
+The constants are derived here, see `descent_constant`. The method has no variance reduction and no snapshot, so a step
+costs one row per group and the error falls like one over the square root of the steps.
 """
 
 from dataclasses import dataclass

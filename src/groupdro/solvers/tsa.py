@@ -1,7 +1,8 @@
-"""TSA: stochastic approximation in two stages for the worst regret (after Zhang and Tu 2023; reconstructed).
+"""TSA: stochastic approximation in two stages for the worst regret (after Zhang and Tu 2023).
 
-The paper's own text was not at hand. What is here is the two-stage reading: each group's minimum by stochastic
-gradients, then stochastic mirror descent on the regrets against what stage one found.
+It is reconstructed from published descriptions; the original text and code were not available. This is the two-stage
+reading: each group's minimum by stochastic gradients, then stochastic mirror descent on the regrets against what stage
+one found.
 """
 
 from typing import Any, Literal
@@ -54,7 +55,9 @@ _OWN_REFERENCES = Requirement(
 
 
 class TSA(SMD):
-    """Two stages of stochastic approximation. Reconstructed.
+    """Two stages of stochastic approximation.
+
+    It is reconstructed from published descriptions; the original text and code were not available.
 
     Stage one runs projected stochastic gradients on every group at once, one row of each a step, with steps
     radius / (G sqrt t) times the multiplier, and averages them by their steps. One pass then measures each group's risk

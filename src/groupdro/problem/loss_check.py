@@ -1,0 +1,110 @@
+"""Checks of a loss of your own: a wrong slope or conjugate makes bounds that are wrong and look right."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupdro.kernels import losses as kernels
+from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Softmax, Squared, SquaredHinge
+
+__all__ = ["check_loss"]
+
+Floats = NDArray[np.float64]
+
+_OWN = (Huber, Logistic, Softmax, Squared, SquaredHinge)
+_ROWS = 50  # of the data, whose labels are tried
+_SCALES = (0.1, 1.0, 10.0)  # of the outputs that are tried
+_CLOSE = 1e-6
+
+
+def check_loss(loss: Loss, y: NDArray[Any], n_outputs: int, *, fit_intercept: bool) -> None:
+    """Refuse a loss whose parts contradict each other on some rows of the data.
+
+    The package's own losses are tested elsewhere. Of others, a few outputs are tried for each of a few labels: losses
+    must be finite and at least 0, slopes their derivatives, conjugates equal to slope times output less loss at the
+    slopes and no less elsewhere, and balanced duals must sum to zero.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss.
+    y : ndarray of shape (n_rows,)
+        Encoded labels.
+    n_outputs : int
+        Outputs of the model.
+    fit_intercept : bool
+        Whether the duals will be balanced.
+    """
+    if type(loss) in _OWN or not len(y):
+        return
+    name = type(loss).__name__
+    if isinstance(loss, Softmax):
+        raise ValueError(f"loss {name} extends Softmax, whose compiled steps it could not change: extend Loss instead.")
+    y = y[np.unique(np.linspace(0, len(y) - 1, _ROWS).astype(int))]
+    rng = np.random.default_rng(0)
+    shape = (len(y),) if n_outputs == 1 else (len(y), n_outputs)
+    # Losses of a residual bend near the label, others near zero.
+    centres = (np.zeros(shape), np.asarray(y, np.float64)) if n_outputs == 1 else (np.zeros(shape),)
+    # Overflow or an invalid operation shows in what is returned.
+    with np.errstate(all="ignore"):
+        for centre in centres:
+            for scale in _SCALES:
+                u = centre + scale * rng.normal(size=shape)
+                fault = _fault(loss, u, scale, y, rng, fit_intercept=fit_intercept)
+                if fault:
+                    raise ValueError(f"loss {name} cannot be certified: {fault}.")
+
+
+def _fault(
+    loss: Loss, u: Floats, scale: float, y: NDArray[Any], rng: np.random.Generator, *, fit_intercept: bool
+) -> str | None:
+    """Say what is wrong with a loss at the given outputs, which differ by about `scale`, if anything."""
+    if isinstance(loss, ScalarLoss) and not _is_of_its_kernel(loss, u, y):
+        return (
+            "compiled code computes something else for its code; extend Loss, not ScalarLoss or a loss of the package"
+        )
+    values, slopes = loss.value_and_slope(u.copy(), y)
+    if not np.isfinite(values).all() or not np.isfinite(slopes).all() or slopes.shape != u.shape:
+        return "its values or slopes are not finite, or not one per output"
+    size = 1.0 + np.abs(values).max()
+    if values.min() < 0 or loss.conjugate(np.zeros_like(u), y).max() > _CLOSE * size:
+        return "it may be negative (add a constant that depends on the label)"
+    if not np.allclose(loss.value(u.copy(), y), values, rtol=_CLOSE, atol=_CLOSE * size):
+        return "value and value_and_slope give different losses"
+    direction = rng.normal(size=u.shape)
+    step = 1e-3 * scale
+    rise = loss.value(u + step * direction, y) - loss.value(u - step * direction, y)
+    along = _dot(slopes, direction)
+    rounding = 1e-15 * (size + (1.0 + np.abs(u).max()) * (1.0 + np.abs(slopes).max())) / step
+    if not np.allclose(rise / (2.0 * step), along, rtol=0.0, atol=1e-2 * (1.0 + np.abs(along).max()) + rounding):
+        return "its slope is not the derivative of its value"
+    reach = 1.0 + np.abs(_dot(slopes, u)) + values
+    if not (np.abs(values + loss.conjugate(slopes, y) - _dot(slopes, u)) <= _CLOSE * reach).all():
+        return "its conjugate at a slope is not slope times output less value"
+    others = loss.value_and_slope(u + direction, y)[1]
+    if (values + loss.conjugate(others, y) < _dot(others, u) - _CLOSE * reach).any():
+        return "its conjugate is too small, or it is not convex"
+    if fit_intercept:
+        weights = rng.random(len(y)) + 0.1
+        balanced = loss.balance(slopes.copy(), y, weights)
+        left = np.abs(np.tensordot(weights, balanced, axes=1)).max()
+        if not left <= 1e-9 * (weights.sum() * np.abs(slopes).max() + 1e-300):
+            return "balanced duals do not sum to zero"
+    return None
+
+
+def _dot(a: Floats, b: Floats) -> Floats:
+    return np.asarray(a * b if a.ndim == 1 else (a * b).sum(axis=1))
+
+
+def _is_of_its_kernel(loss: ScalarLoss, u: Floats, y: NDArray[Any]) -> bool:
+    """Compare a loss with what kernels compute for its code."""
+    code, parameter = loss.kernel
+    if code not in (kernels.LOGISTIC, kernels.SQUARED, kernels.HUBER, kernels.SQUARED_HINGE):
+        return False
+    values, slopes, conjugates = np.empty_like(u), np.empty_like(u), np.empty_like(u)
+    kernels.losses_and_slopes(code, parameter, u, y, values, slopes)
+    kernels.conjugates(code, parameter, slopes, y, conjugates)
+    ours = *loss.value_and_slope(u, y), loss.conjugate(slopes, y)
+    return all(np.array_equal(a, b) for a, b in zip(ours, (values, slopes, conjugates), strict=True))

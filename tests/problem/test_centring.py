@@ -1,0 +1,116 @@
+"""Offsets that a free intercept absorbs: the centred problem is the same problem."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import groupdro as gd
+from groupdro.problem.centring import recentre, typical_sizes, typical_target
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3))
+GROUPS = np.arange(60) % 3
+Y = X @ [1.0, -0.5, 0.2] + RNG.normal(size=60)
+
+
+def problem_of(X, y, loss=None, weight=None, **options):
+    data = gd.GroupedData.from_arrays(X, y, GROUPS, weight)
+    options = {"fit_intercept": True, **options}
+    return gd.GroupRisk(data, loss or gd.Squared(), gd.L2Domain(penalty=1e-2), **options)
+
+
+@given(
+    target=st.sampled_from([0.0, 3.0, -1e3, 1e8]),
+    column=st.sampled_from([0.0, 1e2, -1e4, 1e7]),
+    loss=st.sampled_from([gd.Squared(), gd.Huber(0.7)]),
+)
+@settings(deadline=None, max_examples=25)
+def test_risks_and_parameters_are_those_of_the_problem_that_was_given(target, column, loss):
+    given_problem = problem_of(X + np.array([column, 0.0, 0.0]), Y + target, loss)
+    centred, centring = recentre(given_problem)
+    w = np.array([0.3, -0.2, 0.1, 0.4])
+    # What the data themselves resolve: x.coef + b has the rounding of the offsets.
+    resolved = 1e-13 * (1.0 + abs(target) + abs(column))
+    outward = centring.outward(w)
+    np.testing.assert_allclose(given_problem.risks(outward), centred.risks(w), atol=1e3 * resolved)
+    np.testing.assert_allclose(centring.inward(outward), w, atol=resolved)
+    np.testing.assert_array_equal(outward[:3], w[:3])
+
+
+def test_usual_data_stay_as_they_are():
+    problem = problem_of(np.column_stack([X, np.ones(60)]), Y)
+    centred, centring = recentre(problem)
+    assert centring.target == 0.0
+    assert not centring.columns.size
+    assert centred is problem
+
+
+def test_without_an_intercept_nothing_is_subtracted():
+    problem = problem_of(X + 1e6, Y + 1e6, fit_intercept=False)
+    assert recentre(problem)[0] is problem
+
+
+def test_classes_are_no_targets():
+    problem = problem_of(X, np.ones(60), gd.Logistic())
+    assert recentre(problem)[1].target == 0.0
+
+
+@pytest.mark.parametrize("sentinel", [1e10, -999.0, 1e30])
+def test_one_sentinel_does_not_move_the_centre(sentinel):
+    y = Y + 1e5
+    y[7] = sentinel
+    centring = recentre(problem_of(X, y))[1]
+    assert abs(centring.target - 1e5) < 8.0
+    assert typical_target(gd.GroupedData.from_arrays(X, y, GROUPS), centred=True) <= 2.0
+
+
+def test_a_constant_target_becomes_exactly_zero():
+    centred, centring = recentre(problem_of(X, np.full(60, 0.1)))
+    assert centring.target == 0.1
+    assert not centred.data.y.any()
+
+
+def test_columns_far_from_zero_are_centred_in_memory_alone(tmp_path):
+    far = X + np.array([0.0, 1e6, 0.0])
+    assert recentre(problem_of(far, Y))[1].columns[1] == pytest.approx(1e6, abs=1.0)
+    assert not recentre(problem_of(sp.csr_array(far), Y))[1].columns.size
+    mapped = np.memmap(tmp_path / "X", np.float64, "w+", shape=far.shape)
+    mapped[:] = far
+    assert not recentre(problem_of(mapped, Y))[1].columns.size
+
+
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+def test_typical_sizes_see_through_units_and_outliers(store):
+    rows = np.column_stack([X[:, 0] * 1e-12, X[:, 1] * 1e9, X[:, 2] > 1.5])
+    rows[3, 0] = -999.0
+    sizes = typical_sizes(gd.GroupedData.from_arrays(store(rows), Y, GROUPS), centred=False)
+    assert 1e-13 < sizes[0] < 1e-11
+    assert 1e8 < sizes[1] < 1e10
+    assert sizes[2] == 1.0
+    assert (np.log2(sizes) % 1 == 0).all()
+
+
+@pytest.mark.parametrize("solver", ["auto", "aleg", gd.GroupSQP("lbfgs"), "alem"])
+def test_starts_and_results_are_in_the_units_that_were_given(solver):
+    near = gd.solve(problem_of(X, Y), solver, tol=1e-5)
+    far = gd.solve(problem_of(X, Y + 1e7), solver, tol=1e-5)
+    assert far.converged
+    assert far.w[-1] == pytest.approx(near.w[-1] + 1e7, abs=0.1)
+    again = gd.solve(problem_of(X, Y + 1e7, start=(far.w, far.q)), "sqp", tol=1e-4 if solver != "alem" else 1.0)
+    assert again.epochs <= 2
+
+
+def test_callbacks_see_the_model_in_the_units_that_were_given():
+    seen = []
+    gd.solve(problem_of(X, Y + 1e7), "sqp", callbacks=[lambda progress: seen.append(progress.w[-1])])
+    assert seen[-1] == pytest.approx(1e7, rel=1e-3)
+
+
+def test_an_offset_that_leaves_no_digits_is_named():
+    result = gd.solve(problem_of(X, Y + 1e15), tol=1e-6)
+    assert result.status is gd.Status.STALLED
+    assert "offsets" in result.message
+    risks = problem_of(X, Y).risks(np.append(result.w[:3], result.w[3] - 1e15))
+    assert risks.max() == pytest.approx(result.group_risks.max(), rel=0.5)

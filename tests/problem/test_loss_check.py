@@ -1,0 +1,129 @@
+"""A loss of one's own whose parts contradict each other is refused before anything is proved with it."""
+
+import numpy as np
+import pytest
+
+import groupdro as gd
+from groupdro.problem import Logistic, ScalarLoss, Softmax, Squared
+from tests.field_cases import Smoothed
+
+RNG = np.random.default_rng(0)
+DATA = gd.GroupedData.from_arrays(RNG.normal(size=(40, 2)), RNG.normal(size=40), np.arange(40) % 2)
+
+
+def pose(loss, data=DATA, *, fit_intercept=True):
+    return gd.GroupRisk(data, loss, gd.L2Domain(penalty=1.0), fit_intercept=fit_intercept)
+
+
+class WrongSlope(Smoothed):
+    def value_and_slope(self, u, y):
+        value, slope = super().value_and_slope(u, y)
+        return value, 1.2 * slope
+
+
+class WrongConjugate(Smoothed):
+    def conjugate(self, duals, y):
+        return super().conjugate(duals, y) - 0.1
+
+
+class TwoValues(Smoothed):
+    def value_and_slope(self, u, y):
+        value, slope = super().value_and_slope(u, y)
+        return value - 0.1, slope
+
+    def value(self, u, y):
+        return super().value(u, y) + 0.1
+
+
+class Negative(Smoothed):
+    def value(self, u, y):
+        return super().value(u, y) - 1.0
+
+    def conjugate(self, duals, y):
+        return super().conjugate(duals, y) + 1.0
+
+
+class NotFinite(Smoothed):
+    def value(self, u, y):
+        return super().value(u, y) + np.where(u > 0, np.inf, 0.0)
+
+
+class Unbalanced(Smoothed):
+    def balance(self, duals, y, row_weights, total=lambda sums: sums):
+        return duals
+
+
+class Concave(Smoothed):
+    def value(self, u, y):
+        return 10.0 - super().value(u, y)
+
+    def value_and_slope(self, u, y):
+        return self.value(u, y), -super().value_and_slope(u, y)[1]
+
+
+class SmoothedKernel(Logistic):
+    def value_and_slope(self, u, y):
+        return Smoothed().value_and_slope(u, y)
+
+
+class UnknownCode(ScalarLoss):
+    name, code, smoothness = "unknown", 17, 1.0
+    encode, curvature, lipschitz = Squared.encode, Squared.curvature, Squared.lipschitz
+
+
+class Renamed(Squared):
+    name = "renamed"
+
+
+class MoreClasses(Softmax):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (WrongSlope, "slope is not the derivative"),
+        (WrongConjugate, "conjugate"),
+        (TwoValues, "value and value_and_slope give different losses|conjugate"),
+        (Negative, "may be negative"),
+        (NotFinite, "not finite"),
+        (Unbalanced, "do not sum to zero"),
+        (Concave, "conjugate"),
+        (UnknownCode, "compiled code computes something else"),
+    ],
+)
+def test_it_is_refused_by_name(loss, words):
+    with pytest.raises(ValueError, match=f"loss {loss.__name__}.*{words}"):
+        pose(loss())
+
+
+def test_a_changed_loss_of_the_package_is_refused_by_name():
+    data = gd.GroupedData.from_arrays(DATA.rows.X, DATA.y > 0, np.arange(40) % 2)
+    with pytest.raises(ValueError, match=r"loss SmoothedKernel.*compiled code computes something else"):
+        pose(SmoothedKernel(), data)
+
+
+def test_an_extended_softmax_is_refused_by_name():
+    data = gd.GroupedData.from_arrays(np.ones((6, 1)), np.arange(6) % 3)
+    with pytest.raises(ValueError, match="MoreClasses extends Softmax"):
+        pose(MoreClasses(3), data)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e12])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("loss", [Smoothed(), Renamed()])
+def test_a_sound_loss_is_taken_whatever_the_labels(loss, scale, offset):
+    y = offset + scale * RNG.normal(size=40)
+    pose(loss, gd.GroupedData.from_arrays(DATA.rows.X, y, np.arange(40) % 2))
+
+
+def test_without_an_intercept_duals_need_not_balance():
+    pose(Unbalanced(), fit_intercept=False)
+
+
+def test_a_loss_says_itself_that_equal_labels_bring_it_to_zero():
+    y = np.ones(3)
+    assert not Smoothed().vanishes(y)
+    assert gd.Logistic().vanishes(y)
+    assert gd.Squared().vanishes(y)
+    assert not gd.Squared().vanishes(np.arange(3.0))

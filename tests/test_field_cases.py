@@ -1,0 +1,10 @@
+"""What a field test found wrong stays right."""
+
+import pytest
+
+from tests.field_cases import CASES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_right_or_refused(name):
+    assert CASES[name]()
