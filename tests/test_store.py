@@ -1327,3 +1327,116 @@ def test_times_are_no_names_of_groups(tmp_path, kind):
     X, y, _ = _arrays(n=4)
     with pytest.raises(ValueError, match="cannot be stored"):
         GroupedStore.write_arrays(tmp_path / "s", X, y, np.array([1, 2, 1, 2], dtype=kind))
+
+
+# ---------------------------------------------------------------------- what the type of a store does to numbers
+
+
+SECONDS = 1_700_000_000 + np.arange(300)
+
+
+def _frame(**columns):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"x": rng.normal(size=300), **columns})
+
+
+def _written(tmp_path, frame, how, **options):
+    """Write a table to a store by one of its ways in."""
+    y, groups = np.arange(300) % 2, np.repeat(["a", "b", "c"], 100)
+    if how == "frame":
+        return GroupedStore.write_arrays(tmp_path / "s", frame, y, groups, **options)
+    if how == "sparse":
+        options = {key: value for key, value in options.items() if key != "sparse"}
+        return GroupedStore.write_arrays(tmp_path / "s", sp.csr_array(frame.to_numpy(float)), y, groups, **options)
+    pytest.importorskip("pyarrow")
+    frame.assign(y=y, g=groups).to_parquet(tmp_path / "t.parquet")
+    return GroupedStore.write(tmp_path / "s", tmp_path / "t.parquet", target="y", groups="g", **options)
+
+
+@pytest.mark.parametrize("how", ["frame", "sparse", "arrow"])
+@pytest.mark.parametrize("kind", ["int64", "float64"])
+def test_whole_numbers_that_would_be_merged_are_refused(tmp_path, how, kind):
+    frame = _frame(time=SECONDS.astype(kind))
+    assert len(np.unique(SECONDS.astype(np.float32))) == 3
+    name = "column 1" if how == "sparse" else "column 'time'"
+    told = (
+        f"{name}.* has whole numbers that float32 cannot hold, first 1700000001 in row 1, which would become 1700000000"
+    )
+    with pytest.raises(ValueError, match=f'{told}: pass dtype="float64", or subtract an offset'):
+        _written(tmp_path, frame, how)
+    assert not list(tmp_path.glob("*s"))
+    store = _written(tmp_path, frame, how, dtype="float64")
+    column = store.X[:, [1]].toarray() if how == "sparse" else np.asarray(store.X[:, [1]])
+    assert len(np.unique(column)) == 300
+
+
+def test_an_offset_makes_whole_numbers_fit(tmp_path):
+    store = _written(tmp_path, _frame(time=SECONDS - SECONDS[0]), "frame")
+    assert len(np.unique(store.X[:, 1])) == 300
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (2**24 - np.arange(300), "float32"),
+        (2**30 + 2**10 * np.arange(300), "float32"),  # beyond 2^24, but exact
+        (-(2**24) + np.arange(300), "float32"),
+        (2**11 - np.arange(300), "float16"),
+        (SECONDS, "float64"),
+        (np.arange(300) % 2 == 0, "float32"),
+        (1e20 * np.random.default_rng(1).normal(size=300), "float32"),  # whole as all large numbers are
+        (np.random.default_rng(1).normal(size=300) * 1e9, "float32"),
+        (np.random.default_rng(1).lognormal(0, 3, size=300), "float32"),
+        (np.random.default_rng(1).normal(size=300), "float16"),
+        (np.full(300, 0.1), "float32"),
+        (np.float32(1e9) + np.arange(300, dtype=np.float32), "float32"),  # given as float32: nothing is rounded here
+    ],
+)
+@pytest.mark.parametrize("how", ["frame", "arrow"])
+def test_numbers_that_keep_their_differences_are_stored_in_silence(tmp_path, values, dtype, how):
+    _written(tmp_path, _frame(v=values), how, dtype=dtype)
+
+
+@pytest.mark.parametrize("how", ["frame", "sparse", "arrow"])
+def test_half_precision_refuses_whole_numbers_from_two_thousand_on(tmp_path, how):
+    dtype = "float32" if how == "sparse" else "float16"
+    limit = 24 if how == "sparse" else 11
+    with pytest.raises(ValueError, match=f"has whole numbers that {dtype} cannot hold, first {2**limit + 1} in row 1,"):
+        _written(tmp_path, _frame(v=2**limit + np.arange(300)), how, dtype=dtype)
+
+
+@pytest.mark.parametrize("how", ["frame", "arrow"])
+@pytest.mark.parametrize("memory", [2**20, 20_000])
+def test_a_column_whose_spread_is_lost_to_rounding_is_named(tmp_path, how, memory):
+    rng = np.random.default_rng(0)
+    frame = _frame(level=1e6 + rng.normal(size=300), far=1e5 + rng.normal(size=300), z=rng.normal(size=300))
+    with pytest.warns(
+        UserWarning, match=r"float32 rounds away .* 0\.02 standard deviations.*'level'; .*'far'\."
+    ) as told:
+        _written(tmp_path, frame, how, memory=memory)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+def test_a_few_rows_of_a_wide_column_are_not_taken_for_its_spread(tmp_path):
+    values = np.sort(np.random.default_rng(0).normal(size=300) * 1e3) + 0.125  # each block has a narrow range
+    _written(tmp_path, _frame(v=values), "frame", memory=2000)
+
+
+def test_the_command_line_says_which_column_is_rounded(tmp_path):
+    testing = pytest.importorskip("click.testing")
+    from groupdro import cli
+
+    frame = _frame(level=1e6 + np.random.default_rng(0).normal(size=300)).assign(
+        y=np.arange(300) % 2, g=list("ab") * 150
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    given = ["convert", str(tmp_path / "t.csv"), str(tmp_path / "s"), "--target", "y", "--group", "g"]
+    result = testing.CliRunner().invoke(cli._commands, given)
+    assert result.exit_code == 0, result.output
+    assert "Warning: float32 rounds away" in result.output
+    assert "'level'" in result.output
+    frame.assign(level=SECONDS).to_csv(tmp_path / "t.csv", index=False)
+    result = testing.CliRunner().invoke(cli._commands, [*given, "--force"])
+    assert result.exit_code == 1
+    assert "column 'level' has whole numbers that float32 cannot hold" in result.output

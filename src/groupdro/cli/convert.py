@@ -11,6 +11,7 @@ from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import json_option, print_json, progress
 from groupdro.cli.tables import csv_settings, table_format
 from groupdro.cli.terminal import echo
+from groupdro.cli.training import warnings_kept
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
 from groupdro.tables.columns import arrow, kind_of
@@ -75,7 +76,7 @@ def convert(
                     f"column {field.name!r} holds {kind_of(field)}, and a store holds numbers: pass --drop "
                     f"{field.name}, or encode it first."
                 )
-        with progress(f"Writing {store.name}"):
+        with warnings_kept() as warned, progress(f"Writing {store.name}"):
             written = GroupedStore.write(
                 store,
                 source,
@@ -92,6 +93,8 @@ def convert(
         if verify:
             with progress(f"Verifying {store.name}"):
                 written.verify()
+    for warning in warned:
+        echo(f"Warning: {warning}", err=True)
     told = {
         "command": "convert",
         "store": store,
@@ -101,6 +104,7 @@ def convert(
         "task": "regression" if written.classes is None else "classification",
         "bytes": written.nbytes,
         "verified": verify,
+        "warnings": warned,
         "seconds": time.perf_counter() - begun,
     }
     if as_json:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from groupdro.arguments import check_whole, shown
+from groupdro.store.rounding import Rounding
 from groupdro.store.sources import Coded, Indices, LabelBlock, as_csr, has_classes, refuse
 from groupdro.store.tables import import_pyarrow, open_table
 
@@ -55,7 +56,7 @@ class ArrowSource:
     ):
         self._pa = import_pyarrow("pyarrow")
         self._schema, self._read = open_table(source)
-        self._dtype, self.sparse = dtype, sparse
+        self.rounding, self.sparse = Rounding(dtype, self), sparse
         self.target_name = self._column(target, "target")
         given = list(groups) if isinstance(groups, list | tuple) else [groups]
         if not given:
@@ -149,13 +150,14 @@ class ArrowSource:
             flat = column.flatten()
             missing = flat.is_null().to_numpy(zero_copy_only=False).reshape(len(batch), self.n_features)
             refuse(f"features column {self._features[0]!r}", "a missing value", missing.any(axis=1), row)
-            block = _cast(_to_numpy(flat).reshape(len(batch), self.n_features), self._dtype)
+            block = _to_numpy(flat).reshape(len(batch), self.n_features)
         else:
-            block = np.empty((len(batch), self.n_features), self._dtype)
-            with np.errstate(over="ignore"):  # what overflows is refused with its row
-                for j, name in enumerate(self._features):
-                    block[:, j] = self._numbers(batch, "features", name, row)
-        return as_csr(block, self._dtype) if self.sparse else block
+            columns = [self._numbers(batch, "features", name, row) for name in self._features]
+            safe = all(self.rounding.is_safe(column.dtype) for column in columns)
+            block = np.empty((len(batch), self.n_features), self.rounding.dtype if safe else np.float64)
+            for j, column in enumerate(columns):
+                block[:, j] = column
+        return as_csr(block, self.rounding, row) if self.sparse else self.rounding.convert(block, row)
 
     def _sparse_rows(self, batch: Any, row: int) -> Any:
         columns = [self._present(batch, "features", name, row) for name in self._features]
@@ -184,7 +186,7 @@ class ArrowSource:
                      (indices < 0) | (indices > self.n_features - 1))  # fmt: skip
         values = _to_numpy(parts[1]).astype(np.float64)
         matrix = sp.csr_array((values, indices.astype(np.int64), indptr), shape=(len(batch), self.n_features))
-        return as_csr(matrix, self._dtype)
+        return as_csr(matrix, self.rounding, row)
 
     def _numbers(self, batch: Any, argument: str, name: str, row: int) -> NDArray[Any]:
         column = self._present(batch, argument, name, row)
@@ -314,11 +316,6 @@ def _is_numeric(pa: Any, kind: Any) -> bool:
 
 def _to_numpy(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _cast(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):  # what overflows is refused with its row
-        return block.astype(dtype)
 
 
 def _coded(column: Any) -> Coded:

@@ -133,7 +133,9 @@ class GroupedStore:
         weight : str, optional
             Column of weights that are not negative, used relative to the total of the group.
         dtype : {"float16", "float32", "float64"}
-            Type of the stored features. Sparse ones have no "float16".
+            Type of the stored features. Sparse ones have no "float16". Columns of whole numbers that it cannot hold
+            (beyond 2^24 in float32, 2^11 in float16) are refused, and a warning names columns whose rounding is not
+            small beside their spread.
         sparse : bool
             Whether to store only entries that are not zero.
         n_features : int, optional
@@ -156,7 +158,8 @@ class GroupedStore:
         Raises
         ------
         ValueError
-            If a column is missing or of the wrong type, or has missing values, NaN or infinite values.
+            If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or whole
+            numbers that the type cannot hold.
         FileExistsError
             If the path exists.
         """

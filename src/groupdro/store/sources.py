@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groupdro.arguments import naming
 from groupdro.grouping import read_groups
 from groupdro.rows import read_rows
+from groupdro.store.rounding import Rounding
 
 __all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "as_csr", "has_classes", "refuse"]
 
@@ -88,6 +89,11 @@ class Source(Protocol):
         """Describe a column of X for an error."""
         ...
 
+    @property
+    def rounding(self) -> Rounding:
+        """What converts the rows, and knows in the end what that has done to their columns."""
+        ...
+
 
 def refuse(argument: str, fault: str, bad: NDArray[np.bool_], first_row: int) -> None:
     """Raise an error that names the first bad row, where there is one.
@@ -131,15 +137,17 @@ def has_classes(kind: str, task: str, argument: str) -> bool:
     return task == "classes" or (task == "auto" and kind != "float")
 
 
-def as_csr(block: Any, dtype: np.dtype[Any]) -> Any:
+def as_csr(block: Any, rounding: Rounding, first_row: int) -> Any:
     """Return rows as CSR in the store's type, with sorted indices, sums of duplicates and no zeros.
 
     Parameters
     ----------
     block : ndarray or sparse array
         The rows.
-    dtype : dtype
-        Type of the entries.
+    rounding : Rounding
+        What converts the entries.
+    first_row : int
+        Row of the source at which they begin.
 
     Returns
     -------
@@ -148,8 +156,7 @@ def as_csr(block: Any, dtype: np.dtype[Any]) -> Any:
     """
     matrix = sp.csr_array(block, copy=True)
     matrix.sum_duplicates()
-    with np.errstate(over="ignore"):  # what overflows is refused with its row
-        matrix = matrix.astype(dtype)
+    matrix = rounding.convert_sparse(matrix, first_row)
     matrix.eliminate_zeros()
     return matrix
 
@@ -183,7 +190,7 @@ class ArraySource:
     ):
         rows, self.feature_names = read_rows(X)
         self._X: Any = rows.X
-        self._dtype = dtype
+        self.rounding = Rounding(dtype, self)
         n_rows, self.n_features = self._X.shape
         if not self.n_features:
             raise ValueError("X has no columns.")
@@ -217,11 +224,10 @@ class ArraySource:
             start = place.stop
             block = self._X[place]
             if self.sparse:
-                yield self._labels(place), as_csr(block, self._dtype)
+                yield self._labels(place), as_csr(block, self.rounding, place.start)
                 continue
-            with np.errstate(over="ignore"):  # what overflows is refused with its row
-                dense = block.toarray() if sp.issparse(block) else block
-                yield self._labels(place), np.array(dense, self._dtype, order="C", subok=False)
+            dense = block.toarray() if sp.issparse(block) else block
+            yield self._labels(place), self.rounding.convert(dense, place.start)
 
     def feature(self, column: int) -> str:
         """Describe a column of X for an error."""

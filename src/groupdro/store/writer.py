@@ -110,6 +110,7 @@ def write_store(path: Path, source: Source, *, dtype: np.dtype[Any], seed: int, 
             feature_names=source.feature_names,
             files=files,
         )
+        source.rounding.warn()
         new.publish(manifest)
 
 

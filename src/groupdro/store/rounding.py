@@ -1,0 +1,140 @@
+"""Rows in the type of a store: no column may lose in it what tells its rows apart."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Rounding"]
+
+Floats = NDArray[np.float64]
+
+_LOST = {2: 1e-2, 4: 1e-3}  # root mean square of the rounding, in standard deviations, by the bytes of an entry
+_LARGEST_WHOLE = 2.0**53  # beyond which every number is whole
+_SAMPLED = 1024  # rows of a block by which columns are judged
+_NAMED = 5  # columns in a warning
+
+
+class Rounding:
+    """Converts rows to the type of a store, and watches what that does to their columns.
+
+    A column of whole numbers that the type cannot hold is refused: 300 distinct seconds since 1970 are three numbers in
+    float32. Of other columns those are remembered whose rounding is not small beside their spread.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Type of the entries of the store.
+    source : object
+        The rows, whose `feature` describes a column.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], source: Any):
+        self.dtype, self.source = dtype, source
+        self._exact_to = 2.0 ** (np.finfo(dtype).nmant + 1)  # whole numbers up to this are exact
+        self._first: Floats | None = None
+        self._sums: Floats = np.zeros((3, 0))  # of the differences from the first row, their squares, and the errors'
+        self._n = 0
+
+    def is_safe(self, dtype: np.dtype[Any]) -> bool:
+        """Whether every number of a type is one of the store's."""
+        return bool(np.can_cast(dtype, self.dtype, "safe"))
+
+    def convert(self, block: NDArray[Any], first_row: int) -> NDArray[Any]:
+        """Return rows in the type of the store.
+
+        Parameters
+        ----------
+        block : ndarray of shape (n_rows, n_features)
+            The rows.
+        first_row : int
+            Row of the source at which they begin.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+            A new array, in C order; infinite where numbers are too large.
+        """
+        with np.errstate(over="ignore"):  # what overflows is refused with its row
+            rounded = np.array(block, self.dtype, order="C", subok=False)
+        if not self.is_safe(block.dtype) and len(block):
+            exact = block.astype(np.float64, copy=False)
+            largest = np.maximum(exact.max(axis=0), -exact.min(axis=0))
+            for column in np.flatnonzero(largest > self._exact_to):
+                whole, wrong = _whole(exact[:, column], rounded[:, column])
+                if wrong.any() and whole.all():
+                    row = int(np.argmax(wrong))
+                    self._refuse(int(column), first_row + row, exact[row, column], rounded[row, column])
+            self._add(exact, rounded)
+        return rounded
+
+    def convert_sparse(self, matrix: Any, first_row: int) -> Any:
+        """Return sparse rows in the type of the store. Only whole numbers are checked: zeros make for a wide spread.
+
+        Parameters
+        ----------
+        matrix : csr_array of shape (n_rows, n_features)
+            The rows.
+        first_row : int
+            Row of the source at which they begin.
+
+        Returns
+        -------
+        csr_array
+            A new array.
+        """
+        with np.errstate(over="ignore"):
+            rounded = matrix.astype(self.dtype)
+        if not self.is_safe(matrix.dtype) and matrix.nnz:
+            whole, wrong = _whole(matrix.data.astype(np.float64, copy=False), rounded.data)
+            if wrong.any():
+                wrong &= ~np.isin(matrix.indices, np.unique(matrix.indices[~whole]))
+            if wrong.any():
+                entry = int(np.argmax(wrong))
+                row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
+                self._refuse(int(matrix.indices[entry]), first_row + row, matrix.data[entry], rounded.data[entry])
+        return rounded
+
+    def warn(self) -> None:
+        """Warn of columns whose rounding is not small beside their spread, when all rows have passed."""
+        lost = _LOST.get(self.dtype.itemsize)
+        if lost is None or not self._n:
+            return
+        total, squares, errors = self._sums / self._n
+        spread = np.sqrt(np.maximum(squares - total**2, 0.0))
+        found = np.flatnonzero((np.sqrt(errors) > lost * spread) & (spread > 0))
+        if not len(found):
+            return
+        worst = max(float(np.sqrt(errors[j]) / spread[j]) for j in found)
+        named = "; ".join(self.source.feature(int(j)).rstrip(",") for j in found[:_NAMED])
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        warnings.warn(
+            f"{self.dtype.name} rounds away part of what tells rows apart, up to {worst:.1g} standard deviations, in "
+            f'{named}{more}. Pass dtype="float64", or subtract an offset first.',
+            UserWarning,
+            stacklevel=4,  # who called the method that writes
+        )
+
+    def _refuse(self, column: int, row: int, exact: Any, rounded: Any) -> None:
+        raise ValueError(
+            f"{self.source.feature(column)} has whole numbers that {self.dtype.name} cannot hold, first {exact:.0f} in "
+            f'row {row}, which would become {rounded:.0f}: pass dtype="float64", or subtract an offset first.'
+        )
+
+    def _add(self, exact: Floats, rounded: NDArray[Any]) -> None:
+        """Add up what tells the spread of each column and the size of its rounding, over a sample of the rows."""
+        step = -(-len(exact) // _SAMPLED)
+        exact, rounded = exact[::step], rounded[::step]
+        if self._first is None:
+            self._first, self._sums = exact[0].copy(), np.zeros((3, exact.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are refused with their row
+            away, error = exact - self._first, rounded - exact
+            self._sums += [away.sum(axis=0), (away**2).sum(axis=0), (error**2).sum(axis=0)]
+        self._n += len(exact)
+
+
+def _whole(exact: Floats, rounded: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which numbers are whole, for a reason, and which of these are others when they are rounded."""
+    whole = (exact == np.floor(exact)) & (np.abs(exact) <= _LARGEST_WHOLE)
+    return whole, whole & (rounded != exact)
