@@ -121,3 +121,19 @@ def test_an_interrupt_while_preparing_is_not_swallowed(loss, solver, monkeypatch
     result = gd.solve(problem, solver, tol=1e-9)
     assert result.status is gd.Status.INTERRUPTED
     assert result.lower_bound <= result.upper_bound
+
+
+def test_a_solver_whose_gap_stays_is_left():
+    """Columns of unlike curvature, which sampled steps cannot follow on sparse rows: SQP needs few passes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 150)) * (rng.random((3000, 150)) < 0.2) * np.logspace(0, -4, 150)
+    y = np.where(X @ np.logspace(0, 4, 150) / 30 + rng.logistic(size=3000) > 0, 1.0, -1.0)
+    data = gd.GroupedData.from_arrays(sp.csr_array(X), y, np.arange(3000) % 5)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-7), fit_intercept=True)
+    auto = gd.Auto()
+    alone = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
+    found = gd.solve(problem, auto, tol=1e-3, max_passes=300)
+    assert auto.choice.first.name == "aleg"
+    assert not alone.converged
+    assert found.converged
+    assert found.passes < 150

@@ -6,6 +6,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import groupdro as gd
 from groupdro.problem.group_pass import evaluate_groups
 from groupdro.solvers import Status
+from tests.field_cases import many_groups
 from tests.reference.convex import group_minima, membership_matrix, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 
@@ -150,3 +151,23 @@ def test_a_start_outside_the_ball_is_moved_into_it():
         result = gd.solve(problem.starting_at(factor * optimum.w), gd.GroupSQP(), tol=0.05)
         assert np.linalg.norm(result.w) <= 1 + 1e-12
         assert result.upper_bound >= optimum.lower_bound
+
+
+@pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
+def test_groups_that_a_step_makes_worst_enter_the_program(hessian):
+    """Thousands of groups of about the same value: a program of the 400 worst leads nowhere."""
+    rows, y, groups = many_groups(1500, 12, 10)
+    problem = gd.GroupRisk(gd.GroupedData.from_arrays(rows, y, groups), gd.Logistic(), gd.L2Domain(penalty=1e-3))
+    result = gd.solve(problem, gd.GroupSQP(hessian), tol=1e-2, max_passes=200)
+    assert result.converged
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_the_unit_of_the_targets_does_not_matter(unit):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = (X @ [1.0, -1.0, 0.5] + rng.normal(size=90) * (1 + np.arange(90) % 3)) * unit
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, np.arange(90) % 3), gd.Squared(), gd.L2Domain(penalty=1e-2), fit_intercept=True
+    )
+    assert gd.solve(problem, "sqp", tol=1e-8).converged

@@ -36,7 +36,7 @@ __all__ = [
 
 # Raise it with every change of what a bound means or of how one is proved, also between two releases: the lower bound
 # of a checkpoint cannot be computed anew, and a wrong one must not outlive the code that proved it.
-BOUNDS_VERSION = 1
+BOUNDS_VERSION = 2
 
 _FORMAT, _VERSION = "groupdro-checkpoint", 3
 _MADE_BY = [__version__, BOUNDS_VERSION]

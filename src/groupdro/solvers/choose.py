@@ -133,13 +133,13 @@ class AutoState(State):
     polishing : bool
         Whether that is SQP after ALEG.
     gaps : ndarray of shape (_LOOK_BACK + 1,)
-        The latest relative gaps, the last one last.
+        The latest relative gaps, the last one last; 0 where there was none yet.
     """
 
     inner: State
     solver: Solver
     polishing: bool = False
-    gaps: Floats = field(default_factory=lambda: np.full(_LOOK_BACK + 1, np.inf))
+    gaps: Floats = field(default_factory=lambda: np.zeros(_LOOK_BACK + 1))
 
 
 class Auto(Solver):
@@ -222,7 +222,7 @@ class Auto(Solver):
 
     def _passes_needed(self, gaps: Floats) -> float:
         """Return the passes that ALEG needs to the tolerance if its gap falls on as it did, two an epoch."""
-        if not (np.isfinite(gaps).all() and gaps[-1] > self._tol):
+        if not (gaps.min() > 0 and gaps[-1] > self._tol):
             return 0.0
         fall = np.log(gaps[0] / gaps[-1]) / _LOOK_BACK
         return float(2.0 * np.log(gaps[-1] / self._tol) / fall) if fall > 0 else np.inf
