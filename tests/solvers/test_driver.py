@@ -386,3 +386,19 @@ def test_an_ordinary_ball_may_be_reached():
 def test_a_solver_is_written_as_it_was_made():
     assert repr(gd.ALEG()) == "ALEG()"
     assert repr(gd.GroupSQP("lbfgs", memory=7)) == "GroupSQP(hessian='lbfgs', memory=7)"
+
+
+@pytest.mark.parametrize("solver", ["auto", "aleg", gd.GroupSQP("lbfgs")])
+def test_a_start_that_is_worse_than_zero_is_left_for_it(solver):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = np.where(X[:, 0] + rng.logistic(size=90) > 0, 1.0, -1.0)
+    data = gd.GroupedData.from_arrays(X, y, np.arange(90) % 3)
+    far = gd.GroupRisk(
+        data, gd.Logistic(), gd.L2Domain(penalty=1e-3), fit_intercept=True, start=(np.full(4, 1e6), None)
+    )
+    from_zero = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-3), fit_intercept=True)
+    result, usual = (gd.solve(problem, solver, tol=1e-3) for problem in (far, from_zero))
+    assert result.converged
+    assert result.epochs == usual.epochs
+    np.testing.assert_array_equal(result.w, usual.w)

@@ -231,6 +231,10 @@ class GroupRisk:
         self.counters.add(row_reads=self.n_rows)
         return self.data.group_means(losses)
 
+    def risks_at_zero(self) -> Floats:
+        """Return the group risks of the model that is zero, which X does not matter for."""
+        return self.data.group_means(self.loss.value(np.zeros((self.data.n_rows, *self.shape[1:])), self.data.y))
+
     def combine_rows(self, coefficients: Floats) -> Floats:
         """Return sum over rows of coefficient times x (without intercept) by one pass: the transposed product."""
         out = np.zeros((self.data.n_features, *self.shape[1:]))

@@ -33,6 +33,7 @@ _CAREFUL_GROWTH = 1.5  # the same once an epoch was taken back
 _PRICE = 8.0  # first step of the logits, relative to that of w in units of the curvature, times ln m
 _CURVATURE_ROWS = 2000
 _CURVATURE_FLOOR = 0.05  # curvature below which directions are treated alike, relative to the mean
+_FLAT = 1e-200  # curvature below which there is nothing to measure
 _FEWEST_STEPS = 20  # of an epoch, where the data are few
 _SPARSE_ENTRY = 6.0  # time of an entry of a sparse row, relative to one of a dense row
 _FEWEST_SHARED_STEPS = 100  # the same where larger steps would save workers some messages
@@ -226,7 +227,7 @@ class ALEG(Solver):
         values, directions = np.linalg.eigh(bent)
         # Steps along directions that the sample hardly shows would be all noise.
         floor = _CURVATURE_FLOOR * float(values.mean())
-        if floor <= 0:
+        if floor < _FLAT:
             return
         state.rotation = np.ascontiguousarray(directions)
         scale = 1.0 / (np.maximum(values, 0.0) + floor + problem.domain.penalty)
@@ -240,7 +241,7 @@ class ALEG(Solver):
         draw = self._sample(problem, state, _CURVATURE_ROWS)
         values, directions, left, shift = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
         floor = max(float(values[-1]), left)
-        if not floor > 0:
+        if not floor >= _FLAT:
             return
         state.shift = shift
         state.spectral = Spectral(

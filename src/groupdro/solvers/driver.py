@@ -112,13 +112,12 @@ def solve(
 def _refuse_changed_objective(problem: GroupRisk) -> None:
     """Refuse a subclass that changes what solvers and certificates rest on: they would prove something else."""
     kind = type(problem)
-    changed = [name for name in vars(GroupRisk) if getattr(kind, name) is not getattr(GroupRisk, name)]
-    changed = [name for name in changed if name not in ("__doc__", "__module__", "__dict__", "__weakref__")]
-    if changed:
-        raise TypeError(
-            f"problem is a {kind.__name__}, which changes {changed[0]!r} of GroupRisk: no bound would hold for it. "
-            "A loss or a domain of your own is passed to GroupRisk."
-        )
+    for name, own in vars(GroupRisk).items():
+        if not name.startswith("__") and (getattr(kind, name) is not own or name in vars(problem)):
+            raise TypeError(
+                f"problem is a {kind.__name__}, which changes {name!r} of GroupRisk: no bound would hold for it. "
+                "A loss or a domain of your own is passed to GroupRisk."
+            )
 
 
 def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
@@ -194,7 +193,7 @@ class _Driver:
                 state = State(problem.evaluate(*(run.best or (problem.start(), problem.start_weights()))))
                 self._record(state)
             elif saved is None:
-                state = self.solver.init(problem, seed)
+                state = self._begin(problem, seed)
                 status = self._after_epoch(state)
             else:
                 state = self._go_on(*saved, seed)
@@ -226,6 +225,23 @@ class _Driver:
             self.interrupted = True
             ended = status in (Status.NO_FINITE_MINIMISER, Status.NUMERICAL_FAILURE)
             return self._finish(state, status if ended else Status.INTERRUPTED, None)
+
+    def _begin(self, problem: GroupRisk, seed: int) -> State:
+        """Return the state at the start, or at zero where a start that was given is worse than that.
+
+        Far away most losses are straight lines, along which a solver may take forever to come back.
+        """
+        state: State = self.solver.init(problem, seed)
+        w, q = problem.given_start
+        if w is None or not isinstance(problem.domain, L2Domain):
+            return state
+        with np.errstate(invalid="ignore"):
+            value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
+        zero = np.zeros(problem.shape)
+        if value <= problem.objective(zero, problem.risks_at_zero()):
+            return state
+        began: State = self.solver.init(problem.starting_at(zero, q), seed)
+        return began
 
     def _runs_away(self, state: State, status: Status) -> bool:
         """Tell whether the coefficients of a problem without bounds grow because nothing holds them.
