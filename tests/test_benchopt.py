@@ -51,6 +51,7 @@ def test_the_smoke_run_writes_a_curve_of_every_solver(benchmark):
     assert (last <= first + 0.05).all()
 
 
+@pytest.mark.long  # every solver again, on benchopt's own small problem
 @pytest.mark.parametrize("benchmark", ["gdro", "mero"], indirect=True)
 def test_benchopts_own_tests_pass(benchmark):
     _, folder = benchmark

@@ -158,7 +158,7 @@ def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchr
 
 
 @pytest.mark.usefixtures("needs_mpi")
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_processes_of_mpi_agree(tmp_path, workers):
     with mpirun(workers, tmp_path, "close") as job:
         output, _ = job.communicate(timeout=HUNG)

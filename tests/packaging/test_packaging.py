@@ -68,6 +68,8 @@ def test_importing_costs_little_of_our_own_and_loads_nothing_optional():
         seconds, loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         assert loaded == "[]"
         best = min(best, float(seconds))
+        if best < 0.6:
+            break
     assert best < 0.6
 
 
