@@ -240,13 +240,13 @@ def test_an_interrupt_ends_all_workers_with_its_exit_code_and_no_traceback(tmp_p
     pids = tmp_path / "pids"
     pids.mkdir()
     with running([*COMMAND, "--workers", "2", str(program), str(pids)]) as job:
-        end = time.monotonic() + 120
+        end = time.monotonic() + HUNG
         while len([path for path in pids.iterdir() if path.read_text()]) < 2:
             assert job.poll() is None, job.communicate()[0]
             assert time.monotonic() < end
             time.sleep(0.05)
         job.send_signal(signal.SIGINT)  # workers have sessions of their own, which a terminal does not reach
-        output, _ = job.communicate(timeout=120)
+        output, _ = job.communicate(timeout=HUNG)
     assert job.returncode == 130, output
     assert "Traceback" not in output
     assert output.endswith("Interrupted: all workers were ended.\n")
