@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
@@ -170,6 +171,31 @@ def _outlying_exponential() -> str:
     other.classes_, other.coef_, other.intercept_ = model.classes_, np.array([[1.0, 1.0]]), np.array([-1.0])
     assert model.lower_bound_ <= worst_of(other, rows, y, groups)
     assert_certified(model, model.upper_bound_)
+    return describe(model)
+
+
+@case("no penalty, columns that nearly depend on each other")
+def _near_dependence() -> str:
+    rng, n, told = np.random.default_rng(1), 300, []
+    z, groups = np.round(rng.normal(size=(n, 2)) * 64) / 64, np.arange(n) % 2
+    y, missing = z.sum(axis=1) + rng.normal(size=n), rng.random(n) < 0.02
+    for offset, tol in ((1e3, 1e-4), (1.7e9, 1e-2), (1e12, 1e-4)):
+        # A time stamp that is 0 where it is missing, with an indicator of that: another model is twice as good.
+        rows = np.column_stack([z[:, 0], np.where(missing, 0.0, offset + z[:, 1]), missing])
+        losses = (y - z[:, 0] - np.where(missing, 0.0, z[:, 1])) ** 2 / 2
+        for store in (np.asarray, sp.csr_array):
+            model = fit(GroupDRORegressor(alpha=0, tol=tol), store(rows), y, groups=groups)
+            assert model.lower_bound_ <= max(losses[groups == i].mean() for i in range(2)), offset
+            told.append(model.status_)
+    return ", ".join(told)
+
+
+@case("no penalty and a constant column")
+def _constant_column() -> str:
+    rows = np.column_stack([X, np.full(N, 2020.0)])
+    model = fit(GroupDRORegressor(alpha=0), rows, Y, groups=GROUPS)
+    assert_certified(model, fit(GroupDRORegressor(alpha=0, tol=1e-8), X, Y, groups=GROUPS).upper_bound_)
+    assert model.coef_[3] == 0.0
     return describe(model)
 
 

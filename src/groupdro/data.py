@@ -219,9 +219,14 @@ class GroupedData:
         return 1
 
     @property
+    def rank(self) -> int:
+        """Which of the workers this is."""
+        return 0
+
+    @property
     def is_first(self) -> bool:
         """Whether this is the first worker, who writes files."""
-        return True
+        return self.rank == 0
 
     @property
     def weighted(self) -> bool:

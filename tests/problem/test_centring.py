@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groupdro as gd
-from groupdro.problem.centring import recentre, typical_sizes, typical_target
+from groupdro.problem.centring import recentre, resolution, size_of_targets, typical_sizes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -63,7 +63,7 @@ def test_one_sentinel_does_not_move_the_centre(sentinel):
     y[7] = sentinel
     centring = recentre(problem_of(X, y))[1]
     assert abs(centring.target - 1e5) < 8.0
-    assert typical_target(gd.GroupedData.from_arrays(X, y, GROUPS), centred=True) <= 2.0
+    assert resolution(*recentre(problem_of(X, y))) < 1e-20
 
 
 def test_a_constant_target_becomes_exactly_zero():
@@ -114,3 +114,20 @@ def test_an_offset_that_leaves_no_digits_is_named():
     assert "offsets" in result.message
     risks = problem_of(X, Y).risks(np.append(result.w[:3], result.w[3] - 1e15))
     assert risks.max() == pytest.approx(result.group_risks.max(), rel=0.5)
+
+
+@pytest.mark.parametrize("sentinel", [1e10, 1e30, -1e30])
+@pytest.mark.parametrize("loss", [gd.Squared(), gd.Huber(1.35)])
+def test_a_sentinel_among_the_targets_does_not_loosen_the_tolerance(loss, sentinel):
+    y = Y.copy()
+    y[7] = sentinel
+    result = gd.solve(problem_of(X, y, loss), tol=1e-4)
+    assert result.atol < 1e-20
+    assert not result.converged or result.gap <= 1e-4 * result.upper_bound
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_size_of_targets_scales_with_them(centred):
+    one, other = (gd.GroupedData.from_arrays(X, unit * Y, GROUPS) for unit in (1.0, 1e-9))
+    assert size_of_targets(other, centred=centred) == pytest.approx(1e-9 * size_of_targets(one, centred=centred))
+    assert size_of_targets(gd.GroupedData.from_arrays(X, 0.0 * Y, GROUPS), centred=centred) == 1.0

@@ -359,23 +359,31 @@ def nearly_the_same_columns(difference):
 
 
 @pytest.mark.parametrize("solver", ["sqp", "auto", "alem"])
-def test_nothing_is_claimed_where_the_solution_lies_beyond_a_ball_that_stands_for_all_of_space(solver):
+@pytest.mark.parametrize("difference", [1e-5, 1e-7, 1e-9, 1e-12])
+def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, difference):
     near, far = (
         gd.solve(
-            gd.GroupRisk(nearly_the_same_columns(difference), gd.Squared(), gd.L2Domain(radius=1e4, stand_in=True)),
+            gd.GroupRisk(nearly_the_same_columns(apart), gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True)),
             solver,
             tol=1e-4,
         )
-        for difference in (1e-3, 1e-5)
+        for apart in (1e-1, difference)
     )
     assert near.converged
-    # The same rows but for a column's unit: the best value is the same, and the ball does not reach it.
-    assert far.status is Status.STALLED
-    assert "far from zero" in far.message
-    assert far.lower_bound <= near.upper_bound < far.upper_bound
-    least = 0.0 - far.references.upper.min()
-    assert far.lower_bound == least
-    assert far.q @ -far.references.upper == pytest.approx(least)
+    assert near.bound_radius == pytest.approx(1e3)
+    # The same rows but for a column's unit: the best value is the same.
+    assert far.lower_bound <= near.upper_bound
+    assert far.upper_bound >= near.lower_bound
+    assert far.converged == (far.gap <= max(1e-4 * far.upper_bound, far.atol))
+
+
+def test_nothing_is_claimed_where_outputs_come_near_the_limit():
+    x = np.arange(1.0, 31.0)[:, None]
+    data = gd.GroupedData.from_arrays(x, 1e6 * x[:, 0] + np.sin(x[:, 0]), np.arange(30) % 2)
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True)), "sqp")
+    assert result.status is Status.STALLED
+    assert "outputs of the best model" in result.message
+    assert result.lower_bound == 0.0
 
 
 def test_an_ordinary_ball_may_be_reached():

@@ -54,9 +54,9 @@ class ShardedData(GroupedData):
         return self.comm.size
 
     @property
-    def is_first(self) -> bool:
-        """Whether this is the first worker, who writes files."""
-        return self.comm.rank == 0
+    def rank(self) -> int:
+        """Which of the workers this is."""
+        return self.comm.rank
 
     @property
     def n_total(self) -> int:

@@ -199,7 +199,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
         radius = None if self.radius is None else float(self.radius)
-        problem, to_user_units = task.problem(float(alpha), radius, float(self.tol), start)
+        problem, to_user_units = task.problem(float(alpha), radius, start)
         if bridge is not None and bridge.listens:
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)

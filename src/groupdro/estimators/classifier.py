@@ -50,9 +50,9 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         ``C = 1 / (alpha * n)``.
     radius : float, default=None
         Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, separable data have no finite
-        minimiser, which the status reports; otherwise the bounds hold for coefficients of a norm up to
-        `bound_radius_`, 1e6 in units of one over the typical entries of the columns. Where the best ones found exceed
-        5e3, no bound is claimed and the status is not "converged".
+        minimiser, which the status reports; otherwise the bounds hold for all models whose outputs are not huge: see
+        `bound_radius_`. Where columns depend on each other up to rounding, or the outputs of the best model found
+        exceed a tenth of that, no bound is claimed.
     fit_intercept : bool, default=True
         Whether to fit an intercept, free of penalty and radius.
     precondition : bool, default=True
@@ -124,8 +124,9 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     gap_ : float
         Their difference: the model is at most so far from the best possible.
     bound_radius_ : float
-        Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for coefficients of this norm at
-        most, each times the typical size of the entries of its column.
+        Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for all models whose outputs on the
+        training rows, less their mean where there is an intercept, have a root mean square of at most this:
+        log-odds of 1e3. The output of a row with outlying cells counts relative to the size of the row.
     criterion_ : str or None
         Which tolerance `gap_` meets: "tol" or "atol"; None where the fit did not converge.
     status_ : str

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from groupdro.data import GroupedData
 from groupdro.grouping import Grouping, merge_small_groups, read_groups
 from groupdro.problem import GroupRisk, L2Domain, Loss, References
-from groupdro.problem.centring import typical_sizes, typical_target
+from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.solvers.base import make_solver
 
@@ -30,13 +30,9 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# Norms of coefficients in units of the columns' typical entries, and of y's for a regression. Bounds without penalty or
-# radius hold for a ball of 1e6, and a smaller one for tolerances so fine that the rounding of a gradient times the
-# radius would exceed them: in any case the gradient at a solution is about 1e-10 of the objective. The solution must
-# lie within 5e3, far inside.
-_SEARCHED = 5e3
-_STAND_IN_RADII = 1e4, 1e6
-_RADIUS_BY_TOLERANCE = 1e10
+# Norm of coefficients that no sensible model has, in units of the columns' typical entries, and of y's for a
+# regression. Bounds hold for outputs up to 1e3 in the same units.
+_STAND_IN_RADIUS = 1e8
 _VERY_SMALL = 10  # rows of a group below which its risk is mostly noise, and has no interval in reports
 
 
@@ -200,7 +196,7 @@ class Task:
     references: References | None
 
     def problem(
-        self, alpha: float, radius: float | None, tol: float, start: tuple[Floats | None, Floats | None] = (None, None)
+        self, alpha: float, radius: float | None, start: tuple[Floats | None, Floats | None] = (None, None)
     ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
         """Return the problem, and what brings its w into the user's units.
 
@@ -214,9 +210,8 @@ class Task:
             scales = typical_sizes(data, centred=self.fit_intercept)
             data = data.with_scaled_columns(1.0 / scales)
             w = None if w is None else _scale_coef(w, scales)
-            size = typical_target(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0
-            radius = float(np.clip(_RADIUS_BY_TOLERANCE * tol, *_STAND_IN_RADII))
-            domain = L2Domain(radius=radius * size, stand_in=True, searched=_SEARCHED * size)
+            size = size_of_targets(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0
+            domain = L2Domain(radius=_STAND_IN_RADIUS * size, stand_in=True)
         else:
             domain = L2Domain(radius=np.inf if radius is None else radius, penalty=alpha)
         problem = GroupRisk(

@@ -41,9 +41,9 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     alpha : float, default=1e-4
         Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
     radius : float, default=None
-        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds hold for coefficients
-        of a norm up to `bound_radius_`, 1e6 in units of the typical deviation of y over the typical entries of the
-        columns. Where the best ones found exceed 5e3, no bound is claimed and the status is not "converged".
+        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds hold for all models
+        whose outputs are not huge: see `bound_radius_`. Where columns depend on each other up to rounding, or the
+        outputs of the best model found exceed a tenth of that, no bound is claimed.
     fit_intercept : bool, default=True
         Whether to fit an intercept, free of penalty and radius.
     precondition : bool, default=True
@@ -113,8 +113,10 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     gap_ : float
         Their difference: the model is at most so far from the best possible.
     bound_radius_ : float
-        Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for coefficients of this norm at
-        most, each times the typical size of the entries of its column.
+        Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for all models whose outputs on the
+        training rows, less their mean where there is an intercept, have a root mean square of at most this:
+        1e3 times that of y from its centre. The output of a row with outlying cells counts relative to the size of the
+        row.
     criterion_ : str or None
         Which tolerance `gap_` meets: "tol" or "atol"; None where the fit did not converge.
     status_ : str

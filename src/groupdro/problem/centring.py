@@ -7,7 +7,9 @@ An intercept absorbs what is subtracted from every target, and from a column of 
 So offsets need not cost digits. With targets near 1e8, sums of squares have none left for residuals near 1.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +19,7 @@ from groupdro.data import GroupedData
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.rows import DenseRows
 
-__all__ = ["Centring", "recentre", "typical_sizes", "typical_target"]
+__all__ = ["Centring", "recentre", "resolution", "size_of_targets", "typical_sizes"]
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +27,7 @@ _FAR = 30.0  # distance of a column from zero, relative to its spread, that is w
 _UNIT = 100.0  # size up to which a constant column, such as one of ones, stays as it is
 _TRIMMED = 3.0  # mean deviations beyond which a target does not count for the centre
 _ROUNDS = 50
+_EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +72,7 @@ def recentre(problem: GroupRisk) -> tuple[GroupRisk, Centring]:
     """
     if not problem.fit_intercept:
         return problem, Centring()
-    target = _centre_of_targets(problem.data)[0] if problem.loss.of_residual else 0.0
+    target = _centre_of_targets(problem.data) if problem.loss.of_residual else 0.0
     centring = Centring(target, _far_columns(problem.data))
     if not (centring.target or centring.columns.size):
         return problem, centring
@@ -82,44 +85,61 @@ def recentre(problem: GroupRisk) -> tuple[GroupRisk, Centring]:
     return problem.on(data, start=(None if w is None else centring.inward(w), q)), centring
 
 
-def typical_target(data: GroupedData, *, centred: bool) -> float:
-    """Return the size of most targets, or of their distances from their centre, as a power of two."""
-    centre, spread = _centre_of_targets(data)
-    return _power_of_two(spread if centred else spread + abs(centre))
+def resolution(problem: GroupRisk, centring: Centring) -> float:
+    """Return the loss of residuals that are all rounding, below which the data cannot tell two models apart.
+
+    Residuals of a thousand units of rounding of a typical target, which a well-conditioned fit without loss leaves, or
+    of half a unit of the offset that was subtracted, if that is still next to nothing.
+    """
+    targets = np.abs(problem.data.y)[:, None] if problem.loss.of_residual else np.ones((1, 1))
+    size = float(_geometric_means(problem.data, [targets])[0])
+    residual = max(1e3 * _EPS * size, min(0.5 * _EPS * abs(centring.target), 1e-6 * size))
+    if not problem.loss.of_residual:
+        return 0.5 * problem.loss.smoothness * residual**2
+    return float(problem.loss.value(np.array([residual]), np.zeros(1))[0])
+
+
+def size_of_targets(data: GroupedData, *, centred: bool) -> float:
+    """Return the root mean square of the targets, or of their distances from their centre; 1 where that is 0."""
+    weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
+    total = np.array([(weights * np.square(data.y - (_centre_of_targets(data) if centred else 0.0))).sum()])
+    data.add_up(total)
+    return float(np.sqrt(total[0])) or 1.0
 
 
 def typical_sizes(data: GroupedData, *, centred: bool) -> Floats:
-    """Return the size of most entries of each column, as powers of two, by a pass over the rows.
+    """Return the size of most entries of each column that are not zero, as powers of two, by a pass over the rows.
 
-    The geometric mean of the entries that are not zero: one sentinel among thousands of entries hardly moves it, where
-    a root mean square would hide all others. With `centred`, of the distances from the mean in columns that lie far
-    from zero.
+    With `centred`, of the distances from the mean in columns that lie far from zero.
     """
     centre = _far_columns(data) if centred else np.empty(0)
-    logs, counts = np.zeros(data.n_features), np.zeros(data.n_features)
-    with np.errstate(divide="ignore"):
-        for _, block in data.rows.blocks():
-            sizes = abs(block - centre) if centre.size else abs(block)
-            if sp.issparse(sizes):
-                sizes = sp.csr_array(sizes)
-                sizes.eliminate_zeros()
-                entries, column = np.log2(sizes.data), sizes.indices
-                logs += np.bincount(column, weights=entries, minlength=data.n_features)
-                counts += np.bincount(column, minlength=data.n_features)
-            else:
-                there = sizes > 0
-                logs += np.where(there, np.log2(sizes), 0.0).sum(axis=0)
-                counts += there.sum(axis=0)
+    blocks = (block for _, block in data.rows.blocks())
+    return _geometric_means(data, (abs(block - centre) if centre.size else abs(block) for block in blocks))
+
+
+def _geometric_means(data: GroupedData, blocks: Iterable[Any]) -> Floats:
+    """Return the geometric mean of the positive entries of each column, as a power of two; 1 where there are none.
+
+    One sentinel among thousands of entries hardly moves it, where a root mean square would hide all others.
+    """
+    logs, counts = np.zeros(0), np.zeros(0)
+    for sizes in blocks:
+        if sp.issparse(sizes):
+            entries, column = sizes.data, sizes.indices
+        else:
+            entries, column = sizes.ravel(), np.tile(np.arange(sizes.shape[1]), len(sizes))
+        there = entries > 0
+        new, number = (
+            np.bincount(column[there], weights=weights, minlength=sizes.shape[1]).astype(np.float64)
+            for weights in (np.log2(entries[there]), np.ones(int(there.sum())))
+        )
+        logs, counts = (logs + new, counts + number) if len(logs) else (new, number)
     data.add_up(logs, counts)
     return np.asarray(2.0 ** np.round(logs / np.maximum(counts, 1.0)))
 
 
-def _power_of_two(size: float) -> float:
-    return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
-
-
-def _centre_of_targets(data: GroupedData) -> tuple[float, float]:
-    """Return a number near most targets that count, and their mean distance from it.
+def _centre_of_targets(data: GroupedData) -> float:
+    """Return a number near most targets that count.
 
     Means of what is not far from the last mean: one sentinel among the targets would move an ordinary one anywhere.
     Rounded to a multiple of several spreads, so that usual targets stay as they are, and rounding does not change it
@@ -140,17 +160,22 @@ def _centre_of_targets(data: GroupedData) -> tuple[float, float]:
         # A little wider than rounding, so that equal targets stay.
         kept = (weights > 0) & (deviations <= _TRIMMED * spread + 1e-14 * abs(centre))
     if spread <= 1e-13 * abs(centre):  # one number, of which the mean is the rounded one
-        return float(data.largest(np.array([y[kept].max(initial=-np.inf)]))[0]), 0.0
+        return float(data.largest(np.array([y[kept].max(initial=-np.inf)]))[0])
     step = 8.0 * 2.0 ** np.floor(np.log2(spread))
-    return float(np.round(centre / step) * step), spread
+    return float(np.round(centre / step) * step)
 
 
 def _far_columns(data: GroupedData) -> Floats:
-    """Return the means of the columns that lie far from zero, and 0 for the others; empty where there are none."""
+    """Return the centres of the columns that lie far from zero, and 0 for the others; empty where there are none."""
     rows = data.rows
     if not isinstance(rows, DenseRows) or rows.mapped:
         return np.empty(0)
     means, squares = data.column_means, data.column_squares
     far = np.square(means) >= (1.0 - _FAR**-2) * squares
     far &= (np.abs(means) > _UNIT) | (squares - np.square(means) > 1e-14 * squares)
-    return np.where(far, means, 0.0) if far.any() else np.empty(0)
+    if not far.any():
+        return np.empty(0)
+    # The mean of a constant is rounded, and what it leaves would look like a column: an entry leaves nothing.
+    constant = squares - np.square(means) <= 1e-12 * squares
+    entry = data.largest(rows.X[0].astype(np.float64) if rows.n_rows else np.full(rows.n_features, -np.inf))
+    return np.where(far, np.where(constant, entry, means), 0.0)

@@ -58,23 +58,19 @@ class L2Domain(Domain):
     penalty : float
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
     stand_in : bool
-        Whether the ball stands for all of space, because the user set no bound. Bounds hold for the ball, and are
-        claimed only where the best coefficients found lie well inside.
-    searched : float, optional
-        Norm up to which coefficients are well inside of such a ball; by default half the radius.
+        Whether the ball stands for all of space, because the user set no bound. Solvers stay within it; bounds hold for
+        all models whose outputs are at most `OUTPUTS` times the radius (`OutputBall`), and are claimed only where the
+        outputs of the best model found are far less.
     """
 
     radius: float = np.inf
     penalty: float = 0.0
     stand_in: bool = False
-    searched: float | None = None
 
     def __post_init__(self) -> None:
         check_number(self.radius, "radius", positive=True, finite=False)
         check_number(self.penalty, "penalty")
         check_flag(self.stand_in, "stand_in")
-        if self.searched is not None:
-            check_number(self.searched, "searched", positive=True)
         if np.isinf(self.radius) and self.penalty == 0:
             raise ValueError(
                 "radius or penalty must bound the coefficients: without either, a separable group has no minimiser "
@@ -110,14 +106,6 @@ class L2Domain(Domain):
         """Shorten coef to the radius."""
         norm = float(np.linalg.norm(coef))
         return coef if norm <= self.radius else coef * (self.radius / norm)
-
-    def reached(self, coef: Floats) -> bool:
-        """Return whether coef leave the inner part of a ball that only stands for all of space.
-
-        What is proved within the ball says nothing of the space beyond, where a better model may then lie.
-        """
-        searched = 0.5 * self.radius if self.searched is None else self.searched
-        return self.stand_in and float(np.linalg.norm(coef)) > searched
 
     def start(self, shape: tuple[int, ...]) -> Floats:
         """Return zero."""

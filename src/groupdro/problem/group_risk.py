@@ -1,6 +1,5 @@
 """The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
 from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss, ScalarLoss
+from groupdro.problem.output_ball import OutputBall
 from groupdro.problem.records import Constants, Counters, DualValue, Evaluation, References, scale_rows
 from groupdro.problem.starts import read_numbers, read_start
 from groupdro.rows import DenseRows
@@ -22,6 +22,8 @@ __all__ = ["GroupRisk"]
 
 Floats = NDArray[np.float64]
 
+OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a ball that stands for all of space
+INNER = 0.1  # of these, beyond which the outputs of a solution come near the limit
 _PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
 _ALL = slice(None)
 _EPS = float(np.finfo(np.float64).eps)
@@ -110,6 +112,7 @@ class GroupRisk:
         self._start = read_start(start, self.shape, data.n_groups)
         self._rounding: float | None = None
         self._norms: Floats | None = None
+        self._output_ball: OutputBall | None = None
 
     # ------------------------------------------------------------------ parts of w
 
@@ -345,7 +348,28 @@ class GroupRisk:
         The penalty at the solution is the optimum less the worst value there. Losses are at least 0, so no value is
         below minus its reference.
         """
+        if self.unbounded:
+            return self.output_ball
         return self.domain.within(upper + float(self.baseline.upper.min())) if np.isfinite(upper) else self.domain
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether neither a penalty nor a radius of the user's bounds the coefficients."""
+        return isinstance(self.domain, L2Domain) and self.domain.stand_in
+
+    @property
+    def output_ball(self) -> OutputBall:
+        """The models for which a bound holds where the coefficients are unbounded."""
+        if self._output_ball is None:
+            assert isinstance(self.domain, L2Domain)
+            limit = OUTPUTS * self.domain.radius
+            self._output_ball = OutputBall.of(self.data, limit, centred=self.fit_intercept)
+        return self._output_ball
+
+    def is_far_away(self, w: Floats) -> bool:
+        """Return whether the outputs at w come near the limit of the models for which a bound holds."""
+        ball = self.output_ball if self.unbounded else None
+        return ball is not None and not ball.size(self.coef(w)) <= INNER * ball.limit
 
     def objective(self, w: Floats, group_risks: Floats) -> float:
         """Return an upper bound of the objective at w: the worst value with the penalty."""
@@ -415,11 +439,7 @@ class GroupRisk:
 
     def group(self, i: int) -> "GroupRisk":
         """Return the problem of group i alone, counted together with this one."""
-        # A stand-in for all of space is an ordinary ball here: the minimum over it is what the regret is taken from.
-        domain = replace(self.domain, stand_in=False) if isinstance(self.domain, L2Domain) else self.domain
-        return GroupRisk(
-            self.data.group(i), self.loss, domain, fit_intercept=self.fit_intercept, counters=self.counters
-        )
+        return self._of(self.data.group(i))
 
     def pooled(self) -> "GroupRisk":
         """Return the problem of all rows as one group, with every group counted alike, counted together with this."""
@@ -448,19 +468,6 @@ class GroupRisk:
         return GroupRisk(data, self.loss, self.domain, fit_intercept=self.fit_intercept, counters=self.counters, **more)
 
     # ------------------------------------------------------------------ constants
-
-    def resolution(self, offset: float = 0.0) -> float:
-        """Return the loss of residuals that are all rounding, below which the data cannot tell two models apart.
-
-        Residuals of a thousand units of rounding of the targets, which a well-conditioned fit without loss leaves, or
-        of half a unit of an offset that they were given with, if that is still next to nothing.
-        """
-        size = 1.0
-        if self.loss.of_residual:
-            squares = self.data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)) * np.square(self.data.y)
-            size = float(np.sqrt(self._total(np.array([squares.sum()]))[0]))
-        residual = max(1e3 * _EPS * size, min(0.5 * _EPS * abs(offset), 1e-6 * size))
-        return 0.5 * self.loss.smoothness * residual**2
 
     @property
     def rounding(self) -> float:

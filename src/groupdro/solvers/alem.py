@@ -3,7 +3,6 @@
 import copy
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,9 +103,8 @@ def group_references(
         cut_short = found.status is Status.PASS_LIMIT and passes < max_passes
         if cut_short or found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
             run.rough = True
-        domain = problem.domain
-        if isinstance(domain, L2Domain) and domain.reached(alone.coef(found.w)):
-            found = replace(found, lower_bound=0.0)  # there may be less beyond the ball
+        if found.status is Status.NO_FINITE_MINIMISER and alone.separated(alone.evaluate(found.w, np.ones(1))):
+            upper[i] = 0.0  # the losses fall to zero without end
         return i, found, alone.counters
 
     spent = Counters()

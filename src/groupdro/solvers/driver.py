@@ -12,7 +12,7 @@ from groupdro.arguments import check_flag, check_kind, check_number, check_path,
 from groupdro.bundle import check, dump_bundle, parse_bundle
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, L2Domain
-from groupdro.problem.centring import recentre
+from groupdro.problem.centring import recentre, resolution
 from groupdro.problem.separation import has_separating_direction
 from groupdro.solvers.base import Run, Solver, State, make_solver
 from groupdro.solvers.checkpoint import Checkpoints, believing, check_run, fingerprint
@@ -28,8 +28,8 @@ Callback = Callable[[Progress], bool | None]
 _LARGE_OUTPUT = 12.0  # of a model, beyond which a class is certain to one in 10^5
 _SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
 _FAR_AWAY = (
-    "The best coefficients lie so far from zero, relative to the columns' scales, that nothing is proved of them. "
-    "Centre and scale the columns, drop those that others nearly give, or set a penalty or a radius."
+    "The outputs of the best model found are so large that nothing is proved of it. "
+    "Scale the columns, drop those that others nearly give, or set a penalty or a radius."
 )
 
 
@@ -149,7 +149,7 @@ class _Driver:
         self.tol, self.max_passes, self.max_time = tol, max_passes, max_time
         if atol is None:
             regret = problem.regret or solver.minimises_regrets
-            atol = max(self.problem.resolution(self.centring.target), tol**2 if regret else 0.0)
+            atol = max(resolution(self.problem, self.centring), tol**2 if regret else 0.0)
         self.atol = atol
         self.average_duals = average_duals
         self.before = replace(self.problem.counters)
@@ -248,8 +248,7 @@ class _Driver:
 
         Asked only where a run did not converge, or ended at outputs that no uncertain label calls for.
         """
-        domain = self.problem.domain
-        if not (isinstance(domain, L2Domain) and domain.stand_in) or status is Status.INTERRUPTED:
+        if not self.problem.unbounded or status is Status.INTERRUPTED:
             return False
         suspicious = status is not Status.CONVERGED or float(np.abs(state.evaluation.margins).max()) > _LARGE_OUTPUT
         if status is Status.NO_FINITE_MINIMISER or not suspicious:
@@ -320,9 +319,7 @@ class _Driver:
 
     def _verdict(self, state: State, *, stopped: bool = False) -> Status | None:
         """Say whether the run is over."""
-        at = state.evaluation
-        domain = self.problem.domain
-        if isinstance(domain, L2Domain) and domain.stand_in and self.problem.separated(at):
+        if self.problem.unbounded and self.problem.separated(state.evaluation):
             self.reason = _SEPARABLE
             self.certificate.withdraw()  # beyond the ball the losses go on falling, to zero
             return Status.NO_FINITE_MINIMISER
@@ -417,9 +414,7 @@ class _Driver:
             certificate.w = self.centring.inward(w)
             fresh = problem.risks(certificate.w)
             certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
-        domain = problem.domain
-        bound_radius = domain.radius if isinstance(domain, L2Domain) and domain.stand_in else np.inf
-        far_away = isinstance(domain, L2Domain) and domain.reached(problem.coef(certificate.w))
+        far_away = problem.is_far_away(certificate.w)
         if far_away:
             certificate.withdraw()
             status = Status.STALLED if status is Status.CONVERGED else status
@@ -464,7 +459,7 @@ class _Driver:
             solver=self.solver.describe(),
             tol=self.tol,
             atol=self.atol,
-            bound_radius=bound_radius,
+            bound_radius=problem.output_ball.limit if problem.unbounded else np.inf,
             interrupted=self.interrupted,
         )
 

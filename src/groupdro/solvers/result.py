@@ -137,8 +137,8 @@ class Result:
     tol, atol : float
         The relative and the absolute tolerance in force.
     bound_radius : float
-        Norm of the coefficients up to which the lower bound holds, where neither a penalty nor a radius was set;
-        infinite where it holds for the whole domain.
+        Root mean square of a model's outputs up to which the lower bound holds, where neither a penalty nor a radius
+        was set; infinite where it holds for the whole domain.
     interrupted : bool
         Whether Ctrl-C ended the run, which is still "converged" where the gap was within the tolerance by then.
     """

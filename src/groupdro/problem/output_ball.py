@@ -1,0 +1,106 @@
+"""All models whose outputs are not huge: what a lower bound can hold for where nothing bounds the coefficients.
+
+A ball of coefficients would depend on the columns' units, and hide models along columns that nearly depend on each
+other, whose coefficients are large and whose outputs are ordinary. The set
+
+    { w : sum_r m_r (x_r.w)^2 <= limit^2 },    m_r = weight of row r over its squared size, where that is above 1,
+
+does neither: any two ways to write the same columns give the same set. With m_r an outlying cell makes no row count
+more than others. Along directions in which no row differs all models are the same, and a gradient has no slope.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from groupdro.data import GroupedData
+from groupdro.problem.domains import Domain
+
+__all__ = ["OutputBall"]
+
+Floats = NDArray[np.float64]
+
+_MOST_FEATURES = 2000  # whose decomposition is made
+_DEPENDENT = 1e-13  # singular value, relative to the largest, below which columns depend on each other
+
+
+@dataclass(frozen=True, eq=False)
+class OutputBall(Domain):
+    """The set, as the certificate takes it: the minimum of a linear function over it.
+
+    Attributes
+    ----------
+    limit : float
+        Largest root mean square of the outputs.
+    values : ndarray of shape (n_directions,)
+        Singular values of the weighted rows; empty where there are too many features, and nothing is bounded.
+    directions : ndarray of shape (n_features, n_directions)
+        The directions of the features that belong to them.
+    """
+
+    limit: float
+    values: Floats
+    directions: Floats
+
+    @classmethod
+    def of(cls, data: GroupedData, limit: float, *, centred: bool) -> "OutputBall":
+        """Decompose the rows, by one pass; `centred` where a free intercept takes up the mean of the outputs."""
+        d = data.n_features
+        if d > _MOST_FEATURES:
+            return cls(limit, np.empty(0), np.empty((d, 0)))
+        weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
+        weights = weights / np.maximum(1.0, np.square(data.row_norms) / d)
+        centre = np.zeros(d)
+        if centred:
+            moment, mass = np.zeros(d), np.array([weights.sum()])
+            for place, block in data.rows.blocks():
+                moment += block.T @ weights[place]
+            data.add_up(moment, mass)
+            centre = moment / max(float(mass[0]), 1e-300)
+        triangle = np.zeros((0, d))
+        for place, block in data.rows.blocks():
+            rows = block.toarray() if sp.issparse(block) else block
+            scaled = (rows - centre) * np.sqrt(weights[place])[:, None]
+            triangle = np.asarray(np.linalg.qr(np.vstack([triangle, scaled]), mode="r"))
+        all_triangles = np.zeros((data.n_workers, d, d))
+        all_triangles[data.rank, : len(triangle)] = triangle
+        data.add_up(all_triangles)
+        _, values, directions = np.linalg.svd(all_triangles.reshape(-1, d), full_matrices=False)
+        kept = values > _DEPENDENT * values[0]
+        return cls(limit, values[kept], np.ascontiguousarray(directions[kept].T))
+
+    def lower(self, gradient: Floats) -> float:
+        """Return the minimum of <gradient, coef> over the set."""
+        if not self.values.size:
+            return -np.inf if gradient.any() else 0.0
+        slopes = self.directions.T @ gradient
+        return -self.limit * float(np.linalg.norm(slopes.T / self.values))
+
+    def reach(self, gradient: Floats) -> float:
+        """Return the largest norm of coefficients in the set, by which rounding of a gradient is multiplied."""
+        del gradient
+        return self.limit / float(self.values[-1]) if self.values.size else 0.0
+
+    def size(self, coef: Floats) -> float:
+        """Return the root mean square of the outputs at coef."""
+        return float(np.linalg.norm((self.directions.T @ coef).T * self.values))
+
+    def penalty_at(self, coef: Floats) -> float:
+        """Return 0."""
+        del coef
+        return 0.0
+
+    def within(self, value: float) -> "OutputBall":
+        """Return the set."""
+        del value
+        return self
+
+    def feasible(self, coef: Floats) -> Floats:
+        """Shorten coef until its outputs are within the limit."""
+        return coef * min(1.0, self.limit / max(self.size(coef), 1e-300))
+
+    def start(self, shape: tuple[int, ...]) -> Floats:
+        """Return zero."""
+        return np.zeros(shape)
