@@ -120,9 +120,11 @@ def certificate_lines(model: Any) -> str:
     value = "regret" if model.objective == "excess_risk" else "risk"
     shown = certificate_of(model)
     lower, upper = _apart(model.lower_bound_, model.upper_bound_)
+    about = printable(group_name(model.worst_group_)) + (", with penalty" if model.alpha else "")
+    if model.bound_radius_ < np.inf and model.lower_bound_ > 0:
+        about += f", of models with outputs up to {model.bound_radius_:.0e}"
     return (
-        f"{lower} <= best possible worst {value} <= {upper} (group {printable(group_name(model.worst_group_))}, with "
-        "penalty)\n"
+        f"{lower} <= best possible worst {value} <= {upper} (group {about})\n"
         f"{model.status_.replace('_', ' ')}: relative gap {shown['relative_gap']:.1e}, tolerance {model.tol:.0e}"
     )
 

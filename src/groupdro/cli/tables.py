@@ -1,6 +1,7 @@
 """Tables from files, by pyarrow: CSV and Parquet."""
 
 import csv
+import difflib
 import gzip
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,7 +86,8 @@ def check_columns(table: Any, names: Iterable[str], argument: str) -> None:
     """Refuse names that are no columns of a table."""
     for name in names:
         if name not in table.column_names:
-            has = table.column_names
+            close = difflib.get_close_matches(name, table.column_names, n=3)
+            has = close + [other for other in table.column_names if other not in close]  # the likeliest first
             listed = ", ".join(map(repr, has[:12])) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
             raise ValueError(f"{argument}: there is no column {name!r}; the table has {listed}.")
 

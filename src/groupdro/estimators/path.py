@@ -82,7 +82,7 @@ def regularization_path(
     Returns
     -------
     RegularizationPath
-        The models, from the largest penalty to the smallest.
+        Coefficients, intercepts and certificates as arrays, from the largest penalty to the smallest.
     """
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")

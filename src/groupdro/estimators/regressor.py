@@ -37,7 +37,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     loss : {"squared", "huber"}, default="squared"
         Half the squared residual; or Huber's loss, which is linear in residuals beyond `delta`.
     delta : float, default=1.35
-        Residual at which Huber's loss turns linear, in the units of y.
+        Residual at which Huber's loss turns linear, in the units of y: of targets in the hundreds, the default makes it
+        nearly the absolute loss.
     alpha : float, default=1e-4
         Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
     radius : float, default=None
