@@ -483,7 +483,7 @@ def table():
             "problem": {**STRANGERS, "data": gd.GroupedData.from_arrays(X, LABELS, GROUPS)},
             "solver": {**CHOICE, "a kind of solver": gd.ALEG, "a function": function},
             "tol": NOT_NEGATIVE,
-            "atol": NOT_NEGATIVE,
+            "atol": {name: value for name, value in NOT_NEGATIVE.items() if value is not None},
             "max_passes": POSITIVE,
             "max_time": POSITIVE,
             "seed": {key: value for key, value in WHOLE.items() if key != "a decimal"},

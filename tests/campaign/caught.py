@@ -3,7 +3,8 @@
     python -m tests.campaign.caught [--tried 100]
 
 prints a table: each fault, the kind of problem that shows it, how many were tried, how many were caught. On a package
-without these faults the last column is all zeros. `caught.txt` has what it printed for the last release that had them.
+without these faults the last column is all zeros. `docs/snippets/caught.txt` has
+what it printed for the last release that had them.
 """
 
 import argparse

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -194,39 +194,10 @@ def judge_fit(case: tuple[str, int], drawn: Drawn) -> Outcome:
     if not np.isfinite(outputs).all():
         outcome.wrong.append(f"predictions are not finite ({drawn!r})")
     regret, plain = drawn.parameters["objective"] == "excess_risk", _plain(drawn.few or drawn)
-    truth, wrong = Truth(plain, regret=regret, candidates=[claim.w]), []
-    if plain.penalty == 0.0 and np.isinf(plain.radius):
-        scales, far = columns_and_reach(plain)
-        if any(norm_of(plain, w, scales) > far / 2 for w in (claim.w, truth.w, *truth.models)):
-            if claim.converged and norm_of(plain, claim.w, scales) > far / 2:
-                wrong.append("converged so far from zero that a better model may lie beyond what was looked at")
-            plain, claim = within(plain, claim, scales, far)
-            truth = Truth(plain, regret=regret, candidates=[claim.w])
-    wrong += hold_against(claim, truth, regret=regret)
+    truth = Truth(plain, regret=regret, candidates=[claim.w])
+    wrong = hold_against(claim, truth, regret=regret)
     outcome.wrong += [f"{sentence} ({outcome.status}, {drawn!r})" for sentence in wrong]
     return outcome
-
-
-def columns_and_reach(plain: PlainProblem) -> tuple[np.ndarray, float]:
-    """Return the columns' root mean squares, and how far in their units a fit without penalty and radius looks.
-
-    The bounds of such a fit speak of coefficients up to 1e4 in units of the columns and of y, as its docstring says.
-    """
-    squares = plain.group_sums(plain.X**2).mean(axis=0)
-    size = np.sqrt(np.mean(plain.y.astype(float) ** 2)) if plain.loss in ("squared", "huber") else 1.0
-    return np.sqrt(np.where(squares > 0, squares, 1.0)), 1e4 * (size or 1.0)
-
-
-def norm_of(plain: PlainProblem, w: np.ndarray, scales: np.ndarray) -> float:
-    """Return the norm of coefficients in units of the columns."""
-    return float(np.linalg.norm((w[: plain.n_features].T.astype(float) * scales).ravel()))
-
-
-def within(plain: PlainProblem, claim: Claim, scales: np.ndarray, far: float) -> tuple[PlainProblem, Claim]:
-    """Return the problem and the claim in units of the columns, and with a radius."""
-    w = claim.w.copy()
-    w[: plain.n_features] = (w[: plain.n_features].T * scales).T
-    return replace(plain, X=plain.X / scales, radius=far), replace(claim, w=w)
 
 
 def _plain(drawn: Drawn) -> PlainProblem:

@@ -19,7 +19,7 @@ from tests.campaign.real_verdicts import Claim, Verdict, hold
 from tests.campaign.witness_by_cvxpy import model_by_cvxpy
 from tests.campaign.witnesses import Posed, separates
 
-STORED = Path(__file__).parent / "caught.txt"
+STORED = Path(__file__).parents[2] / "docs" / "snippets" / "caught.txt"
 CASE = Case(1, "mixed", "squared", 90, 2, 3, (), "float64")
 LOSSES = [SquaredLoss(), HuberLoss(), LogisticLoss(), SoftmaxLoss(3), SquaredHingeLoss()]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import groupdro as gd
 from groupdro import GroupDRORegressor
 from groupdro.certificate import Certificate
 from groupdro.problem import L2Domain
@@ -90,10 +91,11 @@ def test_a_fit_that_takes_too_long_is_found(monkeypatch):
     assert "took" in wrong_of(regression())
 
 
-def test_converged_at_the_edge_of_what_was_looked_at_is_found(monkeypatch):
+def test_a_bound_of_which_a_model_far_away_is_below_is_found(monkeypatch):
     assert wrong_of(nearly_the_same_columns()) == ""
-    monkeypatch.setattr(L2Domain, "reached", lambda self, coef: False)
-    assert "a better model may lie beyond" in wrong_of(nearly_the_same_columns())
+    ball = L2Domain(radius=1e2)
+    monkeypatch.setattr(gd.GroupRisk, "solution_domain", lambda self, upper: ball)
+    assert "lower bound" in wrong_of(nearly_the_same_columns())
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -60,7 +60,8 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
         weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
         out = [
             at.group_risks, at.gradient, at.mass, problem.risks(w2), by_group.gradients, by_group.group_risks,
-            by_group.hessian, by_group.masses, problem.dual_value(duals, row_weights), problem.combine_rows(weighted),
+            by_group.hessian, by_group.masses, [*vars(problem.dual_value(duals, row_weights)).values()],
+            problem.combine_rows(weighted),
             *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
             feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),
             leading_curvature(problem, draw, at, 3)[0], data.column_squares,

@@ -1,3 +1,4 @@
+import atexit
 import datetime
 import decimal
 import enum
@@ -33,6 +34,8 @@ THIN = np.where(np.abs(ROWS) > 0.5, ROWS, 0.0)
 WHOLE = np.round(3 * ROWS)
 FRAME = pd.DataFrame(ROWS, columns=["u", "v", "w"])
 FOLDER = Path(tempfile.mkdtemp(prefix="groupdro-bad-input-"))
+# Not with the last test of the module: another one may be handed to this process after it.
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 MEMBER = np.column_stack([SITES == "a", SITES != "a", np.arange(N) % 2 == 0])
 COLOUR = enum.Enum("Colour", ["red", "green", "blue"])
 
@@ -1081,8 +1084,6 @@ def compile_kernels():
 @pytest.fixture(scope="module", autouse=True)
 def compiled_kernels():
     compile_kernels()
-    yield
-    shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 @pytest.mark.parametrize(("argument", "call", "expected"), CASES)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.records import Evaluation, scale_rows
+from groupdro.problem.records import Evaluation, scale_rows, term_sizes
 from groupdro.rows import DenseRows
 
 __all__ = ["GroupEvaluation", "evaluate_groups"]
@@ -76,10 +76,11 @@ def evaluate_groups(problem: GroupRisk, w: Floats, hessian_q: Floats | None = No
     hessian = None if hessian_q is None else np.zeros((size, size))
     ordered = not data.members.size and isinstance(data.rows, DenseRows)
     incidence = None if ordered else _incidence(problem)
+    norms = problem.row_norms  # before the loop: all workers are asked for them, also those without rows
     for place, block in data.rows.blocks():
         margins[place] = block @ w[:d] + (w[d] if problem.fit_intercept else 0.0)
         losses[place], slopes = problem.loss.value_and_slope(margins[place], y[place])
-        sizes[place] = problem.term_sizes(slopes, place)
+        sizes[place] = term_sizes(slopes, norms[place])
         if incidence is None:
             _add_ordered_sums(gradients, place, block, slopes, problem)
         else:

@@ -13,7 +13,7 @@ from groupdro.problem.intercept import best_shift
 from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss, ScalarLoss
 from groupdro.problem.output_ball import OutputBall
-from groupdro.problem.records import Constants, Counters, DualValue, Evaluation, References, scale_rows
+from groupdro.problem.records import Constants, Counters, DualValue, Evaluation, References, scale_rows, term_sizes
 from groupdro.problem.starts import read_numbers, read_start
 from groupdro.rows import DenseRows
 from groupdro.threads import map_threads
@@ -25,7 +25,6 @@ Floats = NDArray[np.float64]
 OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a ball that stands for all of space
 INNER = 0.1  # of these, beyond which the outputs of a solution come near the limit
 _PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
-_ALL = slice(None)
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -181,7 +180,7 @@ class GroupRisk:
 
     def _blocked_pass(self, w: Floats, row_weights: Floats, margins: Floats, losses: Floats) -> tuple[Floats, float]:
         """Set margins and losses, and return the gradient and the mass of its terms, block by block."""
-        gradient, mass = np.zeros(self.shape), 0.0
+        gradient, mass, norms = np.zeros(self.shape), 0.0, self.row_norms
         for place, block in self.data.rows.blocks():
             margins[place] = block @ self.coef(w) + self._offset(w)
             losses[place], slopes = self.loss.value_and_slope(margins[place], self.data.y[place])
@@ -189,7 +188,7 @@ class GroupRisk:
             self.coef(gradient)[...] += block.T @ weighted
             if self.fit_intercept:
                 self.intercept(gradient)[...] += weighted.sum(axis=0)
-            mass += float(self.term_sizes(weighted, place).sum())
+            mass += float(term_sizes(weighted, norms[place]).sum())
         return gradient, mass
 
     def _compiled_pass(
@@ -221,10 +220,6 @@ class GroupRisk:
         if self._norms is None:
             self._norms = np.hypot(self.data.row_norms, 1.0) if self.fit_intercept else self.data.row_norms
         return self._norms
-
-    def term_sizes(self, slopes: Floats, place: slice = _ALL) -> Floats:
-        """Return the size of each row's term in a sum of slopes times rows."""
-        return np.asarray(np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim))) * self.row_norms[place])
 
     def risks(self, w: Floats) -> Floats:
         """Return the group risks at w by one pass without a gradient."""
@@ -413,8 +408,7 @@ class GroupRisk:
         """Return the weighted sum of the conjugates of duals, and what scales the rounding of such sums."""
         carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
         conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
-        sizes = np.abs(duals).sum(axis=tuple(range(1, duals.ndim)))[carried]
-        terms = sizes * self.row_norms[carried]
+        sizes, terms = (term_sizes(duals, norms)[carried] for norms in (1.0, self.row_norms))
         # Not by products: those of BLAS are running sums, where NumPy's own lose less than the certificate allows for.
         sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes, terms)])
         self.data.add_up(sums)

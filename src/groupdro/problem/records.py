@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constants", "Counters", "DualValue", "Evaluation", "References", "scale_rows"]
+__all__ = ["Constants", "Counters", "DualValue", "Evaluation", "References", "scale_rows", "term_sizes"]
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +77,11 @@ class References:
 def scale_rows(values: Floats, scale: Floats) -> Floats:
     """Return numbers of the rows, one or one an output each, times a factor a row."""
     return values * scale if values.ndim == 1 else values * scale[:, None]
+
+
+def term_sizes(slopes: Floats, norms: Floats | float) -> Floats:
+    """Return the size of each row's term in a sum of slopes times rows, given the norms of the rows."""
+    return np.asarray(np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim))) * norms)
 
 
 @dataclass(frozen=True, eq=False)
