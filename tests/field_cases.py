@@ -22,6 +22,7 @@ from groupdro import GroupDROClassifier, GroupDRORegressor
 from groupdro.problem import Domain, Logistic, Loss
 
 CASES: dict[str, Callable[[], str]] = {}
+LARGE: dict[str, Callable[[], str]] = {}  # which take a gigabyte, and run by the command alone
 
 RNG = np.random.default_rng(0)
 N = 2000
@@ -350,6 +351,16 @@ def _many_groups() -> str:
     return describe(model)
 
 
+def _more_groups() -> str:
+    rows, y, groups = many_groups(20_000, 100, 50)
+    model = fit(GroupDROClassifier(tol=1e-2), rows, y, groups=groups)
+    assert_certified(model, model.upper_bound_)
+    return describe(model)
+
+
+LARGE["20,000 groups of 100 rows"] = _more_groups
+
+
 # ---------------------------------------------------------------------- files
 
 
@@ -381,7 +392,7 @@ def _saved() -> str:
 
 def main() -> int:
     wrong = 0
-    for name, run in CASES.items():
+    for name, run in {**CASES, **LARGE}.items():
         try:
             print(f"right  {name}: {run()}", flush=True)
         except (AssertionError, pytest.fail.Exception) as error:
