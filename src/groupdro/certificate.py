@@ -138,7 +138,9 @@ class CutAggregate:
             def loss_of(share: float) -> float:
                 return -old.mix(new, share).bound(problem, domain)
 
-            inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.03})
+            # A cut without a bound makes the search subtract infinities.
+            with np.errstate(invalid="ignore"):
+                inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.03})
             share = min((float(inner.x), 0.0, 1.0), key=loss_of)
         self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
         bound = self.cut.bound(problem, domain)

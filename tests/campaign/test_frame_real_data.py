@@ -1,6 +1,7 @@
 """The judge of real data finds planted lies, passes honest claims, and shares no code with the package."""
 
 import ast
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -215,3 +216,11 @@ def test_the_judge_imports_nothing_of_the_package(name):
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not [module for module in imported if module.startswith("groupdro")]
+
+
+def test_the_documented_run_mostly_converged():
+    text = (STORED.parent / "real_data.txt").read_text()
+    name, _, tried, failed, measured, _ = (cell.strip() for cell in text.splitlines()[2].strip("|").split("|"))
+    assert (name, tried, failed) == ("real data", "10,000", "2")
+    share = re.search(r"that have a minimiser converged \((\d+\.\d)%\)", measured)
+    assert float(share[1]) >= 85.0
