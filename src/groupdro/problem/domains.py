@@ -59,7 +59,7 @@ class L2Domain(Domain):
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
     stand_in : bool
         Whether the ball stands for all of space, because the user set no bound. Solvers stay within it; bounds hold for
-        all models whose outputs are at most `OUTPUTS` times the radius (`OutputBall`), and are claimed only where the
+        all models whose outputs are at most 1e-5 of the radius (`OutputBall`), and are claimed only where the
         outputs of the best model found are far less.
     """
 

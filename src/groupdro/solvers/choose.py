@@ -221,7 +221,7 @@ class Auto(Solver):
         state.evaluation, state.stalled = state.inner.evaluation, state.inner.stalled
 
     def _passes_needed(self, gaps: Floats) -> float:
-        """Return the passes that ALEG needs to the tolerance if its gap falls on as it did, two an epoch."""
+        """Return the passes that ALEG still needs if its gap keeps falling at this rate, at two passes per epoch."""
         if not (gaps.min() > 0 and gaps[-1] > self._tol):
             return 0.0
         fall = np.log(gaps[0] / gaps[-1]) / _LOOK_BACK
