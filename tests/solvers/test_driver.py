@@ -349,9 +349,9 @@ def test_a_missing_class_is_named_only_after_the_budget_was_used():
     assert result.epochs > 5
 
 
-def nearly_the_same_columns(difference):
+def nearly_the_same_columns(difference, seed=0):
     """Return rows of two columns whose difference, times a thousand or a million, gives the targets."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     x, z = rng.normal(size=(2, 90))
     return gd.GroupedData.from_arrays(
         np.column_stack([x, x + difference * z]), z + 0.1 * rng.normal(size=90), np.arange(90) % 3
@@ -375,6 +375,15 @@ def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, differen
     assert far.lower_bound <= near.upper_bound
     assert far.upper_bound >= near.lower_bound
     assert far.converged == (far.gap <= max(1e-4 * far.upper_bound, far.atol))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_gradient_goes_to_zero_although_the_objective_falls_no_more(seed):
+    # The outputs cancel, so that the last step changes the objective by more than its own rounding.
+    problem = gd.GroupRisk(nearly_the_same_columns(1e-1, seed), gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True))
+    near = gd.solve(problem.pooled(), "sqp", tol=1e-2).w
+    for i in range(3):
+        assert gd.solve(problem.group(i).starting_at(near), "sqp", tol=0.0, atol=1e-9).converged
 
 
 def test_nothing_is_claimed_where_outputs_come_near_the_limit():

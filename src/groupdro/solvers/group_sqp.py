@@ -30,6 +30,7 @@ _TRIALS = 30  # multipliers of the ball that are tried
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
 _MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
 _ROUNDING = 1e-15  # of the objective
+_NOISE = 1e-13  # the same where outputs cancel: a step that promises nothing may still bring the gradient to zero
 
 
 @dataclass
@@ -280,7 +281,8 @@ class GroupSQP(Solver):
             there = self._evaluate(problem, w, q) if t == 1.0 else None
             risks = problem.risks(w) if there is None else there.group_risks
             new = float(problem.group_values(risks).max()) + domain.penalty_at(problem.coef(w))
-            if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + rounding:
+            allowed = rounding if promised > rounding else _NOISE * abs(old)
+            if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:
                 return self._evaluate(problem, w, q) if there is None else there
             if promised <= rounding:
                 return None
