@@ -13,7 +13,7 @@ import groupdro as gd
 from benchmarks import real_data
 from groupdro.data import Draw
 from groupdro.problem import Loss
-from groupdro.solvers.result import Progress
+from groupdro.run.result import Progress
 
 #: Every method that needs a step is given the same factors of its theory's step, on the same budget.
 MULTIPLIERS = [1, 3, 10, 30, 100, 300, 1000, 3000]

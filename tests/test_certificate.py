@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, balance, linearise
-from groupdro.fenchel import best_scaled_bound, fenchel_bound
+from groupdro.certificate.fenchel import best_scaled_bound, fenchel_bound
 from groupdro.problem.intercept import best_shift
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupStratifiedKFold, compare, group_report
-from groupdro.folds import keep_classes
+from groupdro.evaluation.folds import keep_classes
 
 MODELS = ["ERM", "balanced ERM", "GDRO", "MERO"]
 KINDS = ["binary", "multi-class", "regression"]

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupdro.grouping import read_groups
+from groupdro.data.grouping import read_groups
 
 NAT = np.datetime64("NaT")
 MEMBERSHIP = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]], dtype=bool)

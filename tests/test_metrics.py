@@ -25,7 +25,7 @@ from groupdro import (
     worst_group_scorer,
 )
 from groupdro.datasets import make_mero
-from groupdro.metrics import final_estimator
+from groupdro.evaluation.metrics import final_estimator
 
 RNG = np.random.default_rng(0)
 N_ROWS = 150

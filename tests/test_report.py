@@ -18,9 +18,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, group_report, load
-from groupdro.bundle import read_bundle, write_bundle
 from groupdro.estimators.training_rows import rows_digest
-from groupdro.report import bootstrap_interval
+from groupdro.evaluation.report import bootstrap_interval
+from groupdro.utils.bundle import read_bundle, write_bundle
 
 SIZES = {"east": 90, "north": 60, "south": 45, "west": 20}
 N = sum(SIZES.values())
@@ -195,7 +195,7 @@ def test_the_intervals_of_a_report_cover_the_true_risks_about_as_often_as_they_s
 
 def test_resampling_in_parts_gives_an_interval_of_the_same_width(monkeypatch):
     values = np.random.default_rng(0).normal(size=500)
-    monkeypatch.setattr("groupdro.report._RESAMPLED_AT_ONCE", 1200)
+    monkeypatch.setattr("groupdro.evaluation.report._RESAMPLED_AT_ONCE", 1200)
     low, high = bootstrap_interval(values, 2001, 0.95, np.random.default_rng(1))
     error = values.std() / np.sqrt(500)
     np.testing.assert_allclose([low, high], values.mean() + np.array([-1.96, 1.96]) * error, atol=0.25 * error)

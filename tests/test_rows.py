@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 
-import groupdro.rows
-from groupdro.rows import CsrRows, DenseRows, read_rows
+import groupdro.data.rows
+from groupdro.data.rows import CsrRows, DenseRows, read_rows
 
 DENSE = np.array([[0, 3, 0], [-4, 0, 1], [0, 0, 0], [2, 2, 5], [0, -7, 1]])
 SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix]
@@ -98,7 +98,7 @@ def test_every_container_gives_the_rows_as_float64(make):
 @pytest.mark.parametrize("block_values", [1, 3, 6, 7, 1000])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 def test_blocks_of_any_size_cover_the_rows(monkeypatch, tmp_path, dtype, block_values):
-    monkeypatch.setattr(groupdro.rows, "_BLOCK_VALUES", block_values)
+    monkeypatch.setattr(groupdro.data.rows, "_BLOCK_VALUES", block_values)
     X = DENSE.astype(dtype)
     for source in (X, mapped(tmp_path, X)):
         rows = read_rows(source)[0]
@@ -222,7 +222,7 @@ def test_a_copy_in_memory_of_a_memmap_is_not_mapped(tmp_path, change):
 
 @pytest.mark.parametrize("mode", ["c", "r+"])
 def test_changes_to_a_writable_memmap_survive_a_pass(monkeypatch, tmp_path, mode):
-    monkeypatch.setattr(groupdro.rows, "_BLOCK_VALUES", 2000)
+    monkeypatch.setattr(groupdro.data.rows, "_BLOCK_VALUES", 2000)
     X = mapped(tmp_path, np.zeros((3000, 4)), mode)
     expected = np.arange(12000.0).reshape(3000, 4)
     X[...] = expected

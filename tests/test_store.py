@@ -21,7 +21,7 @@ from scipy import stats
 
 import groupdro.store
 from groupdro.data import GroupedData
-from groupdro.rows import CsrRows, DenseRows
+from groupdro.data.rows import CsrRows, DenseRows
 from groupdro.store import GroupedStore, StoreError, layout
 from groupdro.store.shuffle import shuffled_places
 from tests import store_race

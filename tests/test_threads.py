@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 import groupdro as gd
-from groupdro.threads import map_threads, n_threads
+from groupdro.utils.threads import map_threads, n_threads
 
 
 def make_problem(n=20_000, d=40):
@@ -38,7 +38,7 @@ def test_the_number_of_threads_changes_no_bit():
 def test_an_interrupt_does_not_wait_for_compiled_code():
     script = """
 import os, signal, threading
-from groupdro.threads import interruptibly
+from groupdro.utils.threads import interruptibly
 signal.signal(signal.SIGINT, signal.default_int_handler)
 assert interruptibly(lambda: 7) == 7
 out, ended = threading.Event(), []

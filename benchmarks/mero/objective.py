@@ -4,8 +4,8 @@ import benchmark_utils  # noqa: F401  (finds `benchmarks`)
 import numpy as np
 from benchmarks.benchopt_tools import GroupObjective
 
+from groupdro.run.solver import Run
 from groupdro.solvers.alem import group_references
-from groupdro.solvers.base import Run
 
 
 class Objective(GroupObjective):

@@ -13,8 +13,10 @@ from groupdro.estimators import (
     SmallGroupWarning,
     regularization_path,
 )
-from groupdro.folds import GroupStratifiedKFold
-from groupdro.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
+from groupdro.evaluation.folds import GroupStratifiedKFold
+from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
+from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.problem import (
     GroupRisk,
     Huber,
@@ -25,8 +27,6 @@ from groupdro.problem import (
     Squared,
     SquaredHinge,
 )
-from groupdro.report import GroupReport, group_report
-from groupdro.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.solvers import (
     ALEG,
     ALEM,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
@@ -17,17 +16,17 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar
 
-from groupdro.arguments import naming, number_of_rows, printable, shown
+from groupdro.data.grouping import Grouping, group_name, read_groups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
-from groupdro.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
-from groupdro.grouping import Grouping, group_name, read_groups
-from groupdro.metrics import final_estimator, row_losses, take_columns
-from groupdro.report import GroupReport, group_report, table_html, table_text
-from groupdro.solvers.result import relative_gap
+from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
+from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
+from groupdro.evaluation.report import GroupReport, group_report, table_html, table_text
+from groupdro.run.result import relative_gap
+from groupdro.utils.arguments import naming, number_of_rows, printable, shown
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["Comparison", "compare"]
 
-Floats = NDArray[np.float64]
 
 ERM, BALANCED, GDRO, MERO = "ERM", "balanced ERM", "GDRO", "MERO"
 
@@ -198,7 +197,7 @@ def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> A
         return take_columns(X, wrapper.group_by)[0]
 
 
-def _are_classes(y: NDArray[Any]) -> bool:
+def _are_classes(y: Array) -> bool:
     if type_of_target(y) not in ("binary", "multiclass"):
         return False
     return y.dtype.kind not in "iuf" or len(np.unique(y)) <= MOST_CLASSES
@@ -280,7 +279,7 @@ def _judge(
 
 
 def _gain(
-    before: Floats, after: Floats, grouping: Grouping, judged: NDArray[Any], n: int, confidence: float, seed: int
+    before: Floats, after: Floats, grouping: Grouping, judged: Array, n: int, confidence: float, seed: int
 ) -> tuple[float, float, float]:
     """Return the fall of the worst risk and its interval, resampling the rows of each group for both models alike."""
     rng = np.random.default_rng(seed)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.utils.types import Floats, Indices
+
 __all__ = ["load_fashion_mnist", "make_gdro", "make_mero"]
 
 
@@ -23,7 +25,7 @@ def make_gdro(
     *,
     correct: float = 0.9,
     seed: int = 0,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Floats, Floats, Indices]:
     """Generate groups that each follow a linear rule of their own, with labels flipped at random.
 
     Group i has a direction w_i uniform on the unit sphere, rows x ~ N(0, I), and y = sign(x.w_i), which is flipped
@@ -56,7 +58,7 @@ def make_gdro(
 
 def make_mero(
     n_groups: int = 25, n_per_group: int = 1000, n_features: int = 1024, *, seed: int = 0
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Floats, Floats, Indices]:
     """Generate groups as `make_gdro` does, with noise that grows from group to group.
 
     The labels of group i follow its rule with probability 0.95 - i / 160: from 0.95 to 0.80 over the paper's 25
@@ -139,7 +141,7 @@ def _check_sizes(seed: Any, **sizes: Any) -> None:
             raise ValueError(f"{name} must be a whole number from {least}, got {value!r}.")
 
 
-def _generate(n_groups: int, n_per_group: int, n_features: int, correct: NDArray[np.float64], seed: int) -> Any:
+def _generate(n_groups: int, n_per_group: int, n_features: int, correct: Floats, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((n_groups, n_features))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.kernels.mirror import descend
 from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain, SimplexDomain
+from groupdro.utils.types import Floats
 
 __all__ = ["Entropy", "Euclidean", "Geometry", "Spectral", "bounded_geometry", "geometry_of", "softmax"]
-
-Floats = NDArray[np.float64]
 
 
 def softmax(logits: Floats) -> Floats:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 import groupdro as gd
-from groupdro.solvers.checkpoint import CheckpointError, CheckpointWarning
+from groupdro.run.checkpoint import CheckpointError, CheckpointWarning
 from groupdro.store import GroupedStore, StoreError
 from groupdro.store.layout import BLOCK, MANIFEST
 

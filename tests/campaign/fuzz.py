@@ -33,12 +33,12 @@ CORPUS = Path(__file__).with_name("corpus")
 _LARGEST = 20_000  # bytes of a file
 #: What is instrumented: all that looks at a file, and none of what is compiled.
 _INSTRUMENTED = (
-    "groupdro.bundle",
+    "groupdro.utils.bundle",
     "groupdro.certificate",
     "groupdro.estimators.model_file",
-    "groupdro.solvers.checkpoint",
-    "groupdro.solvers.driver",
-    "groupdro.solvers.packing",
+    "groupdro.run.checkpoint",
+    "groupdro.run.driver",
+    "groupdro.run.packing",
     "groupdro.store.document",
     "groupdro.store.files",
     "groupdro.store.grouped_store",
@@ -88,7 +88,7 @@ def try_checkpoint(content: bytes, folder: Path) -> None:
 
 
 def _key_of(run: str) -> bytes:
-    from groupdro.bundle import parse_bundle
+    from groupdro.utils.bundle import parse_bundle
 
     if run not in _KEYS:
         _KEYS[run] = parse_bundle(originals("checkpoint")[f"checkpoint-{run}"])[0]["key"].encode()

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import groupdro as gd
-from groupdro.solvers.checkpoint import Checkpoints, CheckpointWarning
+from groupdro.run.checkpoint import Checkpoints, CheckpointWarning
 from tests.solvers.test_checkpoint import SOLVERS, _problem
 from tests.timing import HUNG
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import groupdro as gd
-from groupdro.solvers.checkpoint import CheckpointWarning
+from groupdro.run.checkpoint import CheckpointWarning
 
 __all__ = ["CASES", "Case", "main"]
 

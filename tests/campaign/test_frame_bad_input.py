@@ -63,7 +63,7 @@ def test_a_call_that_hangs_is_broken_off(monkeypatch):
 
 def test_a_check_that_the_product_lost_is_noticed(monkeypatch):
     of_solve = [number for number, case in enumerate(CASES) if (case.entry, case.argument) == ("solve", "seed")]
-    monkeypatch.setattr("groupdro.solvers.driver.check_whole", lambda *_, **__: None)
+    monkeypatch.setattr("groupdro.run.driver.check_whole", lambda *_, **__: None)
     for number in of_solve:
         with pytest.raises(AssertionError):
             judge(CASES[number])
@@ -73,7 +73,9 @@ def test_an_estimator_that_takes_what_it_should_refuse_is_noticed(monkeypatch):
     negative = [kind for kind in estimators.KINDS if kind[0] == "sample_weight" and "negative" in kind[1]]
     assert negative
     monkeypatch.setattr(estimators, "KINDS", negative)
-    monkeypatch.setattr("groupdro.data._normalise", lambda weight, grouping: np.abs(weight)[grouping.members])
+    monkeypatch.setattr(
+        "groupdro.data.grouped_data._normalise", lambda weight, grouping: np.abs(weight)[grouping.members]
+    )
     for number in range(len(negative)):
         with pytest.raises(AssertionError):
             part_bad_input._bad_fit(number)

@@ -5,7 +5,8 @@ import pytest
 
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk
-from groupdro.solvers import alem, driver
+from groupdro.run import driver
+from groupdro.solvers import alem
 from tests.campaign import part_certificates
 from tests.campaign.exact import lower_estimate, solve
 from tests.campaign.part_certificates import Description, draw_block, judge, judge_one, make, run

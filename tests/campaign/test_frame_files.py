@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-import groupdro.bundle
+import groupdro.utils.bundle
 from tests.campaign import part_files
 from tests.campaign.file_kinds import RefusedError
 from tests.campaign.watched import Limits, run_watched
@@ -108,9 +108,9 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def without_checksums(monkeypatch):
     """Break the comparison of checksums, both the zip's and that of the manifest."""
-    check = groupdro.bundle.check
+    check = groupdro.utils.bundle.check
     monkeypatch.setattr(zipfile.ZipExtFile, "_update_crc", lambda *arguments: None)
-    monkeypatch.setattr(groupdro.bundle, "check", lambda holds, why: check(holds or "is damaged" in why, why))
+    monkeypatch.setattr(groupdro.utils.bundle, "check", lambda holds, why: check(holds or "is damaged" in why, why))
 
 
 def test_a_model_that_is_read_although_it_is_damaged_is_a_failure(folder, without_checksums):
@@ -125,18 +125,18 @@ def test_a_forged_model_that_is_not_checked_is_a_failure(folder, monkeypatch):
 
 def test_a_checkpoint_that_changes_unnoticed_is_a_failure(folder, monkeypatch):
     def read(path):
-        manifest, arrays = groupdro.bundle.read_bundle(path)
+        manifest, arrays = groupdro.utils.bundle.read_bundle(path)
         return manifest, {name: array * (1.0 + 1e-12) for name, array in arrays.items()}
 
-    monkeypatch.setattr("groupdro.solvers.checkpoint.read_bundle", read)
+    monkeypatch.setattr("groupdro.run.checkpoint.read_bundle", read)
     (error,) = failures(part_files.damaged_checkpoint, folder, 30)
     assert "another answer" in str(error)
 
 
 def test_an_error_of_another_kind_from_a_checkpoint_is_a_failure(folder, monkeypatch):
-    monkeypatch.setattr("groupdro.solvers.driver.believing", contextlib.nullcontext)
+    monkeypatch.setattr("groupdro.run.driver.believing", contextlib.nullcontext)
     (error,) = failures(part_files.forged_checkpoint, folder, 100)
-    assert isinstance(error, groupdro.bundle.BundleError)
+    assert isinstance(error, groupdro.utils.bundle.BundleError)
 
 
 def test_a_store_that_is_read_although_it_is_damaged_is_a_failure(folder, monkeypatch):

@@ -59,7 +59,7 @@ gd.GroupRisk.risks = slow
 
 def test_a_certified_pair_that_is_lost_is_noticed():
     lose = """
-from groupdro.solvers.driver import _Driver
+from groupdro.run.driver import _Driver
 whole = _Driver._finish
 def lost(self, state, status, average):
     if status.name == "INTERRUPTED":
@@ -73,8 +73,8 @@ _Driver._finish = lost
 
 def test_files_that_are_not_written_whole_are_noticed():
     tear = """
-import groupdro.solvers.checkpoint as module
-from groupdro.bundle import dump_bundle
+import groupdro.run.checkpoint as module
+from groupdro.utils.bundle import dump_bundle
 def torn(path, manifest, arrays):
     content = dump_bundle(manifest, arrays)
     with open(path, "wb", buffering=0) as file:
@@ -89,7 +89,7 @@ module.write_bundle = torn
 
 def test_a_checkpoint_that_is_not_read_back_is_noticed():
     forget = """
-from groupdro.solvers.checkpoint import Checkpoints
+from groupdro.run.checkpoint import Checkpoints
 Checkpoints.latest = lambda self: None
 """
     tally = killed("writes", 4, 0, 1, forget)
@@ -100,7 +100,7 @@ def test_a_run_that_goes_on_otherwise_is_noticed():
     drift = """
 import tests.campaign.killed_runs as runs
 runs.RUNS = {"aleg, logistic": runs.RUNS["aleg, logistic"]}  # in which most kills come after a checkpoint
-import groupdro.solvers.driver as module
+import groupdro.run.driver as module
 whole = module._Driver._go_on
 def moved(self, *saved):
     state = whole(self, *saved)
@@ -116,7 +116,7 @@ module._Driver._go_on = moved
     ("broken", "fault"),
     [
         (
-            "import groupdro.bundle as b\nfrom contextlib import nullcontext\nb.naming_file = nullcontext",
+            "import groupdro.utils.bundle as b\nfrom contextlib import nullcontext\nb.naming_file = nullcontext",
             "without the path",
         ),
         ("import pathlib\npathlib.Path.unlink = lambda self, missing_ok=False: None", "left behind"),

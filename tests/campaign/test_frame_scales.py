@@ -7,7 +7,7 @@ import groupdro as gd
 from groupdro import GroupDRORegressor
 from groupdro.certificate import Certificate
 from groupdro.problem import L2Domain
-from groupdro.solvers import driver
+from groupdro.run import driver
 from tests.campaign import part_scales
 from tests.campaign.part_scales import KINDS, Drawn, draw_case, judge_fit, run
 

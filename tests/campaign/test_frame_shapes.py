@@ -5,7 +5,7 @@ import pytest
 
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk
-from groupdro.solvers import driver
+from groupdro.run import driver
 from tests.campaign.part_shapes import ODD, SEPARABLE, draw_separable, judge, judge_separable, run_odd, run_separable
 
 SMALL = [name for name in ODD if name not in ("a million rows to one", "a hundred thousand groups")]

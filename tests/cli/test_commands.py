@@ -26,9 +26,9 @@ from groupdro import (
     group_report,
     load,
 )
-from groupdro.bundle import read_bundle, write_bundle
 from groupdro.tables.encoder import TableEncoder
 from groupdro.tables.table_model import UnknownLabelsWarning
+from groupdro.utils.bundle import read_bundle, write_bundle
 from tests.cli.tables import BIKE, left_over, public, run
 
 testing = pytest.importorskip("click.testing")

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from groupdro.bundle import BundleError
 from groupdro.cli.tables import read_table
 from groupdro.tables.encoder import Category, Number, TableEncoder
+from groupdro.utils.bundle import BundleError
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

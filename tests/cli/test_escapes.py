@@ -10,7 +10,7 @@ import pytest
 
 import groupdro as gd
 from groupdro import cli
-from groupdro.arguments import printable
+from groupdro.utils.arguments import printable
 from tests.cli.test_terminal import at_a_terminal
 
 testing = pytest.importorskip("click.testing")

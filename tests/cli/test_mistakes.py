@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from groupdro import GroupDROClassifier, cli
-from groupdro.bundle import read_bundle, write_bundle
+from groupdro.utils.bundle import read_bundle, write_bundle
 from tests.cli.tables import left_over
 
 testing = pytest.importorskip("click.testing")

@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 import groupdro as gd
-from groupdro.bundle import BundleError, read_bundle
 from groupdro.distributed.launch import launch_command, launch_environment
+from groupdro.utils.bundle import BundleError, read_bundle
 from tests.timing import HUNG
 
 __all__ = ["KINDS", "Bench", "Fault", "Verdict", "campaign", "can_mount", "can_network", "run"]

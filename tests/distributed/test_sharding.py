@@ -8,12 +8,12 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.data import Draw
+from groupdro.data.rows import DenseRows
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
 from groupdro.problem.group_pass import evaluate_groups
-from groupdro.rows import DenseRows
+from groupdro.run.checkpoint import fingerprint
 from groupdro.solvers import GroupSQP
-from groupdro.solvers.checkpoint import fingerprint
 from tests.distributed.thread_comm import run_workers
 
 LOSSES = ("logistic", "softmax", "squared", "huber")

@@ -66,9 +66,9 @@ def watch(diary):
     """Have the package say where it is: in a step, in a pass, in the writing of a checkpoint."""
     import types
 
-    from groupdro import bundle
     from groupdro.problem import GroupRisk
-    from groupdro.solvers.checkpoint import Checkpoints
+    from groupdro.run.checkpoint import Checkpoints
+    from groupdro.utils import bundle
 
     in_step = []
     difference, latest, write = GroupRisk.sampled_difference, Checkpoints.latest, Checkpoints.write

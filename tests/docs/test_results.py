@@ -158,8 +158,8 @@ def test_the_comparison_page_says_what_the_outputs_say():
 @pytest.mark.parametrize(
     "path",
     [
-        "src/groupdro/solvers/tsa.py",
-        "src/groupdro/solvers/al_svre.py",
+        "src/groupdro/solvers/baselines/tsa.py",
+        "src/groupdro/solvers/baselines/al_svre.py",
         "docs/choosing_a_solver.md",
         "docs/known_limits.md",
         "benchmarks/README.md",

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.distributed import shard
 from groupdro.kernels import losses as kernels
-from groupdro.solvers.base import SOLVERS
+from groupdro.run.solver import SOLVERS
 from tests.distributed.thread_comm import run_workers
 from tests.docs.pages import DOCS, ROOT
 from tests.reference.convex import membership_matrix, worst_value

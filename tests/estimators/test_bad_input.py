@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 
 import groupdro as gd
-from groupdro.grouping import read_groups
+from groupdro.data.grouping import read_groups
 from tests.timing import cpu_seconds
 
 N = 60

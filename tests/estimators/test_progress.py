@@ -13,7 +13,7 @@ from sklearn.utils.fixes import parse_version
 from groupdro import GroupDROClassifier, GroupDRORegressor, worst_group_scorer
 from groupdro.estimators import progress as progress_module
 from groupdro.estimators.progress import seconds_left
-from groupdro.solvers.result import TraceRow
+from groupdro.run.result import TraceRow
 from tests.timing import HUNG
 
 CALLBACKS = parse_version(sklearn.__version__) >= parse_version("1.9")

@@ -25,7 +25,7 @@ from groupdro import (
     load,
     worst_group_scorer,
 )
-from groupdro.bundle import read_bundle, write_bundle
+from groupdro.utils.bundle import read_bundle, write_bundle
 
 RNG = np.random.default_rng(0)
 N_ROWS = 240

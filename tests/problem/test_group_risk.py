@@ -31,7 +31,7 @@ every_storage = pytest.mark.parametrize("storage", ["float64", "float32", "csr",
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("groupdro.rows._BLOCK_VALUES", 4 * D)  # several blocks and a shorter last one
+    monkeypatch.setattr("groupdro.data.rows._BLOCK_VALUES", 4 * D)  # several blocks and a shorter last one
 
 
 def store(X, storage, folder):

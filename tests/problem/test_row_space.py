@@ -5,8 +5,8 @@ import pytest
 
 import groupdro as gd
 from groupdro.problem.row_space import fits_row_space, in_row_space
+from groupdro.run.solver import Run
 from groupdro.solvers.alem import group_references
-from groupdro.solvers.base import Run
 
 
 def _problem(domain, fit_intercept=False, n=24, d=80, C=5):

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, balance, linearise
-from groupdro.fenchel import best_scaled_bound
+from groupdro.certificate.fenchel import best_scaled_bound
 from groupdro.problem import GroupRisk, References
 from tests.reference.convex import group_minima, worst_value
 

@@ -9,9 +9,9 @@ from groupdro.data import Draw
 from groupdro.geometry import Euclidean, geometry_of
 from groupdro.kernels.svre import project_simplex
 from groupdro.solvers import SOLVERS
-from groupdro.solvers.al_svre import euclidean_constant
-from groupdro.solvers.mpvr import sampling_constant
-from groupdro.solvers.smd import descent_constant
+from groupdro.solvers.baselines.al_svre import euclidean_constant
+from groupdro.solvers.baselines.mpvr import sampling_constant
+from groupdro.solvers.baselines.smd import descent_constant
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
@@ -212,7 +212,7 @@ def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, 
 def test_shorter_calls_of_al_svre_change_no_bit(loss, geometry, monkeypatch):
     runs = []
     for seconds in (1e9, 1e-6):  # all drawn steps in one call, and one step a call
-        monkeypatch.setattr("groupdro.solvers.al_svre._SECONDS_A_CALL", seconds)
+        monkeypatch.setattr("groupdro.solvers.baselines.al_svre._SECONDS_A_CALL", seconds)
         runs.append(gd.solve(make_problem(loss), gd.ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
     np.testing.assert_array_equal(runs[0].w, runs[1].w)
     assert runs[0].counters == runs[1].counters

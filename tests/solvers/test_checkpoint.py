@@ -16,9 +16,9 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.bundle import read_bundle, write_bundle
-from groupdro.solvers import checkpoint
-from groupdro.solvers.checkpoint import CheckpointError, Checkpoints, CheckpointWarning, fingerprint
+from groupdro.run import checkpoint
+from groupdro.run.checkpoint import CheckpointError, Checkpoints, CheckpointWarning, fingerprint
+from groupdro.utils.bundle import read_bundle, write_bundle
 from tests.distributed.thread_comm import run_workers
 
 SOLVERS = {
@@ -525,7 +525,7 @@ def test_a_disk_that_is_full_does_not_end_the_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("groupdro.solvers.checkpoint.write_bundle", full)
+    monkeypatch.setattr("groupdro.run.checkpoint.write_bundle", full)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path)

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.solvers.choose import choose
+from groupdro.solvers.auto import choose
 from groupdro.solvers.quadratic import compress
 from tests.reference.convex import group_minima, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
@@ -40,7 +40,7 @@ def test_the_cost_model_says_what_it_picks_and_why(problem, tol, reason):
 
 
 def test_gradients_of_too_many_groups_leave_aleg(monkeypatch):
-    monkeypatch.setattr("groupdro.solvers.choose._GRADIENT_VALUES", 5)
+    monkeypatch.setattr("groupdro.solvers.auto._GRADIENT_VALUES", 5)
     assert "would not fit in memory" in choose(problem_of(), 1e-6).reason
 
 
@@ -56,7 +56,7 @@ def test_auto_reaches_the_optimum(loss, domain, intercept):
 
 
 def test_auto_hands_over_from_aleg_to_sqp(monkeypatch):
-    monkeypatch.setattr("groupdro.solvers.choose._NEWTON_LIMIT", 1)
+    monkeypatch.setattr("groupdro.solvers.auto._NEWTON_LIMIT", 1)
     problem = make_problem()
     result = gd.solve(problem, tol=1e-8, max_passes=500)
     assert "then sqp" in result.solver

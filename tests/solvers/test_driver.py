@@ -82,7 +82,7 @@ def test_same_seed_same_bits_and_other_seed_other_path():
 
 def test_callbacks_see_progress_off_the_clock_and_uncounted_and_can_stop(monkeypatch):
     problem, seen, clock = make_problem(), [], [0.0]
-    monkeypatch.setattr("groupdro.solvers.driver.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr("groupdro.run.driver.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     def callback(progress):
         clock[0] += 1.0

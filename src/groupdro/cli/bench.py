@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -16,14 +15,14 @@ from groupdro.cli.fit import certificate_of
 from groupdro.cli.output import json_option, print_json, progress, records
 from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
-from groupdro.grouping import read_groups
-from groupdro.metrics import means_by_group, row_losses
-from groupdro.report import table_text
+from groupdro.data.grouping import read_groups
+from groupdro.evaluation.metrics import means_by_group, row_losses
+from groupdro.evaluation.report import table_text
 from groupdro.solvers import ALEG, GroupSQP
+from groupdro.utils.types import Floats
 
 __all__ = ["bench"]
 
-Floats = NDArray[np.float64]
 
 # The solvers that take a free intercept, as the estimators have it.
 _SOLVERS: dict[str, Any] = {

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.report import GroupReport
+from groupdro.evaluation.report import GroupReport
+from groupdro.utils.types import Floats
 
 __all__ = ["bounds_chart", "decimals_of", "fixed", "gap_chart", "risk_chart", "weight_chart"]
 
-Floats = NDArray[np.float64]
 Namer = Callable[[Any], str]
 
 _MOST_GROUPS = 30  # of a chart; the table has them all

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from groupdro.arguments import printable
 from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, records, written_whole
 from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, read_training, training_options, warnings_kept
 from groupdro.compare import Comparison
 from groupdro.compare import compare as compare_models
-from groupdro.metrics import final_estimator
-from groupdro.report import table_html, table_text
+from groupdro.evaluation.metrics import final_estimator
+from groupdro.evaluation.report import table_html, table_text
+from groupdro.utils.arguments import printable
 
 __all__ = ["compare"]
 

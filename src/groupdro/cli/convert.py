@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import json_option, print_json, progress
 from groupdro.cli.tables import csv_settings, table_format
@@ -15,6 +14,7 @@ from groupdro.cli.training import warnings_kept
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
 from groupdro.tables.columns import arrow, kind_of
+from groupdro.utils.arguments import printable
 
 __all__ = ["convert"]
 

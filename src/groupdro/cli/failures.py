@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from groupdro.arguments import printable
 from groupdro.cli.terminal import echo
+from groupdro.utils.arguments import printable
 
 __all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "users_mistake"]
 

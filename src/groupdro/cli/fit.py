@@ -8,15 +8,15 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.arguments import printable
 from groupdro.cli.failures import NOT_CONVERGED, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, records
 from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
-from groupdro.grouping import group_name
-from groupdro.report import table_text
-from groupdro.solvers.result import relative_gap
+from groupdro.data.grouping import group_name
+from groupdro.evaluation.report import table_text
+from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
+from groupdro.utils.arguments import printable
 
 __all__ = ["certificate_lines", "certificate_of", "fit"]
 

@@ -14,9 +14,9 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.arguments import printable
-from groupdro.bundle import sync_folder
 from groupdro.cli.failures import UserError
+from groupdro.utils.arguments import printable
+from groupdro.utils.bundle import sync_folder
 
 __all__ = ["check_output", "json_option", "plain", "print_json", "progress", "records", "written_whole"]
 

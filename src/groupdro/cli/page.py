@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from groupdro.cli.charts import bounds_chart, decimals_of, fixed, gap_chart, risk_chart, weight_chart
-from groupdro.grouping import group_name
-from groupdro.report import GroupReport
-from groupdro.solvers.result import relative_gap
+from groupdro.data.grouping import group_name
+from groupdro.evaluation.report import GroupReport
+from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
 
 __all__ = ["report_page"]

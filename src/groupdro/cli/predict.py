@@ -6,7 +6,6 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
 from groupdro.cli.tables import read_table, refuse_bytes, table_format
@@ -14,6 +13,7 @@ from groupdro.cli.terminal import echo
 from groupdro.cli.training import unknown_option, warnings_kept
 from groupdro.tables.columns import arrow
 from groupdro.tables.table_model import TableModel, columns_in_order
+from groupdro.utils.arguments import printable
 
 __all__ = ["predict"]
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.fit import certificate_lines, certificate_of
 from groupdro.cli.output import check_output, json_option, print_json, progress, records, written_whole
@@ -15,11 +14,12 @@ from groupdro.cli.page import report_page
 from groupdro.cli.tables import check_columns, read_table, refuse_missing
 from groupdro.cli.terminal import echo
 from groupdro.cli.training import group_labels, unknown_option, warnings_kept
+from groupdro.data.grouping import Grouping
 from groupdro.estimators.training_rows import rows_digest
-from groupdro.grouping import Grouping
-from groupdro.report import GroupReport
+from groupdro.evaluation.report import GroupReport
 from groupdro.store import GroupedStore
 from groupdro.tables.table_model import TableModel, columns_in_order
+from groupdro.utils.arguments import printable
 
 __all__ = ["report"]
 

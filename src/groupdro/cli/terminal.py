@@ -2,7 +2,7 @@
 
 import click
 
-from groupdro.arguments import printable
+from groupdro.utils.arguments import printable
 
 __all__ = ["echo"]
 

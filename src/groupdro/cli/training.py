@@ -9,23 +9,23 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from groupdro.arguments import printable
 from groupdro.cli.failures import UserError, users_mistake
 from groupdro.cli.output import progress
 from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
+from groupdro.data.grouping import group_name, read_groups
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.progress import seconds_left
 from groupdro.estimators.training_rows import rows_digest
-from groupdro.folds import MOST_CLASSES, keep_classes
-from groupdro.grouping import group_name, read_groups
+from groupdro.evaluation.folds import MOST_CLASSES, keep_classes
+from groupdro.run.result import relative_gap
 from groupdro.solvers import Progress, TraceRow
-from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore
 from groupdro.tables.columns import as_numbers, as_text, kind_of
 from groupdro.tables.encoder import TableEncoder
+from groupdro.utils.arguments import printable
+from groupdro.utils.types import Array, Floats
 
 __all__ = [
     "Options",
@@ -256,7 +256,7 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
     )
 
 
-def _read_target(table: Any, options: Options) -> tuple[str, str, NDArray[Any]]:
+def _read_target(table: Any, options: Options) -> tuple[str, str, Array]:
     """Return the task, why it was taken, and the target as the estimator takes it."""
     assert options.target is not None
     name, column = options.target, table.column(options.target)
@@ -284,7 +284,7 @@ def _read_target(table: Any, options: Options) -> tuple[str, str, NDArray[Any]]:
     return task, reason, numbers.astype(np.int64)
 
 
-def _guess(kind: str, numbers: NDArray[np.float64] | None) -> tuple[str, str]:
+def _guess(kind: str, numbers: Floats | None) -> tuple[str, str]:
     if numbers is None:
         return "classification", f"it is {'text' if kind == 'text' else 'true or false'}"
     distinct = np.unique(numbers)
@@ -293,7 +293,7 @@ def _guess(kind: str, numbers: NDArray[np.float64] | None) -> tuple[str, str]:
     return "regression", f"it has {len(distinct)} different numbers"
 
 
-def _check_classes(y: NDArray[Any], target: str) -> None:
+def _check_classes(y: Array, target: str) -> None:
     classes = np.unique(y)
     if len(classes) < 2:
         raise UserError(f"--target: column {target!r} has only one class, {classes.tolist()[0]!r}.")
@@ -316,7 +316,7 @@ def group_labels(table: Any, names: tuple[str, ...]) -> Any:
     return chosen
 
 
-def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tuple[NDArray[Any], NDArray[Any]]:
+def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tuple[Array, Array]:
     """Return the rows of the fit and those held out, the same share of every group, of which one row stays."""
     with users_mistake("--group"):
         grouping = read_groups(groups, n_rows, missing="own" if options.missing_group == "own" else "error")
@@ -329,7 +329,7 @@ def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tup
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def _take(table: Any, rows: NDArray[Any]) -> Any:
+def _take(table: Any, rows: Array) -> Any:
     return table if len(rows) == table.num_rows else table.take(rows)
 
 

@@ -4,11 +4,11 @@ import importlib.util
 import os
 import warnings
 
-from groupdro.arguments import check_number, shown
 from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.distributed.torch_comm import TorchCommunicator
+from groupdro.utils.arguments import check_number, shown
 
 __all__ = [
     "CommunicationError",

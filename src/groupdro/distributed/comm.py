@@ -1,21 +1,20 @@
 """What processes that work on one problem ask of each other: sums, maxima, copies and waiting, all in place."""
 
-import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import shown
+from groupdro.utils.arguments import shown
+from groupdro.utils.types import Array
 
-__all__ = ["CommunicationError", "Communicator", "Numbers", "SerialCommunicator", "import_extra"]
+__all__ = ["CommunicationError", "Communicator", "Numbers", "SerialCommunicator"]
 
-Numbers = NDArray[Any]  # of float64 or int64
-Array = TypeVar("Array", bound=Numbers)
+Numbers = Array  # of float64 or int64
+Given = TypeVar("Given", bound=Numbers)
 
 _DTYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
@@ -58,7 +57,7 @@ class Communicator(ABC):
         self._closed = False
         self._failed = False
 
-    def allreduce(self, array: Array) -> Array:
+    def allreduce(self, array: Given) -> Given:
         """Replace the array of every process by the sum of all.
 
         Parameters
@@ -74,7 +73,7 @@ class Communicator(ABC):
         self._run("allreduce", array, lambda values: self._allreduce(values, np.add))
         return array
 
-    def allreduce_max(self, array: Array) -> Array:
+    def allreduce_max(self, array: Given) -> Given:
         """Replace the array of every process by the entry-wise maximum of all; a NaN anywhere makes a NaN.
 
         Parameters
@@ -90,7 +89,7 @@ class Communicator(ABC):
         self._run("allreduce_max", array, lambda values: self._allreduce(values, np.maximum))
         return array
 
-    def broadcast(self, array: Array, root: int = 0) -> Array:
+    def broadcast(self, array: Given, root: int = 0) -> Given:
         """Replace the array of every process by that of one.
 
         Parameters
@@ -168,28 +167,6 @@ class SerialCommunicator(Communicator):
 
     def _broadcast(self, values: Numbers, root: int) -> None:
         pass
-
-
-def import_extra(module: str, extra: str) -> Any:
-    """Import a module that an optional dependency brings.
-
-    Parameters
-    ----------
-    module : str
-        Its full name.
-    extra : str
-        The extra of this package that installs it.
-
-    Returns
-    -------
-    module
-        The module.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        name = module.partition(".")[0]
-        raise ImportError(f'{name} cannot be imported ({error}): pip install "groupdro[{extra}]".') from error
 
 
 def _flat(operation: str, array: Numbers) -> Numbers:

@@ -1,7 +1,8 @@
 """Processes that mpirun, or another launcher of MPI, started."""
 
-from groupdro.distributed.comm import Numbers, import_extra
+from groupdro.distributed.comm import Numbers
 from groupdro.distributed.exchange import PeerCommunicator
+from groupdro.utils.optional import import_extra
 
 __all__ = ["MpiCommunicator"]
 

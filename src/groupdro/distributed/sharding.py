@@ -6,19 +6,15 @@ worker, each group's own minimum is found there without a message.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_kind
 from groupdro.data import Draw, GroupedData
 from groupdro.distributed.comm import Communicator, SerialCommunicator
+from groupdro.utils.arguments import check_kind
+from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["ShardedData", "shard"]
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +88,11 @@ class ShardedData(GroupedData):
         """Return the largest values over all workers."""
         return self.comm.allreduce_max(np.array(values, dtype=np.float64))
 
-    def here(self, draw: Draw) -> NDArray[np.bool_]:
+    def here(self, draw: Draw) -> Mask:
         """Tell which of the drawn members are stored here."""
         return self._holds(draw.members)
 
-    def _holds(self, members: Indices) -> NDArray[np.bool_]:
+    def _holds(self, members: Indices) -> Mask:
         return (members >= self.first) & (members < self.first + self.n_rows)
 
     def own(self, draw: Draw) -> Draw:
@@ -116,7 +112,7 @@ class ShardedData(GroupedData):
             words.view(np.uint8)[: len(content)] = np.frombuffer(content, np.uint8)
         return self.comm.broadcast(words).tobytes()[: int(size[0])]
 
-    def whole_groups(self) -> NDArray[np.bool_]:
+    def whole_groups(self) -> Mask:
         """Tell which groups are stored here with all their members."""
         return self.group_sizes == self.all_sizes
 
@@ -154,7 +150,7 @@ class ShardedData(GroupedData):
         found: tuple[Floats, Floats, Floats] = self.__dict__["moments"]
         return found
 
-    def with_labels(self, y: NDArray[Any], *, encoded: bool = False) -> "ShardedData":
+    def with_labels(self, y: Array, *, encoded: bool = False) -> "ShardedData":
         """Return the same rows with the same labels in the terms of a loss."""
         if not encoded:
             raise ValueError("y: give data their labels before they are divided among workers.")

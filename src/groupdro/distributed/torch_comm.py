@@ -13,8 +13,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupdro.distributed.comm import CommunicationError, Numbers, import_extra
+from groupdro.distributed.comm import CommunicationError, Numbers
 from groupdro.distributed.exchange import PeerCommunicator
+from groupdro.utils.optional import import_extra
 
 __all__ = ["TorchCommunicator"]
 

@@ -6,12 +6,10 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_scalar
 
-from groupdro.arguments import check_path, naming
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import (
@@ -27,16 +25,17 @@ from groupdro.estimators.model_file import build_model, model_document, names_ar
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.training_rows import rows_digest
 from groupdro.estimators.validation import read_features, read_init, read_seed, read_target
+from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss, References
-from groupdro.report import GroupReport, group_report
+from groupdro.run.checkpoint import fingerprint
+from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Solver, Status, solve
-from groupdro.solvers.checkpoint import fingerprint
-from groupdro.solvers.result import relative_gap
 from groupdro.store import GroupedStore
+from groupdro.utils.arguments import check_path, naming
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDROEstimator"]
 
-Floats = NDArray[np.float64]
 
 _LEAST = 1e-100  # penalty and radius, whose squares must not vanish
 _REMEDIES = {
@@ -82,7 +81,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ what a subclass says
 
-    def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
+    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
         """Set what is learned of y, and return encoded labels, the loss, and the number of outputs."""
         raise NotImplementedError
 
@@ -90,7 +89,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         """Return `coef_` and `intercept_` of parameters in the user's units."""
         raise NotImplementedError
 
-    def _codes(self, y: Any) -> NDArray[Any]:
+    def _codes(self, y: Any) -> Array:
         """Return labels as they are encoded for the fit, or refuse those that the fit did not have."""
         raise NotImplementedError
 
@@ -177,7 +176,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.n_features_in_, self.merged_groups_ = store.n_features, ()
         self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         if store.feature_names is not None:
-            self.feature_names_in_: NDArray[Any] = np.array(store.feature_names, dtype=object)
+            self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
         loss, self._n_outputs = self._store_loss(store.classes)
         data = store.data()
         # A worker has the labels of its own rows only.

@@ -4,21 +4,19 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from groupdro.arguments import naming
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
 from groupdro.solvers import Solver
+from groupdro.utils.arguments import naming
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDROClassifier"]
-
-Floats = NDArray[np.float64]
 
 
 def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
@@ -224,7 +222,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         """
         return self._outputs(X)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the most likely class of each row.
 
         Parameters
@@ -300,7 +298,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         with naming("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
+    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
         with naming("y"):
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
@@ -320,13 +318,13 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
             return Softmax(n_classes), n_classes
         return Logistic() if self.loss == "logistic" else SquaredHinge(), 1
 
-    def _store_loss(self, classes: NDArray[Any] | None) -> tuple[Loss, int]:
+    def _store_loss(self, classes: Array | None) -> tuple[Loss, int]:
         if classes is None:
             raise ValueError("X is a store of numbers as targets: a classifier needs one written with task='classes'.")
         self.classes_ = classes
         return self._class_loss()
 
-    def _refuse_classes_without_weight(self, codes: NDArray[Any], sample_weight: Any) -> None:
+    def _refuse_classes_without_weight(self, codes: Array, sample_weight: Any) -> None:
         """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""
         with naming("sample_weight"):
             weight = np.asarray(sample_weight)
@@ -346,7 +344,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         intercept = rows[:, d].copy() if self.fit_intercept else np.zeros(len(rows))
         return {"coef_": np.ascontiguousarray(rows[:, :d]), "intercept_": intercept}
 
-    def _codes(self, y: Any) -> NDArray[Any]:
+    def _codes(self, y: Any) -> Array:
         y = np.asarray(y)
         with naming("y"):
             codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)

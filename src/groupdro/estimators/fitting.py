@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.data import GroupedData
-from groupdro.grouping import Grouping, merge_small_groups, read_groups
+from groupdro.data.grouping import Grouping, merge_small_groups, read_groups
 from groupdro.problem import GroupRisk, L2Domain, Loss, References
 from groupdro.problem.centring import size_of_targets, typical_sizes
+from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
-from groupdro.solvers.base import make_solver
+from groupdro.utils.types import Floats, Indices
 
 __all__ = [
     "MissingGroupsWarning",
@@ -28,7 +28,6 @@ __all__ = [
     "warn_caller",
 ]
 
-Floats = NDArray[np.float64]
 
 # Norm of coefficients that no sensible model has, in units of the columns' typical entries, and of y's for a
 # regression. Bounds hold for outputs up to 1e3 in the same units.
@@ -92,7 +91,7 @@ def read_grouping(
     return grouping, ()
 
 
-def check_sizes(names: tuple[Any, ...], sizes: NDArray[np.int64], *, least: int, small: str) -> NDArray[np.int64]:
+def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: str) -> Indices:
     """Warn of small groups or refuse them, as asked, and return their places."""
     few = np.flatnonzero(sizes < least)
     if not len(few):
@@ -107,7 +106,7 @@ def check_sizes(names: tuple[Any, ...], sizes: NDArray[np.int64], *, least: int,
     return few
 
 
-def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: NDArray[np.int64], weights: Floats) -> None:
+def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: Indices, weights: Floats) -> None:
     """Warn where the upper confidence bound of `small_group_adjustment` lets very small groups decide."""
     few = np.flatnonzero((sizes < _VERY_SMALL) & (weights > 0)) if adjustment > 0 else np.array([], dtype=np.int64)
     share = float(weights[few].sum())

@@ -11,13 +11,13 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.arguments import check_flag, check_path
-from groupdro.bundle import check
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
-from groupdro.metrics import final_estimator, reach, row_losses, take_columns
-from groupdro.report import GroupReport, group_report
+from groupdro.evaluation.metrics import final_estimator, reach, row_losses, take_columns
+from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.utils.arguments import check_flag, check_path
+from groupdro.utils.bundle import check
 
 __all__ = ["GroupBy"]
 

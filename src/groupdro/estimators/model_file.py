@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.bundle import BundleError, dump_bundle, parse_bundle, write_content
-from groupdro.bundle import check as _check
+from groupdro.run.result import met_tolerance
 from groupdro.solvers import Solver, Status, TraceRow
-from groupdro.solvers.result import met_tolerance
+from groupdro.utils.bundle import BundleError, dump_bundle, parse_bundle, write_content
+from groupdro.utils.bundle import check as _check
+from groupdro.utils.types import Array
 
 __all__ = ["ModelFileError", "build_model", "model_document", "names_array", "reading", "write_model"]
 
@@ -40,7 +40,7 @@ class ModelFileError(ValueError):
     """A file is no model of this package, is damaged, or has something in it that is not known."""
 
 
-def names_array(names: Any) -> NDArray[Any]:
+def names_array(names: Any) -> Array:
     """Return labels as an array, of objects where they are tuples, of several kinds, or of very different lengths."""
     names = list(names)
     kinds = {type(name) for name in names}
@@ -67,8 +67,8 @@ def _is_wasteful(names: list[str]) -> bool:
 def write_model(
     path: str | os.PathLike[str],
     document: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    build: Callable[[dict[str, Any], dict[str, NDArray[Any]]], Any],
+    arrays: Mapping[str, Array],
+    build: Callable[[dict[str, Any], dict[str, Array]], Any],
 ) -> None:
     """Write the file of a model, whole or not at all, if it can be read again.
 
@@ -87,7 +87,7 @@ def write_model(
     write_content(path, content)
 
 
-def model_document(model: Any, **more: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def model_document(model: Any, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return a fitted model as what JSON can hold, and arrays.
 
     Parameters
@@ -177,7 +177,7 @@ def _as_model_error(what: str) -> Iterator[None]:
         raise ModelFileError(f"{what}: {type(error).__name__}: {error}") from None
 
 
-def build_model(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+def build_model(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
     """Return the model that a document and arrays describe, or refuse them.
 
     Parameters
@@ -200,7 +200,7 @@ def build_model(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> An
     return model if around is None else GroupBy._around(model, around)
 
 
-def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: Mapping[str, type]) -> Any:
+def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[str, type]) -> Any:
     _check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
     _check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
     keys = {"format", "version", "class", "params", "fitted"}
@@ -244,7 +244,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: M
     return model
 
 
-def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: bool) -> None:
+def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) -> None:
     """Refuse a file whose parts do not fit together."""
     optional = {"feature_names_in_", _DIGEST}
     must = {*_NUMBERS, *_TEXTS, "criterion_", "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
@@ -277,7 +277,7 @@ def _check_fitted(fitted: Any, arrays: dict[str, NDArray[Any]], *, classifier: b
     _check(finite, "its coefficients are not finite")
 
 
-def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Refuse claims that contradict each other, or the parameters."""
     regret = model.objective == "excess_risk"
     given = "its parameter objective is {!r}, but it was fitted with the other one"

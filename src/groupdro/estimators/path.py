@@ -4,17 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
-from groupdro.arguments import check_flag, naming
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import names_array
 from groupdro.solvers import Result
+from groupdro.utils.arguments import check_flag, naming
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["RegularizationPath", "regularization_path"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +48,7 @@ class RegularizationPath:
     gaps: Floats
     n_passes: Floats
     statuses: list[str]
-    groups: NDArray[Any]
+    groups: Array
 
 
 def regularization_path(

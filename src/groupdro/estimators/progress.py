@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.solvers.result import Progress, TraceRow, relative_gap
+from groupdro.run.result import Progress, TraceRow, relative_gap
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks

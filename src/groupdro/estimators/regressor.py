@@ -4,18 +4,16 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from groupdro.arguments import naming
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
 from groupdro.solvers import Solver
+from groupdro.utils.arguments import naming
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
-
-Floats = NDArray[np.float64]
 
 
 class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
@@ -246,11 +244,11 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     def _loss(self) -> Loss:
         return Squared() if self.loss == "squared" else Huber(float(self.delta))
 
-    def _encode(self, y: NDArray[Any], sample_weight: Any) -> tuple[NDArray[Any], Loss, int]:
+    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
         del sample_weight
         return y, self._loss(), 1
 
-    def _store_loss(self, classes: NDArray[Any] | None) -> tuple[Loss, int]:
+    def _store_loss(self, classes: Array | None) -> tuple[Loss, int]:
         if classes is not None:
             raise ValueError("X is a store of classes: a regressor needs one written with task='regression'.")
         return self._loss(), 1
@@ -259,7 +257,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         d = self.n_features_in_
         return {"coef_": w[:d].copy(), "intercept_": float(w[d]) if self.fit_intercept else 0.0}
 
-    def _codes(self, y: Any) -> NDArray[Any]:
+    def _codes(self, y: Any) -> Array:
         return np.asarray(y, dtype=np.float64)
 
     def _row_losses(self, X: Any, y: Any) -> Floats:

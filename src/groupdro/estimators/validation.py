@@ -4,16 +4,15 @@ from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import validate_data
 
-from groupdro.arguments import naming
 from groupdro.store import GroupedStore
+from groupdro.utils.arguments import naming
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["read_features", "read_init", "read_seed", "read_target"]
 
-Floats = NDArray[np.float64]
 
 _FLOATS = [np.float64, np.float32]
 _LARGEST = 1e150  # number whose square is still finite
@@ -65,7 +64,7 @@ def _cannot_be_a_number(dtype: Any) -> bool:
     return isinstance(dtype, nw.String | nw.Categorical | nw.Enum | nw.Datetime | nw.Date | nw.Duration)
 
 
-def read_target(estimator: Any, y: Any, X: Any, *, numeric: bool) -> NDArray[Any]:
+def read_target(estimator: Any, y: Any, X: Any, *, numeric: bool) -> Array:
     """Validate y as scikit-learn does.
 
     Parameters

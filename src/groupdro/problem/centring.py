@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from groupdro.data import GroupedData
+from groupdro.data.rows import DenseRows
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.rows import DenseRows
+from groupdro.utils.types import Floats
 
 __all__ = ["Centring", "recentre", "resolution", "size_of_targets", "typical_sizes"]
 
-Floats = NDArray[np.float64]
 
 _FAR = 30.0  # distance of a column from zero, relative to its spread, that is worth a copy of the rows
 _UNIT = 100.0  # size up to which a constant column, such as one of ones, stays as it is

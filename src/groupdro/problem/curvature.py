@@ -4,15 +4,13 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from groupdro.data import Draw
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.records import Evaluation, scale_rows
+from groupdro.utils.types import Floats
 
 __all__ = ["curvature_centre", "curvature_product", "feature_curvature", "leading_curvature"]
-
-Floats = NDArray[np.float64]
 
 
 def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:

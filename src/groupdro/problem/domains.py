@@ -8,13 +8,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_flag, check_number
+from groupdro.utils.arguments import check_flag, check_number
+from groupdro.utils.types import Floats
 
 __all__ = ["Domain", "L2Domain", "SimplexDomain"]
-
-Floats = NDArray[np.float64]
 
 
 class Domain(ABC):

@@ -5,15 +5,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from groupdro.data.rows import DenseRows
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.records import Evaluation, scale_rows, term_sizes
-from groupdro.rows import DenseRows
+from groupdro.utils.types import Floats
 
 __all__ = ["GroupEvaluation", "evaluate_groups"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

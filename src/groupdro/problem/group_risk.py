@@ -3,10 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_flag, check_kind
 from groupdro.data import Draw, GroupedData
+from groupdro.data.rows import DenseRows
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
 from groupdro.problem.intercept import best_shift
@@ -15,12 +14,12 @@ from groupdro.problem.losses import Loss, ScalarLoss
 from groupdro.problem.output_ball import OutputBall
 from groupdro.problem.records import Constants, Counters, DualValue, Evaluation, References, scale_rows, term_sizes
 from groupdro.problem.starts import read_numbers, read_start
-from groupdro.rows import DenseRows
-from groupdro.threads import map_threads
+from groupdro.utils.arguments import check_flag, check_kind
+from groupdro.utils.threads import map_threads
+from groupdro.utils.types import Array, Floats, Mask
 
 __all__ = ["GroupRisk"]
 
-Floats = NDArray[np.float64]
 
 OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a ball that stands for all of space
 INNER = 0.1  # of these, beyond which the outputs of a solution come near the limit
@@ -387,7 +386,7 @@ class GroupRisk:
         clear = bool((best > doubt).all()) and self.loss.separates(margins, self.data.y[counted])
         return not self.data.largest(np.array([float(not clear)]))[0]
 
-    def weighted_labels(self) -> NDArray[Any]:
+    def weighted_labels(self) -> Array:
         """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
         labels = self.data.y[self._counted_rows()]
         if self.data.n_workers == 1:
@@ -399,7 +398,7 @@ class GroupRisk:
         ends = np.array([-labels.min(initial=np.inf), labels.max(initial=-np.inf)])
         return self.data.largest(ends) * (-1.0, 1.0)
 
-    def _counted_rows(self) -> NDArray[np.bool_]:
+    def _counted_rows(self) -> Mask:
         return self.data.row_weights(np.ones(self.n_groups)) > 0
 
     # ------------------------------------------------------------------ sums over rows for dual bounds

@@ -3,16 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.problem.losses import Loss, Total, alone
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["best_shift"]
 
-Floats = NDArray[np.float64]
 
-
-def best_shift(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Any:
+def best_shift(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Any:
     """Return what to add to all margins (a number, or one a class) to minimise the weighted loss, nearly.
 
     `total` adds up what the rows here sum to with what other workers' rows do.
@@ -22,7 +20,7 @@ def best_shift(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats
     return _many_outputs(loss, margins, y, row_weights, total)
 
 
-def _one_output(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats, total: Total) -> float:
+def _one_output(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total) -> float:
     """Newton's method, held in a bracket of the root of the slope."""
     low, high, shift, stride = -np.inf, np.inf, 0.0, 1.0
     for _ in range(60):
@@ -43,7 +41,7 @@ def _one_output(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Float
     return shift
 
 
-def _many_outputs(loss: Loss, margins: Floats, y: NDArray[Any], row_weights: Floats, total: Total) -> Floats:
+def _many_outputs(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total) -> Floats:
     """Damped Newton's method on one intercept a class."""
     shifts = np.zeros(margins.shape[1])
 

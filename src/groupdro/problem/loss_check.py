@@ -1,16 +1,13 @@
 """Checks of a loss of your own: a wrong slope or conjugate makes bounds that are wrong and look right."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.kernels import losses as kernels
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Softmax, Squared, SquaredHinge
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["check_loss"]
 
-Floats = NDArray[np.float64]
 
 _OWN = (Huber, Logistic, Softmax, Squared, SquaredHinge)
 _ROWS = 50  # of the data, whose labels are tried
@@ -18,7 +15,7 @@ _SCALES = (0.1, 1.0, 10.0)  # of the outputs that are tried
 _CLOSE = 1e-6
 
 
-def check_loss(loss: Loss, y: NDArray[Any], n_outputs: int, *, fit_intercept: bool) -> None:
+def check_loss(loss: Loss, y: Array, n_outputs: int, *, fit_intercept: bool) -> None:
     """Refuse a loss whose parts contradict each other on some rows of the data.
 
     The package's own losses are tested elsewhere. Of others, a few outputs are tried for each of a few labels: losses
@@ -57,7 +54,7 @@ def check_loss(loss: Loss, y: NDArray[Any], n_outputs: int, *, fit_intercept: bo
 
 
 def _fault(
-    loss: Loss, u: Floats, scale: float, y: NDArray[Any], rng: np.random.Generator, *, fit_intercept: bool
+    loss: Loss, u: Floats, scale: float, y: Array, rng: np.random.Generator, *, fit_intercept: bool
 ) -> str | None:
     """Say what is wrong with a loss at the given outputs, which differ by about `scale`, if anything."""
     if isinstance(loss, ScalarLoss) and not _is_of_its_kernel(loss, u, y):
@@ -98,7 +95,7 @@ def _dot(a: Floats, b: Floats) -> Floats:
     return np.asarray(a * b if a.ndim == 1 else (a * b).sum(axis=1))
 
 
-def _is_of_its_kernel(loss: ScalarLoss, u: Floats, y: NDArray[Any]) -> bool:
+def _is_of_its_kernel(loss: ScalarLoss, u: Floats, y: Array) -> bool:
     """Compare a loss with what kernels compute for its code."""
     code, parameter = loss.kernel
     if code not in (kernels.LOGISTIC, kernels.SQUARED, kernels.HUBER, kernels.SQUARED_HINGE):

@@ -11,17 +11,15 @@ A loss is convex in the output u of a row (a number, or one number a class), at 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_number, check_whole
 from groupdro.kernels import losses as kernels
+from groupdro.utils.arguments import check_number, check_whole
+from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Softmax", "Squared", "SquaredHinge"]
-
-Floats = NDArray[np.float64]
 
 
 #: Sums over the rows here, to sums over all rows.
@@ -43,10 +41,10 @@ class Loss(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def encode(self, y: NDArray[Any]) -> NDArray[Any]:
+    def encode(self, y: Array) -> Array:
         """Check labels and return them in the loss's own code."""
 
-    def n_outputs(self, y: NDArray[Any]) -> int:
+    def n_outputs(self, y: Array) -> int:
         """Return the number of outputs of the model, given encoded labels."""
         del y
         return 1
@@ -57,30 +55,30 @@ class Loss(ABC):
         return self
 
     @abstractmethod
-    def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+    def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return l(u) and l'(u) for each row."""
 
     @abstractmethod
-    def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def value(self, u: Floats, y: Array) -> Floats:
         """Return l(u) for each row."""
 
     @abstractmethod
-    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def curvature(self, u: Floats, y: Array) -> Floats:
         """Return l''(u) for each row, or a generalised second derivative where l' has a kink."""
 
     @abstractmethod
-    def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+    def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return l*(duals) for each row."""
 
     @abstractmethod
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
+    def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Return duals near the given ones, in the conjugate's domain, whose weighted sum is zero.
 
         `total` adds up what the rows here sum to with what other workers' rows do.
         """
 
     @abstractmethod
-    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+    def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| for each row over outputs |u| <= reach."""
 
     #: Bound of l'' over all outputs and labels.
@@ -93,17 +91,17 @@ class Loss(ABC):
         # Checkpoints are kept by it: it must tell all that the loss was made with.
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
-    def unattained(self, y: NDArray[Any]) -> str | None:
+    def unattained(self, y: Array) -> str | None:
         """Say why a free intercept has no finite best value for these labels, or None where it has one."""
         del y
         return None
 
-    def separates(self, u: Floats, y: NDArray[Any]) -> bool:
+    def separates(self, u: Floats, y: Array) -> bool:
         """Tell whether the loss falls to zero along growing multiples of these outputs, without reaching it."""
         del u, y
         return False
 
-    def vanishes(self, y: NDArray[Any]) -> bool:
+    def vanishes(self, y: Array) -> bool:
         """Return whether it is certain that one output for all rows brings the loss to zero, or toward it."""
         del y
         return False
@@ -123,25 +121,25 @@ class ScalarLoss(Loss):
         """Code and parameter by which kernels know the loss."""
         return self.code, self._parameter
 
-    def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+    def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return loss and slope by the kernel."""
         losses, slopes = np.empty_like(u), np.empty_like(u)
         kernels.losses_and_slopes(self.code, self._parameter, u, y, losses, slopes)
         return losses, slopes
 
-    def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def value(self, u: Floats, y: Array) -> Floats:
         """Return the loss by the kernel."""
         losses = np.empty_like(u)
         kernels.values_only(self.code, self._parameter, u, y, losses)
         return losses
 
-    def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+    def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return the conjugate by the kernel."""
         out = np.empty_like(duals)
         kernels.conjugates(self.code, self._parameter, duals, y, out)
         return out
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
+    def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Scale down the duals of the heavier sign."""
         # Scaling down the heavier sign keeps every dual between zero and where it was, hence in the domain.
         del y
@@ -157,7 +155,7 @@ class ScalarLoss(Loss):
 class _VanishesAtEqualLabels(ScalarLoss):
     """A loss that one output for all rows brings to zero, or toward it, where all labels are the same."""
 
-    def vanishes(self, y: NDArray[Any]) -> bool:
+    def vanishes(self, y: Array) -> bool:
         """Compare the labels."""
         return bool((y == y[0]).all())
 
@@ -165,7 +163,7 @@ class _VanishesAtEqualLabels(ScalarLoss):
 class _TwoClassLoss(_VanishesAtEqualLabels):
     """A loss of the margin y u with labels -1 and +1."""
 
-    def encode(self, y: NDArray[Any]) -> Floats:
+    def encode(self, y: Array) -> Floats:
         labels = np.unique(y)
         if np.isin(labels, (-1, 1)).all():
             return y.astype(np.float64)
@@ -184,22 +182,22 @@ class Logistic(_TwoClassLoss):
     code = kernels.LOGISTIC
     smoothness = 0.25
 
-    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def curvature(self, u: Floats, y: Array) -> Floats:
         """Return p (1 - p), p the probability of a class."""
         del y
         e = np.exp(-np.abs(u))  # the curvature is even in u, and e cannot overflow
         return np.asarray(e / (1.0 + e) ** 2)
 
-    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+    def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by 1."""
         del y
         return np.ones_like(reach)
 
-    def separates(self, u: Floats, y: NDArray[Any]) -> bool:
+    def separates(self, u: Floats, y: Array) -> bool:
         """Tell whether every output has the sign of its label."""
         return bool((y * u > 0).all())
 
-    def unattained(self, y: NDArray[Any]) -> str | None:
+    def unattained(self, y: Array) -> str | None:
         """Name labels of one class, whose loss falls forever with the intercept."""
         if (y == y[0]).all():
             return "all labels are the same, so that the loss falls forever as the intercept grows"
@@ -216,11 +214,11 @@ class SquaredHinge(_TwoClassLoss):
     code = kernels.SQUARED_HINGE
     smoothness = 1.0
 
-    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def curvature(self, u: Floats, y: Array) -> Floats:
         """Return 1 where the margin is short of 1."""
         return (y * u < 1.0).astype(np.float64)
 
-    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+    def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by 1 + |u|."""
         del y
         return 1.0 + reach
@@ -231,7 +229,7 @@ class _RegressionLoss(_VanishesAtEqualLabels):
 
     of_residual = True
 
-    def encode(self, y: NDArray[Any]) -> Floats:
+    def encode(self, y: Array) -> Floats:
         return y.astype(np.float64)
 
 
@@ -245,18 +243,18 @@ class Squared(_RegressionLoss):
     code = kernels.SQUARED
     smoothness = 1.0
 
-    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def curvature(self, u: Floats, y: Array) -> Floats:
         """Return 1."""
         del y
         return np.ones_like(u)
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
+    def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Subtract the weighted mean: the domain is the whole line."""
         del y
         moment, mass = total(np.array([(row_weights * duals).sum(), row_weights.sum()]))
         return duals - moment / mass
 
-    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+    def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by |u| + |y|."""
         return reach + np.abs(y)
 
@@ -284,11 +282,11 @@ class Huber(_RegressionLoss):
     def _parameter(self) -> float:
         return self.delta
 
-    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def curvature(self, u: Floats, y: Array) -> Floats:
         """Return 1 on the quadratic part."""
         return (np.abs(u - y) <= self.delta).astype(np.float64)
 
-    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+    def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by delta, or by the largest residual where that is smaller."""
         return np.minimum(self.delta, reach + np.abs(y))
 
@@ -312,7 +310,7 @@ class Softmax(Loss):
             check_whole(n_classes, "n_classes", least=2)
         self.n_classes = n_classes
 
-    def encode(self, y: NDArray[Any]) -> NDArray[np.int64]:
+    def encode(self, y: Array) -> Indices:
         """Check that labels count from 0."""
         if (y != np.floor(y)).any() or (y < 0).any():
             raise ValueError("y must be whole numbers from 0 for the softmax loss. Encode labels first.")
@@ -321,7 +319,7 @@ class Softmax(Loss):
             raise ValueError(f"y has label {int(codes.max())}, but n_classes is {self.n_classes}.")
         return codes
 
-    def n_outputs(self, y: NDArray[Any]) -> int:
+    def n_outputs(self, y: Array) -> int:
         """Return the number of classes."""
         return self.n_classes if self.n_classes is not None else max(2, int(y.max()) + 1)
 
@@ -329,7 +327,7 @@ class Softmax(Loss):
         """Return the loss of this many classes."""
         return Softmax(n_outputs)
 
-    def value_and_slope(self, u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+    def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return the loss and p - e_y."""
         probability, losses = self._probabilities(u, y)
         # p_y - 1 is minus the sum of the others, which keeps its digits where p_y rounds to 1.
@@ -338,16 +336,16 @@ class Softmax(Loss):
         probability[own] = -probability.sum(axis=1)
         return losses, probability
 
-    def value(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def value(self, u: Floats, y: Array) -> Floats:
         """Return the loss."""
         return self._probabilities(u, y)[1]
 
-    def curvature(self, u: Floats, y: NDArray[Any]) -> Floats:
+    def curvature(self, u: Floats, y: Array) -> Floats:
         """Return p, from which the second derivative is diag(p) - p p'."""
         return self._probabilities(u, y)[0]
 
     @staticmethod
-    def _probabilities(u: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
+    def _probabilities(u: Floats, y: Array) -> tuple[Floats, Floats]:
         shifted = u - u.max(axis=1, keepdims=True)  # the largest exponent is 0: no overflow
         own = shifted[np.arange(len(y)), y]
         np.exp(shifted, out=shifted)
@@ -355,7 +353,7 @@ class Softmax(Loss):
         shifted /= total[:, None]
         return shifted, np.log(total) - own
 
-    def conjugate(self, duals: Floats, y: NDArray[Any]) -> Floats:
+    def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return the negative entropy of p = duals + e_y, which must be a distribution up to rounding."""
         p = duals.copy()
         p[np.arange(len(y)), y] += 1.0
@@ -364,7 +362,7 @@ class Softmax(Loss):
             entropy = np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
         return np.where(inside, entropy, np.inf)
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Total = alone) -> Floats:
+    def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Mix every p with one vector s so that the weighted mean of p becomes that of the labels."""
         C = duals.shape[1]
         # By NumPy's own sums of one class at a time: running sums of many rows lose digits that the bound needs.
@@ -387,23 +385,23 @@ class Softmax(Loss):
         mixed[np.arange(len(y)), y] -= t
         return mixed
 
-    def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
+    def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by sqrt 2."""
         del y
         return np.full_like(reach, np.sqrt(2.0))
 
-    def vanishes(self, y: NDArray[Any]) -> bool:
+    def vanishes(self, y: Array) -> bool:
         """Compare the labels."""
         return bool((y == y[0]).all())
 
-    def separates(self, u: Floats, y: NDArray[Any]) -> bool:
+    def separates(self, u: Floats, y: Array) -> bool:
         """Tell whether every row's own class has the largest output."""
         own = u[np.arange(len(y)), y]
         others = u.copy()
         others[np.arange(len(y)), y] = -np.inf
         return bool((own > others.max(axis=1)).all())
 
-    def unattained(self, y: NDArray[Any]) -> str | None:
+    def unattained(self, y: Array) -> str | None:
         """Name classes without a row, whose intercept falls forever."""
         missing = np.flatnonzero(np.bincount(y, minlength=self.n_outputs(y)) == 0)
         if len(missing):

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from groupdro.data import GroupedData
 from groupdro.problem.domains import Domain
+from groupdro.utils.types import Floats
 
 __all__ = ["OutputBall"]
 
-Floats = NDArray[np.float64]
 
 _MOST_FEATURES = 2000  # whose decomposition is made
 _DEPENDENT = 1e-13  # singular value, relative to the largest, below which columns depend on each other

@@ -1,15 +1,15 @@
 """The same problem without classes that no row has."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Softmax
+from groupdro.utils.types import Indices
 
 __all__ = ["with_present_classes"]
 
 
-def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, NDArray[np.int64]]:
+def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, Indices]:
     """Return a problem of the same infimum that has only the classes which rows of positive weight have.
 
     A free intercept can take the output of an absent class to minus infinity, where it adds nothing to any loss, and

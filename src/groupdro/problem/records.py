@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from groupdro.utils.types import Floats
 
 __all__ = ["Constants", "Counters", "DualValue", "Evaluation", "References", "scale_rows", "term_sizes"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass

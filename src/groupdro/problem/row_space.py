@@ -3,18 +3,18 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupdro.data.rows import DenseRows
 from groupdro.problem.domains import L2Domain
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.rows import DenseRows
+from groupdro.utils.types import Indices, Mask
 
 __all__ = ["fits_row_space", "in_row_space"]
 
 _PASSES = 10  # that a solver may be expected to make
 
 
-def fits_row_space(problem: GroupRisk, n_rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def fits_row_space(problem: GroupRisk, n_rows: Indices) -> Mask:
     """Tell for which numbers of rows the factorisation costs less than it saves in a few passes."""
     n_outputs = int(np.prod(problem.shape[1:]))
     possible = isinstance(problem.domain, L2Domain) and isinstance(problem.data.rows, DenseRows)

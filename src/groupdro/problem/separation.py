@@ -4,16 +4,15 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Logistic, Softmax
-from groupdro.threads import interruptibly
+from groupdro.utils.threads import interruptibly
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["has_separating_direction"]
 
-Floats = NDArray[np.float64]
 
 _MOST_ENTRIES = 5_000_000
 _SECONDS = 10.0
@@ -93,12 +92,12 @@ def _is_confirmed(margins: Any, weights: Floats, direction: Floats, gain: float)
     return bool(never_negative and float((weights * exact).sum()) > gain)
 
 
-def _of_wrong_classes(values: Floats, y: NDArray[Any], n_outputs: int) -> Floats:
+def _of_wrong_classes(values: Floats, y: Array, n_outputs: int) -> Floats:
     """Return the rows' values in the order of the margins of several outputs."""
     return np.concatenate([values[y != c] for c in range(n_outputs)])
 
 
-def _signed_rows(X: Any, y: NDArray[Any], n_outputs: int) -> Any:
+def _signed_rows(X: Any, y: Array, n_outputs: int) -> Any:
     """Return the matrix that takes a direction to the margins: one a row, or one a row and wrong class."""
     if n_outputs == 1:
         return sp.csr_array(X.multiply(y[:, None]))

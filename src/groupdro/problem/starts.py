@@ -3,13 +3,12 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import naming, shown
+from groupdro.utils.arguments import naming, shown
+from groupdro.utils.types import Floats
 
 __all__ = ["read_numbers", "read_start"]
 
-Floats = NDArray[np.float64]
 
 _OFF_SIMPLEX = 1e-6  # of the sum of group weights to begin with
 

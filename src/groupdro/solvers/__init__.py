@@ -1,19 +1,19 @@
 """Solvers: one algorithm a file, and the driver that owns the only loop."""
 
-from groupdro.solvers.al_svre import ALSVRE
+from groupdro.run.driver import solve
+from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow
+from groupdro.run.solver import SOLVERS, Requirement, Run, Solver, State
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
-from groupdro.solvers.base import SOLVERS, Requirement, Run, Solver, State
-from groupdro.solvers.choose import Auto
-from groupdro.solvers.driver import solve
-from groupdro.solvers.ermeg import ERMEG
-from groupdro.solvers.group_sqp import GroupSQP
-from groupdro.solvers.mpvr import MPVR
+from groupdro.solvers.auto import Auto
+from groupdro.solvers.baselines.al_svre import ALSVRE
+from groupdro.solvers.baselines.ermeg import ERMEG
+from groupdro.solvers.baselines.mpvr import MPVR
+from groupdro.solvers.baselines.smd import SMD
+from groupdro.solvers.baselines.tsa import TSA
 from groupdro.solvers.quadratic import Quadratic
-from groupdro.solvers.result import OutputPair, Progress, Result, Status, TraceRow
-from groupdro.solvers.smd import SMD
-from groupdro.solvers.tsa import TSA
+from groupdro.solvers.sqp import GroupSQP
 
 __all__ = [
     "ALEG",

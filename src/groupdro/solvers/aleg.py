@@ -8,22 +8,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_flag, check_whole
-from groupdro.bundle import check, is_finite_array
 from groupdro.data import BatchPlan, Draw
+from groupdro.data.rows import CsrRows, DenseRows
 from groupdro.distributed.cost import rows_per_step
 from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
 from groupdro.problem import Evaluation, GroupRisk, L2Domain
 from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
-from groupdro.rows import CsrRows, DenseRows
-from groupdro.solvers.base import Solver, State
+from groupdro.run.solver import Solver, State
 from groupdro.solvers.inner_loop import InnerLoop
+from groupdro.utils.arguments import check_flag, check_whole
+from groupdro.utils.bundle import check, is_finite_array
+from groupdro.utils.types import Floats
 
 __all__ = ["ALEG", "AlegState"]
 
-Floats = NDArray[np.float64]
 
 _TARGET = 4.0  # ratio that the steps aim at
 _REFUSED = 15.0  # ratio at which an epoch is taken back

@@ -4,18 +4,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_choice, check_flag
 from groupdro.data import Draw
 from groupdro.geometry import Entropy, Geometry, bounded_geometry
 from groupdro.problem import GroupRisk
-from groupdro.solvers.base import BOUNDED, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
+from groupdro.utils.arguments import check_choice, check_flag
+from groupdro.utils.types import Floats
 
 __all__ = ["ALEGTheory", "Player", "TheoryState"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass

@@ -6,24 +6,23 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_kind, check_number
 from groupdro.problem import Counters, GroupRisk, L2Domain, References
 from groupdro.problem.present_classes import with_present_classes
 from groupdro.problem.row_space import fits_row_space, in_row_space
+from groupdro.run.driver import solve
+from groupdro.run.packing import Arrays
+from groupdro.run.result import Result, Status
+from groupdro.run.solver import Run, Solver
 from groupdro.solvers.aleg import ALEG
-from groupdro.solvers.base import Run, Solver
-from groupdro.solvers.choose import Auto
-from groupdro.solvers.driver import solve
-from groupdro.solvers.group_sqp import GroupSQP
-from groupdro.solvers.packing import Arrays
-from groupdro.solvers.result import Result, Status
-from groupdro.threads import n_threads
+from groupdro.solvers.auto import Auto
+from groupdro.solvers.sqp import GroupSQP
+from groupdro.utils.arguments import check_kind, check_number
+from groupdro.utils.threads import n_threads
+from groupdro.utils.types import Floats
 
 __all__ = ["ALEM", "group_references"]
 
-Floats = NDArray[np.float64]
 
 _GROUPS_AT_ONCE = 256  # that wait for a thread: after an interrupt each has to be taken back
 _MOMENT = 0.2  # seconds

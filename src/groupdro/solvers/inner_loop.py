@@ -6,27 +6,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.data import BatchPlan, Draw, GroupedData
+from groupdro.data.rows import CsrRows, DenseRows
 from groupdro.geometry import Entropy, Euclidean, Geometry
 from groupdro.kernels.blocks import entropic_block
 from groupdro.kernels.epochs import dense_steps
 from groupdro.kernels.sparse import csr_steps
 from groupdro.problem import Evaluation, GroupRisk, ScalarLoss
-from groupdro.rows import CsrRows, DenseRows
 from groupdro.solvers.row_blocks import RowBlocks, takes_blocks
+from groupdro.utils.types import Floats, Indices
 
 __all__ = ["InnerLoop"]
 
-Floats = NDArray[np.float64]
 
 _SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
 _SECONDS_A_VALUE = 5e-10
 _STEPS_A_STRETCH = 64
 
 
-def _reading_ahead(data: GroupedData, pieces: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+def _reading_ahead(data: GroupedData, pieces: Iterator[Indices]) -> Iterator[Indices]:
     """Yield pieces while the system reads the rows of the next one: asking it to may take as long as the reading."""
     with ThreadPoolExecutor(1) as reader:
         members = None
@@ -211,7 +210,7 @@ class InnerLoop:
             and rows.compilable
         )
 
-    def readable_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+    def readable_steps(self, problem: GroupRisk, plan: BatchPlan, members: Indices) -> None:
         """Make a step for each row of members."""
         at, geometry, entropy = self.at, self.geometry, Entropy(problem.n_groups)
         values = problem.group_values(at.group_risks)
@@ -243,7 +242,7 @@ class InnerLoop:
             )
         self.n_steps += len(members)
 
-    def fused_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+    def fused_steps(self, problem: GroupRisk, plan: BatchPlan, members: Indices) -> None:
         """Make the same steps in one compiled loop: one output, dense rows, Euclidean w."""
         data, at = problem.data, self.at
         assert isinstance(self.geometry, Euclidean)
@@ -266,14 +265,14 @@ class InnerLoop:
         drawn = rows.size
         problem.counters.add(grad_evals=drawn, grad_evals_paper=2 * drawn, row_reads=drawn)
 
-    def single_rows(self, problem: GroupRisk) -> Callable[[GroupRisk, BatchPlan, NDArray[np.int64]], None]:
+    def single_rows(self, problem: GroupRisk) -> Callable[[GroupRisk, BatchPlan, Indices], None]:
         """Return the fastest way to make steps on one row each."""
         if self.can_fuse(problem):
             return self.fused_steps
         blocks = takes_blocks(problem, self.geometry, self.w_steps, self.alpha)
         return self.block_steps if blocks else self.readable_steps
 
-    def block_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+    def block_steps(self, problem: GroupRisk, plan: BatchPlan, members: Indices) -> None:
         """Make the same steps on one row each, many at a time: several outputs, dense rows, one step for all entries.
 
         The snapshot is the centre too. Needs `settle` at the end.
@@ -297,7 +296,7 @@ class InnerLoop:
         blocks.advance(rows, make)
         self.n_steps += len(rows)
 
-    def sparse_steps(self, problem: GroupRisk, plan: BatchPlan, members: NDArray[np.int64]) -> None:
+    def sparse_steps(self, problem: GroupRisk, plan: BatchPlan, members: Indices) -> None:
         """Make the same steps on sparse rows, at the cost of their entries: one output, one step for all features."""
         data, at = problem.data, self.at
         assert isinstance(self.geometry, Euclidean)

@@ -3,20 +3,19 @@
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.data import GroupedData
+from groupdro.data.rows import DenseRows
 from groupdro.problem import GroupRisk, Squared
-from groupdro.rows import DenseRows
-from groupdro.solvers.base import Requirement, Run
-from groupdro.solvers.driver import solve
-from groupdro.solvers.group_sqp import GroupSQP
-from groupdro.solvers.result import Status
-from groupdro.threads import interruptibly
+from groupdro.run.driver import solve
+from groupdro.run.result import Status
+from groupdro.run.solver import Requirement, Run
+from groupdro.solvers.sqp import GroupSQP
+from groupdro.utils.threads import interruptibly
+from groupdro.utils.types import Floats
 
 __all__ = ["Quadratic", "compress"]
 
-Floats = NDArray[np.float64]
 
 _ROWS_A_PIECE = 1024
 _LONG = 1 << 20  # numbers, whose factorisation takes a good part of a second

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupdro.data.rows import DenseRows
 from groupdro.geometry import Euclidean, Geometry
 from groupdro.problem import Evaluation, GroupRisk, Softmax
-from groupdro.rows import DenseRows
+from groupdro.utils.types import Floats, Indices
 
 __all__ = ["RowBlocks", "takes_blocks"]
 
-Floats = NDArray[np.float64]
 
 #: Makes the steps of a block: its place among the rows, products and Gram matrix; sets what each row adds, and s.
 Steps = Callable[[slice, Floats, Floats, Floats, Floats], None]
@@ -63,7 +62,7 @@ class RowBlocks:
         self.coefficients, self.totals, self.inner = np.array([1.0, 0.0, 0.0]), np.zeros(2), np.empty(6)
         self.inner[3:] = np.vdot(at.w, at.w), np.vdot(at.w, gradient), np.vdot(gradient, gradient)
 
-    def advance(self, rows: NDArray[np.int64], make: Steps) -> None:
+    def advance(self, rows: Indices, make: Steps) -> None:
         """Make a step on each of the rows."""
         data = self.problem.data
         n_outputs = self.problem.shape[1]

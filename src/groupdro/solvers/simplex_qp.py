@@ -1,11 +1,10 @@
 """A small quadratic program over a simplex, solved to rounding by an active set."""
 
 import numpy as np
-from numpy.typing import NDArray
+
+from groupdro.utils.types import Floats
 
 __all__ = ["solve_simplex_qp"]
-
-Floats = NDArray[np.float64]
 
 
 def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None = None) -> Floats:

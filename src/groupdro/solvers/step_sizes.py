@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupdro.arguments import check_number, naming, shown
 from groupdro.geometry import Entropy, Geometry
 from groupdro.problem import GroupRisk
+from groupdro.utils.arguments import check_number, naming, shown
+from groupdro.utils.types import Floats
 
 __all__ = ["EpochParameters", "Schedule", "Schedules", "check_multiplier", "saddle_constant"]
 
-Floats = NDArray[np.float64]
 
 #: A constant; one entry an epoch (a number, or a number a step), the last repeating; or a function of the epoch.
 Schedule = float | Sequence[ArrayLike] | Callable[[int], ArrayLike]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_whole, shown
 from groupdro.store.rounding import Rounding
-from groupdro.store.sources import Coded, Indices, LabelBlock, as_csr, has_classes, refuse
+from groupdro.store.sources import Coded, LabelBlock, as_csr, has_classes, refuse
 from groupdro.store.tables import import_pyarrow, open_table
+from groupdro.utils.arguments import check_whole, shown
+from groupdro.utils.types import Array, Indices, Mask
 
 __all__ = ["ArrowSource"]
 
@@ -175,7 +175,7 @@ class ArrowSource:
         indptr = np.concatenate([[0], np.cumsum(lengths[0], dtype=np.int64)])
         owner = np.repeat(np.arange(len(batch)), lengths[0])
 
-        def refuse_entry(fault: str, bad: NDArray[np.bool_]) -> None:
+        def refuse_entry(fault: str, bad: Mask) -> None:
             of_row = np.zeros(len(batch), bool)
             of_row[owner[bad]] = True
             refuse(f"features column {self._features[0]!r}", fault, of_row, row)
@@ -188,7 +188,7 @@ class ArrowSource:
         matrix = sp.csr_array((values, indices.astype(np.int64), indptr), shape=(len(batch), self.n_features))
         return as_csr(matrix, self.rounding, row)
 
-    def _numbers(self, batch: Any, argument: str, name: str, row: int) -> NDArray[Any]:
+    def _numbers(self, batch: Any, argument: str, name: str, row: int) -> Array:
         column = self._present(batch, argument, name, row)
         if not _is_numeric(self._pa, column.type):
             raise ValueError(f"{argument} column {name!r} is of {column.type} from row {row} on, which is not numeric.")
@@ -314,7 +314,7 @@ def _is_numeric(pa: Any, kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _to_numpy(column: Any) -> NDArray[Any]:
+def _to_numpy(column: Any) -> Array:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 

@@ -8,14 +8,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from groupdro.store.files import naming_file, read_array, write_array
 from groupdro.store.layout import index_dtype
+from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["Chunk", "ChunkFormat", "Sorter"]
 
-Indices = NDArray[np.int64]
 
 _HEADER = np.dtype("<i8")
 _WHOLE, _REAL = np.dtype("<i8"), np.dtype("<f8")
@@ -75,8 +74,8 @@ class Chunk:
 
     places: Indices
     source: Indices
-    y: NDArray[Any]
-    weights: NDArray[np.float64] | None
+    y: Array
+    weights: Floats | None
     X: Any
 
     @property
@@ -154,7 +153,7 @@ class Chunk:
                     X = read_array(file, form.dtype, (n_rows, form.n_features))
                 yield cls(places, source, y, weights, X)
 
-    def _columns(self) -> Iterator[NDArray[Any]]:
+    def _columns(self) -> Iterator[Array]:
         yield from (self.places, self.source, self.y)
         if self.weights is not None:
             yield self.weights
@@ -306,7 +305,7 @@ def _gather(parts: Iterable[tuple[Indices, Any]], n_rows: int, form: ChunkFormat
     return _csr(data, indices, indptr, form.n_features)
 
 
-def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_features: int) -> Any:
+def _csr(data: Array, indices: Array, indptr: Array, n_features: int) -> Any:
     matrix = sp.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)
     matrix.has_sorted_indices = matrix.has_canonical_format = True
     return matrix

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from groupdro.bundle import sync_folder
 from groupdro.store.document import StoreError, parse_json
 from groupdro.store.files import write_bytes
 from groupdro.store.layout import (
@@ -30,6 +29,7 @@ from groupdro.store.layout import (
     manifest_bytes,
     parse_manifest,
 )
+from groupdro.utils.bundle import sync_folder
 
 __all__ = ["NewStore", "new_store"]
 

@@ -8,18 +8,18 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.bundle import naming_file
 from groupdro.store.document import check
 from groupdro.store.layout import BLOCK, FileRecord
+from groupdro.utils.bundle import naming_file
+from groupdro.utils.types import Array
 
 __all__ = ["ChecksummedFile", "check_blocks", "naming_file", "read_array", "write_array", "write_bytes"]
 
 _PIECE = 4 * 2**20  # bytes read at once to check them
 
 
-def write_array(file: BinaryIO, array: NDArray[Any]) -> memoryview:
+def write_array(file: BinaryIO, array: Array) -> memoryview:
     """Append the bytes of an array, in C order.
 
     Parameters
@@ -39,7 +39,7 @@ def write_array(file: BinaryIO, array: NDArray[Any]) -> memoryview:
     return content
 
 
-def read_array(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def read_array(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Read the next bytes of a file as an array.
 
     Parameters
@@ -90,7 +90,7 @@ class ChecksummedFile:
             if error is None:
                 raise
 
-    def write(self, array: NDArray[Any]) -> None:
+    def write(self, array: Array) -> None:
         """Append an array.
 
         Parameters

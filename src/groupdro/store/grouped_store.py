@@ -10,12 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_flag, check_kind, check_path
 from groupdro.data import GroupedData
+from groupdro.data.rows import CsrRows, DenseRows
 from groupdro.distributed import Communicator, SerialCommunicator, shard
-from groupdro.rows import CsrRows, DenseRows
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
 from groupdro.store.labels import classes_array
@@ -24,10 +22,11 @@ from groupdro.store.reader import Opened, check_content, read_manifest, read_sto
 from groupdro.store.rows_check import RowsCheck
 from groupdro.store.sources import ArraySource, Task
 from groupdro.store.writer import check_dtype, write_store
+from groupdro.utils.arguments import check_flag, check_kind, check_path
+from groupdro.utils.types import Array, Indices
 
 __all__ = ["GroupedStore"]
 
-Indices = NDArray[np.int64]
 
 _MEMORY = 256 * 2**20
 
@@ -385,7 +384,7 @@ class GroupedStore:
         return sum(self._manifest.files[name].size for name in self._manifest.arrays)
 
     @cached_property
-    def classes(self) -> NDArray[Any] | None:
+    def classes(self) -> Array | None:
         """Classes in order; None where the targets are numbers."""
         return None if self._manifest.classes is None else classes_array(self._manifest.classes)
 
@@ -406,7 +405,7 @@ class GroupedStore:
         return matrix
 
     @cached_property
-    def y(self) -> NDArray[Any]:
+    def y(self) -> Array:
         """Labels as they were given, or mapped numbers."""
         stored = self._opened.arrays["y.bin"]
         return stored if self.classes is None else self.classes[stored]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.store.document import check, parse_json, to_json
+from groupdro.utils.types import Array
 
 __all__ = ["GROUPS", "LARGEST_GROUPS", "classes_array", "label_to_json", "names_bytes", "parse_classes", "parse_names"]
 
@@ -84,7 +84,7 @@ def parse_names(content: bytes, n_groups: int, n_columns: int | None) -> tuple[A
     return names
 
 
-def classes_array(classes: Sequence[Any]) -> NDArray[Any]:
+def classes_array(classes: Sequence[Any]) -> Array:
     """Return classes as an array of their kind.
 
     Parameters

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupdro.store.document import StoreError, check
 from groupdro.store.files import check_blocks
 from groupdro.store.labels import GROUPS, parse_names
 from groupdro.store.layout import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, parse_manifest
+from groupdro.utils.types import Array, Indices
 
 __all__ = ["Opened", "check_content", "manifest_content", "read_manifest", "read_store"]
 
@@ -40,7 +40,7 @@ class Opened:
 
     manifest: Manifest
     names: tuple[Any, ...]
-    offsets: NDArray[np.int64]
+    offsets: Indices
     arrays: dict[str, Any]
 
 
@@ -124,7 +124,7 @@ def _check_sizes(path: Path, manifest: Manifest) -> Manifest:
     return manifest
 
 
-def _read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+def _read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], Indices]:
     """Read the names and the offsets of the groups, and check both."""
     # The names come first: there cannot be more than their file has bytes, which bounds the offsets.
     check_blocks(path / GROUPS, manifest.files[GROUPS])
@@ -173,7 +173,7 @@ def _map_arrays(path: Path, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _check_entries(name: str, values: NDArray[Any], manifest: Manifest) -> None:
+def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
     """Refuse entries that would make solvers read outside of arrays, or that are no numbers."""
     stops = {"source.bin": manifest.n_rows, "indices.bin": manifest.n_features, "indptr.bin": (manifest.nnz or 0) + 1}
     if manifest.classes is not None:
@@ -190,7 +190,7 @@ def _check_entries(name: str, values: NDArray[Any], manifest: Manifest) -> None:
         check(int(values[0]) == 0 and int(values[-1]) == manifest.nnz, f"its {name} does not cover the entries")
 
 
-def _check_weights(weights: NDArray[Any], offsets: NDArray[np.int64]) -> None:
+def _check_weights(weights: Array, offsets: Indices) -> None:
     """Refuse weights that do not sum to one in each group, whose sums would be no averages."""
     totals = np.zeros(len(offsets) - 1)
     for start in range(0, len(weights), _PIECE):
@@ -203,7 +203,7 @@ def _check_weights(weights: NDArray[Any], offsets: NDArray[np.int64]) -> None:
     check(bool(fits.all()), f"its weights of group {int(np.argmin(fits))} do not sum to one")
 
 
-def _check_columns(indices: NDArray[Any], indptr: NDArray[Any]) -> None:
+def _check_columns(indices: Array, indptr: Array) -> None:
     """Refuse rows whose columns do not rise: a column that is there twice would count once here and twice there."""
     for start in range(0, len(indices), _PIECE):
         piece = np.asarray(indices[start : start + _PIECE + 1])

@@ -4,11 +4,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from groupdro.utils.types import Array, Floats, Mask
 
 __all__ = ["Rounding"]
 
-Floats = NDArray[np.float64]
 
 _LOST = {2: 1e-2, 4: 1e-3}  # root mean square of the rounding, in standard deviations, by the bytes of an entry
 _LARGEST_WHOLE = 2.0**53  # beyond which every number is whole
@@ -41,7 +41,7 @@ class Rounding:
         """Whether every number of a type is one of the store's."""
         return bool(np.can_cast(dtype, self.dtype, "safe"))
 
-    def convert(self, block: NDArray[Any], first_row: int) -> NDArray[Any]:
+    def convert(self, block: Array, first_row: int) -> Array:
         """Return rows in the type of the store.
 
         Parameters
@@ -122,7 +122,7 @@ class Rounding:
             f'row {row}, which would become {rounded:.0f}: pass dtype="float64", or subtract an offset first.'
         )
 
-    def _add(self, exact: Floats, rounded: NDArray[Any]) -> None:
+    def _add(self, exact: Floats, rounded: Array) -> None:
         """Add up what tells the spread of each column and the size of its rounding, over a sample of the rows."""
         step = -(-len(exact) // _SAMPLED)
         exact, rounded = exact[::step], rounded[::step]
@@ -134,7 +134,7 @@ class Rounding:
         self._n += len(exact)
 
 
-def _whole(exact: Floats, rounded: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _whole(exact: Floats, rounded: Array) -> tuple[Mask, Mask]:
     """Return which numbers are whole, for a reason, and which of these are others when they are rounded."""
     whole = (exact == np.floor(exact)) & (np.abs(exact) <= _LARGEST_WHOLE)
     return whole, whole & (rounded != exact)

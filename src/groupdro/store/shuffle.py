@@ -9,9 +9,10 @@ expected for groups of more than 16 rows, and no memory is needed for a permutat
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.utils.types import Indices
+
 __all__ = ["shuffled_places"]
 
-Indices = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 _ROUNDS = 6

@@ -7,17 +7,15 @@ from typing import Any, Literal, Protocol
 import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from groupdro.arguments import naming
-from groupdro.grouping import read_groups
-from groupdro.rows import read_rows
+from groupdro.data.grouping import read_groups
+from groupdro.data.rows import read_rows
 from groupdro.store.rounding import Rounding
+from groupdro.utils.arguments import naming
+from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "as_csr", "has_classes", "refuse"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Task = Literal["auto", "classes", "regression"]
 
 _MOST_ROWS = 2**16  # of a block, for labels take memory too
@@ -95,7 +93,7 @@ class Source(Protocol):
         ...
 
 
-def refuse(argument: str, fault: str, bad: NDArray[np.bool_], first_row: int) -> None:
+def refuse(argument: str, fault: str, bad: Mask, first_row: int) -> None:
     """Raise an error that names the first bad row, where there is one.
 
     Parameters
@@ -171,7 +169,7 @@ class ArraySource:
     y : array-like
         Targets.
     groups : array-like or None
-        Groups as `groupdro.grouping.read_groups` reads them, without overlap.
+        Groups as `groupdro.data.grouping.read_groups` reads them, without overlap.
     sample_weight : array-like or None
         Weights.
     dtype : dtype
@@ -257,7 +255,7 @@ def _read_target(y: Any, n_rows: int, task: str) -> Coded | Floats:
     return Coded(codes.astype(np.int64, copy=False).ravel(), classes.tolist())
 
 
-def _of_one_kind(values: NDArray[Any]) -> NDArray[Any]:
+def _of_one_kind(values: Array) -> Array:
     """Return objects as an array of numbers or booleans, or as they are where all are text."""
     items = [value.item() if isinstance(value, np.generic) else value for value in values.tolist()]
     refuse("y", "a missing value", np.array([value is None or value != value for value in items], bool), 0)
@@ -280,13 +278,13 @@ def _read_weight(sample_weight: Any, n_rows: int) -> Floats:
     return weight
 
 
-def _read_vector(values: Any, name: str, n_rows: int) -> NDArray[Any]:
+def _read_vector(values: Any, name: str, n_rows: int) -> Array:
     native = nw.from_native(values, pass_through=True, allow_series=True)
     if isinstance(values, np.ma.MaskedArray) and values.mask.any():
         raise ValueError(f"{name} has masked entries: fill them or drop the rows.")
     if isinstance(native, nw.Series):
         refuse(name, "a missing value", native.is_null().to_numpy().astype(bool), 0)
-        array: NDArray[Any] = native.to_numpy()
+        array: Array = native.to_numpy()
     else:
         with naming(name):
             array = np.asarray(values)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from groupdro.arguments import check_path, naming
-from groupdro.distributed.comm import import_extra
+from groupdro.utils.arguments import check_path, naming
+from groupdro.utils.optional import import_extra
 
 __all__ = ["Reader", "import_pyarrow", "open_table"]
 

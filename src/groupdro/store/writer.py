@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_flag, check_whole
 from groupdro.store.chunks import Chunk, ChunkFormat, Sorter
 from groupdro.store.directories import new_store
 from groupdro.store.files import ChecksummedFile, read_array, write_bytes
@@ -23,11 +21,11 @@ from groupdro.store.labels import GROUPS, label_to_json, names_bytes, parse_name
 from groupdro.store.layout import DTYPES, FileRecord, Manifest, index_dtype
 from groupdro.store.shuffle import shuffled_places
 from groupdro.store.sources import Coded, Source
+from groupdro.utils.arguments import check_flag, check_whole
+from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["check_dtype", "write_store"]
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _MOST_CLASSES = 2**16
 _WEIGHT_ROWS = 2**20  # weights are summed in pieces of this size, so that sums do not depend on the memory
@@ -238,7 +236,7 @@ def _place_rows(source: Source, groups: _Groups, classes: _Names | None, seed: i
         if (order >= sizes[codes]).any():
             raise _changed()
         if isinstance(labels.target, Coded):
-            y: NDArray[Any] = np.empty(0) if classes is None else classes.look_up(labels.target)
+            y: Array = np.empty(0) if classes is None else classes.look_up(labels.target)
         else:
             y = labels.target
         weights = None if labels.weight is None else labels.weight / groups.largest_weight[codes]

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.distributed.comm import import_extra
+from groupdro.utils.optional import import_extra
+from groupdro.utils.types import Floats
 
 __all__ = ["arrow", "as_numbers", "as_text", "kind_of"]
 
@@ -31,7 +31,7 @@ def kind_of(column: Any) -> str:
     return "nothing" if types.is_null(kind) else str(kind)
 
 
-def as_numbers(column: Any, name: str) -> NDArray[np.float64]:
+def as_numbers(column: Any, name: str) -> Floats:
     """Return a column as numbers, NaN where they are missing."""
     kind, pa = kind_of(column), arrow()
     if kind == "nothing":

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.bundle import check
 from groupdro.tables.columns import arrow, as_numbers, as_text, kind_of
+from groupdro.utils.bundle import check
+from groupdro.utils.types import Floats, Indices
 
 __all__ = ["Category", "Number", "TableEncoder"]
 
-Floats = NDArray[np.float64]
 
 _MOST_CATEGORIES = 1000  # of a column, each of which is a feature
 _FEW = 20  # categories that are never taken for names of the rows
@@ -94,7 +93,7 @@ class Category:
             )
         return cls(name, (*labels, None) if text.null_count else tuple(labels))
 
-    def codes(self, column: Any) -> NDArray[np.int64]:
+    def codes(self, column: Any) -> Indices:
         """Return the place of each row's label among the labels, -1 where it is not one of them."""
         text = as_text(column)
         known = arrow().array([label for label in self.labels if label is not None], arrow().string())

@@ -9,14 +9,14 @@ from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
-from numpy.typing import NDArray
 
-from groupdro.arguments import check_path
-from groupdro.bundle import check, read_bundle
 from groupdro.estimators import GroupBy
 from groupdro.estimators.model_file import build_model, model_document, reading, write_model
 from groupdro.tables.columns import as_numbers, as_text
 from groupdro.tables.encoder import Category, TableEncoder
+from groupdro.utils.arguments import check_path
+from groupdro.utils.bundle import check, read_bundle
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["TableModel", "UnknownLabelsWarning", "columns_in_order", "load"]
 
@@ -67,7 +67,7 @@ class TableModel:
         """Whether the model predicts classes."""
         return hasattr(self.model, "classes_")
 
-    def predict(self, table: Any, *, allow_unknown: bool = False) -> NDArray[Any]:
+    def predict(self, table: Any, *, allow_unknown: bool = False) -> Array:
         """Predict the rows of a DataFrame or pyarrow Table.
 
         Parameters
@@ -86,7 +86,7 @@ class TableModel:
         with columns_in_order():
             return np.asarray(self.model.predict(features))
 
-    def features(self, table: Any, *, allow_unknown: bool = False) -> NDArray[np.float64]:
+    def features(self, table: Any, *, allow_unknown: bool = False) -> Floats:
         """Return the features of the rows of a DataFrame or pyarrow Table.
 
         Labels that were not there at fit are zeros in all features of their column, with an `UnknownLabelsWarning`.
@@ -141,7 +141,7 @@ class TableModel:
                 stacklevel=4,
             )
 
-    def labels(self, table: Any, target: str) -> NDArray[Any]:
+    def labels(self, table: Any, target: str) -> Array:
         """Return the target of the rows of a pyarrow Table, as the model has its classes or numbers."""
         column = table.column(target)
         if self.classifies and self.model.classes_.dtype.kind in "UO":
@@ -220,7 +220,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         return _build(*read_bundle(place))
 
 
-def _build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+def _build(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
     """Return what a file holds: a table model, or an estimator."""
     if manifest.get("format") != _FORMAT:
         return build_model(manifest, arrays)

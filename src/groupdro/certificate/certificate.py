@@ -1,0 +1,309 @@
+"""Certificates: an upper bound, a lower bound that no model can beat, and the gap between them.
+
+Any w gives the upper bound max_i value_i(w) + penalty(w). Any q gives a lower bound of min_w F(w, q), which is at most
+the optimum; at a point where a pass was made, its linearisation costs nothing more. The best w and the best q may come
+from different points.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from groupdro.certificate.fenchel import best_scaled_bound, rounding_slack
+from groupdro.problem import Domain, Evaluation, GroupRisk
+from groupdro.problem.records import scale_rows
+from groupdro.utils.arguments import check_flag, check_kind
+from groupdro.utils.bundle import check, is_finite_array
+from groupdro.utils.types import Floats
+
+__all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
+
+
+_OFF_SIMPLEX = 1e-9  # of the sum of group weights
+_ROUNDED = 1e-14  # of the same, where they need no scaling
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """An affine minorant of F(., q): ``constant + <gradient, coef> + penalty(coef)``, for every coef and intercept.
+
+    Attributes
+    ----------
+    constant : float
+        Value at the origin, less the slack for rounding at the point of the pass.
+    gradient : ndarray, shaped as the coefficients
+        Slope.
+    q : ndarray of shape (n_groups,)
+        The group weights it belongs to.
+    mass : float
+        Scale of the rounding error of the gradient.
+    """
+
+    constant: float
+    gradient: Floats
+    q: Floats
+    mass: float
+
+    def bound(self, problem: GroupRisk, domain: Domain) -> float:
+        """Return the minorant's minimum over the domain."""
+        slack = rounding_slack(problem, self.mass, domain.reach(self.gradient), 0.0)
+        return self.constant + domain.lower(self.gradient) - slack
+
+    def mix(self, other: "Cut", share: float) -> "Cut":
+        """Return (1 - share) self + share other, a minorant for the mixture of both q."""
+        keep = 1.0 - share
+        return Cut(
+            constant=keep * self.constant + share * other.constant,
+            gradient=keep * self.gradient + share * other.gradient,
+            q=keep * self.q + share * other.q,
+            mass=keep * self.mass + share * other.mass,
+        )
+
+
+def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
+    """Return the linearisation of F(., q) at an evaluation of a problem without a free intercept."""
+    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    check_kind(at, "at", Evaluation, "an Evaluation")
+    if problem.fit_intercept:
+        raise ValueError("A linearisation has no minimum along a free intercept.")
+    value = float(at.q @ problem.group_values(at.group_risks))
+    inner = float(np.vdot(at.gradient, at.w))
+    slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
+    return Cut(
+        constant=value - inner - slack,
+        gradient=problem.coef(at.gradient),
+        q=at.q,
+        mass=at.mass,
+    )
+
+
+def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
+    """Return a minorant of F(., q) that is flat along a free intercept, or None where rounding leaves none.
+
+    Centre the intercept for q, take the slopes there, repair what is left so that their weighted sum is zero, and
+    combine the rows anew: one more pass over the data. What the losses' conjugates are at such duals is the constant.
+    """
+    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    check_kind(at, "at", Evaluation, "an Evaluation")
+    row_weights = problem.data.row_weights(at.q)
+    duals = problem.balanced_slopes(at, row_weights)
+    dual = problem.dual_value(duals, row_weights)
+    if not np.isfinite(dual.conjugates):
+        return None
+    weighted = scale_rows(duals, row_weights)
+    baseline = at.q * problem.baseline.upper
+    # The duals' sum is zero up to the rounding of a pairwise sum; what is left is multiplied by the intercept.
+    left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
+    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + float(np.abs(baseline).sum()))
+    return Cut(
+        constant=-dual.conjugates - float(baseline.sum()) - slack,
+        gradient=problem.combine_rows(weighted),
+        q=at.q,
+        mass=dual.mass,
+    )
+
+
+class CutAggregate:
+    """A mixture of all cuts seen, kept in the memory of one; its bound never falls.
+
+    Slopes of different points cancel in a mixture, so its bound can exceed that of every single cut. Each new cut
+    enters with the share that maximises the bound, a concave problem in one variable. With `duals`, the rows' dual
+    variables are averaged in the same shares: the conjugate is convex, so their bound is at least as good, at the
+    price of one number a row (a row and class).
+    """
+
+    def __init__(self, problem: GroupRisk, *, duals: bool = False):
+        self.problem = problem
+        self.cut: Cut | None = None
+        self._keep_duals = duals
+        self._row_weights: Floats | None = None  # sum of shares times row weights
+        self._moments: Floats | None = None  # the same with each row weight times its dual
+
+    def add(self, at: Evaluation, domain: Domain, upper: float = np.inf) -> float:
+        """Mix in the minorant of an evaluation and return the best bound of the mixture.
+
+        A cut that alone halves the distance to an upper bound replaces the mixture without a search.
+        """
+        problem = self.problem
+        new = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        if new is None:
+            return -np.inf if self.cut is None else self.cut.bound(problem, domain)
+        share = 1.0
+        if self.cut is not None and not self._replaces(new, self.cut, domain, upper):
+            old = self.cut
+
+            def loss_of(share: float) -> float:
+                return -old.mix(new, share).bound(problem, domain)
+
+            # A cut without a bound makes the search subtract infinities.
+            with np.errstate(invalid="ignore"):
+                inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.03})
+            share = min((float(inner.x), 0.0, 1.0), key=loss_of)
+        self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
+        bound = self.cut.bound(problem, domain)
+        if self._keep_duals and not problem.fit_intercept:
+            bound = max(bound, self._dual_bound(at, share, domain))
+        return bound
+
+    def saved(self) -> dict[str, Any]:
+        """Return the mixture, for a checkpoint."""
+        cut = None if self.cut is None else dict(vars(self.cut))
+        return {"cut": cut, "row_weights": self._row_weights, "moments": self._moments}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take over a mixture, after a look at its parts."""
+        problem, m = self.problem, self.problem.n_groups
+        _check_names(saved, ("cut", "row_weights", "moments"))
+        cut, row_weights, moments = saved["cut"], saved["row_weights"], saved["moments"]
+        if cut is not None:
+            _check_names(cut, ("constant", "gradient", "q", "mass"))
+            shape = problem.data.n_features, *problem.shape[1:]
+            fits = is_finite_array(cut["gradient"], shape) and is_finite_array(cut["q"], (m,))
+            check(fits and _is_number(cut["constant"]) and _is_number(cut["mass"]), "its cut does not fit")
+        n = problem.data.n_rows
+        shapes = (row_weights, (n,)), (moments, (n, *problem.shape[1:]))
+        check(all(part is None or is_finite_array(part, shape) for part, shape in shapes), "its duals do not fit")
+        self.cut = None if cut is None else Cut(**cut)
+        if not self._keep_duals or problem.fit_intercept:
+            return
+        self._row_weights, self._moments = row_weights, moments
+        if row_weights is None or moments is None:
+            self.cut = None  # duals that begin now would not be those of this mixture
+
+    def _replaces(self, new: Cut, old: Cut, domain: Domain, upper: float) -> bool:
+        gap = upper - old.bound(self.problem, domain)
+        return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
+
+    def _dual_bound(self, at: Evaluation, share: float, domain: Domain) -> float:
+        problem, cut = self.problem, self.cut
+        assert cut is not None
+        weights = problem.data.row_weights(at.q)
+        slopes = problem.slopes_at(at)
+        moments = scale_rows(slopes, weights)
+        if self._row_weights is None or self._moments is None or share == 1.0:
+            self._row_weights, self._moments = weights, moments
+        else:
+            self._row_weights = (1.0 - share) * self._row_weights + share * weights
+            self._moments = (1.0 - share) * self._moments + share * moments
+        mass = np.where(self._row_weights > 0, self._row_weights, 1.0)
+        duals = self._moments / (mass if slopes.ndim == 1 else mass[:, None])
+        return best_scaled_bound(problem, domain, cut.q, self._row_weights, duals, cut.gradient)
+
+
+class Certificate:
+    """The best pair of bounds seen, and the w and q that prove them.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    average_duals : bool
+        Whether to average dual variables over all points seen, for a tighter bound at one number a row. Without
+        effect where an intercept is free: its bound repairs the duals of each point anew.
+
+    Attributes
+    ----------
+    w, upper : ndarray, float
+        The best w, and the objective there.
+    group_risks : ndarray of shape (n_groups,)
+        Average loss of each group at w.
+    q, lower : ndarray, float
+        The best group weights, and the bound that they prove.
+    """
+
+    def __init__(self, problem: GroupRisk, *, average_duals: bool = False):
+        check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+        check_flag(average_duals, "average_duals")
+        self.problem = problem
+        self.w: Floats | None = None
+        self.q: Floats | None = None
+        self.group_risks: Floats | None = None
+        self.upper = np.inf
+        self.lower = self._least
+        self._aggregate = CutAggregate(problem, duals=average_duals)
+
+    def saved(self) -> dict[str, Any]:
+        """Return all that a certificate has learned, for a checkpoint."""
+        names = ("w", "q", "group_risks", "upper", "lower")
+        return {**{name: getattr(self, name) for name in names}, "aggregate": self._aggregate.saved()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take over what another certificate of the same problem had learned, after a look at its parts."""
+        m = self.problem.n_groups
+        shapes = {"w": self.problem.shape, "q": (m,), "group_risks": (m,)}
+        _check_names(saved, (*shapes, "upper", "lower", "aggregate"))
+        for name, shape in shapes.items():
+            check(is_finite_array(saved[name], shape), f"its {name} does not fit")
+        check(_is_number(saved["upper"]) and _is_number(saved["lower"]), "its bounds are no numbers")
+        self._aggregate.load(saved["aggregate"])
+        for name in (*shapes, "upper", "lower"):
+            setattr(self, name, saved[name])
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether the lower bound exceeds the upper by more than rounding: then neither can be trusted."""
+        if self.group_risks is None:
+            return False
+        scale = max(abs(self.upper), float(self.group_risks.max()), float(np.abs(self.problem.baseline.upper).max()))
+        return self.lower > self.upper + 1e-9 * scale
+
+    @property
+    def gap(self) -> float:
+        """Upper minus lower bound; never less than the rounding of the upper bound itself."""
+        if self.contradicts_itself:
+            return np.inf
+        return max(self.upper - self.lower, 1e-12 * abs(self.upper))
+
+    def observe(self, at: Evaluation) -> None:
+        """Take both bounds from a pass over the data."""
+        self.offer(at.w, at.group_risks)
+        if self.q is None:
+            self.q = self._weights_of_least(at.q)
+        total = float(at.q.sum())
+        if not (np.isfinite(at.gradient).all() and abs(total - 1.0) <= _OFF_SIMPLEX and (at.q >= 0).all()):
+            return  # weights outside the simplex prove nothing
+        if abs(total - 1.0) > _ROUNDED:
+            at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total)
+        bound = self._aggregate.add(at, self.domain, self.upper)
+        if self._aggregate.cut is not None:
+            self._raise(bound, self._aggregate.cut.q)
+
+    def offer(self, w: Floats, group_risks: Floats) -> None:
+        """Take the upper bound of a point whose risks are known."""
+        upper = self.problem.objective(w, group_risks)
+        if upper < self.upper:  # false for NaN
+            self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper
+
+    def withdraw(self) -> None:
+        """Claim no more than what losses of at least 0 prove, because the domain does not hold the solution."""
+        if self.q is not None:
+            self.lower, self.q = self._least, self._weights_of_least(self.q)
+
+    @property
+    def _least(self) -> float:
+        # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
+        return 0.0 - float(self.problem.baseline.upper.min())
+
+    def _weights_of_least(self, q: Floats) -> Floats:
+        """Return the weights that prove as much: any, such as q, where all references are zero."""
+        baseline = self.problem.baseline.upper
+        return np.where(np.arange(len(q)) == np.argmin(baseline), 1.0, 0.0) if (baseline != 0).any() else q.copy()
+
+    @property
+    def domain(self) -> Domain:
+        """The part of the domain that holds the solution, as far as the best w tells."""
+        return self.problem.solution_domain(self.upper)
+
+    def _raise(self, lower: float, q: Floats) -> None:
+        if lower > self.lower:
+            self.lower, self.q = lower, q.copy()
+
+
+def _check_names(saved: Any, names: tuple[str, ...]) -> None:
+    check(isinstance(saved, dict) and set(saved) == set(names), f"its certificate has not the parts {', '.join(names)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) and not np.isnan(value)

@@ -1,0 +1,74 @@
+"""Lower bounds from dual variables: one number (or one a class) for each row.
+
+For group weights q that give row r the weight v_r, and any duals a_r in the domain of the loss's conjugate,
+
+    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
+
+The slopes at a point give its linearisation bound; averages of duals over several points give more. With a free
+intercept the bound is finite only for duals whose weighted sum is exactly zero.
+"""
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from groupdro.problem import Domain, GroupRisk
+from groupdro.utils.types import Floats
+
+__all__ = ["best_scaled_bound", "fenchel_bound", "rounding_slack"]
+
+
+def rounding_slack(problem: GroupRisk, mass: float, reach: float, scale: float) -> float:
+    """Bound what rounding may have added to a lower bound.
+
+    The error of a sum of slopes times rows moves a bound by that much times the distance at which the bound is taken;
+    sums of losses, which are compensated or pairwise, are wrong by a few units of rounding of their own size.
+    """
+    return float(np.finfo(np.float64).eps) * (mass * problem.rounding * reach + 32.0 * abs(scale))
+
+
+def fenchel_bound(
+    problem: GroupRisk, domain: Domain, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
+) -> float:
+    """Return the bound of the given duals.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    domain : Domain
+        The problem's domain, or a smaller one that is known to hold the solution.
+    q : ndarray of shape (n_groups,)
+        Group weights.
+    row_weights : ndarray of shape (n_rows,)
+        ``problem.data.row_weights(q)``.
+    duals : ndarray, shaped as the margins
+        Dual variables. With a free intercept, their weighted sum must be zero.
+    combined : ndarray, shaped as the coefficients
+        Weighted sum of duals times rows.
+
+    Returns
+    -------
+    float
+        A lower bound of min_w F(w, q), less the slack for rounding; minus infinity outside the conjugate's domain.
+    """
+    at = problem.dual_value(duals, row_weights)
+    if not np.isfinite(at.conjugates):
+        return -np.inf
+    baseline = q * problem.baseline.upper
+    bound = -at.conjugates - float(baseline.sum()) + domain.lower(combined)
+    return bound - rounding_slack(problem, at.mass, domain.reach(combined), at.sizes + float(np.abs(baseline).sum()))
+
+
+def best_scaled_bound(
+    problem: GroupRisk, domain: Domain, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
+) -> float:
+    """Return the best bound of c times the duals over c in [0, 1]: duals that overshoot lose by it nothing."""
+
+    def bound(c: float) -> float:
+        return fenchel_bound(problem, domain, q, row_weights, c * duals, c * combined)
+
+    # The bound is concave in c; a rough maximiser is as valid as an exact one. It is minus infinity where rounding has
+    # put duals outside of the conjugate's domain, and the search may then subtract infinities.
+    with np.errstate(invalid="ignore"):
+        inner = minimize_scalar(lambda c: -bound(c), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
+    return max(bound(1.0), bound(float(inner.x)), bound(0.0))

@@ -1,0 +1,483 @@
+"""Rows ordered by group: what every solver works on."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+
+from groupdro.data.grouping import read_groups
+from groupdro.data.rows import Rows, read_rows
+from groupdro.kernels.groups import group_means, spread_to_rows
+from groupdro.utils.types import Array, Floats, Indices, Mask
+
+__all__ = ["Draw", "GroupedData"]
+
+
+_NO_INDICES: Indices = np.empty(0, np.int64)
+_NO_WEIGHTS: Floats = np.empty(0)
+_STRETCH = 64  # consecutive rows that are read about as fast as one
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Members drawn for one step of a stochastic solver.
+
+    A group's estimate is the sum of ``weights`` times the quantity over its drawn members.
+
+    Attributes
+    ----------
+    members, groups : ndarray of shape (n_drawn,)
+        The drawn members and the group of each.
+    weights : ndarray of shape (n_drawn,)
+        The weight of each in its group's estimate; with one member a group, 1.
+    """
+
+    members: Indices
+    groups: Indices
+    weights: Floats
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How many members of each group every step of an epoch draws, in proportion to the groups' sizes.
+
+    Attributes
+    ----------
+    steps : int
+        Steps of an epoch, in which about as many members are drawn as there are rows.
+    groups : ndarray of shape (n_drawn,) or (steps, n_drawn)
+        Group of each draw, of every step or of each.
+    weights : ndarray, shaped as groups
+        Weight of each draw in the estimates; one over the draws of its group where every step has all groups.
+    """
+
+    steps: int
+    groups: Indices
+    weights: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedData:
+    """Rows, labels, groups and weights.
+
+    Group i has the members ``offsets[i]:offsets[i + 1]``. Groups without overlap are stored in this order, so that
+    member e is row e. Overlapping groups, and mapped files in another order, are not copied: member e is then row
+    ``members[e]``. The mean of a quantity over group i weighs member e by ``weights[e]``, which sum to one in the
+    group, or by 1 / n_i. Build it with `from_arrays`.
+
+    Attributes
+    ----------
+    rows : Rows
+        The stored rows of X.
+    y : ndarray of shape (n_rows,)
+        Labels in the order of the stored rows.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's members begin and end.
+    members : ndarray of shape (n_members,), or empty
+        Stored row of each member; empty where member e is row e.
+    weights : ndarray of shape (n_members,), or empty
+        Weight of each member in its group; empty where all weigh the same.
+    names : tuple
+        Names of the groups.
+    source : ndarray of shape (n_rows,)
+        The user's index of each stored row: the way back.
+    feature_names : tuple of str or None
+        Names of the columns, where X came with them.
+    key : bytes
+        Digest of the data as they were before they were divided among workers and their labels encoded; empty for
+        data that never are.
+    key_check : callable or None
+        Raises if the rows are no longer those that the key was made of. It may read all of them, so it is called only
+        before something that was saved under the key is used.
+    """
+
+    rows: Rows
+    y: Array
+    offsets: Indices
+    members: Indices
+    weights: Floats
+    names: tuple[Any, ...]
+    source: Indices
+    feature_names: tuple[str, ...] | None = None
+    key: bytes = b""
+    key_check: Callable[[], None] | None = None
+
+    @classmethod
+    def from_arrays(cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "GroupedData":
+        """Order rows by group. Reads X once, for the norms of its rows.
+
+        Parameters
+        ----------
+        X : ndarray, memmap, DataFrame, or CSR/CSC matrix or array of shape (n_rows, n_features)
+            Numeric features. float32 stays float32; sums over it are taken in float64.
+        y : array-like of shape (n_rows,)
+            Labels or targets.
+        groups : array-like, Series, DataFrame, boolean or sparse matrix, or None
+            One label a row; or several columns, whose combinations are the groups; or a boolean or sparse
+            membership matrix with a column a group, where groups may overlap. None is one group of all rows.
+        sample_weight : array-like of shape (n_rows,), optional
+            Non-negative weights, used relative to the total of the group. Rows of zero weight are dropped, unless X is
+            memory-mapped.
+
+        Returns
+        -------
+        GroupedData
+            The grouped rows. Memory-mapped rows are never copied.
+        """
+        rows, feature_names = read_rows(X)
+        if rows.n_rows == 0:
+            raise ValueError("X has no rows.")
+        if rows.n_features == 0:
+            raise ValueError("X has no columns.")
+        y = _read_vector(y, "y", rows.n_rows)
+        grouping = read_groups(groups, rows.n_rows)
+        weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
+        if sample_weight is not None:
+            weight = _read_vector(sample_weight, "sample_weight", rows.n_rows)
+            weights = _normalise(weight, grouping)
+            if not rows.mapped and not weight.all():
+                # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
+                source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]
+                rows, y, grouping = rows.subset(source), y[source], grouping.restrict(source)
+
+        members = grouping.members
+        if not grouping.overlapping:
+            ordered = bool((np.diff(members) == 1).all())
+            if not ordered and not rows.mapped:
+                rows, y, source = rows.subset(members), y[members], source[members]
+                ordered = True
+            if ordered:
+                members = _NO_INDICES
+        data = cls(rows, y, grouping.offsets, members, weights, grouping.names, source, feature_names)
+        # A norm is finite just when all entries are (or their squares overflow, which no solver could use either).
+        bad = ~np.isfinite(data.row_norms)
+        if bad.any():
+            row = int(source[bad].min())
+            raise ValueError(f"X has {int(bad.sum())} rows with NaN, infinite or too large entries, first row {row}.")
+        return data
+
+    def with_labels(self, y: Array, *, encoded: bool = False) -> "GroupedData":
+        """Return the same rows with other labels, in the order of the stored rows.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows,)
+            The labels.
+        encoded : bool
+            Whether they say the same as those before, in the terms of a loss; a digest of the data then stays.
+
+        Returns
+        -------
+        GroupedData
+            The data.
+        """
+        out = replace(self, y=y) if encoded else replace(self, y=y, key=b"", key_check=None)
+        if "_moments" in self.__dict__:
+            out.__dict__["_moments"] = self._moments  # the labels do not change them, and they cost a pass
+        return out
+
+    def with_scaled_columns(self, factors: Floats) -> "GroupedData":
+        """Return a copy of the rows with each column multiplied by its factor."""
+        key = hashlib.sha256(self.key + np.ascontiguousarray(factors).tobytes()).digest() if self.key else b""
+        return replace(self, rows=self.rows.scaled(factors), key=key)
+
+    def with_shifted_columns(self, centre: Floats) -> "GroupedData":
+        """Return a copy of the rows with a number subtracted from each column; what they say stays the same."""
+        return replace(self, rows=self.rows.shifted(centre))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of stored rows, each counted once however many groups hold it."""
+        return self.rows.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.rows.n_features
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def group_sizes(self) -> Indices:
+        """Number of members of each group."""
+        return np.diff(self.offsets)
+
+    # What a worker's part of larger data does otherwise (see `distributed.sharding`).
+
+    @property
+    def n_workers(self) -> int:
+        """Number of processes that hold the rows."""
+        return 1
+
+    @property
+    def rank(self) -> int:
+        """Which of the workers this is."""
+        return 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first worker, who writes files."""
+        return self.rank == 0
+
+    @property
+    def weighted(self) -> bool:
+        """Whether members of a group weigh differently."""
+        return bool(self.weights.size)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether rows can be drawn one by one: all workers must agree, or they would draw different ones."""
+        return self.rows.in_memory
+
+    @property
+    def n_total(self) -> int:
+        """Number of rows, wherever they are stored."""
+        return self.n_rows
+
+    @property
+    def all_offsets(self) -> Indices:
+        """Where each group's members begin and end, wherever they are stored."""
+        return self.offsets
+
+    @property
+    def all_sizes(self) -> Indices:
+        """Number of members of each group, wherever they are stored."""
+        return self.group_sizes
+
+    def add_up(self, *arrays: Floats) -> None:
+        """Replace arrays by their sums over all workers."""
+
+    def largest(self, values: Floats) -> Floats:
+        """Return the largest values over all workers."""
+        return values
+
+    def own(self, draw: Draw) -> Draw:
+        """Return the part of a draw that is stored here, in the numbers of the members here."""
+        return draw
+
+    def here(self, draw: Draw) -> Mask:
+        """Tell which of the drawn members are stored here."""
+        return np.ones(len(draw.members), dtype=bool)
+
+    def share(self, content: bytes) -> bytes:
+        """Return what the first worker has."""
+        return content
+
+    def whole_groups(self) -> Mask:
+        """Tell which groups are stored here with all their members."""
+        return np.ones(self.n_groups, dtype=bool)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Digest of all rows, labels, groups and weights, the same for any number of workers.
+
+        A bound that was proved for some data holds for no others, so nothing is left out. Where there is a key, it is
+        the digest, and `key_check` compares it with the rows.
+        """
+        if self.key:
+            return self.key
+        digest = hashlib.sha256()
+        for array in (self.y, self.offsets, self.members, self.weights):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        self.rows.feed(digest.update)
+        return digest.digest()
+
+    @cached_property
+    def row_norms(self) -> Floats:
+        """Euclidean norm of each stored row."""
+        return self._moments[0]
+
+    @cached_property
+    def mean_square_norm(self) -> float:
+        """Mean of the rows' squared norms."""
+        return float(np.mean(self.row_norms**2))
+
+    @cached_property
+    def column_squares(self) -> Floats:
+        """Mean square of each column, with every group counted alike."""
+        return self._moments[1]
+
+    @cached_property
+    def column_means(self) -> Floats:
+        """Mean of each column, with every group counted alike."""
+        return self._moments[2]
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats, Floats]:
+        return self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
+
+    def group_means(self, values: Floats) -> Floats:
+        """Average a quantity of the stored rows over each group."""
+        means = self.partial_means(values)
+        self.add_up(means)
+        return means
+
+    def partial_means(self, values: Floats) -> Floats:
+        """Return what the rows that are stored here add to each group's average."""
+        means = np.empty(self.n_groups)
+        group_means(values, self.offsets, self.members, self.weights, means)
+        return means
+
+    def row_weights(self, q: Floats) -> Floats:
+        """Return the weight of each stored row in sum_i q_i mean_i."""
+        out = np.empty(self.n_rows)
+        spread_to_rows(q, self.offsets, self.members, self.weights, out)
+        return out
+
+    def read_ahead(self, members: Indices) -> None:
+        """Let the system begin to read members that will be needed soon."""
+        self.rows.read_ahead(self.rows_of(members))
+
+    def rows_of(self, members: Indices) -> Indices:
+        """Return the stored rows of members."""
+        return self.members[members] if self.members.size else members
+
+    def group(self, i: int) -> "GroupedData":
+        """Return the rows of one group as data of their own."""
+        span = slice(self.offsets[i], self.offsets[i + 1])
+        stored = self.members[span] if self.members.size else span
+        return replace(
+            self,
+            rows=self.rows.subset(stored),
+            y=self.y[stored],
+            offsets=np.array([0, self.group_sizes[i]]),
+            members=_NO_INDICES,
+            weights=self.weights[span],
+            names=(self.names[i],),
+            source=self.source[stored],
+            key=b"",
+            key_check=None,
+        )
+
+    def as_one_group(self, weights: Floats) -> "GroupedData":
+        """Return the same rows as a single group in which each has the given weight."""
+        return replace(
+            self,
+            offsets=np.array([0, self.n_rows]),
+            members=_NO_INDICES,
+            weights=weights,
+            names=("all",),
+            key=b"",
+            key_check=None,
+        )
+
+    def draw(self, rng: np.random.Generator) -> Draw:
+        """Draw one member of every group, with the probability of its weight in the group."""
+        groups = np.arange(self.n_groups)
+        return Draw(self._draw_members(groups, 1, rng)[0], groups, np.ones(self.n_groups))
+
+    def plan_batches(self, rows_per_step: int) -> BatchPlan:
+        """Divide an epoch into steps of about so many rows, each with members of every group.
+
+        Groups get draws in proportion to their sizes and at least one, so that a step has at least as many rows as
+        there are groups, and small groups are drawn more often than once an epoch.
+        """
+        sizes = self.all_sizes
+        if (sizes == sizes[0]).all():
+            share = max(1, min(int(sizes[0]), round(rows_per_step / self.n_groups)))
+            counts = np.full(self.n_groups, share)
+            steps = max(1, int(sizes[0]) // share)
+        else:
+            # Four rows a group on average keep the extra draws of small groups a fraction of the epoch.
+            per_step = max(rows_per_step, 4 * self.n_groups)
+            steps = max(1, round(sizes.sum() / per_step))
+            counts = np.maximum(1, np.round(sizes / steps)).astype(np.int64)
+        return BatchPlan(steps, np.repeat(np.arange(self.n_groups), counts), np.repeat(1.0 / counts, counts))
+
+    def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
+        """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn).
+
+        From rows that do not fit in memory, stretches of consecutive members are drawn and dealt out to the steps at
+        random: every member is as likely as any other, and a stretch is read at once.
+        """
+        if self.in_memory or self.weighted or plan.groups.ndim > 1:
+            return self._draw_members(plan.groups, n_steps, rng)
+        counts = np.bincount(plan.groups, minlength=self.n_groups)
+        drawn = np.flatnonzero(counts)
+        out, starts, sizes = np.empty((n_steps, len(plan.groups)), np.int64), self.all_offsets[:-1], self.all_sizes
+        place = 0
+        for i in drawn.tolist():
+            wanted, size = n_steps * int(counts[i]), int(sizes[i])
+            stretch = min(_STRETCH, size, wanted)
+            begins = rng.integers(0, size, size=-(-wanted // stretch))
+            members = ((begins[:, None] + np.arange(stretch)) % size).ravel()[:wanted]
+            out[:, place : place + counts[i]] = starts[i] + rng.permutation(members).reshape(n_steps, -1)
+            place += counts[i]
+        return out
+
+    def permute_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
+        """Draw the members of several steps without replacement: each group in random order, again from its start."""
+        if self.weighted:
+            raise ValueError("replacement must be True where rows have weights: draws follow the weights.")
+        sizes, starts = self.all_sizes, self.all_offsets[:-1]
+        order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
+        counts = np.bincount(plan.groups, minlength=self.n_groups)
+        within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
+        turn = (np.arange(n_steps)[:, None] * counts[plan.groups] + within) % sizes[plan.groups]
+        return order[starts[plan.groups] + turn]
+
+    def draw_members(self, groups: Indices, rng: np.random.Generator) -> Indices:
+        """Draw one member of each of the given groups."""
+        return self._draw_members(groups, 1, rng)[0]
+
+    def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+        shape = (n, len(groups))
+        if self.weights.size:
+            # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
+            # the running total are rows of weight zero; searching from the right steps over them.
+            place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
+            first, last = self._drawable
+            return np.clip(place, first[groups], last[groups])
+        return rng.integers(self.all_offsets[groups], self.all_offsets[groups + 1], size=shape)
+
+    @cached_property
+    def _cumulative_weights(self) -> Floats:
+        return np.cumsum(self.weights)
+
+    @cached_property
+    def _drawable(self) -> tuple[Indices, Indices]:
+        """First and last member of each group with a positive weight: rounding may push a draw past either."""
+        place, positive, starts = np.arange(len(self.weights)), self.weights > 0, self.offsets[:-1]
+        first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
+        return first, np.maximum.reduceat(np.where(positive, place, -1), starts)
+
+
+def _read_vector(values: Any, name: str, n_rows: int) -> Array:
+    native = nw.from_native(values, pass_through=True, allow_series=True)
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        raise ValueError(f"{name} has masked entries: fill them or drop the rows.")
+    try:
+        array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array with one value a row: {error}") from None
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
+    if array.dtype.kind not in "fiub":
+        hint = " Groups are passed by keyword, as groups=." if name == "sample_weight" else ""
+        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}.{hint}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has NaN or infinite values.")
+    return array
+
+
+def _normalise(weight: Array, grouping: Any) -> Floats:
+    """Return the weight of each member relative to its group's total."""
+    if (weight < 0).any():
+        raise ValueError("sample_weight has negative values.")
+    by_member = weight.astype(np.float64)[grouping.members]
+    starts, sizes = grouping.offsets[:-1], np.diff(grouping.offsets)
+    largest = np.maximum.reduceat(by_member, starts)
+    if not largest.all():
+        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(largest))]!r}.")
+    by_member /= np.repeat(largest, sizes)  # first, so that no sum overflows
+    return by_member / np.repeat(np.add.reduceat(by_member, starts), sizes)

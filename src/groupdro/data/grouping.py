@@ -1,0 +1,323 @@
+"""From what a user calls groups to integer codes or a membership matrix."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import scipy.sparse as sp
+
+from groupdro.utils.types import Array, Indices, Mask
+
+__all__ = ["MERGED", "MISSING", "Grouping", "group_name", "merge_small_groups", "read_groups"]
+
+#: Name of the group of rows without a label, and of the one that small groups were merged into.
+MISSING, MERGED = "(missing)", "(merged)"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Who belongs to which group.
+
+    Attributes
+    ----------
+    offsets : ndarray of shape (n_groups + 1,)
+        Group i has the members ``offsets[i]:offsets[i + 1]``.
+    members : ndarray of shape (n_members,)
+        Row of each member, in the user's order of rows.
+    names : tuple
+        Name of each group; a tuple of values where groups are intersections of columns.
+    overlapping : bool
+        Whether a row may belong to several groups.
+    """
+
+    offsets: Indices
+    members: Indices
+    names: tuple[Any, ...]
+    overlapping: bool
+
+    @property
+    def sizes(self) -> Indices:
+        """Number of members of each group."""
+        return np.diff(self.offsets)
+
+    def rows_of(self, i: int) -> Indices:
+        """Return the rows of group i."""
+        return self.members[self.offsets[i] : self.offsets[i + 1]]
+
+    def restrict(self, rows: Indices) -> "Grouping":
+        """Return the groups of only these rows, which are in ascending order and numbered anew."""
+        place = np.searchsorted(rows, self.members)
+        kept = rows[np.minimum(place, len(rows) - 1)] == self.members
+        offsets = np.append(0, np.cumsum(kept))[self.offsets]
+        return Grouping(offsets, place[kept], self.names, self.overlapping)
+
+
+def group_name(group: Any) -> str:
+    """Return a group's name as text; that of a combination has all its parts."""
+    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:
+    """Read group labels or a membership matrix.
+
+    Parameters
+    ----------
+    groups : array-like, Series, DataFrame, sparse matrix, Grouping or None
+        One-dimensional: a label a row, of any kind that compares equal to itself. Two-dimensional: several label
+        columns, whose combinations that occur are the groups. Two-dimensional and boolean, or sparse: membership,
+        one column a group, where groups may overlap. None: one group of all rows. What was read before stays as it is.
+    n_rows : int
+        The number of rows of X.
+    missing : {"error", "own"}
+        Whether a missing label is refused, or a group of its own, the last. A membership matrix has none.
+
+    Returns
+    -------
+    Grouping
+        Groups sorted by name (by column for a membership matrix), members in the order of rows within a group.
+    """
+    if groups is None:
+        return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
+    if isinstance(groups, Grouping):
+        _check_length(len(np.unique(groups.members)), n_rows)
+        return groups
+    if isinstance(groups, str):
+        raise TypeError(
+            f"groups must be labels, one a row, such as X[{groups!r}]; GroupBy(estimator, {groups!r}) takes the name "
+            "of a column."
+        )
+    if sp.issparse(groups):
+        if groups.ndim != 2:
+            raise ValueError(f"groups must have a column a group where it is sparse, got shape {groups.shape}.")
+        return _read_membership(groups, None, n_rows)
+
+    native = nw.from_native(groups, pass_through=True, allow_series=True)
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    if isinstance(native, nw.DataFrame):
+        _check_length(len(native), n_rows)
+        columns = [native.get_column(name) for name in native.columns]
+        if not columns:
+            raise ValueError("groups has no column.")
+        if all(column.dtype == nw.Boolean or column.to_numpy().dtype == bool for column in columns):
+            for column in columns:
+                if column.is_null().any():
+                    raise ValueError(f"groups has missing values in the membership column {column.name!r}.")
+            member = np.column_stack([column.to_numpy().astype(bool) for column in columns])
+            return _read_membership(sp.coo_array(member), tuple(native.columns), n_rows)
+        _refuse_dummies(columns)
+        return _from_columns([_read_series(column) for column in columns], missing, native.columns)
+    if isinstance(native, nw.Series):
+        _check_length(len(native), n_rows)
+        return _from_columns([_read_series(native)], missing)
+
+    if isinstance(groups, np.ma.MaskedArray) and groups.mask.any():
+        groups = np.array(groups.tolist(), dtype=object)  # with None where masked
+    try:
+        array = np.asarray(groups)
+    except ValueError as error:
+        raise ValueError(f"groups must be an array of labels: {error}") from None
+    if not isinstance(groups, np.ndarray) and array.dtype.kind in "US":
+        # NumPy turns a list of text and anything else into text: 1 would join "1", and NaN become a group.
+        array = np.asarray(groups, dtype=object)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"groups must have one or two dimensions, got shape {array.shape}.")
+    _check_length(len(array), n_rows)
+    if array.ndim == 1:
+        return _from_columns([_read_array(array)], missing)
+    if array.dtype == object and array.size and all(isinstance(entry, bool | np.bool_) for entry in array.flat):
+        array = array.astype(bool)
+    if array.dtype == bool:
+        return _read_membership(sp.coo_array(array), None, n_rows)
+    if array.shape[1] == 0:
+        raise ValueError("groups has no column.")
+    if array.shape[1] > 1 and array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all():
+        raise ValueError(
+            "groups is a matrix of zeros and ones, which could mean overlapping groups (one column a group) or "
+            "intersections of two-valued columns: pass groups.astype(bool) for the first, "
+            "groups.astype(str) or a DataFrame for the second."
+        )
+    return _from_columns([_read_array(column) for column in array.T], missing)
+
+
+def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
+    """Join all groups of fewer than `least` rows into one, the last.
+
+    Parameters
+    ----------
+    grouping : Grouping
+        The groups.
+    least : int
+        Rows that a group must have to stand alone.
+
+    Returns
+    -------
+    Grouping
+        The large groups, and one more of the rest where there is any. It may be small itself.
+    """
+    small = np.flatnonzero(grouping.sizes < least)
+    if not len(small):
+        return grouping
+    kept = [i for i in range(len(grouping.names)) if grouping.sizes[i] >= least]
+    if MERGED in [grouping.names[i] for i in kept]:
+        raise ValueError(f"groups has a group named {MERGED!r}, which small groups are merged into: rename it.")
+    rest = np.unique(np.concatenate([grouping.rows_of(int(i)) for i in small]))
+    parts = [*(grouping.rows_of(i) for i in kept), rest]
+    return Grouping(
+        offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
+        members=np.concatenate(parts),
+        names=(*(grouping.names[i] for i in kept), MERGED),
+        overlapping=grouping.overlapping,
+    )
+
+
+def _check_length(length: int, n_rows: int) -> None:
+    if length != n_rows:
+        raise ValueError(f"groups has {length} rows but X has {n_rows}.")
+
+
+def _refuse_dummies(columns: "list[nw.Series[Any]]") -> None:
+    """Refuse a frame that looks like labels turned into columns of zeros and ones, as by `get_dummies`."""
+    if len(columns) < 2 or not all(column.dtype.is_numeric() and column.is_in((0, 1)).all() for column in columns):
+        return
+    matrix = np.column_stack([column.to_numpy() for column in columns])
+    ones = matrix.sum(axis=1)
+    # Each row has a one for each column that was encoded. Of two-valued columns that happens by chance only where all
+    # rows are alike.
+    if ones[0] > 0 and (ones == ones[0]).all() and (matrix != matrix[0]).any():
+        raise ValueError(
+            "groups is a DataFrame of zeros and ones with the same number of ones in every row, as get_dummies makes "
+            "it, which could mean membership (one group per column) or combinations of columns: pass "
+            "groups.astype(bool) for the first (polars: groups.cast(pl.Boolean)), the labels themselves, or "
+            "groups.astype(str) for the second."
+        )
+
+
+def _read_series(series: "nw.Series[Any]") -> tuple[Indices, list[Any]]:
+    absent = series.is_null().to_numpy().astype(bool)
+    if not absent.any():
+        return _read_array(series.to_numpy())
+    return _read_present(series.filter(~series.is_null()).to_numpy(), absent)
+
+
+def _read_array(values: Array) -> tuple[Indices, list[Any]]:
+    """Return integer codes, -1 for a missing value, and the sorted distinct values they stand for."""
+    if values.dtype.kind == "O":
+        return _read_objects(values.tolist())
+    absent = _missing(values)
+    if absent.any():
+        return _read_present(values[~absent], absent)
+    distinct, codes = np.unique(values, return_inverse=True)
+    names = distinct.tolist()
+    if values.dtype.kind in "mM" and isinstance(names[0], int):
+        # Times finer than a microsecond, which Python's own cannot hold, would come as bare numbers.
+        coarse = distinct.astype(f"{values.dtype.kind}8[us]")
+        names = coarse.tolist() if (coarse == distinct).all() else list(distinct)
+    return codes.astype(np.int64, copy=False).ravel(), names
+
+
+def _read_present(values: Array, absent: Mask) -> tuple[Indices, list[Any]]:
+    codes = np.full(len(absent), -1)
+    codes[~absent], distinct = _read_array(values)
+    return codes, distinct
+
+
+def _missing(values: Array) -> Mask:
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    return np.zeros(len(values), dtype=bool)
+
+
+def _read_objects(values: list[Any]) -> tuple[Indices, list[Any]]:
+    try:
+        code_of = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    except TypeError as error:
+        raise ValueError(f"groups has labels that cannot be told apart: {error}.") from None
+    # Only a missing value differs from itself; asking `is True` also catches the three-valued pandas NA.
+    absent = [value is None or ((value == value) is not True and not _truth(value == value)) for value in code_of]
+    codes = np.fromiter((code_of[value] for value in values), np.int64, len(values))
+    if any(absent):
+        # Every NaN is a key of its own, so the missing ones are found by their codes.
+        gone = np.array(absent)[codes]
+        return _read_present(np.array([*values, None], dtype=object)[:-1][~gone], gone)
+    distinct = list(code_of)
+    try:
+        order = sorted(range(len(distinct)), key=distinct.__getitem__)
+    except TypeError:
+        return codes, distinct  # labels of mixed kinds have no order: keep that of first appearance
+    rank = np.empty(len(distinct), np.int64)
+    rank[order] = np.arange(len(distinct))
+    return rank[codes], [distinct[k] for k in order]
+
+
+def _truth(value: Any) -> bool:
+    try:
+        return bool(value)
+    except TypeError:
+        return False
+
+
+def _from_columns(
+    columns: list[tuple[Indices, list[Any]]], missing: str, column_names: list[str] | None = None
+) -> Grouping:
+    """Make a group of each combination of the columns' values that occurs."""
+    for k, (codes, values) in enumerate(columns):
+        absent = codes < 0
+        if not absent.any():
+            continue
+        if missing != "own":
+            where = f"column {column_names[k]!r}, " if column_names else ""
+            raise ValueError(
+                f"groups has missing values ({where}first in row {int(np.argmax(absent))}): name them, drop the rows, "
+                'or let them be a group of their own (missing_group="own").'
+            )
+        if MISSING in values:
+            raise ValueError(f"groups has both missing values and a group named {MISSING!r}: rename it.")
+        columns[k] = np.where(absent, len(values), codes), [*values, MISSING]
+    codes, values = columns[0]
+    names: list[Any] = values if len(columns) == 1 else [(value,) for value in values]
+    for more, more_values in columns[1:]:
+        # Only the pairs that occur get a code, so that the product of many columns cannot overflow.
+        pairs, codes = np.unique(codes * len(more_values) + more, return_inverse=True)
+        codes = codes.ravel()
+        names = [(*names[p // len(more_values)], more_values[p % len(more_values)]) for p in pairs.tolist()]
+    sizes = np.bincount(codes, minlength=len(names))
+    return Grouping(
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        members=np.argsort(codes, kind="stable"),
+        names=tuple(names),
+        overlapping=False,
+    )
+
+
+def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) -> Grouping:
+    _check_length(matrix.shape[0], n_rows)
+    matrix = matrix.tocoo()
+    if not np.isin(matrix.data, (0, 1)).all():
+        raise ValueError("groups is a membership matrix with entries other than 0 and 1.")
+    # Entries that are given twice are one membership: booleans do not add up.
+    matrix = sp.csc_array((matrix.data.astype(bool), (matrix.row, matrix.col)), shape=matrix.shape)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    sizes = np.diff(matrix.indptr)
+    if names is None:
+        names = tuple(range(len(sizes)))
+    if not len(sizes):
+        raise ValueError("groups has no column.")
+    if not sizes.all():
+        raise ValueError(f"groups has a group without a row: {names[int(np.argmin(sizes))]!r}.")
+    alone = n_rows - len(np.unique(matrix.indices))
+    if alone:
+        raise ValueError(
+            f"groups leaves {alone} rows in no group, which would be ignored: drop these rows, or add a column "
+            "that is true everywhere."
+        )
+    return Grouping(
+        offsets=matrix.indptr.astype(np.int64),
+        members=matrix.indices.astype(np.int64),
+        names=names,
+        overlapping=True,
+    )

@@ -1,0 +1,1 @@
+"""How a fitted model does on its groups: metrics, reports, folds, plots."""

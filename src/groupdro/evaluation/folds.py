@@ -1,0 +1,159 @@
+"""A splitter that keeps every group in every fold, and what dividing rows into training and test needs besides."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import type_of_target
+
+from groupdro.data.grouping import read_groups
+from groupdro.evaluation.metrics import take_columns
+from groupdro.utils.arguments import check_flag, check_whole, naming, number_of_rows
+from groupdro.utils.types import Array, Indices, Mask
+
+__all__ = ["MOST_CLASSES", "GroupStratifiedKFold", "keep_classes"]
+
+MOST_CLASSES = 10  # whole numbers up to which a target is taken for classes where nobody says what it is
+
+
+def keep_classes(train: Array, test: Array, y: Array) -> tuple[Array, Array]:
+    """Move rows of classes that training would lack over to it: no model could be judged on them.
+
+    Parameters
+    ----------
+    train, test : ndarray of int
+        Rows of both parts.
+    y : ndarray of shape (n_rows,)
+        Class labels.
+
+    Returns
+    -------
+    train, test : ndarray of int
+        Rows of both parts, in their order.
+    """
+    # Codes, because comparing every pair of labels, as np.isin does with text in object arrays, takes quadratic time.
+    codes = np.unique(y, return_inverse=True)[1].ravel()
+    new = np.bincount(codes[train], minlength=int(codes.max()) + 1)[codes[test]] == 0
+    return np.sort(np.concatenate([train, test[new]])), test[~new]
+
+
+class GroupStratifiedKFold(BaseCrossValidator):
+    """K folds that each hold their share of every group and, for class labels, of every class within it.
+
+    A group and class with fewer rows than folds is spread over as many folds as it has rows. Unlike `GroupKFold`,
+    which keeps a group's rows together, this keeps every group in training and test: right for judging the worst of
+    known groups.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds.
+    shuffle : bool, default=True
+        Whether to deal the rows of a stratum in random order.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order.
+    group_by : str or list of str, default=None
+        Columns of X that hold the groups, where no groups are passed.
+    """
+
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        shuffle: bool = True,
+        random_state: Any = None,
+        group_by: str | list[str] | None = None,
+    ):
+        check_whole(n_splits, "n_splits", least=2)
+        check_flag(shuffle, "shuffle")
+        self.n_splits = int(n_splits)
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.group_by = group_by
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of folds.
+
+        Parameters
+        ----------
+        X, y, groups : object
+            Ignored.
+
+        Returns
+        -------
+        int
+            The number of folds.
+        """
+        del X, y, groups
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Yield the rows of training and test of each fold.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, of which only the number counts, unless `group_by` names columns.
+        y : array-like of shape (n_rows,), optional
+            Labels; classes are stratified too.
+        groups : array-like, optional
+            Groups of the rows.
+
+        Yields
+        ------
+        train, test : ndarray
+            Rows of each fold.
+        """
+        n_rows = number_of_rows(X, "X")
+        for name, part in (("y", y), ("groups", groups)):
+            if part is not None and (n_here := number_of_rows(part, name)) != n_rows:
+                raise ValueError(f"{name} has {n_here} rows but X has {n_rows}.")
+        yield from super().split(X, y, groups)
+
+    def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Mask]:
+        if groups is None:
+            if self.group_by is None:
+                raise ValueError("groups must be given, or group_by must name a column of X.")
+            groups, _ = take_columns(X, self.group_by)
+        n = number_of_rows(X, "X")
+        if n < self.n_splits:
+            raise ValueError(f"n_splits={self.n_splits} is more than the {n} rows.")
+        grouping = read_groups(groups, n, missing="own")
+        if grouping.overlapping:
+            # Rows with the same memberships are a stratum.
+            codes = np.zeros(n, np.int64)
+            for i in range(len(grouping.names)):
+                inside = np.zeros(n, np.int64)
+                inside[grouping.rows_of(i)] = 1
+                codes = np.unique(2 * codes + inside, return_inverse=True)[1].ravel()
+        else:
+            codes = np.empty(n, np.int64)
+            codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
+        if y is not None and type_of_target(y) in ("binary", "multiclass"):
+            labels = np.unique(np.asarray(y), return_inverse=True)[1].ravel()
+            strata = codes * (int(labels.max()) + 1) + labels
+        else:
+            strata = codes
+        with naming("random_state"):
+            rng = check_random_state(self.random_state)
+        tie = rng.permutation(n) if self.shuffle else np.arange(n)
+        if self.shuffle:
+            codes, strata = (self._shuffle_small(part, rng) for part in (codes, strata))
+        order = np.lexsort((tie, strata, codes))
+        # Dealing on from stratum to stratum keeps the folds equal in size too.
+        folds = np.empty(n, np.int64)
+        folds[order] = np.arange(n) % self.n_splits
+        for fold in range(self.n_splits):
+            yield folds == fold
+
+    def _shuffle_small(self, codes: Indices, rng: Any) -> Indices:
+        """Put the codes of fewer rows than folds in random order: they would fall the same way for every seed."""
+        codes = np.unique(codes, return_inverse=True)[1].ravel()
+        small = np.flatnonzero(np.bincount(codes) < self.n_splits)
+        place = np.arange(codes.max() + 1)
+        place[small] = rng.permutation(small)
+        return place[codes]

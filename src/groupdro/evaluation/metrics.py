@@ -1,0 +1,236 @@
+"""Losses of rows, and what a model tells about its groups."""
+
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+
+from groupdro.data import GroupedData
+from groupdro.data.grouping import Grouping
+from groupdro.utils.arguments import check_choice, naming, number_of_rows, shown
+from groupdro.utils.types import Array, Floats
+
+__all__ = [
+    "check_model",
+    "final_estimator",
+    "means_by_group",
+    "own_groups",
+    "reach",
+    "read_labels",
+    "row_losses",
+    "take_columns",
+]
+
+
+def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
+    """Divide a DataFrame into the columns that are named and the rest.
+
+    Parameters
+    ----------
+    X : DataFrame
+        A pandas or polars frame, or any that narwhals knows.
+    names : str or list of str
+        Columns to take.
+
+    Returns
+    -------
+    taken, rest : Series or DataFrame or ndarray, DataFrame
+        A Series for a single name. Columns of truth values come as an array of tuples: their combinations are the
+        groups, while a frame of them would be read as a membership matrix.
+    """
+    wanted = [names] if isinstance(names, str) else names
+    if not (isinstance(wanted, list | tuple) and wanted and all(isinstance(name, str) for name in wanted)):
+        raise TypeError(f"group_by must be the name of a column or a list of names, got {shown(names)}.")
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        raise TypeError(f"group_by={names!r} names a column, so X must be a DataFrame; got {type(X).__name__}.")
+    absent = [name for name in wanted if name not in frame.columns]
+    if absent:
+        raise ValueError(f"group_by names columns that X does not have: {absent}.")
+    rest = nw.to_native(frame.drop(wanted))
+    if isinstance(names, str):
+        return nw.to_native(frame.get_column(names)), rest
+    if all(frame.schema[name] == nw.Boolean for name in wanted):
+        tuples = np.empty(len(frame), dtype=object)
+        tuples[:] = list(zip(*(frame.get_column(name).to_list() for name in wanted), strict=True))
+        return tuples, rest
+    return nw.to_native(frame.select(wanted)), rest
+
+
+def final_estimator(model: Any) -> Any:
+    """Return the estimator inside pipelines, searches and wrappers."""
+    for _ in range(20):
+        if isinstance(model, Pipeline):
+            model = model[-1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif hasattr(model, "estimator_"):
+            model = model.estimator_
+        else:
+            break
+    return model
+
+
+def reach(model: Any, X: Any, method: str) -> tuple[Any, Any] | None:
+    """Find the model with a method inside pipelines and searches.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Where to look.
+    X : array-like
+        Rows as `model` takes them.
+    method : str
+        Name of the method.
+
+    Returns
+    -------
+    tuple of estimator and array-like, or None
+        The first model that has it, and the rows as they get there.
+    """
+    steps = []
+    while not hasattr(model, method):
+        if isinstance(model, Pipeline):
+            steps += [model[:-1].transform] if len(model) > 1 else []
+            model = model[-1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            return None
+    for step in steps:
+        X = step(X)
+    return model, X
+
+
+def own_groups(model: Any, X: Any) -> Any:
+    """Return the groups that a fitted `GroupBy`, alone or inside a search, finds in X; None for other models."""
+    found = reach(model, X, "_own_groups")
+    return None if found is None else found[0]._own_groups(found[1])
+
+
+def check_model(model: Any, name: str) -> None:
+    """Refuse what cannot predict, such as the class in place of an object.
+
+    Parameters
+    ----------
+    model : object
+        What was given.
+    name : str
+        Name of the argument.
+    """
+    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
+        raise TypeError(f"{name} must be a fitted estimator, got {shown(model)}.")
+
+
+def read_labels(y: Any, X: Any, *, numeric: bool) -> Array:
+    """Return y as an array with one value a row of X.
+
+    Parameters
+    ----------
+    y : array-like
+        Labels or numbers.
+    X : array-like
+        The rows.
+    numeric : bool
+        Whether y must be finite numbers.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        The labels.
+    """
+    n_rows = number_of_rows(X, "X")
+    if isinstance(y, np.ma.MaskedArray) and y.mask.any():
+        raise ValueError("y has masked entries: fill them or drop the rows.")
+    with naming("y"):
+        labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (n_rows,):
+        raise ValueError(f"y must have one value a row of X ({n_rows}), got shape {labels.shape}.")
+    if not len(labels):
+        raise ValueError("X and y have no rows.")
+    if numeric:
+        try:
+            if labels.dtype.kind in "mMc":
+                raise TypeError
+            labels = labels.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"y must be numbers for a regressor, got dtype {labels.dtype}.") from None
+        if not np.isfinite(labels).all():
+            raise ValueError("y has NaN or infinite values.")
+    return labels
+
+
+def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
+    """Average a quantity of the rows over each group.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        The quantity.
+    grouping : Grouping
+        The groups.
+    sample_weight : array-like of shape (n_rows,), optional
+        Weights, relative within each group.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        The means.
+    """
+    column = np.asarray(values, dtype=np.float64)
+    data = GroupedData.from_arrays(np.zeros((len(column), 1)), column, grouping, sample_weight)
+    return data.group_means(data.y)
+
+
+def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
+    """Return the loss of each row.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Any classifier or regressor of scikit-learn's kind.
+    X, y : array-like
+        Rows and labels.
+    loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
+        "auto" is the model's own loss for an estimator of this package, alone or inside pipelines and searches;
+        otherwise the logarithmic loss for classifiers with probabilities (of which none counts as less than the
+        rounding of a number), zero-one for other classifiers, and half the squared residual for regressors. A callable
+        takes y and the predictions.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        The losses.
+    """
+    if not callable(loss):
+        check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
+    if isinstance(loss, str) and loss == "auto":
+        found = reach(model, X, "_row_losses")
+        if found is not None:
+            return np.asarray(found[0]._row_losses(found[1], y))
+        loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
+    labels = np.asarray(y)
+    if callable(loss):
+        losses = np.asarray(loss(labels, np.asarray(model.predict(X))), dtype=np.float64)
+        if losses.shape != (len(labels),):
+            raise ValueError(f"loss must return one number a row, got shape {losses.shape}.")
+        if not np.isfinite(losses).all():
+            raise ValueError("loss returned NaN or infinite values.")
+        return losses
+    if loss == "log":
+        probability = np.asarray(model.predict_proba(X))
+        with naming("y"):
+            codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
+        known = np.asarray(model.classes_)[codes] == labels
+        own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
+        return -np.log(np.maximum(own, np.finfo(np.result_type(probability, np.float32)).eps))
+    predicted = np.asarray(model.predict(X))
+    if loss == "zero_one":
+        return (predicted != labels).astype(np.float64)
+    if loss == "squared":
+        return np.asarray(0.5 * (predicted - labels.astype(np.float64)) ** 2)
+    return np.abs(predicted - labels.astype(np.float64))

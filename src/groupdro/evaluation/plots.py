@@ -1,0 +1,421 @@
+"""Displays in scikit-learn's style: data in, axes and artists out. They need matplotlib."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from groupdro.data.grouping import group_name
+from groupdro.evaluation.metrics import check_model, final_estimator
+from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.solvers import Result, TraceRow
+from groupdro.utils.arguments import check_choice, check_kind, check_whole, shown
+from groupdro.utils.types import Floats, Mask
+
+__all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
+
+
+_BINDING = 1e-3  # weight from which a group counts
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
+
+
+def _axes(ax: Any, size: tuple[float, float]) -> Any:
+    if ax is not None:
+        _check_axes(ax)
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def _check_axes(ax: Any) -> None:
+    if not all(callable(getattr(ax, name, None)) for name in ("plot", "barh", "hlines")):
+        raise TypeError(f"ax must be the axes of a figure or None, got {shown(ax)}.")
+
+
+def _label(group: Any, longest: int = 28) -> str:
+    text = group_name(group)
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text.replace("$", r"\$")  # a name, not mathematics
+
+
+def _fitted(estimator: Any) -> Any:
+    """Return the estimator of this package inside another, fitted."""
+    inner = final_estimator(estimator)
+    if not hasattr(type(inner), "_row_losses"):
+        raise TypeError(f"estimator must be one of this package or contain one, got {type(inner).__name__}.")
+    check_is_fitted(inner)
+    return inner
+
+
+class ConvergenceDisplay:
+    """Upper and lower bound of the best possible value during a fit.
+
+    Parameters
+    ----------
+    passes, seconds, upper, lower : ndarray of shape (n_epochs,)
+        The run.
+    value : str
+        What is bounded, for the axis.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    upper_line_, lower_line_, band_ : matplotlib artists
+        Both bounds and what lies between them.
+    gap_ax_, gap_line_ : matplotlib objects or None
+        The gap on a logarithmic axis below, which a new figure has and given axes do not.
+    """
+
+    def __init__(self, *, passes: Floats, seconds: Floats, upper: Floats, lower: Floats, value: str = "worst risk"):
+        self.passes, self.seconds, self.upper, self.lower = passes, seconds, upper, lower
+        self.value = value
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, x: str = "passes", ax: Any = None) -> Self:
+        """Draw the fit of an estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator of this package, or a pipeline or search around one.
+        x : {"passes", "seconds"}
+            The horizontal axis.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            The display.
+        """
+        inner = _fitted(estimator)
+        value = "worst regret" if inner.objective == "excess_risk" else "worst risk"
+        return cls._from_trace(inner.trace_, value).plot(x=x, ax=ax)
+
+    @classmethod
+    def from_result(cls, result: Result, *, x: str = "passes", ax: Any = None) -> Self:
+        """Draw a run of `solve`.
+
+        Parameters
+        ----------
+        result : Result
+            What `solve` returned.
+        x : {"passes", "seconds"}
+            The horizontal axis.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            The display.
+        """
+        check_kind(result, "result", Result, "a Result of solve")
+        value = "worst regret" if result.references.upper.any() else "worst risk"  # of references that are all zero
+        return cls._from_trace(result.trace, value).plot(x=x, ax=ax)
+
+    @classmethod
+    def _from_trace(cls, trace: Sequence[TraceRow], value: str) -> Self:
+        rows = np.array([(row.passes, row.seconds, row.upper, row.lower) for row in trace]).T
+        return cls(passes=rows[0], seconds=rows[1], upper=rows[2], lower=rows[3], value=value)
+
+    def plot(self, *, x: str = "passes", ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        x : {"passes", "seconds"}
+            The horizontal axis.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            Itself.
+        """
+        check_choice(x, "x", ("passes", "seconds"))
+        gap_ax = None
+        if ax is not None:
+            _check_axes(ax)
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, (ax, gap_ax) = plt.subplots(
+                2, 1, figsize=(6.0, 4.6), sharex=True, layout="constrained", height_ratios=(3, 2)
+            )
+        along = self.passes if x == "passes" else self.seconds
+        (self.upper_line_,) = ax.plot(along, self.upper, color=_ORANGE, marker="o", ms=3, label="the model's own")
+        (self.lower_line_,) = ax.plot(along, self.lower, color=_BLUE, marker="o", ms=3, label="no model is below")
+        self.band_ = ax.fill_between(along, self.lower, self.upper, color=_GREY, alpha=0.2, lw=0, label="certified gap")
+        # The first lower bounds may be far off; what counts is where both meet.
+        final, first = self.upper[-1], self.upper[0]
+        height = max(first - final, 3.0 * (final - self.lower[-1]), 1e-3 * abs(final), 1e-12)
+        bottom = max(final - 1.1 * height, float(self.lower.min()) - 0.1 * height)
+        ax.set_ylim(bottom, final + 1.1 * height)
+        ax.set_ylabel(f"{self.value}, with penalty")
+        gap = final - self.lower[-1]
+        relative = f", {gap / abs(final):.1e} of the upper bound" if final else ""
+        ax.set_title(f"certified gap {gap:.1e}{relative}", fontsize="medium", loc="left")
+        ax.legend(frameon=False, loc="best")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.gap_line_ = None
+        if gap_ax is not None:
+            gaps = np.maximum(self.upper - self.lower, max(1e-16 * abs(final), 1e-300))
+            (self.gap_line_,) = gap_ax.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
+            gap_ax.set_ylabel("certified gap")
+            gap_ax.spines[["top", "right"]].set_visible(False)
+        (ax if gap_ax is None else gap_ax).set_xlabel("passes over the data" if x == "passes" else "seconds")
+        self.ax_, self.gap_ax_, self.figure_ = ax, gap_ax, ax.figure
+        return self
+
+
+class GroupRiskDisplay:
+    """Each group's risk before and after, with intervals.
+
+    Parameters
+    ----------
+    groups : list
+        Names, the worst before first.
+    before, after : ndarray of shape (n_groups, 3)
+        Risk and both ends of its interval.
+    labels : tuple of two str
+        Names of the models.
+    judged : ndarray of bool of shape (n_groups,), optional
+        Whether a group has enough rows to be judged; by default all have. The others are drawn hollow.
+    worst : tuple of two float, optional
+        Risk of the worst group before and after, which dashed lines mark; by default the largest of the judged groups.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    before_points_, after_points_ : matplotlib artists
+        The risks.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: list[Any],
+        before: Floats,
+        after: Floats,
+        labels: tuple[str, str],
+        judged: Mask | None = None,
+        worst: tuple[float, float] | None = None,
+    ):
+        self.groups, self.before, self.after, self.labels = groups, before, after, labels
+        self.judged, self.worst = judged, worst
+
+    @classmethod
+    def from_estimators(
+        cls,
+        before: Any,
+        after: Any,
+        X: Any,
+        y: Any,
+        groups: Any,
+        *,
+        labels: tuple[str, str] = ("ERM", "GDRO"),
+        max_groups: int = 25,
+        ax: Any = None,
+    ) -> Self:
+        """Draw two fitted models on the same rows.
+
+        Parameters
+        ----------
+        before, after : fitted estimator
+            The models.
+        X, y, groups : array-like
+            Rows, labels and groups, best such that neither was fitted on.
+        labels : tuple of two str
+            Names of the models.
+        max_groups : int
+            Most groups to show, those with the largest risk before.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            The display.
+        """
+        for name, model in (("before", before), ("after", after)):
+            check_model(model, name)
+        reports = [group_report(model, X, y, groups) for model in (before, after)]
+        return cls.from_reports(reports[0], reports[1], labels=labels, max_groups=max_groups, ax=ax)
+
+    @classmethod
+    def from_reports(
+        cls,
+        before: GroupReport,
+        after: GroupReport,
+        *,
+        labels: tuple[str, str] = ("ERM", "GDRO"),
+        max_groups: int = 25,
+        ax: Any = None,
+    ) -> Self:
+        """Draw two reports on the same rows.
+
+        Parameters
+        ----------
+        before, after : GroupReport
+            The reports.
+        labels : tuple of two str
+            Names of the models.
+        max_groups : int
+            Most groups to show, those with the largest risk before.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            The display.
+        """
+        for name, report in (("before", before), ("after", after)):
+            check_kind(report, name, GroupReport, "a GroupReport")
+        check_whole(max_groups, "max_groups", least=1)
+        if not (isinstance(labels, tuple | list) and len(labels) == 2 and all(isinstance(one, str) for one in labels)):
+            raise TypeError(f"labels must be two names, got {shown(labels)}.")
+
+        def table(report: GroupReport) -> dict[Any, tuple[float, float, float]]:
+            c = report.columns
+            rows = zip(c["group"], c["n"], c["risk"], c["risk_low"], c["risk_high"], strict=True)
+            return {group: (risk, low, high) for group, n, risk, low, high in rows if n}
+
+        old, new = table(before), table(after)
+        groups = [group for group in old if group in new][:max_groups]
+        if not groups:
+            raise ValueError("before and after have no group in common.")
+        both = [np.array([side[group] for group in groups]) for side in (old, new)]
+        notes = dict(zip(before.columns["group"], before.columns["note"], strict=True))
+        return cls(
+            groups=groups,
+            before=both[0],
+            after=both[1],
+            labels=labels,
+            judged=np.array(["small" not in notes[group] for group in groups]),
+            worst=(old[before.worst_group][0], new[after.worst_group][0]),
+        ).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            Itself.
+        """
+        n = len(self.groups)
+        ax = _axes(ax, (6.5, 1.2 + 0.3 * n))
+        place = np.arange(n)[::-1]  # the worst on top
+        judged = np.ones(n, bool) if self.judged is None or not self.judged.any() else self.judged
+        worst = self.worst or (self.before[judged, 0].max(), self.after[judged, 0].max())
+        points = []
+        for values, colour, label, shift, mark in (
+            (self.before, _GREY, self.labels[0], 0.14, worst[0]),
+            (self.after, _ORANGE, self.labels[1], -0.14, worst[1]),
+        ):
+            ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
+            points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
+            ax.plot(values[~judged, 0], (place + shift)[~judged], "o", color="white", ms=3)  # hollow
+            ax.axvline(mark, color=colour, lw=1, ls="--", zorder=0)
+        self.before_points_, self.after_points_ = points
+        for k in place[1::2]:
+            ax.axhspan(k - 0.5, k + 0.5, color=_GREY, alpha=0.1, lw=0, zorder=-1)
+        ax.set_yticks(place, [_label(group) for group in self.groups])
+        ax.set_ylim(-0.5, n - 0.5)
+        hollow = "" if judged.all() else "; hollow: too few rows to judge"
+        ax.set_xlabel(f"average loss, with interval; dashed: the worst group{hollow}")
+        ax.legend(frameon=False, loc="lower right")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class GroupWeightsDisplay:
+    """The groups that bind: their weights in the certificate.
+
+    Parameters
+    ----------
+    groups : list
+        Names, the heaviest first.
+    weights : ndarray of shape (n_groups,)
+        Weights q.
+    n_groups : int
+        Groups in all, those included that are not shown.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    bars_ : matplotlib artist
+        The bars.
+    """
+
+    def __init__(self, *, groups: list[Any], weights: Floats, n_groups: int):
+        self.groups, self.weights, self.n_groups = groups, weights, n_groups
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, max_groups: int = 20, ax: Any = None) -> Self:
+        """Draw the weights of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator of this package, or a pipeline or search around one.
+        max_groups : int
+            Most groups to show, the heaviest. Groups without weight are not shown.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupWeightsDisplay
+            The display.
+        """
+        check_whole(max_groups, "max_groups", least=1)
+        inner = _fitted(estimator)
+        names, weights = inner.groups_.tolist(), inner.group_weights_
+        heaviest = np.argsort(-weights, kind="stable")[:max_groups]
+        order = [k for k in heaviest if weights[k] >= min(_BINDING, weights.max())]
+        return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupWeightsDisplay
+            Itself.
+        """
+        n = len(self.groups)
+        ax = _axes(ax, (6.0, 1.3 + 0.27 * n))
+        place = np.arange(n)[::-1]
+        self.bars_ = ax.barh(place, self.weights, color=_BLUE, height=0.65)
+        ax.bar_label(self.bars_, [f"{weight:.2g}" for weight in self.weights], padding=3)
+        ax.set_yticks(place, [_label(group) for group in self.groups])
+        ax.set_xlim(0.0, max(float(self.weights.max()) * 1.15, 1e-3))
+        ax.set_xlabel("weight in the certificate")
+        share = float(self.weights.sum())
+        told = f"{n} of {self.n_groups} groups carry " + (
+            "all weight" if share > 0.995 else f"{share:.0%} of the weight"
+        )
+        ax.set_title(told, fontsize="medium", loc="left")
+        ax.spines[["top", "right"]].set_visible(False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

@@ -1,0 +1,344 @@
+"""How each group fares under a fitted model: a table for people and for programs."""
+
+import html
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_scalar
+
+from groupdro.data.grouping import Grouping, group_name, read_groups
+from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, read_labels, row_losses
+from groupdro.utils.arguments import printable
+from groupdro.utils.types import Array, Floats
+
+__all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "table_text"]
+
+
+_RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn at a time
+_LEAST_RESAMPLED = 10
+_BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class GroupReport:
+    """A row a group, the worst first.
+
+    Prints as text, shows as HTML in notebooks, and turns into a DataFrame.
+
+    Attributes
+    ----------
+    columns : dict of str to list
+        The table. `group`, `n`; `risk`, the average loss, with a bootstrap interval `risk_low` to `risk_high` where a
+        group has ten rows or more;
+        `regret` where the model has references; `accuracy` or `rmse`; for classifiers with probabilities
+        `overconfidence`, the mean probability of the predicted class less the accuracy, and `ece`, the expected
+        calibration error over ten bins; for regressors `bias`, the mean residual; `weight`, the group's weight q in the
+        certificate; `note`: "small" (too few rows to judge), "unseen" (not a group of the fit), "merged" (joined with
+        other small groups at fit), "absent" (a group of the fit without a row here).
+    overall : dict of str to float
+        The same quantities over all rows.
+    confidence : float
+        Level of the intervals.
+    title : str
+        Line above the table.
+    in_sample : bool or None
+        True where these are the training rows, all of them in their order: their risks are then too optimistic about
+        new rows. False where they are not, although some of them may be. None where the model cannot know.
+    """
+
+    columns: dict[str, list[Any]]
+    overall: dict[str, Any]
+    confidence: float
+    title: str = field(default="")
+    in_sample: bool | None = None
+
+    @property
+    def worst_group(self) -> Any:
+        """The group with the largest risk among those that are not too small to judge."""
+        notes = self.columns["note"]
+        judged = [k for k, note in enumerate(notes) if "small" not in note and "absent" not in note]
+        return self.columns["group"][judged[0] if judged else 0]
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row a group.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._with_text_groups())
+
+    def to_polars(self) -> Any:
+        """Return the table as a polars DataFrame.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row a group.
+        """
+        import polars as pl
+
+        return pl.DataFrame(self._with_text_groups(), strict=False)
+
+    def _with_text_groups(self) -> dict[str, list[Any]]:
+        """Give groups of several kinds, or of several columns, as text: frames have one type a column."""
+        groups = self.columns["group"]
+        kinds = {type(group) for group in groups}
+        if len(kinds) == 1 and not kinds & {tuple}:
+            return dict(self.columns)
+        return {**self.columns, "group": [group_name(group) for group in groups]}
+
+    def __repr__(self) -> str:
+        return table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+
+    def _repr_html_(self) -> str:
+        return table_html(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+
+
+def group_report(
+    model: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    loss: Any = "auto",
+    n_bootstrap: int = 1000,
+    confidence: float = 0.95,
+    min_rows: int = 30,
+    random_state: int = 0,
+) -> GroupReport:
+    """Tell how each group fares under a fitted model.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
+    X, y : array-like
+        Rows and labels, preferably held-out ones; the report says so where they are the training rows. All rows count
+        alike, whatever weights they had in the fit.
+    groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
+        Their groups, as in `fit`; missing labels are a row of their own. By default those in the columns of a `GroupBy`
+        model; of another model, all rows are one group.
+    loss : str or callable
+        The loss behind `risk`, as in `groupdro.evaluation.metrics.row_losses`.
+    n_bootstrap : int
+        Resamples behind an interval.
+    confidence : float
+        Level of the intervals.
+    min_rows : int
+        Rows below which a group is noted as small.
+    random_state : int
+        Seed of the resamples.
+
+    Returns
+    -------
+    GroupReport
+        The table, worst group first.
+    """
+    check_scalar(confidence, "confidence", Real)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
+    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=0)
+    check_scalar(min_rows, "min_rows", Integral, min_val=0)
+    check_scalar(random_state, "random_state", Integral, min_val=0)
+    check_model(model, "model")
+    labels = read_labels(y, X, numeric=not is_classifier(model))
+    groups = own_groups(model, X) if groups is None else groups
+    grouping = read_groups(groups, len(labels), missing="own")
+    measured = _measure(model, X, labels, loss)
+    inner = final_estimator(model)
+    known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
+    if groups is None or len(known) < 2:
+        known = {}  # fitted without groups, so that none of these is new to the model
+    own_loss = isinstance(loss, str) and loss == "auto"
+    references = getattr(inner, "reference_risks_", None) if own_loss else None
+    merged = set(getattr(inner, "merged_groups_", ()))
+    rng = np.random.default_rng(random_state)
+
+    rows = []
+    for i, name in enumerate(grouping.names):
+        own = grouping.rows_of(i)
+        low, high = bootstrap_interval(measured["risk"][own], n_bootstrap, confidence, rng)
+        row: dict[str, Any] = {"group": name, "n": len(own), "risk": float(measured["risk"][own].mean())}
+        row |= {"risk_low": low, "risk_high": high}
+        if references is not None:
+            row["regret"] = row["risk"] - float(references[known[name]]) if name in known else np.nan
+        row |= _summarise({key: values[own] for key, values in measured.items()})
+        notes = ["small"] * (len(own) < min_rows)
+        row["weight"] = float(inner.group_weights_[known[name]]) if name in known else np.nan
+        if known and name not in known:
+            notes.append("merged" if name in merged else "unseen")
+        row["note"] = ", ".join(notes)
+        rows.append(row)
+    rows.sort(key=lambda row: -row["risk"])
+    rows += _absent_rows(grouping, known, inner, rows[0])
+
+    overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
+    found = reach(model, X, "_are_training_rows")
+    in_sample = None if found is None else found[0]._are_training_rows(found[1], labels)
+    rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
+    return GroupReport(
+        columns={key: [row[key] for row in rows] for key in rows[0]},
+        overall=overall,
+        confidence=confidence,
+        title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
+        in_sample=in_sample,
+    )
+
+
+def _measure(model: Any, X: Any, y: Array, loss: Any) -> dict[str, Floats]:
+    """Return what is known of each row: its loss, whether it is right and how sure, or its residual."""
+    out = {"risk": row_losses(model, X, y, loss)}
+    predicted = np.asarray(model.predict(X))
+    if is_classifier(model):
+        out["right"] = (predicted == y).astype(np.float64)
+        if hasattr(model, "predict_proba"):
+            out["confidence"] = np.asarray(model.predict_proba(X)).max(axis=1)
+    else:
+        out["residual"] = predicted - y.astype(np.float64)
+    return out
+
+
+def _summarise(measured: dict[str, Floats]) -> dict[str, float]:
+    if "residual" in measured:
+        residual = measured["residual"]
+        return {"rmse": float(np.sqrt(np.mean(residual**2))), "bias": float(residual.mean())}
+    out = {"accuracy": float(measured["right"].mean())}
+    if "confidence" in measured:
+        sure, right = measured["confidence"], measured["right"]
+        bins = np.minimum((sure * _BINS).astype(np.int64), _BINS - 1)
+        gaps = np.bincount(bins, weights=sure - right, minlength=_BINS)
+        out |= {"overconfidence": float((sure - right).mean()), "ece": float(np.abs(gaps).sum() / len(sure))}
+    return out
+
+
+def _absent_rows(grouping: Grouping, known: dict[Any, int], inner: Any, like: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return empty rows for the groups of the fit that have no row here."""
+    absent = [name for name in known if name not in set(grouping.names) and name != "(merged)"]
+    return [
+        {
+            **dict.fromkeys(like, np.nan),
+            "group": name,
+            "n": 0,
+            "weight": float(inner.group_weights_[known[name]]),
+            "note": "absent",
+        }
+        for name in absent
+    ]
+
+
+def bootstrap_interval(
+    values: Floats, n_bootstrap: int, confidence: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return the percentile interval of a mean, by resampling the rows.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        The quantity of each row.
+    n_bootstrap : int
+        Resamples.
+    confidence : float
+        Level.
+    rng : numpy.random.Generator
+        Source of the resamples.
+
+    Returns
+    -------
+    low, high : float
+        The interval; NaN for fewer than ten rows, of which resampling would promise far too much.
+    """
+    n = len(values)
+    if n < _LEAST_RESAMPLED or n_bootstrap < 1:
+        return np.nan, np.nan
+    at_once = max(1, _RESAMPLED_AT_ONCE // n)
+    means = [
+        values[rng.integers(0, n, size=(min(at_once, n_bootstrap - start), n))].mean(axis=1)
+        for start in range(0, n_bootstrap, at_once)
+    ]
+    tail = 0.5 * (1.0 - confidence)
+    low, high = np.quantile(np.concatenate(means), [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+# ---------------------------------------------------------------------- tables without pandas
+
+
+def _cells(key: str, values: list[Any]) -> list[str]:
+    """Return a column as text; groups by their full names, whatever kind of label they are."""
+    return [group_name(value) if key in ("group", "worst_group") else _text(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
+    """Lay a table out as text.
+
+    Parameters
+    ----------
+    title : str
+        Line above it.
+    columns : dict of str to list
+        The table.
+    footer : dict, optional
+        A last row, by column.
+
+    Returns
+    -------
+    str
+        Several lines.
+    """
+    columns = {printable(key): values for key, values in columns.items()}
+    cells = {key: [printable(cell) for cell in _cells(key, values)] for key, values in columns.items()}
+    last = {key: _text(footer[key]) if key in footer else "" for key in cells} if footer else None
+    width = {k: max(len(k), *map(len, v), len(last[k]) if last else 0) for k, v in cells.items()}
+    text = {k for k, v in columns.items() if all(isinstance(value, str | tuple) for value in v)}
+
+    def line(row: dict[str, str]) -> str:
+        parts = [row[k].ljust(width[k]) if k in text else row[k].rjust(width[k]) for k in cells]
+        return "  ".join(parts).rstrip()
+
+    n = len(next(iter(cells.values())))
+    lines = [printable(title), line({k: k for k in cells}), *(line({k: cells[k][i] for k in cells}) for i in range(n))]
+    return "\n".join(lines + ([line(last)] if last else []))
+
+
+def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
+    """Lay a table out as HTML.
+
+    Parameters
+    ----------
+    title : str
+        Its caption.
+    columns : dict of str to list
+        The table.
+    footer : dict, optional
+        A last row, by column.
+
+    Returns
+    -------
+    str
+        A `table` element; all text is escaped.
+    """
+
+    def row(cells: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    n = len(next(iter(columns.values())))
+    cells = [_cells(key, values) for key, values in columns.items()]
+    body = "".join(row([column[i] for column in cells], "td") for i in range(n))
+    foot = f"<tfoot>{row([_text(footer.get(k, '')) for k in columns], 'td')}</tfoot>" if footer else ""
+    return (
+        f"<table><caption>{html.escape(title)}</caption><thead>{row(list(columns), 'th')}</thead>"
+        f"<tbody>{body}</tbody>{foot}</table>"
+    )

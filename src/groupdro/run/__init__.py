@@ -1,0 +1,1 @@
+"""The contract of a solver, and the driver that owns the only loop."""

@@ -1,0 +1,239 @@
+"""Checkpoints of a run: what it would need to go on, written after every epoch and fenced against older runs.
+
+A directory belongs to one problem, solver, seed and version of the package. Each run that opens it takes the next
+generation number. Files are named by generation and epoch; the newest generation's are read first, and a run of an
+older one, such as a process that was thought dead, is refused when it tries to write.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupdro.problem import GroupRisk
+from groupdro.run.packing import Arrays
+from groupdro.run.solver import Solver
+from groupdro.utils.arguments import shown
+from groupdro.utils.bundle import BundleError, check, read_bundle, write_bundle
+from groupdro.version import __version__
+
+__all__ = [
+    "BOUNDS_VERSION",
+    "CheckpointError",
+    "CheckpointWarning",
+    "Checkpoints",
+    "believing",
+    "check_run",
+    "fingerprint",
+]
+
+# Raise it with every change of what a bound means or of how one is proved, also between two releases: the lower bound
+# of a checkpoint cannot be computed anew, and a wrong one must not outlive the code that proved it.
+BOUNDS_VERSION = 2
+
+_FORMAT, _VERSION = "groupdro-checkpoint", 3
+_MADE_BY = [__version__, BOUNDS_VERSION]
+_KEPT = 2  # files: should the newest be damaged, the one before it is there
+_NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")
+_GENERATION = re.compile(r"generation-([0-9]{6})")
+_UNFINISHED = re.compile(r"\.checkpoint-([0-9]{6})-.*\.tmp")
+_LAST_GENERATION = 999_999
+_PARTS = {
+    "prepared", "state", "certificate", "trace", "counters", "seconds", "found_references", "tolerances",
+}  # fmt: skip
+
+
+class CheckpointError(RuntimeError):
+    """A directory's checkpoints cannot be used."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written or read; the run goes on."""
+
+
+def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
+    """Return a digest of what a run depends on: all of the data, the problem, the solver, the seed and the package.
+
+    Data of a store are identified by the checksums of its manifest, against which the files are read here. All workers
+    must call this together.
+    """
+    data, digest = problem.data, hashlib.sha256()
+    if data.key_check is not None:
+        data.key_check()
+    about = [_MADE_BY, _options(solver), seed, problem.shape, repr(problem.loss), repr(problem.domain)]
+    about += [problem.fit_intercept, problem.regret, problem.n_rows]
+    digest.update(json.dumps(about).encode())
+    for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(data.digest)
+    return digest.hexdigest()
+
+
+def _options(value: Any) -> Any:
+    """Return what a solver was made with."""
+    if isinstance(value, Solver):
+        return [type(value).__name__, {name: _options(part) for name, part in value.made_with.items()}]
+    if isinstance(value, tuple | list):
+        return [_options(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+    return getattr(value, "__qualname__", "a function") if callable(value) else repr(value)
+
+
+@contextlib.contextmanager
+def believing() -> Iterator[None]:
+    """Go on from what a checkpoint says, or say that it cannot be used."""
+    try:
+        yield
+    except (BundleError, RecursionError) as error:
+        raise CheckpointError(
+            f"The newest checkpoint is whole, but not of this run: {error}. Use another directory, or remove it to "
+            "begin anew."
+        ) from None
+
+
+def check_run(run: dict[str, Any]) -> None:
+    """Refuse what is not of the form that a run writes. Its solver and its certificate check what is theirs."""
+    check(set(run) == _PARTS, "its run has other parts")
+    check(isinstance(run["found_references"], bool), "its references are neither found nor not")
+    lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
+    check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")
+    check(all(_is_count(count) for count in run["counters"]), "a counter is no count")
+    numbers = [run["seconds"], *run["tolerances"]]
+    check(all(_is_number(one) and 0 <= one < np.inf for one in numbers), "its seconds or tolerances are no numbers")
+    for row in run["trace"]:
+        whole = isinstance(row, list) and len(row) == 7 and all(_is_count(row[place]) for place in (0, 2, 3))
+        check(whole and all(_is_number(row[place]) for place in (1, 4, 5, 6)), "its trace has another form")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_count(value)
+
+
+# ---------------------------------------------------------------------- files
+
+
+class Checkpoints:
+    """The checkpoints of a directory, for one run.
+
+    Parameters
+    ----------
+    directory : str or path-like
+        Made if it does not exist.
+    key : str
+        What the run depends on. Checkpoints of another key are refused.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], key: str):
+        self.directory, self.key = Path(directory), key
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.generation = self._take_generation()
+        self._told = False
+        self._damaged: set[Path] = set()
+
+    def _take_generation(self) -> int:
+        """Take the next number; of two runs that start at once, one gets the one after."""
+        while True:
+            mine = 1 + max(self._generations(), default=0)
+            if mine > _LAST_GENERATION:
+                raise CheckpointError(f"{str(self.directory)!r} has no number left for another run. Use another one.")
+            try:
+                os.close(os.open(self.directory / f"generation-{mine:06d}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                continue
+            for old in self._generations():
+                if old < mine - 1:
+                    _remove(self.directory / f"generation-{old:06d}")
+            return mine
+
+    def _generations(self) -> list[int]:
+        names = [_GENERATION.fullmatch(path.name) for path in self.directory.iterdir()]
+        return [int(name[1]) for name in names if name]
+
+    def _files(self) -> list[Path]:
+        """Return the checkpoints, newest first."""
+        return sorted((path for path in self.directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+
+    def latest(self) -> tuple[dict[str, Any], Arrays] | None:
+        """Return the newest checkpoint that is whole, or None where there is none at all."""
+        files, faults = self._files(), []
+        for path in files:
+            try:
+                manifest, arrays = read_bundle(path)
+                stated = manifest.get("format"), manifest.get("version")
+                check(
+                    stated == (_FORMAT, _VERSION),
+                    f"it is {stated[0]!r} of version {stated[1]!r}; this reads {_VERSION}",
+                )
+                check(isinstance(manifest.get("run"), dict) and {"key", "made_by"} <= set(manifest), "it has no run")
+            except (BundleError, OSError) as error:
+                faults.append(f"{path.name}: {error}")
+                self._damaged.add(path)
+                continue
+            if manifest["key"] != self.key:
+                raise CheckpointError(
+                    f"{str(self.directory)!r} has checkpoints {_origin(manifest['made_by'])}. Use another directory, "
+                    "or remove it to begin anew."
+                )
+            if faults:
+                warnings.warn(f"Damaged checkpoints were passed over: {'; '.join(faults)}", CheckpointWarning, 2)
+            return manifest["run"], arrays
+        if files:
+            raise CheckpointError(f"No checkpoint in {str(self.directory)!r} can be read: {'; '.join(faults)}")
+        return None
+
+    def write(self, epoch: int, run: dict[str, Any], arrays: Arrays) -> None:
+        """Write a checkpoint, and remove those that are no longer needed.
+
+        A full disk does not end the run: the checkpoint before stays. Nor does a directory that vanished.
+        """
+        manifest = {"format": _FORMAT, "version": _VERSION, "made_by": _MADE_BY, "key": self.key, "run": run}
+        try:
+            if max(self._generations(), default=0) > self.generation:
+                raise CheckpointError(
+                    f"Another run has taken over {str(self.directory)!r}; this one must not write to it."
+                )
+            write_bundle(self.directory / f"checkpoint-{self.generation:06d}-{epoch:08d}.zip", manifest, arrays)
+            self._clear()
+        except OSError as error:
+            if not self._told:
+                warnings.warn(f"A checkpoint could not be written; the run goes on: {error}", CheckpointWarning, 2)
+            self._told = True
+
+    def _clear(self) -> None:
+        """Remove what is no longer needed."""
+        whole = [path for path in self._files() if path not in self._damaged]  # a damaged one is no reserve
+        for old in (*self._damaged, *whole[_KEPT:]):
+            _remove(old)
+        for left in self.directory.glob(".checkpoint-*.tmp"):  # of a run that was killed while it wrote
+            name = _UNFINISHED.fullmatch(left.name)
+            if name and int(name[1]) <= self.generation:  # a newer one may be writing just now
+                _remove(left)
+
+
+def _origin(made_by: Any) -> str:
+    """Describe checkpoints whose key is that of another run."""
+    if made_by == _MADE_BY:
+        return "of another problem, solver or seed"
+    others = made_by if isinstance(made_by, list) and len(made_by) == 2 else [None, None]
+    return (
+        f"that were made by groupdro {shown(others[0])} with bounds of version {shown(others[1])}; this is groupdro "
+        f"{__version__!r} with bounds of version {BOUNDS_VERSION}, which does not rely on what others proved"
+    )
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is no longer needed; what cannot be removed, such as a folder of its name, stays."""
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,1 @@
+"""What other papers do, for comparison."""

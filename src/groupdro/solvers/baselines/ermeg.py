@@ -1,0 +1,95 @@
+"""ERMEG: exponentiated gradient on the group weights with a weighted ERM oracle (Agarwal and Zhang 2022, section 6)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.geometry import Entropy
+from groupdro.problem import GroupRisk, L2Domain
+from groupdro.run.driver import solve
+from groupdro.run.solver import Run, Solver, State
+from groupdro.solvers.alem import group_references
+from groupdro.solvers.sqp import GroupSQP
+from groupdro.solvers.step_sizes import check_multiplier
+from groupdro.utils.arguments import check_number
+from groupdro.utils.types import Floats
+
+__all__ = ["ERMEG", "ErmegState"]
+
+
+@dataclass
+class ErmegState(State):
+    """State of ERMEG: the weights in logits, and the sum of the oracle's models."""
+
+    logits: Floats
+    w_total: Floats
+    calls: int
+
+
+class ERMEG(Solver):
+    """Exponentiated gradient on the weights of groups; the best response of w by an oracle.
+
+    Before the first epoch the oracle finds every group's own minimum. An epoch calls it once, for the minimiser of the
+    weighted risk, passes over the data there, and multiplies each weight by exp(step * regret). The step falls as
+    multiplier * sqrt(ln m / t) / B, with B the largest regret at the time. The output is the best single model,
+    which is as good as the mixture that the theory speaks of; the mean of all is certified at the end.
+
+    Parameters
+    ----------
+    multiplier : float
+        Factor of the step; 1 is the theory's.
+    oracle_tol : float
+        Relative certified gap at which an oracle's answer is good enough.
+    """
+
+    name = "ermeg"
+    domains = (L2Domain,)
+    minimises_regrets = True
+
+    def __init__(self, multiplier: float = 1.0, *, oracle_tol: float = 1e-3):
+        check_multiplier(multiplier)
+        check_number(oracle_tol, "oracle_tol", positive=True)
+        self.multiplier = multiplier
+        self.oracle_tol = oracle_tol
+
+    def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
+        """Find every group's own minimum, unless references are given."""
+        if problem.regret:
+            return problem
+        found = group_references(
+            problem, GroupSQP("lbfgs"), run, atol=max(0.1 * run.tol**2, 1e-8), max_passes=1000.0, seed=seed
+        )
+        return problem.with_references(found)
+
+    def init(self, problem: GroupRisk, seed: int) -> ErmegState:
+        """Evaluate the start."""
+        del seed
+        entropy = Entropy(problem.n_groups)
+        q = entropy.interior(problem.start_weights())
+        at = problem.evaluate(problem.start(), q)
+        return ErmegState(at, entropy.mirror(q), np.zeros(problem.shape), 0)
+
+    def epoch(self, problem: GroupRisk, state: ErmegState) -> None:
+        """Call the oracle for the present weights, and move them by the regrets of its model."""
+        entropy = Entropy(problem.n_groups)
+        q = entropy.point(state.logits)
+        weighted = problem.weighted(q)
+        found = solve(
+            weighted.starting_at(state.evaluation.w), GroupSQP("lbfgs"), tol=self.oracle_tol, max_passes=500.0
+        )
+        if found.interrupted:
+            raise KeyboardInterrupt  # which ended the oracle's run alone
+        w = found.w
+        state.evaluation = problem.evaluate(w, q)
+        state.w_total += w
+        state.calls += 1
+        regrets = problem.group_values(state.evaluation.group_risks)
+        size = max(float(np.abs(regrets).max()), 1e-300)
+        step = self.multiplier * float(np.sqrt(np.log(problem.n_groups) / state.calls)) / size
+        state.logits = entropy.step(state.logits, step, -regrets)
+
+    def average(self, state: ErmegState) -> tuple[Floats, Floats] | None:
+        """Return the mean of the oracle's models, with the present weights."""
+        if not state.calls:
+            return None
+        return state.w_total / state.calls, state.evaluation.q

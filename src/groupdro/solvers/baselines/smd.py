@@ -1,0 +1,132 @@
+"""SMD: stochastic mirror descent on both players (after Nemirovski, Juditsky, Lan and Shapiro 2009).
+
+The constants are derived here, see `descent_constant`. The method has no variance reduction and no snapshot, so a step
+costs one row per group and the error falls like one over the square root of the steps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.geometry import Entropy, Geometry, bounded_geometry
+from groupdro.problem import GroupRisk
+from groupdro.run.solver import BOUNDED, Requirement, Solver, State
+from groupdro.solvers.step_sizes import check_multiplier
+from groupdro.utils.arguments import check_whole
+from groupdro.utils.types import Floats
+
+__all__ = ["SMD", "SmdState", "descent_constant"]
+
+
+def descent_constant(problem: GroupRisk, geometry: Geometry) -> float:
+    """Return M, the root mean square bound of the operator in the scaled norm: M^2 = 2 D^2 G^2 + 2 B^2 ln m.
+
+    D^2 is the range of the potential of w, G the rows' Lipschitz constant, and B = radius * G bounds how far losses on
+    the domain are from those at its centre; a constant common to all groups moves no weight.
+    """
+    G = problem.constants(geometry.dual_order, geometry.radius).lipschitz
+    log_m = float(np.log(problem.n_groups))
+    return float(np.sqrt(2.0 * geometry.squared_diameter * G**2 + 2.0 * (geometry.radius * G) ** 2 * log_m))
+
+
+@dataclass
+class SmdState(State):
+    """State of SMD: both players in mirror coordinates, and the step-weighted sums of where they were."""
+
+    geometry: Geometry
+    w: Floats
+    logits: Floats
+    w_total: Floats
+    q_total: Floats
+    step_total: float
+    steps: int
+    constant: float
+    seed: int
+
+
+class SMD(Solver):
+    """Stochastic mirror descent with one sample of every group a step.
+
+    A base step gamma means steps of 2 D^2 gamma for w and 2 ln(m) gamma for the logits. It falls as
+    multiplier / (M sqrt t); with a horizon of T steps it is the constant 2 multiplier / (M sqrt(5 T)), for which the
+    expected gap of the average is at most 2 M sqrt(5 / T). An epoch is as many steps as draw every row once.
+
+    Parameters
+    ----------
+    multiplier : float
+        Factor of the base step, which is what tuning varies; 1 is the theory's.
+    horizon : int, optional
+        Steps of the whole run, where they are known.
+    """
+
+    name = "smd"
+
+    def __init__(self, multiplier: float = 1.0, *, horizon: int | None = None):
+        check_multiplier(multiplier)
+        if horizon is not None:
+            check_whole(horizon, "horizon", least=1)
+        self.multiplier = multiplier
+        self.horizon = horizon
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """A bounded domain, from which the steps are derived."""
+        return (BOUNDED,)
+
+    def init(self, problem: GroupRisk, seed: int) -> SmdState:
+        """Start at the centre; the evaluation there is for the trace alone."""
+        entropy = Entropy(problem.n_groups)
+        w, q = problem.start(), entropy.interior(problem.start_weights())
+        with problem.counters.suspended():
+            at = problem.evaluate(w, q)
+        geometry = bounded_geometry(problem, at)
+        return SmdState(
+            evaluation=at,
+            geometry=geometry,
+            w=geometry.mirror(w),
+            logits=entropy.mirror(q),
+            w_total=np.zeros_like(w),
+            q_total=np.zeros_like(q),
+            step_total=0.0,
+            steps=0,
+            constant=descent_constant(problem, geometry) or 1.0,  # zero where nothing can move
+            seed=seed,
+        )
+
+    def base_step(self, state: SmdState) -> float:
+        """Return gamma of the next step."""
+        if self.horizon is not None:
+            return 2.0 * self.multiplier / (state.constant * np.sqrt(5.0 * self.horizon))
+        return self.multiplier / (state.constant * np.sqrt(state.steps + 1.0))
+
+    def epoch(self, problem: GroupRisk, state: SmdState) -> None:
+        """Make as many steps as draw every row about once."""
+        rng = np.random.default_rng([state.seed, state.epoch])
+        for _ in range(max(1, round(problem.n_rows / problem.n_groups))):
+            self.step(problem, state, rng)
+
+    def step(self, problem: GroupRisk, state: SmdState, rng: np.random.Generator) -> None:
+        """Move both players along the gradients that one row a group shows."""
+        gamma, geometry, entropy = self.base_step(state), state.geometry, Entropy(problem.n_groups)
+        w, q = geometry.point(state.w), entropy.point(state.logits)
+        values, gradient = self.sampled_values(problem, rng, w, q)
+        # The output averages the points at which the gradients were taken.
+        state.w_total += gamma * w
+        state.q_total += gamma * q
+        state.step_total += gamma
+        state.w = geometry.step(state.w, 2.0 * geometry.squared_diameter * gamma, gradient)
+        state.logits = entropy.step(state.logits, 2.0 * entropy.squared_diameter * gamma, -values)
+        state.steps += 1
+
+    def sampled_values(
+        self, problem: GroupRisk, rng: np.random.Generator, w: Floats, q: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return unbiased group values and gradient from one row a group."""
+        risks, gradient = problem.sampled(problem.data.draw(rng), w, q)
+        return problem.group_values(risks), gradient
+
+    def point(self, state: SmdState) -> tuple[Floats, Floats] | None:
+        """Return the step-weighted average, which the theory speaks of."""
+        if state.step_total == 0.0:
+            return None
+        return state.w_total / state.step_total, state.q_total / state.step_total

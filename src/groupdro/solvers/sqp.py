@@ -1,0 +1,368 @@
+"""Sequential quadratic programming on all groups at once: high accuracy where a pass is cheap."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
+from groupdro.run.solver import Solver, State
+from groupdro.solvers.simplex_qp import solve_simplex_qp
+from groupdro.utils.arguments import check_choice, check_whole
+from groupdro.utils.bundle import check, is_finite_array
+from groupdro.utils.types import Floats
+
+__all__ = ["GroupSQP", "SqpState"]
+
+
+_NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
+_WORKING_SET = 400  # groups that enter the quadratic program at once, the worst first
+_ENTRIES = 20  # times that others enter it
+_SUFFICIENT = 1e-4
+_HALVINGS = 12
+_LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
+_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+_LEAST_DAMPING = 1e-28  # the same, relative to that of each parameter at its largest
+_TRIALS = 30  # multipliers of the ball that are tried
+_EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
+_MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
+_ROUNDING = 1e-15  # of the objective
+_NOISE = 1e-13  # the same where outputs cancel: a step that promises nothing may still bring the gradient to zero
+
+
+@dataclass
+class SqpState(State):
+    """State of GroupSQP; the evaluation is at the iterate and the latest group weights.
+
+    Attributes
+    ----------
+    groups : GroupEvaluation
+        The pass at the iterate.
+    steps, changes : list of ndarray
+        Pairs (change of w, change of the Lagrangian's gradient) of the L-BFGS matrix, flattened.
+    multiplier : float
+        The ball's multiplier in the last quadratic program, which bends the Lagrangian.
+    failures : int
+        Line searches in a row that found no descent.
+    damping : float
+        What is added to the exact Hessian, relative to each parameter's largest curvature. A search that fails raises
+        it, which turns and shortens the step; whole steps lower it again.
+    """
+
+    grows: ClassVar[tuple[str, ...]] = ("steps", "changes")
+
+    groups: GroupEvaluation
+    steps: list[Floats] = field(default_factory=list)
+    changes: list[Floats] = field(default_factory=list)
+    multiplier: float = 0.0
+    failures: int = 0
+    damping: float = _LEAST_DAMPING
+
+
+class GroupSQP(Solver):
+    """Newton-like steps for the worst group.
+
+    A pass gives every group's value and gradient. The step minimises the worst of the groups' linear models plus a
+    common quadratic, the Hessian of the Lagrangian, whose dual is a quadratic program in as many variables as there
+    are groups; its solution is the next q, and so a certificate. With one group this is Newton's method or L-BFGS on
+    the ball: the oracle for a group's own minimum.
+
+    Parameters
+    ----------
+    hessian : {"auto", "newton", "lbfgs"}
+        The exact Hessian, or an approximation from the gradients seen; by default exact up to 600 parameters.
+    memory : int
+        Pairs that the approximation keeps.
+    """
+
+    name = "sqp"
+    domains = (L2Domain,)
+
+    def __init__(self, hessian: Literal["auto", "newton", "lbfgs"] = "auto", *, memory: int = 20):
+        check_choice(hessian, "hessian", ("auto", "newton", "lbfgs"))
+        check_whole(memory, "memory", least=1)
+        self.hessian = hessian
+        self.memory = memory
+
+    def _newton(self, problem: GroupRisk) -> bool:
+        return self.hessian == "newton" or (self.hessian == "auto" and int(np.prod(problem.shape)) <= _NEWTON_SIZE)
+
+    def _evaluate(self, problem: GroupRisk, w: Floats, q: Floats) -> GroupEvaluation:
+        return evaluate_groups(problem, w, q if self._newton(problem) else None)
+
+    def init(self, problem: GroupRisk, seed: int) -> SqpState:
+        """Evaluate the start."""
+        del seed
+        w, q = problem.start(), problem.start_weights()
+        groups = self._evaluate(problem, w, q)
+        return SqpState(groups.at(q), groups)
+
+    def revive(self, problem: GroupRisk, state: SqpState) -> None:
+        """Check the pairs, and pass over the data at the iterate, with the Hessian of the same weights."""
+        pairs = state.steps, state.changes
+        fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
+        size = (int(np.prod(problem.shape)),)
+        fits = fits and all(is_finite_array(v, size) for part in pairs for v in part)
+        with np.errstate(over="ignore", invalid="ignore"):
+            check(fits and all(map(_bends_up, *pairs)), "its L-BFGS pairs do not fit")
+        # A ridge that is not positive would be raised for ever.
+        check(_LEAST_DAMPING <= state.damping < np.inf and 0.0 <= state.multiplier < np.inf, "its damping does not fit")
+        at = state.groups
+        state.groups = evaluate_groups(problem, at.w, at.hessian_q)
+        state.evaluation = state.groups.at(state.evaluation.q)
+
+    def epoch(self, problem: GroupRisk, state: SqpState) -> None:
+        """Solve the quadratic model, search along its step, and pass over the data at the new point."""
+        domain = problem.domain
+        assert isinstance(domain, L2Domain)
+        here = state.groups
+        w = here.w
+        values = problem.group_values(here.group_risks)
+
+        # 1. The dual of the quadratic model: group weights, and the step.
+        step, q, promised = self._solve_model(problem, state, values)
+
+        # 2. A step that lowers the worst value by a share of what the model promises.
+        there = self._search(problem, here, step, q, promised)
+        if there is None:
+            # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
+            state.steps.clear()
+            state.changes.clear()
+            state.evaluation = here.at(q)
+            state.damping = max(100.0 * state.damping, 1e-6)
+            self._note_failure(state)
+            return
+        length = float(np.linalg.norm(there.w - w)) / max(float(np.linalg.norm(step)), 1e-300)
+        if length > 0.9:
+            state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
+        elif length < 0.2:
+            state.damping = max(10.0 * state.damping, _LEAST_RIDGE)
+        if promised <= _ROUNDING * abs(float(values.max())):
+            self._note_failure(state)  # a step, but only within rounding
+        else:
+            state.failures = 0
+
+        # 3. What the step taught about the curvature.
+        if not self._newton(problem):
+            moved = there.w - w
+            change = np.tensordot(q, there.gradients - here.gradients, axes=1)
+            problem.coef(change)[...] += (domain.penalty + state.multiplier) * problem.coef(moved)
+            moved, change = moved.ravel(), change.ravel()
+            if _bends_up(moved, change):
+                state.steps.append(moved)
+                state.changes.append(change)
+                del state.steps[: -self.memory], state.changes[: -self.memory]
+        state.groups, state.evaluation = there, there.at(q)
+
+    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+        """Return the step that minimises the worst of the groups' models, their weights, and the fall it promises.
+
+        The program has the worst groups. Those that its step would make worse than any of them enter it, and it is
+        solved again: with thousands of groups of about the same value, a step that looks at a part of them leads
+        nowhere.
+        """
+        domain, here = problem.domain, state.groups
+        assert isinstance(domain, L2Domain)
+        m, size = problem.n_groups, here.w.size
+        gradients = here.gradients.reshape(m, size)
+        pull = np.zeros_like(here.w)
+        problem.coef(pull)[...] = problem.coef(here.w)
+        solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
+        known = state.evaluation.q if state.epoch else np.zeros(m)  # the last solution is most often near
+        inside = np.zeros(m, dtype=bool)
+        inside[np.argsort(-values)[:_WORKING_SET]] = True
+        for _ in range(_ENTRIES):
+            working = np.flatnonzero(inside)
+            rows = gradients[working] + domain.penalty * pull.ravel()
+            begin = known[working] / known[working].sum() if known[working].sum() > 0.5 else None
+            step, weights = solve(problem, state, rows, values[working], pull, begin)
+            expected = values + gradients @ step.ravel()
+            worse = expected > expected[working].max() + _ROUNDING * abs(float(values.max()))
+            known = np.zeros(m)
+            known[working] = weights
+            if not worse.any():
+                break
+            # Those without weight leave, so that the program stays small.
+            entering = np.flatnonzero(worse)[np.argsort(-expected[worse])[:_WORKING_SET]]
+            inside = known > 0
+            inside[entering] = True
+        fall = float(values.max() - expected.max()) - domain.penalty * float(pull.ravel() @ step.ravel())
+        return step, known, fall
+
+    def _step_in_ball(
+        self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Minimise the model over the ball exactly: find the multiplier at which its step ends on the edge.
+
+        Each trial costs a factorisation but no pass. A tangent in place of the ball would let flat directions run far
+        outside, and the search along the step would cut them short again and again.
+        """
+        w, radius = state.groups.w, problem.domain.radius  # type: ignore[attr-defined]
+
+        def model(multiplier: float) -> tuple[Floats, Floats, float]:
+            pulled = rows + multiplier * pull.ravel()
+            solved = self._inverse(problem, state, multiplier)(pulled)
+            x = solve_simplex_qp(pulled @ solved.T, values, len(values), begin)
+            step = -(x @ solved).reshape(w.shape)
+            return step, x, float(np.linalg.norm(problem.coef(w + step))) / radius
+
+        before, state.multiplier = state.multiplier, 0.0
+        step, x, reach = model(0.0)
+        if reach <= 1.0:
+            return step, x
+        # The reach falls as the multiplier grows. Between one that is too small and one that is large enough, the
+        # logarithms are interpolated; an end that stays twice loses half its value, so that both ends move.
+        high = before or 1e-8 * float(np.abs(rows).max()) / radius
+        low, outside, inner = 1e-3 * high, float(np.log(reach)), -np.inf
+        found: tuple[Floats, Floats] | None = None
+        trial, stayed = high, 0
+        for _ in range(_TRIALS):
+            step, x, reach = model(trial)
+            if reach <= 1.0:
+                found, high, inner, stayed = (step, x), trial, float(np.log(reach)), max(stayed, 0) + 1
+                outside *= 0.5 if stayed > 1 else 1.0
+                if 1.0 - reach <= _EDGE * min(1.0, float(np.linalg.norm(step)) / radius):
+                    break
+            else:
+                low, outside, stayed = trial, float(np.log(reach)), min(stayed, 0) - 1
+                inner *= 0.5 if stayed < -1 else 1.0
+            if found is None:
+                trial = 10.0 * low
+            elif low >= (1.0 - 1e-14) * high:
+                break
+            else:
+                share = np.clip(outside / (outside - inner), 0.02, 0.98)
+                trial = low * (high / low) ** float(share)
+        state.multiplier = high if found is not None else low
+        return found if found is not None else (step, x)
+
+    def _step_at_tangent(
+        self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Minimise the model with the ball's tangent as one more constraint where the step would leave the ball."""
+        w, radius, n = state.groups.w, problem.domain.radius, len(values)  # type: ignore[attr-defined]
+        solve = self._inverse(problem, state, 0.0)
+        solved = solve(rows)
+        x = solve_simplex_qp(rows @ solved.T, values, n, begin)
+        step = -(x @ solved).reshape(w.shape)
+        state.multiplier = 0.0
+        if np.linalg.norm(problem.coef(w + step)) > radius:
+            slack = 0.5 * (float(np.vdot(pull, pull)) - radius**2)
+            rows, values = np.vstack([rows, pull.ravel()]), np.append(values, slack)
+            solved = np.vstack([solved, solve(pull.reshape(1, -1))])
+            x = solve_simplex_qp(rows @ solved.T, values, n, begin)
+            step = -(x @ solved).reshape(w.shape)
+            state.multiplier = float(x[-1])
+        return step, x[:n]
+
+    @staticmethod
+    def _note_failure(state: SqpState) -> None:
+        state.failures += 1
+        state.stalled = state.failures > (_MOST_FAILURES if state.groups.hessian is not None else 2)
+
+    def _search(
+        self, problem: GroupRisk, here: GroupEvaluation, step: Floats, q: Floats, promised: float
+    ) -> GroupEvaluation | None:
+        """Halve the step until the objective falls; most often the whole step is taken."""
+        domain = problem.domain
+        assert isinstance(domain, L2Domain)
+        old = float(problem.group_values(here.group_risks).max()) + domain.penalty_at(problem.coef(here.w))
+        t, rounding = 1.0, _ROUNDING * abs(old)
+        for _ in range(_HALVINGS):
+            w = here.w + t * step
+            coef = problem.coef(w)
+            norm = float(np.linalg.norm(coef))
+            if norm > domain.radius:
+                coef *= domain.radius / norm
+            # Only the whole step is evaluated in full at once: shorter ones are tried by their risks alone.
+            there = self._evaluate(problem, w, q) if t == 1.0 else None
+            risks = problem.risks(w) if there is None else there.group_risks
+            new = float(problem.group_values(risks).max()) + domain.penalty_at(problem.coef(w))
+            allowed = rounding if promised > rounding else _NOISE * abs(old)
+            if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:
+                return self._evaluate(problem, w, q) if there is None else there
+            if promised <= rounding:
+                return None
+            t *= 0.5
+        return None
+
+    def _inverse(self, problem: GroupRisk, state: SqpState, multiplier: float) -> Any:
+        """Return the function that multiplies rows by the inverse of the model's curvature.
+
+        The exact Hessian is bent by the ball's multiplier; the approximation has learned of it from the gradients.
+        """
+        hessian = state.groups.hessian
+        domain = problem.domain
+        assert isinstance(domain, L2Domain)
+        if hessian is None:
+            return _Lbfgs(state.steps, state.changes, self._first_scale(problem)).apply
+        curvature = hessian.copy()
+        n_bound = problem.coef(state.groups.w).size
+        diagonal = np.diag_indices_from(curvature)
+        bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + multiplier, 0.0)
+        curvature[diagonal] += bend
+        # In units of each parameter's own curvature no column's scale drowns another's. Directions along which no row
+        # differs are flat: a ridge keeps the step from wandering off along them. It is relative to the parameter's
+        # largest curvature, and least where that is the work of one outlying cell whose loss is flat by now. Where all
+        # is flat (all residuals on the linear part of a loss) it is that of a plain gradient step.
+        largest, own = self._largest_curvature(problem) + bend, np.diag(curvature)
+        mean = float((own / largest).mean())
+        unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
+        curvature /= np.outer(unit, unit)
+        damping = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
+        ridge = _LEAST_RIDGE + damping * largest / unit**2
+        while True:
+            try:
+                regular = curvature.copy()
+                regular[diagonal] += ridge
+                factor = cho_factor(regular, check_finite=False)
+                break
+            except np.linalg.LinAlgError:
+                ridge *= 100.0
+        return lambda rows: cho_solve(factor, (rows / unit).T, check_finite=False).T / unit
+
+    @staticmethod
+    def _largest_curvature(problem: GroupRisk) -> Floats:
+        """Bound the curvature along each parameter, flattened as w is."""
+        squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
+        bounds = problem.loss.smoothness * np.where(squares > 0, squares, 1.0)
+        return np.repeat(bounds, int(np.prod(problem.shape[1:])))
+
+    @staticmethod
+    def _first_scale(problem: GroupRisk) -> float:
+        # Rows of zeros leave the intercept alone, whose column is one.
+        return 1.0 / (problem.loss.smoothness * (problem.data.mean_square_norm or 1.0))
+
+
+def _bends_up(step: Floats, change: Floats) -> bool:
+    """Tell whether the gradient's change along a step shows enough curvature for an approximation to be made of it."""
+    return bool(step @ change > 1e-12 * (step @ step))
+
+
+class _Lbfgs:
+    """The compact form of the L-BFGS inverse: scale * I + U W U', U = [S, scale * Y]."""
+
+    def __init__(self, steps: list[Floats], changes: list[Floats], first_scale: float):
+        self.scale = first_scale
+        self.U: Floats | None = None
+        if not steps:
+            return
+        S, Y = np.array(steps), np.array(changes)
+        SY, YY = S @ Y.T, Y @ Y.T
+        k = len(steps)
+        self.scale = scale = float(SY[-1, -1] / YY[-1, -1])
+        R_inverse = np.linalg.inv(np.triu(SY))
+        middle = np.zeros((2 * k, 2 * k))
+        middle[:k, :k] = R_inverse.T @ (np.diag(np.diag(SY)) + scale * YY) @ R_inverse
+        middle[:k, k:] = -R_inverse.T
+        middle[k:, :k] = -R_inverse
+        self.U, self.W = np.vstack([S, scale * Y]), middle
+
+    def apply(self, rows: Floats) -> Floats:
+        """Return rows times the inverse."""
+        out = self.scale * rows
+        if self.U is not None:
+            out += ((rows @ self.U.T) @ self.W) @ self.U
+        return out

@@ -1,0 +1,217 @@
+"""Files of this package: a zip of a JSON manifest and arrays, which holds no code and is checked before it is believed.
+
+Members are stored without compression, so that nothing in the file can grow when it is read; the manifest has every
+array's checksum, and the zip that of the manifest; what the reader does not know, it refuses. A file is written whole
+or not at all.
+"""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from groupdro.utils.types import Array
+
+__all__ = [
+    "BundleError",
+    "check",
+    "dump_bundle",
+    "is_finite_array",
+    "naming_file",
+    "parse_bundle",
+    "read_bundle",
+    "sync_folder",
+    "write_bundle",
+    "write_content",
+]
+
+_MANIFEST = "manifest.json"
+_DTYPES = ("<f8", "<f4", "<i8", "|b1")
+
+
+class BundleError(ValueError):
+    """A file is not what it should be, or is damaged."""
+
+
+def check(holds: bool, why: str) -> None:
+    """Refuse a file for a reason."""
+    if not holds:
+        raise BundleError(why)
+
+
+def is_finite_array(value: Any, shape: tuple[int, ...]) -> bool:
+    """Tell whether what a file holds is an array of finite float64 in such a shape."""
+    fits = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
+    return fits and bool(np.isfinite(value).all())
+
+
+def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Write a manifest and arrays to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, replaced if it exists.
+    manifest : mapping
+        What JSON can hold.
+    arrays : mapping from str to ndarray
+        Arrays of float64, float32, int64 or bool.
+    """
+    write_content(path, dump_bundle(manifest, arrays))
+
+
+def write_content(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, replaced if it exists.
+    content : bytes
+        All of it.
+    """
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not (target.is_file() or target.is_dir()):  # a file would replace even /dev/null
+        raise FileExistsError(errno.EEXIST, "path is no plain file, and is not replaced", os.fspath(target))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with naming_file(target), temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Name the file in errors of the system that do not: a full disk is reported without one.
+
+    Parameters
+    ----------
+    path : Path
+        The file that is worked on.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    """Return the content of a file with a manifest and arrays."""
+    blobs = {f"{name}.npy": _to_npy(array) for name, array in arrays.items()}
+    digests = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, blob in {_MANIFEST: json.dumps({**manifest, "sha256": digests}).encode(), **blobs}.items():
+            archive.writestr(name, blob)
+    return buffer.getvalue()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last through a loss of power, where the system lets folders be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read what `write_bundle` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    manifest : dict
+        The manifest.
+    arrays : dict from str to ndarray
+        The arrays, whose checksums are right.
+    """
+    # A pipe is not waited for, and a device, which may have no end, not read.
+    with open(Path(path), "rb", opener=_open_at_once) as file:
+        check(stat.S_ISREG(os.fstat(file.fileno()).st_mode), "it is no plain file")
+        content = file.read()
+    return parse_bundle(content)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def parse_bundle(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return manifest and arrays of a file's content, whose checksums are right."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            blobs = _members(archive, len(content))
+        manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
+        check(isinstance(manifest, dict), "its manifest is no object")
+        digests = manifest.pop("sha256", None)
+        check(isinstance(digests, dict) and set(digests) == set(blobs), "its arrays are not those of the manifest")
+        for name, blob in blobs.items():
+            check(hashlib.sha256(blob).hexdigest() == digests[name], f"its member {name!r} is damaged")
+        return manifest, {name.removesuffix(".npy"): _from_npy(blob) for name, blob in blobs.items()}
+    except BundleError:
+        raise
+    except Exception as error:  # whatever a damaged file makes zipfile, json or numpy stumble over
+        raise BundleError(f"{type(error).__name__}: {error}") from None
+
+
+def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    check(len(set(names)) == len(names) and _MANIFEST in names, "it has no manifest, or members with the same name")
+    strange = sorted(name for name in names if name != _MANIFEST and not name.endswith(".npy"))
+    check(not strange, f"it has a member that is not known: {strange}")
+    for member in members:
+        check(
+            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size,
+            f"its member {member.filename!r} is compressed",
+        )
+    # Stored as they are, and no byte for two of them: the size of the file bounds what is read.
+    check(sum(member.file_size for member in members) <= file_size, "its members are larger than the file")
+    return {name: archive.read(name) for name in names}
+
+
+def _to_npy(array: Array) -> bytes:
+    buffer = io.BytesIO()
+    npy.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _from_npy(blob: bytes) -> Array:
+    buffer = io.BytesIO(blob)
+    check(npy.read_magic(buffer) == (1, 0), "an array is of an unknown version")
+    shape, fortran, dtype = npy.read_array_header_1_0(buffer)
+    check(dtype.str in _DTYPES and not fortran, f"an array is of {dtype}")
+    n_bytes = dtype.itemsize
+    for length in shape:  # whole numbers of Python, which cannot overflow
+        n_bytes *= length
+    left = blob[buffer.tell() :]
+    check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape is not that of its content")
+    return np.frombuffer(left, dtype=dtype).astype(dtype.newbyteorder("=")).reshape(shape)

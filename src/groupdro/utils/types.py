@@ -1,0 +1,13 @@
+"""The types of arrays that every module names."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Floats", "Indices", "Mask"]
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
