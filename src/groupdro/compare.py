@@ -22,7 +22,7 @@ from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_c
 from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report, table_html, table_text
 from groupdro.run.result import relative_gap
-from groupdro.utils.arguments import naming, number_of_rows, printable, shown
+from groupdro.utils.arguments import error_prefix, number_of_rows, printable, short_repr
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["Comparison", "compare"]
@@ -144,11 +144,11 @@ def compare(
     check_scalar(min_rows, "min_rows", Integral, min_val=0)
     check_scalar(random_state, "random_state", Integral, min_val=0)
     if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 3):
-        raise ValueError(f"held_out must be a triple of X, y and groups, got {shown(held_out)}.")
+        raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     number_of_rows(X, "X")
     number_of_rows(y, "y")
     if estimator is None:
-        with naming("y"):
+        with error_prefix("y"):
             estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
     wrapper = estimator if isinstance(estimator, GroupBy) else None
     inner = estimator if wrapper is None else wrapper.estimator
@@ -183,7 +183,7 @@ def compare(
         if final_estimator(model)._interrupted:
             raise KeyboardInterrupt  # which ended this fit alone, and there is nothing to compare yet
         seconds.append(time.perf_counter() - begun)
-    with naming("held_out") if given else nullcontext():
+    with error_prefix("held_out") if given else nullcontext():
         return _judge(models, seconds, held_out, min_rows, n_bootstrap, confidence, random_state)
 
 
@@ -193,7 +193,7 @@ def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> A
         return groups
     if wrapper is None:
         raise ValueError(f"{argument} must have the groups of the rows, unless estimator is a GroupBy.")
-    with naming(argument):
+    with error_prefix(argument):
         return take_columns(X, wrapper.group_by)[0]
 
 

@@ -16,7 +16,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.utils.arguments import naming
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["CsrRows", "DenseRows", "Rows", "memory_limit", "read_rows"]
@@ -316,7 +316,7 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         flags = [name for name, dtype in native.schema.items() if dtype == nw.Boolean]
         array = native.with_columns(nw.col(*flags).cast(nw.Float64)).to_numpy() if flags else native.to_numpy()
     else:
-        with naming("X"):
+        with error_prefix("X"):
             array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {array.shape}.")

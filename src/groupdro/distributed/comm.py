@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from groupdro.utils.arguments import shown
+from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array
 
 __all__ = ["CommunicationError", "Communicator", "Numbers", "SerialCommunicator"]
@@ -105,7 +105,7 @@ class Communicator(ABC):
             The array itself.
         """
         if not isinstance(root, int | np.integer) or not 0 <= root < self.size:
-            raise ValueError(f"root must be a rank from 0 to {self.size - 1}; got {shown(root)}.")
+            raise ValueError(f"root must be a rank from 0 to {self.size - 1}; got {short_repr(root)}.")
         self._run("broadcast", array, lambda values: self._broadcast(values, root))
         return array
 

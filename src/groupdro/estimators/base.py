@@ -31,7 +31,7 @@ from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import check_path, naming
+from groupdro.utils.arguments import check_path, error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDROEstimator"]
@@ -338,7 +338,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     def _check_number(self, name: str, *, low: float, open_low: bool = False, infinite: bool = False) -> None:
         value = getattr(self, name)
         check_scalar(value, name, Real, min_val=low, include_boundaries="neither" if open_low else "left")
-        with naming(name):
+        with error_prefix(name):
             number = float(value)
         if isinstance(value, bool | np.bool_) or np.isnan(number) or (np.isinf(number) and not infinite):
             raise ValueError(f"{name} must be a finite number, got {value!r}.")

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
 from groupdro.solvers import Solver
-from groupdro.utils.arguments import naming
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDROClassifier"]
@@ -295,11 +295,11 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
             The accuracy.
         """
         predicted = self.predict(X)
-        with naming("y"):
+        with error_prefix("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
-        with naming("y"):
+        with error_prefix("y"):
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
         loss, n_outputs = self._class_loss()
@@ -326,7 +326,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     def _refuse_classes_without_weight(self, codes: Array, sample_weight: Any) -> None:
         """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""
-        with naming("sample_weight"):
+        with error_prefix("sample_weight"):
             weight = np.asarray(sample_weight)
         if weight.shape != codes.shape or weight.dtype.kind not in "fiub":
             return
@@ -346,7 +346,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     def _codes(self, y: Any) -> Array:
         y = np.asarray(y)
-        with naming("y"):
+        with error_prefix("y"):
             codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         if (self.classes_[codes] != y).any():
             strange = y[self.classes_[codes] != y].tolist()[0]

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import names_array
 from groupdro.solvers import Result
-from groupdro.utils.arguments import check_flag, naming
+from groupdro.utils.arguments import check_flag, error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["RegularizationPath", "regularization_path"]
@@ -85,7 +85,7 @@ def regularization_path(
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
     check_flag(warm_start, "warm_start")
-    with naming("alphas"):
+    with error_prefix("alphas"):
         given = np.logspace(0, -5, 10) if alphas is None else np.asarray(alphas, dtype=np.float64).ravel()
     values = np.sort(given)[::-1]
     if not len(values) or not (np.isfinite(values).all() and (values > 0).all()):

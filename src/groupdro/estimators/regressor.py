@@ -10,7 +10,7 @@ from sklearn.metrics import r2_score
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
 from groupdro.solvers import Solver
-from groupdro.utils.arguments import naming
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
@@ -234,7 +234,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
             R squared.
         """
         predicted = self.predict(X)
-        with naming("y"):
+        with error_prefix("y"):
             return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _check_parameters(self) -> None:

@@ -8,7 +8,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, check_rand
 from sklearn.utils.validation import validate_data
 
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import naming
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["read_features", "read_init", "read_seed", "read_target"]
@@ -56,7 +56,7 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         odd = [name for name, dtype in frame.schema.items() if _cannot_be_a_number(dtype)]
         if odd:
             raise ValueError(f"X has columns that are not numeric: {odd}. Encode them first.")
-    with naming("X"):
+    with error_prefix("X"):
         return validate_data(estimator, X, accept_sparse="csr", dtype=_FLOATS, reset=reset)
 
 
@@ -89,7 +89,7 @@ def read_target(estimator: Any, y: Any, X: Any, *, numeric: bool) -> Array:
     _refuse_masked(y, "y")
     if not numeric and any(_is_missing(label) for label in _objects_in(y)):
         raise ValueError("y has missing labels: name them or drop the rows. Input contains NaN or None.")
-    with naming("y"):
+    with error_prefix("y"):
         target = column_or_1d(y, warn=True)
         if target.dtype.kind in "cmM" and (numeric or target.dtype.kind == "c"):
             raise ValueError(f"y must be {'numbers' if numeric else 'labels'}, got dtype {target.dtype}.")
@@ -124,13 +124,13 @@ def _is_missing(label: Any) -> bool:
 
 def read_seed(random_state: Any) -> int:
     """Draw a seed from what scikit-learn takes for a random state."""
-    with naming("random_state"):
+    with error_prefix("random_state"):
         return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def read_init(values: Any, argument: str, size: int) -> Floats:
     """Read coefficients or intercepts to begin with, flattened."""
-    with naming(argument):
+    with error_prefix(argument):
         array = np.asarray(values, dtype=np.float64).ravel()
     if array.size != size:
         raise ValueError(f"{argument} must have {size} entries, got {array.size}.")

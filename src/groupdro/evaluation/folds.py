@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.metrics import take_columns
-from groupdro.utils.arguments import check_flag, check_whole, naming, number_of_rows
+from groupdro.utils.arguments import check_flag, check_whole, error_prefix, number_of_rows
 from groupdro.utils.types import Array, Indices, Mask
 
 __all__ = ["MOST_CLASSES", "GroupStratifiedKFold", "keep_classes"]
@@ -138,7 +138,7 @@ class GroupStratifiedKFold(BaseCrossValidator):
             strata = codes * (int(labels.max()) + 1) + labels
         else:
             strata = codes
-        with naming("random_state"):
+        with error_prefix("random_state"):
             rng = check_random_state(self.random_state)
         tie = rng.permutation(n) if self.shuffle else np.arange(n)
         if self.shuffle:

@@ -9,7 +9,7 @@ from sklearn.pipeline import Pipeline
 
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
-from groupdro.utils.arguments import check_choice, naming, number_of_rows, shown
+from groupdro.utils.arguments import check_choice, error_prefix, number_of_rows, short_repr
 from groupdro.utils.types import Array, Floats
 
 __all__ = [
@@ -42,7 +42,7 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
     """
     wanted = [names] if isinstance(names, str) else names
     if not (isinstance(wanted, list | tuple) and wanted and all(isinstance(name, str) for name in wanted)):
-        raise TypeError(f"group_by must be the name of a column or a list of names, got {shown(names)}.")
+        raise TypeError(f"group_by must be the name of a column or a list of names, got {short_repr(names)}.")
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         raise TypeError(f"group_by={names!r} names a column, so X must be a DataFrame; got {type(X).__name__}.")
@@ -121,7 +121,7 @@ def check_model(model: Any, name: str) -> None:
         Name of the argument.
     """
     if isinstance(model, type) or not callable(getattr(model, "predict", None)):
-        raise TypeError(f"{name} must be a fitted estimator, got {shown(model)}.")
+        raise TypeError(f"{name} must be a fitted estimator, got {short_repr(model)}.")
 
 
 def read_labels(y: Any, X: Any, *, numeric: bool) -> Array:
@@ -144,7 +144,7 @@ def read_labels(y: Any, X: Any, *, numeric: bool) -> Array:
     n_rows = number_of_rows(X, "X")
     if isinstance(y, np.ma.MaskedArray) and y.mask.any():
         raise ValueError("y has masked entries: fill them or drop the rows.")
-    with naming("y"):
+    with error_prefix("y"):
         labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -223,7 +223,7 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         return losses
     if loss == "log":
         probability = np.asarray(model.predict_proba(X))
-        with naming("y"):
+        with error_prefix("y"):
             codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
         known = np.asarray(model.classes_)[codes] == labels
         own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)

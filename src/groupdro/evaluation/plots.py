@@ -10,7 +10,7 @@ from groupdro.data.grouping import group_name
 from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
-from groupdro.utils.arguments import check_choice, check_kind, check_whole, shown
+from groupdro.utils.arguments import check_choice, check_kind, check_whole, short_repr
 from groupdro.utils.types import Floats, Mask
 
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
@@ -31,7 +31,7 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
 
 def _check_axes(ax: Any) -> None:
     if not all(callable(getattr(ax, name, None)) for name in ("plot", "barh", "hlines")):
-        raise TypeError(f"ax must be the axes of a figure or None, got {shown(ax)}.")
+        raise TypeError(f"ax must be the axes of a figure or None, got {short_repr(ax)}.")
 
 
 def _label(group: Any, longest: int = 28) -> str:
@@ -280,7 +280,7 @@ class GroupRiskDisplay:
             check_kind(report, name, GroupReport, "a GroupReport")
         check_whole(max_groups, "max_groups", least=1)
         if not (isinstance(labels, tuple | list) and len(labels) == 2 and all(isinstance(one, str) for one in labels)):
-            raise TypeError(f"labels must be two names, got {shown(labels)}.")
+            raise TypeError(f"labels must be two names, got {short_repr(labels)}.")
 
         def table(report: GroupReport) -> dict[Any, tuple[float, float, float]]:
             c = report.columns

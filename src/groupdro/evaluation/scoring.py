@@ -21,7 +21,7 @@ from groupdro.evaluation.metrics import (
     row_losses,
     take_columns,
 )
-from groupdro.utils.arguments import check_whole, naming, shown
+from groupdro.utils.arguments import check_whole, error_prefix, short_repr
 from groupdro.utils.types import Array, Floats, Mask
 
 __all__ = ["WorstGroupScorer", "worst_group_scorer"]
@@ -136,11 +136,11 @@ class WorstGroupScorer(BaseEstimator):
                 raise ValueError("references must be given to score regrets of a model that was fitted without any.")
             known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
         if not isinstance(known, Mapping):
-            raise TypeError(f"references must be a mapping from group to number, got {shown(known)}.")
+            raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
         lacking = [name for name in names if name not in known]
         if lacking:
             raise ValueError(f"references has no value for the group {lacking[0]!r}.")
-        with naming("references"):
+        with error_prefix("references"):
             values = np.array([known[name] for name in names], dtype=np.float64)
         if not np.isfinite(values).all():
             raise ValueError("references has NaN or infinite values.")
@@ -154,7 +154,7 @@ def _check_metric(metric: Any) -> None:
     if not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
         raise ValueError(
             f"metric must be 'risk', 'accuracy' or 'regret', the name of a scikit-learn scorer, or a callable "
-            f"scorer(estimator, X, y), got {shown(metric)}."
+            f"scorer(estimator, X, y), got {short_repr(metric)}."
         )
 
 

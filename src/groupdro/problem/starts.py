@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.utils.arguments import naming, shown
+from groupdro.utils.arguments import error_prefix, short_repr
 from groupdro.utils.types import Floats
 
 __all__ = ["read_numbers", "read_start"]
@@ -31,14 +31,14 @@ def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Float
         Of float64.
     """
     if not (isinstance(start, tuple | list) and len(start) == 2):
-        raise TypeError(f"start must be a pair of w and q, each an array or None, got {shown(start)}.")
+        raise TypeError(f"start must be a pair of w and q, each an array or None, got {short_repr(start)}.")
     out: list[Floats | None] = []
     for name, given, wanted in (("w", start[0], shape), ("q", start[1], (n_groups,))):
         if given is None:
             out.append(None)
             continue
         if not (isinstance(given, np.ndarray) and given.dtype.kind in "fiu"):
-            raise TypeError(f"start must have arrays of numbers, got {shown(given)} for {name}.")
+            raise TypeError(f"start must have arrays of numbers, got {short_repr(given)} for {name}.")
         if given.shape != wanted:
             raise ValueError(f"start has a {name} of shape {given.shape}, but the problem's is {wanted}.")
         if not np.isfinite(given).all():
@@ -52,8 +52,8 @@ def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Float
 
 def read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
     """Return numbers of the groups, one each and finite, or refuse what is not; `what` says in words what they are."""
-    with naming(name):
+    with error_prefix(name):
         array = np.asarray(values)
         if array.dtype.kind not in "fiu" or array.shape != (n_groups,) or not np.isfinite(array).all():
-            raise ValueError(f"{name} must have {n_groups} finite {what}, one a group, got {shown(values)}.")
+            raise ValueError(f"{name} must have {n_groups} finite {what}, one a group, got {short_repr(values)}.")
     return array.astype(np.float64, copy=False)

@@ -20,7 +20,7 @@ import numpy as np
 from groupdro.problem import GroupRisk
 from groupdro.run.packing import Arrays
 from groupdro.run.solver import Solver
-from groupdro.utils.arguments import shown
+from groupdro.utils.arguments import short_repr
 from groupdro.utils.bundle import BundleError, check, read_bundle, write_bundle
 from groupdro.version import __version__
 
@@ -228,8 +228,8 @@ def _origin(made_by: Any) -> str:
         return "of another problem, solver or seed"
     others = made_by if isinstance(made_by, list) and len(made_by) == 2 else [None, None]
     return (
-        f"that were made by groupdro {shown(others[0])} with bounds of version {shown(others[1])}; this is groupdro "
-        f"{__version__!r} with bounds of version {BOUNDS_VERSION}, which does not rely on what others proved"
+        f"that were made by groupdro {short_repr(others[0])} with bounds of version {short_repr(others[1])}; this is "
+        f"groupdro {__version__!r} with bounds of version {BOUNDS_VERSION}, which does not rely on what others proved"
     )
 
 

@@ -16,7 +16,7 @@ from groupdro.run.checkpoint import Checkpoints, believing, check_run, fingerpri
 from groupdro.run.packing import Arrays, pack, restore
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
 from groupdro.run.solver import Run, Solver, State, make_solver
-from groupdro.utils.arguments import check_flag, check_kind, check_number, check_path, check_whole, shown
+from groupdro.utils.arguments import check_flag, check_kind, check_number, check_path, check_whole, short_repr
 from groupdro.utils.bundle import check, dump_bundle, parse_bundle
 
 __all__ = ["solve"]
@@ -126,7 +126,7 @@ def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     except TypeError:
         read = (None,)
     if not all(map(callable, read)):
-        raise TypeError(f"callbacks must be a list of callables, got {shown(callbacks)}.")
+        raise TypeError(f"callbacks must be a list of callables, got {short_repr(callbacks)}.")
     return read
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain, References, SimplexDomain
 from groupdro.run.packing import Arrays, restore
-from groupdro.utils.arguments import shown
+from groupdro.utils.arguments import short_repr
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
@@ -208,5 +208,5 @@ def make_solver(solver: str | Solver) -> Solver:
     if isinstance(solver, Solver):
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
-        raise ValueError(f"solver must be one of {sorted(SOLVERS)} or a Solver, got {shown(solver)}.")
+        raise ValueError(f"solver must be one of {sorted(SOLVERS)} or a Solver, got {short_repr(solver)}.")
     return SOLVERS[solver]()

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from groupdro.geometry import Entropy, Geometry
 from groupdro.problem import GroupRisk
-from groupdro.utils.arguments import check_number, naming, shown
+from groupdro.utils.arguments import check_number, error_prefix, short_repr
 from groupdro.utils.types import Floats
 
 __all__ = ["EpochParameters", "Schedule", "Schedules", "check_multiplier", "saddle_constant"]
@@ -48,7 +48,7 @@ def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight
         l_block = 2.0 * D2 * constants.mean_square_smoothness
         c_block = 2.0 * np.sqrt(D2 * log_m) * G
         return float((l_block + np.hypot(l_block, 2.0 * c_block)) / 2.0)
-    raise ValueError(f"constant must be 'tight' or 'paper', got {shown(form)}.")
+    raise ValueError(f"constant must be 'tight' or 'paper', got {short_repr(form)}.")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Schedules:
 
     def epoch(self, s: int) -> EpochParameters:
         """Return the parameters of epoch s."""
-        with naming("epoch_length"):
+        with error_prefix("epoch_length"):
             raw = np.asarray(_entry(self.length, s), dtype=np.float64)
         if raw.ndim or not np.isfinite(raw) or raw < 1 or raw != np.floor(raw):
             raise ValueError(f"epoch_length must be a whole number from 1, got {raw.tolist()!r} in epoch {s}.")
@@ -151,14 +151,16 @@ def _entry(schedule: Schedule, s: int) -> ArrayLike:
     if callable(schedule):
         return schedule(s)
     if isinstance(schedule, str | bytes) or (isinstance(schedule, Sequence) and not len(schedule)):
-        raise TypeError(f"must be a number, a sequence of numbers or a function of the epoch, got {shown(schedule)}.")
+        raise TypeError(
+            f"must be a number, a sequence of numbers or a function of the epoch, got {short_repr(schedule)}."
+        )
     if isinstance(schedule, Sequence):
         return schedule[min(s, len(schedule) - 1)]
     return schedule
 
 
 def _steps(schedule: Schedule, s: int, K: int, name: str) -> Floats:
-    with naming(name):
+    with error_prefix(name):
         values = np.asarray(_entry(schedule, s), dtype=np.float64)
     if values.ndim == 0:
         values = np.full(K, float(values))

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from groupdro.store.rounding import Rounding
 from groupdro.store.sources import Coded, LabelBlock, as_csr, has_classes, refuse
 from groupdro.store.tables import import_pyarrow, open_table
-from groupdro.utils.arguments import check_whole, shown
+from groupdro.utils.arguments import check_whole, short_repr
 from groupdro.utils.types import Array, Indices, Mask
 
 __all__ = ["ArrowSource"]
@@ -253,7 +253,7 @@ class ArrowSource:
             chosen = [name for name in self._schema.names if name not in taken and not _PANDAS_INDEX.fullmatch(name)]
         else:
             if not isinstance(features, str | Sequence):
-                raise ValueError(f"features must be a list of names of columns, got {shown(features)}.")
+                raise ValueError(f"features must be a list of names of columns, got {short_repr(features)}.")
             chosen = [features] if isinstance(features, str) else list(features)
         if not chosen:
             raise ValueError("features has no column.")

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from groupdro.data.grouping import read_groups
 from groupdro.data.rows import read_rows
 from groupdro.store.rounding import Rounding
-from groupdro.utils.arguments import naming
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "as_csr", "has_classes", "refuse"]
@@ -286,7 +286,7 @@ def _read_vector(values: Any, name: str, n_rows: int) -> Array:
         refuse(name, "a missing value", native.is_null().to_numpy().astype(bool), 0)
         array: Array = native.to_numpy()
     else:
-        with naming(name):
+        with error_prefix(name):
             array = np.asarray(values)
         if not isinstance(values, np.ndarray) and array.dtype.kind == "U":
             array = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from groupdro.utils.arguments import check_path, naming
+from groupdro.utils.arguments import check_path, error_prefix
 from groupdro.utils.optional import import_extra
 
 __all__ = ["Reader", "import_pyarrow", "open_table"]
@@ -128,7 +128,7 @@ def _naming_file(path: str) -> Iterator[None]:
 
 
 def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, Reader]:
-    with naming("source"):
+    with error_prefix("source"):
         opened = iter(source())
     first = next(opened, None)
     if first is None:

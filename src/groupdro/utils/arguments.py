@@ -18,10 +18,10 @@ __all__ = [
     "check_number",
     "check_path",
     "check_whole",
-    "naming",
+    "error_prefix",
     "number_of_rows",
     "printable",
-    "shown",
+    "short_repr",
 ]
 
 _LONGEST = 80  # characters of what was given that an error repeats
@@ -48,14 +48,14 @@ def printable(value: Any, *, keep: str = "") -> str:
     return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(value))
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return what was given as an error repeats it: short, whatever it is."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 @contextmanager
-def naming(argument: str) -> Iterator[None]:
+def error_prefix(argument: str) -> Iterator[None]:
     """Let errors that come from inside begin with the argument's name, unless they have it already.
 
     Parameters
@@ -89,11 +89,11 @@ def check_number(value: Any, name: str, *, positive: bool = False, finite: bool 
         Whether infinity is refused; NaN is.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {shown(value)}.")
+        raise TypeError(f"{name} must be a number, got {short_repr(value)}.")
     number: Any = value  # a number may be any that compares, such as a fraction
     if not (number > 0 if positive else number >= 0) or (finite and not np.isfinite(float(number))):
         wanted = "positive" + " and finite" * finite if positive else "finite and " * finite + "not negative"
-        raise ValueError(f"{name} must be {wanted}, got {shown(value)}.")
+        raise ValueError(f"{name} must be {wanted}, got {short_repr(value)}.")
 
 
 def check_whole(value: Any, name: str, *, least: int = 0, most: int | None = None) -> None:
@@ -109,23 +109,23 @@ def check_whole(value: Any, name: str, *, least: int = 0, most: int | None = Non
         The range; None is without end.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be a whole number, got {shown(value)}.")
+        raise TypeError(f"{name} must be a whole number, got {short_repr(value)}.")
     if int(value) < least or (most is not None and int(value) > most):
         span = f"from {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be a whole number {span}, got {shown(value)}.")
+        raise ValueError(f"{name} must be a whole number {span}, got {short_repr(value)}.")
 
 
 def check_flag(value: Any, name: str) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {shown(value)}.")
+        raise TypeError(f"{name} must be True or False, got {short_repr(value)}.")
 
 
 def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     """Refuse what is none of several words."""
     if not (isinstance(value, str) and value in choices):
         words = [repr(word) for word in choices]
-        raise ValueError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, got {shown(value)}.")
+        raise ValueError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, got {short_repr(value)}.")
 
 
 def check_kind(value: Any, name: str, kind: type | UnionType, what: str) -> None:
@@ -143,7 +143,7 @@ def check_kind(value: Any, name: str, kind: type | UnionType, what: str) -> None
         The same in words.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {what}, got {shown(value)}.")
+        raise TypeError(f"{name} must be {what}, got {short_repr(value)}.")
 
 
 def check_path(value: Any, name: str) -> Path:
@@ -162,9 +162,9 @@ def check_path(value: Any, name: str) -> Path:
         The path.
     """
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
-        raise TypeError(f"{name} must be a path, got {shown(value)}.")
+        raise TypeError(f"{name} must be a path, got {short_repr(value)}.")
     if "\0" in os.fspath(value):
-        raise ValueError(f"{name} must be a path, which has no null character, got {shown(value)}.")
+        raise ValueError(f"{name} must be a path, which has no null character, got {short_repr(value)}.")
     return Path(value)
 
 
@@ -187,5 +187,5 @@ def number_of_rows(values: Any, name: str) -> int:
     if isinstance(shape, tuple) and shape:
         return int(shape[0])
     if isinstance(values, str | bytes | dict | set | frozenset) or not hasattr(values, "__len__") or shape == ():
-        raise TypeError(f"{name} must be an array with an entry a row, got {shown(values)}.")
+        raise TypeError(f"{name} must be an array with an entry a row, got {short_repr(values)}.")
     return len(values)
