@@ -23,8 +23,7 @@ import numpy as np
 
 import groupdro as gd
 from groupdro.distributed.launch import launch_command, launch_environment
-from groupdro.geometry import geometry_of
-from groupdro.solvers.inner_loop import InnerLoop
+from groupdro.solvers.steps import InnerLoop, make_steps
 
 BATCH = 20_000
 
@@ -110,12 +109,12 @@ def passes(store: str) -> None:
     rates["full"] = table.nbytes / 1e9 / (time.perf_counter() - begun)
     plan = solver.plan(problem)
     loop = InnerLoop(
-        at=at, geometry=geometry_of(problem), w_steps=1e-6, q_step=1e-6, alpha=1.0 / plan.steps, w=w,
+        problem=problem, at=at, geometry=problem.geometry(), w_steps=1e-6, q_step=1e-6, alpha=1.0 / plan.steps, w=w,
         w_centre=w, logits=np.log(q), logit_centre=np.log(q),
     )  # fmt: skip
     steps = plan.steps // 4
     begun = time.perf_counter()
-    loop.run(problem, plan, steps, np.random.default_rng(0))
+    make_steps(loop, plan, steps, np.random.default_rng(0))
     bytes_read = steps * len(plan.groups) * table.nbytes / len(table)
     rates["inner"] = bytes_read / 1e9 / (time.perf_counter() - begun)
     print(

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupdro.data import GroupedData
-from groupdro.geometry import Entropy, Euclidean, Spectral, geometry_of, softmax
+from groupdro.geometry import Entropy, Euclidean, Spectral, softmax
 from groupdro.problem import GroupRisk, L2Domain, Logistic, SimplexDomain, Softmax
 
 seeds = st.integers(0, 2**32 - 1)
@@ -156,19 +156,19 @@ def problem_on(domain, loss=None, **options):
 
 def test_geometry_of_a_ball_binds_the_coefficients_but_not_the_intercept():
     problem = problem_on(L2Domain(2.0, 0.5), fit_intercept=True)
-    assert geometry_of(problem) == Euclidean(2.0, 0.5, 3)
+    assert problem.geometry() == Euclidean(2.0, 0.5, 3)
     assert problem.shape == (4, 3)
 
 
 def test_a_smaller_domain_that_holds_the_solution_shrinks_the_ball():
     problem = problem_on(L2Domain(2.0))
-    assert geometry_of(problem).radius == 2.0
-    assert geometry_of(problem, L2Domain(1.0)).radius == 1.0
+    assert problem.geometry().radius == 2.0
+    assert L2Domain(1.0).geometry(3).radius == 1.0
 
 
 def test_geometry_of_the_simplex_is_entropy_over_the_columns():
     data = GroupedData.from_arrays(np.ones((2, 3)), np.array([-1, 1]))
-    assert geometry_of(GroupRisk(data, Logistic(), SimplexDomain())) == Entropy(3)
+    assert GroupRisk(data, Logistic(), SimplexDomain()).geometry() == Entropy(3)
 
 
 @pytest.mark.parametrize("outputs", [(), (3,)])

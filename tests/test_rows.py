@@ -4,8 +4,10 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 
-import groupdro.data.rows
-from groupdro.data.rows import CsrRows, DenseRows, read_rows
+import groupdro.data.dense_rows
+from groupdro.data.csr_rows import CsrRows
+from groupdro.data.dense_rows import DenseRows, MappedRows
+from groupdro.data.read_rows import read_rows
 
 DENSE = np.array([[0, 3, 0], [-4, 0, 1], [0, 0, 0], [2, 2, 5], [0, -7, 1]])
 SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix]
@@ -60,34 +62,54 @@ CONTAINERS = {
 }
 
 
-def dense(block):
-    assert block.dtype == np.float64
-    return block.toarray() if sp.issparse(block) else block
-
-
 def assert_holds(rows, expected):
-    """Compare every way to read the rows with a dense float64 matrix."""
+    """Compare every way to read and to multiply the rows with a dense float64 matrix."""
     expected = np.asarray(expected, dtype=np.float64)
+    n, d = expected.shape
     assert (rows.n_rows, rows.n_features) == expected.shape
-    w, a = np.linspace(-1, 2, rows.n_features), np.linspace(1, 3, rows.n_rows)
-    product, gradient, visits = np.empty(rows.n_rows), np.zeros(rows.n_features), np.zeros(rows.n_rows, int)
+    w, a = np.linspace(-1, 2, d), np.linspace(1, 3, n)
+    product, gradient, visits = np.empty(n), np.zeros(d), np.zeros(n, int)
     for place, block in rows.blocks():
-        np.testing.assert_array_equal(dense(block), expected[place])
-        product[place] = block @ w
-        gradient += block.T @ a[place]
+        assert block.X.dtype == np.float64
+        np.testing.assert_array_equal(block.dense(), expected[place])
+        values, columns = block.entries()
+        np.testing.assert_allclose(np.bincount(columns, values, d), expected[place].sum(axis=0), atol=1e-10)
+        product[place] = block.matvec(w)
+        gradient += block.rmatvec(a[place])
         visits[place] += 1
     np.testing.assert_array_equal(visits, 1)
     np.testing.assert_allclose(product, expected @ w, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(gradient, expected.T @ a, rtol=1e-13, atol=1e-13)
-    some = np.array([rows.n_rows - 1, 0, 0])
+    some = np.array([n - 1, 0, 0])
     taken = rows.take(some)
-    assert taken.dtype in (np.float32, np.float64)
-    np.testing.assert_array_equal(taken.toarray() if sp.issparse(taken) else taken, expected[some])
+    assert taken.dense().dtype in (np.float32, np.float64)
+    np.testing.assert_array_equal(taken.dense(), expected[some])
+    assert_multiplies(taken, expected[some])
     for order in (2, np.inf):
-        ours = rows.moments(np.ones(rows.n_rows))[0] if order == 2 else rows.largest()
+        ours = rows.moments(np.ones(n))[0] if order == 2 else rows.largest()
         np.testing.assert_allclose(ours, np.linalg.norm(expected, order, axis=1), rtol=1e-14)
-    weights = np.arange(rows.n_rows, dtype=float)
+    weights = np.arange(n, dtype=float)
     np.testing.assert_allclose(rows.moments(weights)[1], weights @ expected**2, rtol=1e-12)
+    np.testing.assert_allclose(rows.moments(weights)[2], weights @ expected, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(rows.scaled(1.0 + w).dense(), expected * (1.0 + w), rtol=1e-15)
+
+
+def assert_multiplies(rows, expected):
+    """Compare the products of a sample, whose values float32 holds exactly, with those of NumPy."""
+    n, d = expected.shape
+    rng = np.random.default_rng(0)
+    for shape in ((), (2,)):
+        w, v = rng.normal(size=(d, *shape)), rng.normal(size=(n, *shape))
+        several = 1e-5 * np.abs(expected).sum() if shape else 1e-12  # of several outputs in the rows' own precision
+        np.testing.assert_allclose(rows.matvec(w), expected @ w, atol=several)
+        np.testing.assert_allclose(rows.rmatvec(v), expected.T @ v, atol=several)
+        for shares in (np.eye(n), rng.random((4, n)) * (rng.random((4, n)) < 0.7)):
+            sums = np.ones((len(shares), d, *shape))
+            rows.rmatvec_by_group(sp.csr_array(shares), v, sums)
+            wanted = 1.0 + np.einsum("in,n...,nd->id...", shares, v, expected)
+            np.testing.assert_allclose(sums, wanted, atol=1e-10 * np.abs(expected).max(initial=1.0))
+    for weights in (rng.random(n), rng.normal(size=n)):
+        np.testing.assert_allclose(rows.gram(weights), expected.T * weights @ expected, rtol=1e-5, atol=1e-10)
 
 
 @pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
@@ -98,7 +120,7 @@ def test_every_container_gives_the_rows_as_float64(make):
 @pytest.mark.parametrize("block_values", [1, 3, 6, 7, 1000])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 def test_blocks_of_any_size_cover_the_rows(monkeypatch, tmp_path, dtype, block_values):
-    monkeypatch.setattr(groupdro.data.rows, "_BLOCK_VALUES", block_values)
+    monkeypatch.setattr(groupdro.data.dense_rows, "_BLOCK_VALUES", block_values)
     X = DENSE.astype(dtype)
     for source in (X, mapped(tmp_path, X)):
         rows = read_rows(source)[0]
@@ -181,10 +203,10 @@ def test_reading_leaves_a_coo_with_duplicates_unchanged():
 @pytest.mark.parametrize("make", [lambda: DENSE.astype(np.float64), lambda: sp.csr_array(DENSE.astype(np.float64))])
 def test_a_slice_is_a_view_and_indices_select_rows(make):
     rows = read_rows(make())[0]
-    assert_holds(rows.subset(slice(1, 4)), DENSE[1:4])
-    assert_holds(rows.subset(np.array([4, 0, 4])), DENSE[[4, 0, 4]])
+    assert_holds(rows.take(slice(1, 4)), DENSE[1:4])
+    assert_holds(rows.take(np.array([4, 0, 4])), DENSE[[4, 0, 4]])
     if isinstance(rows, DenseRows):
-        assert np.shares_memory(rows.subset(slice(1, 4)).X, rows.X)
+        assert np.shares_memory(rows.take(slice(1, 4)).X, rows.X)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -192,7 +214,7 @@ def test_a_slice_is_a_view_and_indices_select_rows(make):
 def test_a_memmap_is_read_in_place(tmp_path, dtype, order):
     X = mapped(tmp_path, np.asarray(DENSE, dtype, order=order))
     rows = read_rows(X)[0]
-    assert rows.mapped
+    assert isinstance(rows, MappedRows)
     assert np.shares_memory(rows.X, X)
     assert_holds(rows, DENSE)
 
@@ -201,7 +223,7 @@ def test_a_memmap_is_read_in_place(tmp_path, dtype, order):
 def test_part_of_a_memmap_is_read_in_place(tmp_path, part):
     X = mapped(tmp_path, DENSE.astype(float))[part]
     rows = read_rows(np.asarray(X))[0]
-    assert rows.mapped
+    assert isinstance(rows, MappedRows)
     assert np.shares_memory(rows.X, X)
     assert_holds(rows, DENSE[part])
 
@@ -216,13 +238,13 @@ def test_a_memmap_of_another_numeric_type_is_read(tmp_path, dtype):
 def test_a_copy_in_memory_of_a_memmap_is_not_mapped(tmp_path, change):
     X = change(mapped(tmp_path, DENSE.astype(float)))
     rows = read_rows(X)[0]
-    assert not rows.mapped
+    assert not isinstance(rows, MappedRows)
     assert_holds(rows, DENSE)
 
 
 @pytest.mark.parametrize("mode", ["c", "r+"])
 def test_changes_to_a_writable_memmap_survive_a_pass(monkeypatch, tmp_path, mode):
-    monkeypatch.setattr(groupdro.data.rows, "_BLOCK_VALUES", 2000)
+    monkeypatch.setattr(groupdro.data.dense_rows, "_BLOCK_VALUES", 2000)
     X = mapped(tmp_path, np.zeros((3000, 4)), mode)
     expected = np.arange(12000.0).reshape(3000, 4)
     X[...] = expected

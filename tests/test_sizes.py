@@ -35,8 +35,8 @@ import numpy as np, psutil
 import groupdro as gd
 n, d, path, fits = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "fits"
 if not fits:
-    import groupdro.data.rows
-    groupdro.data.rows.memory_limit = lambda: 1e9
+    import groupdro.data.dense_rows
+    groupdro.data.dense_rows.memory_limit = lambda: 1e9
 def used():   # where the file fits in memory, its pages stay mapped, and the system takes them back when it needs them
     info = process.memory_info()
     return info.rss - (info.shared if fits else 0)

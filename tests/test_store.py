@@ -21,7 +21,8 @@ from scipy import stats
 
 import groupdro.store
 from groupdro.data import GroupedData
-from groupdro.data.rows import CsrRows, DenseRows
+from groupdro.data.csr_rows import CsrRows
+from groupdro.data.dense_rows import DenseRows, MappedRows
 from groupdro.store import GroupedStore, StoreError, layout
 from groupdro.store.shuffle import shuffled_places
 from tests import store_race
@@ -250,12 +251,13 @@ def test_data_is_that_of_arrays_up_to_the_order_within_groups(tmp_path, sparse, 
 
 def test_data_maps_rows_and_copies_no_index(tmp_path):
     rows = GroupedStore.write_arrays(tmp_path / "d", X, TARGET, GROUP).data().rows
-    assert rows.mapped
+    assert isinstance(rows, MappedRows)
     store = GroupedStore.write_arrays(tmp_path / "c", sp.csr_array(X), TARGET, GROUP)
     rows = store.data().rows
     for array in (rows.X.data, rows.X.indices, rows.X.indptr):
         assert not array.flags.writeable  # a copy would be
-    for array, mapped in zip(rows.for_kernels, (store.X.data, store.X.indices, store.X.indptr), strict=True):
+    flat = rows.flat(TARGET, (0, 0.0), intercept=False)
+    for array, mapped in zip(flat[:3], (store.X.data, store.X.indices, store.X.indptr), strict=True):
         assert np.shares_memory(array, mapped)
 
 

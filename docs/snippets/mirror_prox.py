@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.geometry import Entropy, geometry_of
 from groupdro.problem import GroupRisk
 from groupdro.solvers import Solver, State
 
@@ -20,6 +19,7 @@ class MirrorProxState(State):
     step: float
 
 
+@dataclass(frozen=True)
 class MirrorProx(Solver):
     """Extragradient steps of both players on all rows, at the price of two passes each.
 
@@ -31,31 +31,30 @@ class MirrorProx(Solver):
 
     name = "mirror_prox"
 
-    def __init__(self, balance: float = 10.0):
-        self.balance = balance
+    balance: float = 10.0
 
     def init(self, problem: GroupRisk, seed: int) -> MirrorProxState:
         """Pass over the data at the start."""
         del seed  # nothing here is random
         at = problem.evaluate(problem.start(), problem.start_weights())
-        w, logits = geometry_of(problem).mirror(at.w), Entropy(problem.n_groups).mirror(at.q)
+        w, logits = problem.geometry().mirror(at.w), problem.weight_geometry().mirror(at.q)
         return MirrorProxState(evaluation=at, w=w, logits=logits, step=1.0)
 
     def epoch(self, problem: GroupRisk, state: MirrorProxState) -> None:
         """Look ahead along the gradient here, then step from here along the gradient found there."""
-        geometry, entropy, at = geometry_of(problem), Entropy(problem.n_groups), state.evaluation
+        geometry, weighting, at = problem.geometry(), problem.weight_geometry(), state.evaluation
         values = problem.group_values(at.group_risks)
         while state.step > _SHORTEST:
             w_step, q_step = state.step, self.balance * state.step
             # 1. The half point. The weights climb, so that their gradient has a minus.
             w = geometry.point(geometry.step(state.w, w_step, at.gradient))
-            q = entropy.point(entropy.step(state.logits, q_step, -values))
+            q = weighting.point(weighting.step(state.logits, q_step, -values))
             half = problem.evaluate(w, q)
             # 2. A step is short enough where gradients differ by no more than the points do.
             gradient_change, value_change = half.gradient - at.gradient, half.group_risks - at.group_risks
             change = geometry.squared_gradient(w_step, gradient_change, w)
-            change += entropy.squared_gradient(q_step, value_change, q)
-            distance = geometry.squared_distance(w_step, w, at.w) + entropy.squared_distance(q_step, q, at.q)
+            change += weighting.squared_gradient(q_step, value_change, q)
+            distance = geometry.squared_distance(w_step, w, at.w) + weighting.squared_distance(q_step, q, at.q)
             if change <= distance:
                 break
             state.step *= 0.5
@@ -64,6 +63,6 @@ class MirrorProx(Solver):
             return
         # 3. The step, from the same centre; and a longer one is tried next.
         state.w = geometry.step(state.w, w_step, half.gradient)
-        state.logits = entropy.step(state.logits, q_step, -problem.group_values(half.group_risks))
-        state.evaluation = problem.evaluate(geometry.point(state.w), entropy.point(state.logits))
+        state.logits = weighting.step(state.logits, q_step, -problem.group_values(half.group_risks))
+        state.evaluation = problem.evaluate(geometry.point(state.w), weighting.point(state.logits))
         state.step *= 1.5

@@ -18,10 +18,13 @@ from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, Grou
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.problem import (
+    BoxDomain,
+    Floor,
     GroupRisk,
     Huber,
     L2Domain,
     Logistic,
+    Simplex,
     SimplexDomain,
     Softmax,
     Squared,
@@ -58,8 +61,10 @@ __all__ = [
     "TSA",
     "ALEGTheory",
     "Auto",
+    "BoxDomain",
     "Comparison",
     "ConvergenceDisplay",
+    "Floor",
     "GroupBy",
     "GroupDROClassifier",
     "GroupDRORegressor",
@@ -79,6 +84,7 @@ __all__ = [
     "Quadratic",
     "RegularizationPath",
     "Result",
+    "Simplex",
     "SimplexDomain",
     "SmallGroupWarning",
     "Softmax",

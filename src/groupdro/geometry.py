@@ -9,15 +9,14 @@ With the potential psi (half the squared norm, or the negative entropy), a step 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from groupdro.kernels.mirror import descend
-from groupdro.problem import Domain, Evaluation, GroupRisk, L2Domain, SimplexDomain
 from groupdro.utils.types import Floats
 
-__all__ = ["Entropy", "Euclidean", "Geometry", "Spectral", "bounded_geometry", "geometry_of", "softmax"]
+__all__ = ["Ball", "Entropy", "Euclidean", "Geometry", "Spectral", "softmax"]
 
 
 def softmax(logits: Floats) -> Floats:
@@ -25,6 +24,13 @@ def softmax(logits: Floats) -> Floats:
     weights = np.exp(logits - logits.max())
     weights /= weights.sum()
     return weights
+
+
+class Ball(NamedTuple):
+    """A Euclidean ball and an L2 penalty: what compiled steps and quadratic programs know of a domain."""
+
+    radius: float
+    penalty: float
 
 
 class Geometry(ABC):
@@ -38,11 +44,17 @@ class Geometry(ABC):
         Bound of the player in the geometry's own norm (2 or 1); infinite where nothing bounds it.
     squared_diameter : float
         D^2, the range of psi over the domain.
+    ball : Ball or None
+        What the steps of w project on and shrink by, where compiled loops may do so too.
+    diagonal : bool
+        Whether every entry may have a step of its own.
     """
 
     dual_order: float
     radius: float
     squared_diameter: float
+    ball: Ball | None = None
+    diagonal: bool = False
 
     @abstractmethod
     def mirror(self, point: Floats) -> Floats:
@@ -55,6 +67,18 @@ class Geometry(ABC):
     @abstractmethod
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Return the mirror coordinates after a step against the gradient."""
+
+    def interior(self, point: Floats) -> Floats:
+        """Return a point near the given one from which steps can reach the whole domain."""
+        return point
+
+    def points(self, mirrors: Floats) -> Floats:
+        """Return the points that several mirror coordinates stand for."""
+        return np.array([self.point(mirror) for mirror in mirrors])
+
+    def steps(self, centres: Floats, step: float, gradients: Floats) -> Floats:
+        """Return several mirror coordinates after a step against a gradient each."""
+        return np.array([self.step(w, step, g) for w, g in zip(centres, gradients, strict=True)])
 
     @abstractmethod
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
@@ -94,6 +118,23 @@ class Euclidean(_Round):
     radius: float
     penalty: float
     n_bound: int
+    diagonal = True
+
+    @property
+    def ball(self) -> Ball:  # type: ignore[override]
+        """The ball and the penalty."""
+        return Ball(self.radius, self.penalty)
+
+    def points(self, mirrors: Floats) -> Floats:
+        """Return the points."""
+        return mirrors
+
+    def steps(self, centres: Floats, step: float, gradients: Floats) -> Floats:
+        """Take all steps at once, where nothing is free."""
+        moved = (centres - step * gradients) / (1.0 + step * self.penalty)
+        norms = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
+        shrink = np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+        return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Descend, shrink by the penalty, project on the ball: exact in this order where the quadratic is round."""
@@ -238,38 +279,3 @@ class Entropy(Geometry):
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
         """Weigh squares by one over the larger of the two points."""
         return float(((a - b) ** 2 / np.maximum(np.maximum(a, b), 1e-30)).sum() / step)
-
-
-def geometry_of(problem: GroupRisk, domain: Domain | None = None) -> Geometry:
-    """Return the geometry in which w lives: Euclidean for balls and penalties, entropy on the simplex.
-
-    Parameters
-    ----------
-    problem : GroupRisk
-        The problem.
-    domain : Domain, optional
-        A smaller domain that is known to hold the solution.
-
-    Returns
-    -------
-    Geometry
-        The geometry of w; that of q is always ``Entropy(n_groups)``.
-    """
-    domain = problem.domain if domain is None else domain
-    if type(domain) is L2Domain:
-        return Euclidean(domain.radius, domain.penalty, problem.data.n_features)
-    if type(domain) is SimplexDomain:
-        return Entropy(problem.data.n_features)
-    raise ValueError(f"domain {type(domain).__name__} has no mirror steps here: only L2Domain and SimplexDomain do.")
-
-
-def bounded_geometry(problem: GroupRisk, at: Evaluation) -> Geometry:
-    """Return the geometry of w with a finite radius, from which theories derive their steps.
-
-    With a penalty and no radius it is that of the ball which must hold the solution: the penalty at the solution cannot
-    exceed what an evaluation shows possible.
-    """
-    geometry = geometry_of(problem)
-    if isinstance(geometry, Euclidean) and np.isinf(geometry.radius):
-        return geometry_of(problem, problem.solution_domain(problem.objective(at.w, at.group_risks)))
-    return geometry

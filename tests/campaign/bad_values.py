@@ -561,7 +561,7 @@ def table():
     yield (
         "L2Domain",
         lambda **given: gd.L2Domain(**{"penalty": 1.0, **given}),
-        {"radius": POSITIVE, "penalty": NOT_NEGATIVE, "stand_in": FLAG},
+        {"radius": POSITIVE, "penalty": NOT_NEGATIVE, "proxy_for_unbounded": FLAG},
     )
     yield "L2Domain", gd.L2Domain, {"radius": {"infinite, without a penalty": INF}}
     yield "Huber", gd.Huber, {"delta": FINITE_POSITIVE}

@@ -1,12 +1,14 @@
 """The check of certificates fails where the package is broken on purpose, and what it is held against is right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from groupdro.certificate import Certificate
-from groupdro.problem import GroupRisk
+from groupdro.problem import GroupRisk, References
 from groupdro.run import driver
-from groupdro.solvers import alem
+from groupdro.solvers.references import GroupReferences
 from tests.campaign import part_certificates
 from tests.campaign.exact import lower_estimate, solve
 from tests.campaign.part_certificates import Description, draw_block, judge, judge_one, make, run
@@ -79,13 +81,14 @@ def _raise_with_other_weights(self, lower, q):
 
 
 def test_references_above_a_groups_minimum_are_found(monkeypatch):
-    honest = alem.group_references
+    honest = GroupReferences.run
 
-    def too_high(*arguments, **options):
-        found = honest(*arguments, **options)
-        return type(found)(found.upper, found.upper + 1e-4)
+    def too_high(self, *arguments):
+        found = honest(self, *arguments)
+        upper = found.references.upper
+        return replace(found, references=References(upper, upper + 1e-4))
 
-    monkeypatch.setattr(alem, "group_references", too_high)
+    monkeypatch.setattr(GroupReferences, "run", too_high)
     wrong = " ".join(judge(KINDS[-1]).wrong)
     assert "lower reference" in wrong
 

@@ -134,7 +134,7 @@ def test_a_checkpoint_that_changes_unnoticed_is_a_failure(folder, monkeypatch):
 
 
 def test_an_error_of_another_kind_from_a_checkpoint_is_a_failure(folder, monkeypatch):
-    monkeypatch.setattr("groupdro.run.driver.believing", contextlib.nullcontext)
+    monkeypatch.setattr("groupdro.run.saved_run.checkpoint_errors", contextlib.nullcontext)
     (error,) = failures(part_files.forged_checkpoint, folder, 100)
     assert isinstance(error, groupdro.utils.bundle.BundleError)
 

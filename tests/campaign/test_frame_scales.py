@@ -94,7 +94,7 @@ def test_a_fit_that_takes_too_long_is_found(monkeypatch):
 def test_a_bound_of_which_a_model_far_away_is_below_is_found(monkeypatch):
     assert wrong_of(nearly_the_same_columns()) == ""
     ball = L2Domain(radius=1e2)
-    monkeypatch.setattr(gd.GroupRisk, "solution_domain", lambda self, upper: ball)
+    monkeypatch.setattr(gd.GroupRisk, "solution_set", lambda self, upper: ball)
     assert "lower bound" in wrong_of(nearly_the_same_columns())
 
 

@@ -8,9 +8,11 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.data import Draw
-from groupdro.data.rows import DenseRows
+from groupdro.data.dense_rows import DenseRows
 from groupdro.distributed.sharding import ShardedData, shard
+from groupdro.problem.attainment import is_separated, unattained, vanishes
 from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
+from groupdro.problem.duals import balanced_slopes, dual_value
 from groupdro.problem.group_pass import evaluate_groups
 from groupdro.run.checkpoint import fingerprint
 from groupdro.solvers import GroupSQP
@@ -56,17 +58,17 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
         at = problem.evaluate(w, q)
         by_group = evaluate_groups(problem, w, q)
         row_weights = data.row_weights(q)
-        duals = problem.balanced_slopes(at, row_weights)
+        duals = balanced_slopes(problem, at, row_weights)
         weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
         out = [
             at.group_risks, at.gradient, at.mass, problem.risks(w2), by_group.gradients, by_group.group_risks,
-            by_group.hessian, by_group.masses, [*vars(problem.dual_value(duals, row_weights)).values()],
+            by_group.hessian, by_group.masses, [*vars(dual_value(problem, duals, row_weights)).values()],
             problem.combine_rows(weighted),
             *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
             feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),
             leading_curvature(problem, draw, at, 3)[0], data.column_squares,
             data.mean_square_norm, [*vars(problem.constants(2.0, 3.0)).values()], problem.n_rows, data.all_sizes,
-            problem.unattained() is None, problem.vanishes(), problem.separated(at),
+            unattained(problem) is None, vanishes(problem), is_separated(problem, at),
             problem.pooled().evaluate(w, np.ones(1)).gradient,
         ]  # fmt: skip
         assert problem.counters.row_reads == problem_reads.setdefault("reads", problem.counters.row_reads)
@@ -154,7 +156,7 @@ def test_workers_of_whom_one_lacks_the_memory_draw_alike(tmp_path):
 
     def drawn(comm, short):
         whole = replace(held, rows=DenseRows(np.load(tmp_path / "X.npy", mmap_mode="r")))
-        whole.rows.subset = lambda rows: _with_memory(DenseRows(whole.rows.X[rows]), comm.rank not in short)
+        whole.rows.take = lambda rows: _with_memory(DenseRows(whole.rows.X[rows]), comm.rank not in short)
         part = shard(whole, comm)
         assert part.in_memory == (not short)
         return part.draw_steps(part.plan_batches(20), 200, np.random.default_rng(1))

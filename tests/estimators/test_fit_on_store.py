@@ -93,7 +93,7 @@ def test_what_does_not_fit_a_store_is_refused(tmp_path):
 
 
 def test_rows_beyond_memory_are_drawn_in_stretches_and_each_as_often(tmp_path, monkeypatch):
-    monkeypatch.setattr("groupdro.data.rows.memory_limit", lambda: 1e4)
+    monkeypatch.setattr("groupdro.data.dense_rows.memory_limit", lambda: 1e4)
     X, y, groups = _table(n=3000)
     store = gd.GroupedStore.write_arrays(tmp_path / "store", X, y, groups, dtype="float64")
     data = store.data()

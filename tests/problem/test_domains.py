@@ -32,7 +32,7 @@ def test_lower_and_reach_are_those_of_the_minimiser_over_ball_and_penalty(domain
     gradient = np.random.default_rng(0).normal(size=shape)
     gradient *= size / np.linalg.norm(gradient)
     value, minimiser = minimum_by_cvxpy(domain, gradient)
-    np.testing.assert_allclose(domain.lower(gradient), value, rtol=1e-6)
+    np.testing.assert_allclose(domain.support(gradient), value, rtol=1e-6)
     np.testing.assert_allclose(domain.reach(gradient), np.linalg.norm(minimiser), rtol=1e-4)
 
 
@@ -40,7 +40,7 @@ def test_lower_and_reach_are_those_of_the_minimiser_over_ball_and_penalty(domain
 def test_lower_and_reach_are_those_of_the_minimiser_over_the_simplex(seed):
     gradient = np.random.default_rng(seed).normal(size=5)
     value, minimiser = minimum_by_cvxpy(SimplexDomain(), gradient)
-    np.testing.assert_allclose(SimplexDomain().lower(gradient), value, rtol=1e-6)
+    np.testing.assert_allclose(SimplexDomain().support(gradient), value, rtol=1e-6)
     np.testing.assert_allclose(SimplexDomain().reach(gradient), np.linalg.norm(minimiser), rtol=1e-5)
 
 
@@ -59,7 +59,7 @@ def test_lower_is_below_every_point_of_the_domain_and_attained_at_reach(seed, ra
     direction = rng.normal(size=4)
     direction /= np.linalg.norm(direction)
     gradient = size * direction
-    lower, reach = domain.lower(gradient), domain.reach(gradient)
+    lower, reach = domain.support(gradient), domain.reach(gradient)
     assert reach <= radius
     best = -reach * direction
     np.testing.assert_allclose(gradient @ best + domain.penalty_at(best), lower, rtol=1e-9)
@@ -73,12 +73,12 @@ def test_lower_is_below_every_point_of_the_domain_and_attained_at_reach(seed, ra
 
 @every_l2_domain
 def test_a_zero_gradient_costs_nothing(domain):
-    assert domain.lower(np.zeros(3)) == 0.0
+    assert domain.support(np.zeros(3)) == 0.0
 
 
 @pytest.mark.parametrize("domain", [L2Domain(radius=1e200), L2Domain(radius=1e200, penalty=1e-250)])
 def test_lower_does_not_overflow_for_a_radius_that_hardly_binds(domain):
-    np.testing.assert_allclose(domain.lower(np.array([3.0, 4.0])), -5e200, rtol=1e-12)
+    np.testing.assert_allclose(domain.support(np.array([3.0, 4.0])), -5e200, rtol=1e-12)
 
 
 @settings(max_examples=200)
@@ -86,7 +86,7 @@ def test_lower_does_not_overflow_for_a_radius_that_hardly_binds(domain):
 def test_lower_on_the_simplex_is_below_every_ensemble_and_attained_at_a_vertex(seed, n):
     rng = np.random.default_rng(seed)
     gradient = rng.normal(scale=10.0, size=n)
-    lower = SimplexDomain().lower(gradient)
+    lower = SimplexDomain().support(gradient)
     assert lower in gradient
     assert (rng.dirichlet(np.full(n, 0.3), size=100) @ gradient >= lower - 1e-12).all()
 

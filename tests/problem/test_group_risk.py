@@ -19,6 +19,7 @@ from groupdro.problem import (
     Squared,
     SquaredHinge,
 )
+from groupdro.problem.attainment import unattained
 
 N, D, C = 13, 3, 3
 LOSSES = [Logistic(), Squared(), Huber(0.8), SquaredHinge(), Softmax(C)]
@@ -31,7 +32,7 @@ every_storage = pytest.mark.parametrize("storage", ["float64", "float32", "csr",
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("groupdro.data.rows._BLOCK_VALUES", 4 * D)  # several blocks and a shorter last one
+    monkeypatch.setattr("groupdro.data.dense_rows._BLOCK_VALUES", 4 * D)  # several blocks and a shorter last one
 
 
 def store(X, storage, folder):
@@ -375,8 +376,8 @@ def test_solvers_start_at_equal_weights_on_the_simplex():
 
 def test_only_an_intercept_can_be_without_a_best_value():
     data = GroupedData.from_arrays(np.ones((3, 1)), np.ones(3))
-    assert GroupRisk(data, Logistic(), L2Domain(radius=1.0)).unattained() is None
-    assert "labels" in GroupRisk(data, Logistic(), L2Domain(radius=1.0), fit_intercept=True).unattained()
+    assert unattained(GroupRisk(data, Logistic(), L2Domain(radius=1.0))) is None
+    assert "labels" in unattained(GroupRisk(data, Logistic(), L2Domain(radius=1.0), fit_intercept=True))
 
 
 def row_gradient(problem, row, w, minus=None):

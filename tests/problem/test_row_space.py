@@ -5,8 +5,8 @@ import pytest
 
 import groupdro as gd
 from groupdro.problem.row_space import fits_row_space, in_row_space
-from groupdro.run.solver import Run
-from groupdro.solvers.alem import group_references
+from groupdro.run.stages import Budget
+from groupdro.solvers.references import GroupReferences
 
 
 def _problem(domain, fit_intercept=False, n=24, d=80, C=5):
@@ -37,10 +37,11 @@ def test_it_is_worth_it_for_few_rows_and_many_outputs_in_a_round_domain():
 
 def test_bounds_of_the_groups_minima_hold_either_way(monkeypatch):
     problem = _problem(gd.L2Domain(radius=2.0))
-    free = Run(tol=0.0, atol=0.0, passes_left=lambda: np.inf, seconds_left=lambda: np.inf)
-    small = group_references(problem, None, free, atol=1e-9, max_passes=500.0, seed=0)
-    monkeypatch.setattr("groupdro.solvers.alem.fits_row_space", lambda _, sizes: np.zeros(len(sizes), dtype=bool))
-    whole = group_references(problem, None, free, atol=1e-9, max_passes=500.0, seed=0)
+    free = Budget(tol=0.0, atol=1e-8, passes_left=lambda: np.inf, seconds_left=lambda: np.inf)
+    stage = GroupReferences(max_passes=500.0)
+    small = stage.run(problem, free, 0).references
+    monkeypatch.setattr("groupdro.solvers.references.fits_row_space", lambda _, sizes: np.zeros(len(sizes), dtype=bool))
+    whole = stage.run(problem, free, 0).references
     np.testing.assert_allclose(small.upper, whole.upper, atol=2e-9)
     assert (small.lower <= whole.upper + 1e-12).all()
     assert (whole.lower <= small.upper + 1e-12).all()

@@ -26,7 +26,7 @@ def separating(X, y, *, fit_intercept, loss=None, weight=None, groups=None):
         X = X.astype(float)
     groups = np.arange(len(y)) % 2 if groups is None else groups
     data = GroupedData.from_arrays(X, y, groups, weight)
-    domain = L2Domain(radius=1e8, stand_in=True)
+    domain = L2Domain(radius=1e8, proxy_for_unbounded=True)
     return has_separating_direction(GroupRisk(data, loss or Logistic(), domain, fit_intercept=fit_intercept))
 
 
@@ -430,7 +430,7 @@ def test_a_part_of_the_rows_says_nothing_of_all():
     X = np.array([[1.0], [2.0], [-1.0], [3.0]])
     y = np.array([1.0, 1.0, 1.0, -1.0])  # separable in each half, with slopes of opposite signs, and not as a whole
     whole = GroupedData.from_arrays(X, y, np.zeros(4, int))
-    domain = L2Domain(radius=1e8, stand_in=True)
+    domain = L2Domain(radius=1e8, proxy_for_unbounded=True)
 
     def ask(comm):
         return has_separating_direction(GroupRisk(shard(whole, comm), Logistic(), domain))

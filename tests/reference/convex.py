@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem import BoxDomain, Floor, GroupRisk, L2Domain
 
 # Tighter than the default, with shorter steps that get closer on degenerate problems; then other ways to the same.
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9, "max_iter": 300}
@@ -66,6 +66,8 @@ def _losses(problem: GroupRisk, w: Any) -> Any:
 
 def _constraints_and_penalty(problem: GroupRisk, w: Any) -> tuple[list[Any], Any]:
     coef = w[: problem.data.n_features]
+    if isinstance(problem.domain, BoxDomain):
+        return [coef >= problem.domain.low, coef <= problem.domain.high], 0.0
     if not isinstance(problem.domain, L2Domain):
         return [coef >= 0, cp.sum(coef) == 1], 0.0
     ball = [cp.norm(cp.vec(coef, order="F")) <= problem.domain.radius] if np.isfinite(problem.domain.radius) else []
@@ -95,13 +97,17 @@ def _solve(program: cp.Problem) -> bool:
 
 
 def worst_value(problem: GroupRisk, references: np.ndarray | None = None) -> Reference:
-    """Minimise the worst group's risk (less its reference) with the penalty."""
+    """Minimise the worst group's risk (less its reference), or its mixture with the average, with the penalty."""
     A = membership_matrix(problem)
     w, t = cp.Variable(problem.shape), cp.Variable()
     domain, penalty = _constraints_and_penalty(problem, w)
     shift = np.zeros(len(A)) if references is None else references
-    groups = A @ _losses(problem, w) - shift <= t
-    program = cp.Problem(cp.Minimize(t + penalty), [groups, *domain])
+    values = A @ _losses(problem, w) - shift
+    groups, objective = values <= t, t
+    if isinstance(problem.weight_set, Floor):
+        least = problem.weight_set.least(problem.n_groups)
+        objective = least @ values + (1.0 - least.sum()) * t
+    program = cp.Problem(cp.Minimize(objective + penalty), [groups, *domain])
     accurate = _solve(program)
     if w.value is None or groups.dual_value is None:
         return Reference(np.nan, None, None, accurate=False)

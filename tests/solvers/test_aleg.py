@@ -3,8 +3,10 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.geometry import geometry_of
-from groupdro.solvers.inner_loop import InnerLoop
+from groupdro.solvers.steps import InnerLoop
+from groupdro.solvers.steps.fused import FusedSteps
+from groupdro.solvers.steps.lazy import LazySteps
+from groupdro.solvers.steps.readable import ReadableSteps
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
@@ -56,13 +58,14 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
 
     def loop():
         start = (at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
-        return InnerLoop(at, geometry_of(problem), 0.05 * metric, 0.2, 0.1, *start, rotation, shift)
+        return InnerLoop(problem, at, problem.geometry(), 0.05 * metric, 0.2, 0.1, *start, rotation, shift)
 
     fused, readable = loop(), loop()
+    assert FusedSteps.fits(fused)
     before = problem.counters.row_reads
-    fused.fused_steps(problem, plan, members)
+    FusedSteps(fused).run(plan, members)
     assert problem.counters.row_reads - before == members.size
-    readable.readable_steps(problem, plan, members)
+    ReadableSteps(readable).run(plan, members)
     for name in ("w", "logits", "points", "mirrors", "weights", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(fused, name), getattr(readable, name), rtol=1e-9, atol=1e-12, err_msg=name)
     assert fused.n_steps == readable.n_steps == 15
@@ -155,10 +158,10 @@ def test_a_rotation_with_equal_steps_changes_nothing():
     members = problem.data.draw_steps(plan, 10, rng)
     at = problem.evaluate(problem.start(), np.full(3, 1 / 3))
     turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
-    common = (at, geometry_of(problem), 0.3, 0.2, 0.1, at.w, at.w, np.log(at.q), np.zeros(3))
+    common = (problem, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(at.q), np.zeros(3))
     plain, rotated = InnerLoop(*common), InnerLoop(*common, turn)
     for loop in (plain, rotated):
-        loop.fused_steps(problem, plan, members)
+        FusedSteps(loop).run(plan, members)
     np.testing.assert_allclose(rotated.mean_point(), plain.mean_point(), atol=1e-13)
     np.testing.assert_allclose(rotated.iterate(), plain.iterate(), atol=1e-13)
     np.testing.assert_allclose(rotated.sums, plain.sums, rtol=1e-10)
@@ -175,8 +178,8 @@ def test_a_shift_is_the_same_as_centred_columns():
         plan = problem.data.plan_batches(12)
         members = problem.data.draw_steps(plan, 10, np.random.default_rng(3))
         at = problem.evaluate(np.zeros(5), q)
-        loop = InnerLoop(at, geometry_of(problem), 0.3, 0.2, 0.1, at.w, at.w, np.log(q), np.log(q), shift=own)
-        loop.fused_steps(problem, plan, members)
+        loop = InnerLoop(problem, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(q), np.log(q), shift=own)
+        FusedSteps(loop).run(plan, members)
         loops.append(loop)
     np.testing.assert_allclose(loops[0].w, loops[1].w, atol=1e-13)
     np.testing.assert_allclose(loops[0].sums, loops[1].sums, rtol=1e-10)
@@ -242,16 +245,19 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
         steps[-1] = 0.2
 
     def loop():
-        return InnerLoop(at, geometry_of(problem), steps, 0.2, alpha, at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
+        start = (at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
+        return InnerLoop(problem, at, problem.geometry(), steps, 0.2, alpha, *start)
 
     sparse, readable = loop(), loop()
+    lazy = LazySteps(sparse)
+    assert LazySteps.fits(sparse)
     for _ in range(2):  # two pieces: the second goes on from the first
         members = data.draw_steps(plan, 15, rng)
         before = problem.counters.row_reads
-        sparse.sparse_steps(problem, plan, members)
+        lazy.run(plan, members)
         assert problem.counters.row_reads - before == members.size
-        readable.readable_steps(problem, plan, members)
-    sparse.settle()
+        ReadableSteps(readable).run(plan, members)
+    lazy.flush()
     for name in ("w", "logits", "points", "mirrors", "weights", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(sparse, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
 

@@ -3,7 +3,7 @@ import pytest
 
 import groupdro as gd
 from groupdro.data import Draw
-from groupdro.geometry import Entropy, Euclidean, geometry_of, softmax
+from groupdro.geometry import Entropy, Euclidean, softmax
 from groupdro.problem import References
 from groupdro.solvers.step_sizes import saddle_constant
 from tests.reference.convex import worst_value
@@ -82,7 +82,7 @@ def test_one_row_a_group_and_one_step_an_epoch_is_mirror_prox():
     eta = 0.07
     solver = gd.ALEGTheory(1, 1.0, eta, guarantee=False)
     state = solver.init(problem, seed=0)
-    w_geometry, q_geometry = geometry_of(problem), Entropy(5)
+    w_geometry, q_geometry = problem.geometry(), Entropy(5)
     w, theta = np.zeros(4), np.zeros(5)
     for _ in range(20):
         solver.epoch(problem, state)
@@ -169,7 +169,7 @@ def test_softmax_converges_to_the_optimum():
 
 def test_one_group_needs_no_weights():
     problem = small_problem(sizes=(12,))
-    geometry = geometry_of(problem)
+    geometry = problem.geometry()
     constants = problem.constants(2, geometry.radius)
     assert saddle_constant(problem, geometry, "tight") == pytest.approx(4.0 * constants.mean_square_smoothness)
     result = gd.solve(problem, "aleg-theory", tol=1e-3, max_passes=3000)
@@ -216,7 +216,7 @@ def test_schedules_outside_the_proof_are_refused_with_the_reason(options, reason
 
 def test_schedules_inside_the_proof_are_taken():
     problem = small_problem()
-    L_z = saddle_constant(problem, geometry_of(problem), "tight")
+    L_z = saddle_constant(problem, problem.geometry(), "tight")
     top = 1 / (L_z * np.sqrt(5 * 8))
     solver = gd.ALEGTheory([8, 4, 2], step=lambda s: top, constant="tight")
     result = gd.solve(problem, solver, max_passes=30, tol=0.0)
@@ -244,7 +244,7 @@ def theorem_problem():
 @pytest.mark.parametrize("constant", ["tight", "paper"])
 def test_the_mean_gap_of_the_average_stays_below_the_theorems_bound_and_falls_with_epochs(constant):
     problem, K = theorem_problem(), 15
-    L_z = saddle_constant(problem, geometry_of(problem), constant)
+    L_z = saddle_constant(problem, problem.geometry(), constant)
     epochs = (16, 32, 64, 128, 256)
     gaps = {S: [] for S in epochs}
     for seed in range(20):

@@ -114,7 +114,7 @@ def test_a_group_whose_minimum_may_lie_beyond_the_ball_keeps_no_lower_reference(
     # Of group 0 the columns are nearly the same, and their difference gives the targets.
     X = np.column_stack([x, np.where(groups == 0, x + 1e-6 * z, z)])
     data = gd.GroupedData.from_arrays(X, z + 0.1 * rng.normal(size=90), groups)
-    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True))
+    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e8, proxy_for_unbounded=True))
     references = gd.solve(problem, "alem").references
     assert references.lower[0] == 0.0
     assert references.upper[0] > 0.1

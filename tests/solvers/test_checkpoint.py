@@ -351,6 +351,15 @@ def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path):
         gd.solve(_problem(), "aleg", checkpoint_dir=tmp_path)
 
 
+def _other_references(run, arrays):
+    """Return references for a run that has none, and none for one that has."""
+    if run["references"] != {"value": None}:
+        return {"value": None}
+    arrays["forged"] = np.zeros(3)
+    bounds = {name: {"array": "forged"} for name in ("upper", "lower")}
+    return {"mapping": {**bounds, "models": {"value": None}}}
+
+
 FORGED = {
     "no parts": lambda run, arrays: run.clear(),
     "unknown part": lambda run, arrays: run.update(more=1),
@@ -365,11 +374,12 @@ FORGED = {
     "other shapes": lambda run, arrays: arrays.update({name: array.ravel()[:2] for name, array in arrays.items()}),
     "other types": lambda run, arrays: arrays.update({name: array.astype(np.int64) for name, array in arrays.items()}),
     "not finite": lambda run, arrays: arrays.update({name: np.full_like(a, np.nan) for name, a in arrays.items()}),
-    "nothing prepared": lambda run, arrays: run.update(prepared=None),
-    "prepared otherwise": lambda run, arrays: run.update(prepared={"mapping": {"references": {"value": 1}}}),
+    "references of a number": lambda run, arrays: run.update(references={"value": 1}),
     "references": lambda run, arrays: run.update(
-        prepared={"mapping": {"references": {"mapping": {"upper": {"value": 1}, "lower": {"value": 1}}}}}
+        references={"mapping": {"upper": {"value": 1}, "lower": {"value": 1}}}
     ),
+    "references of the other objective": lambda run, arrays: run.update(references=_other_references(run, arrays)),
+    "stage": lambda run, arrays: run.update(stage=7),
     "no certificate": lambda run, arrays: run.update(certificate={"mapping": {}}),
     "no model": lambda run, arrays: run["certificate"]["mapping"].update(w={"value": None}),
     "bound of text": lambda run, arrays: run["certificate"]["mapping"].update(lower={"value": "0"}),
@@ -391,7 +401,7 @@ def test_a_checkpoint_with_the_right_checksums_and_wrong_parts_is_an_error(tmp_p
     gd.solve(_problem(), make(), **options, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
     with _forging(tmp_path) as (run, arrays):
         FORGED[what](run, arrays)
-    with pytest.raises(CheckpointError, match="not of this run"):
+    with pytest.raises(CheckpointError, match="belongs to another run"):
         gd.solve(_problem(), make(), **options, checkpoint_dir=tmp_path)
 
 
@@ -415,11 +425,11 @@ def test_curvature_of_another_shape_is_an_error(tmp_path, field, value):
         gd.solve(_problem(), "aleg", tol=1e-9, checkpoint_dir=tmp_path)
 
 
-@pytest.mark.parametrize("tol", [10**400, "1", 0.0, np.nan, None])
+@pytest.mark.parametrize("tol", [10**400, "1", -1.0, np.nan, None])
 def test_a_choice_for_no_tolerance_is_an_error(tmp_path, tol):
     gd.solve(_problem(), "auto", tol=1e-9, callbacks=[_stop_after(2)], checkpoint_dir=tmp_path)
     with _forging(tmp_path) as (run, _):
-        run["prepared"]["mapping"]["tol"] = {"value": tol}
+        run["tolerances"][0] = tol
     with pytest.raises(CheckpointError, match="tolerance"):
         gd.solve(_problem(), "auto", tol=1e-9, checkpoint_dir=tmp_path)
 

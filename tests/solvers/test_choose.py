@@ -3,8 +3,8 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.problem.compressed import compress
 from groupdro.solvers.auto import choose
-from groupdro.solvers.quadratic import compress
 from tests.reference.convex import group_minima, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 
@@ -21,7 +21,7 @@ def problem_of(n=60, d=3, m=3, loss=None, domain=None, sparse=False, classes=Non
 @pytest.mark.parametrize(
     ("problem", "tol", "reason"),
     [
-        (problem_of(domain=gd.SimplexDomain()), 1e-6, "aleg: the simplex"),
+        (problem_of(domain=gd.SimplexDomain()), 1e-6, "aleg: it takes every domain"),
         (problem_of(loss=gd.Squared()), 1e-6, "quadratic: squared loss"),
         (problem_of(loss=gd.Squared(), fit_intercept=True), 1e-6, "sqp with the exact Hessian"),
         (problem_of(loss=gd.Squared(), sparse=True), 1e-6, "sqp with the exact Hessian"),
@@ -81,8 +81,8 @@ def test_compression_keeps_every_risk_and_the_solution(weights, domain):
 def test_compression_by_pieces_is_as_exact_as_at_once(monkeypatch):
     problem = make_problem("squared", sizes=(400, 25, 900))
     whole, w = compress(problem), np.linspace(-1.0, 1.0, problem.shape[0])
-    monkeypatch.setattr("groupdro.solvers.quadratic._ROWS_A_PIECE", 16)
-    monkeypatch.setattr("groupdro.solvers.quadratic._LONG", 100)
+    monkeypatch.setattr("groupdro.problem.compressed._ROWS_A_PIECE", 16)
+    monkeypatch.setattr("groupdro.problem.compressed._LONG", 100)
     pieces = compress(problem)
     assert pieces.n_rows == whole.n_rows
     np.testing.assert_allclose(pieces.risks(w), whole.risks(w), rtol=1e-13)
@@ -130,10 +130,9 @@ def test_a_solver_whose_gap_stays_is_left():
     y = np.where(X @ np.logspace(0, 4, 150) / 30 + rng.logistic(size=3000) > 0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(sp.csr_array(X), y, np.arange(3000) % 5)
     problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-7), fit_intercept=True)
-    auto = gd.Auto()
     alone = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
-    found = gd.solve(problem, auto, tol=1e-3, max_passes=300)
-    assert auto.choice.first.name == "aleg"
+    found = gd.solve(problem, "auto", tol=1e-3, max_passes=300)
+    assert choose(problem, 1e-3).stages[0].name == "aleg"
     assert not alone.converged
     assert found.converged
     assert found.passes < 150

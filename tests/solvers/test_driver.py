@@ -82,7 +82,7 @@ def test_same_seed_same_bits_and_other_seed_other_path():
 
 def test_callbacks_see_progress_off_the_clock_and_uncounted_and_can_stop(monkeypatch):
     problem, seen, clock = make_problem(), [], [0.0]
-    monkeypatch.setattr("groupdro.run.driver.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr("groupdro.run.clock.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     def callback(progress):
         clock[0] += 1.0
@@ -272,7 +272,7 @@ def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gd.GroupSQP, "epoch", slow)
-    monkeypatch.setattr("groupdro.solvers.alem.Future.result", interrupted)
+    monkeypatch.setattr("groupdro.solvers.references.Future.result", interrupted)
     result = gd.solve(problem, "alem", tol=1e-9)
     waited_for = list(ended)
     out.set()
@@ -349,6 +349,9 @@ def test_a_missing_class_is_named_only_after_the_budget_was_used():
     assert result.epochs > 5
 
 
+UNBOUNDED = gd.L2Domain(radius=1e8, proxy_for_unbounded=True)
+
+
 def nearly_the_same_columns(difference, seed=0):
     """Return rows of two columns whose difference, times a thousand or a million, gives the targets."""
     rng = np.random.default_rng(seed)
@@ -363,7 +366,7 @@ def nearly_the_same_columns(difference, seed=0):
 def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, difference):
     near, far = (
         gd.solve(
-            gd.GroupRisk(nearly_the_same_columns(apart), gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True)),
+            gd.GroupRisk(nearly_the_same_columns(apart), gd.Squared(), UNBOUNDED),
             solver,
             tol=1e-4,
         )
@@ -380,7 +383,7 @@ def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, differen
 @pytest.mark.parametrize("seed", range(20))
 def test_a_gradient_goes_to_zero_although_the_objective_falls_no_more(seed):
     # The outputs cancel, so that the last step changes the objective by more than its own rounding.
-    problem = gd.GroupRisk(nearly_the_same_columns(1e-1, seed), gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True))
+    problem = gd.GroupRisk(nearly_the_same_columns(1e-1, seed), gd.Squared(), UNBOUNDED)
     near = gd.solve(problem.pooled(), "sqp", tol=1e-2).w
     for i in range(3):
         assert gd.solve(problem.group(i).starting_at(near), "sqp", tol=0.0, atol=1e-9).converged
@@ -389,7 +392,7 @@ def test_a_gradient_goes_to_zero_although_the_objective_falls_no_more(seed):
 def test_nothing_is_claimed_where_outputs_come_near_the_limit():
     x = np.arange(1.0, 31.0)[:, None]
     data = gd.GroupedData.from_arrays(x, 1e6 * x[:, 0] + np.sin(x[:, 0]), np.arange(30) % 2)
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e8, stand_in=True)), "sqp")
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), UNBOUNDED), "sqp")
     assert result.status is Status.STALLED
     assert "outputs of the best model" in result.message
     assert result.lower_bound == 0.0

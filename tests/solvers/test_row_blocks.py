@@ -6,8 +6,10 @@ import pytest
 import groupdro as gd
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Euclidean
-from groupdro.solvers.inner_loop import InnerLoop
-from groupdro.solvers.row_blocks import RowBlocks
+from groupdro.kernels.blocks import projected_block
+from groupdro.solvers.steps import InnerLoop
+from groupdro.solvers.steps.readable import ReadableSteps
+from groupdro.solvers.steps.row_blocks import BlockSteps, RowBlocks
 
 
 def _problem(penalty: float, radius: float, dtype=np.float64):
@@ -23,7 +25,8 @@ def _loop(problem, n_steps, rng):
     q = rng.dirichlet(np.ones(problem.n_groups))
     at = problem.evaluate(problem.domain.feasible(rng.normal(size=problem.shape)), q)
     loop = InnerLoop(
-        at=at, geometry=Euclidean(problem.domain.radius, problem.domain.penalty, problem.data.n_features), w_steps=0.05,
+        problem=problem, at=at,
+        geometry=Euclidean(problem.domain.radius, problem.domain.penalty, problem.data.n_features), w_steps=0.05,
         q_step=0.1, alpha=0.02, w=w, w_centre=at.w, logits=np.log(q)[::-1].copy(), logit_centre=np.log(q),
     )  # fmt: skip
     groups = rng.integers(0, problem.n_groups, size=n_steps)
@@ -36,11 +39,13 @@ def _loop(problem, n_steps, rng):
 def test_blocks_of_steps_are_the_same_steps(penalty, radius, dtype, places):
     problem = _problem(penalty, radius, dtype)
     loops = []
-    for form in ("readable_steps", "block_steps"):
+    for form in (ReadableSteps, BlockSteps):
         loop, plan, members = _loop(problem, 333, np.random.default_rng(5))
         before = problem.counters.row_reads
-        getattr(loop, form)(problem, plan, members)
-        loop.settle()
+        assert form.fits(loop)
+        steps = form(loop)
+        steps.run(plan, members)
+        steps.flush()
         assert problem.counters.row_reads - before == 333
         loops.append(loop)
     readable, blocked = loops
@@ -54,13 +59,15 @@ def test_blocks_of_steps_are_the_same_steps(penalty, radius, dtype, places):
 def test_blocks_go_on_where_the_last_call_stopped():
     problem = _problem(0.1, 1.2)
     whole, plan, members = _loop(problem, 300, np.random.default_rng(8))
-    whole.block_steps(problem, plan, members)
-    whole.settle()
+    steps = BlockSteps(whole)
+    steps.run(plan, members)
+    steps.flush()
     pieces, _, _ = _loop(problem, 300, np.random.default_rng(8))
+    steps = BlockSteps(pieces)
     for start in (0, 100, 200):
         part = BatchPlan(100, plan.groups[start : start + 100], plan.weights[start : start + 100])
-        pieces.block_steps(problem, part, members[start : start + 100])
-    pieces.settle()
+        steps.run(part, members[start : start + 100])
+    steps.flush()
     np.testing.assert_allclose(pieces.w, whole.w, atol=1e-11)
     np.testing.assert_allclose(pieces.points, whole.points, atol=1e-9)
 
@@ -81,7 +88,15 @@ def test_blocks_with_projections_are_the_readable_steps_of_al_svre():
         draw = Draw(np.array([member]), np.array([group]), np.array([5.0]))
         solver.step(problem, state, draw, geometry, gradient, values, p)
     blocks = RowBlocks(problem, other.evaluation, gradient, other.w)
-    solver._advance_blocks(problem, other, blocks, members, groups, geometry, values, p)
+    at, work = other.evaluation, np.empty((3, 5))
+    draw = Draw(members, groups, np.full(200, 5.0))
+    blocks.advance(
+        draw,
+        other.tau,
+        geometry.ball,
+        lambda block, _: projected_block(block, other.q, at.q, values, other.q_curvature, p, work),
+    )
+    other.w = blocks.iterate()
     assert np.abs(state.q - state.evaluation.q).max() > 1e-3
     np.testing.assert_allclose(other.w, state.w, atol=1e-11)
     np.testing.assert_allclose(other.q, state.q, atol=1e-11)

@@ -13,7 +13,9 @@ from scipy.optimize import minimize_scalar
 
 from groupdro.certificate.fenchel import best_scaled_bound, rounding_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
-from groupdro.problem.records import scale_rows
+from groupdro.problem.duals import balanced_slopes, dual_value, slopes_at
+from groupdro.problem.linear_model import scale_rows
+from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.arguments import check_flag, check_kind
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -21,8 +23,7 @@ from groupdro.utils.types import Floats
 __all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
 
 
-_OFF_SIMPLEX = 1e-9  # of the sum of group weights
-_ROUNDED = 1e-14  # of the same, where they need no scaling
+_ROUNDED = 1e-14  # of the sum of group weights, where they need no scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +47,10 @@ class Cut:
     q: Floats
     mass: float
 
-    def bound(self, problem: GroupRisk, domain: Domain) -> float:
+    def bound(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
         """Return the minorant's minimum over the domain."""
         slack = rounding_slack(problem, self.mass, domain.reach(self.gradient), 0.0)
-        return self.constant + domain.lower(self.gradient) - slack
+        return self.constant + domain.support(self.gradient) - slack
 
     def mix(self, other: "Cut", share: float) -> "Cut":
         """Return (1 - share) self + share other, a minorant for the mixture of both q."""
@@ -88,8 +89,8 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     check_kind(problem, "problem", GroupRisk, "a GroupRisk")
     check_kind(at, "at", Evaluation, "an Evaluation")
     row_weights = problem.data.row_weights(at.q)
-    duals = problem.balanced_slopes(at, row_weights)
-    dual = problem.dual_value(duals, row_weights)
+    duals = balanced_slopes(problem, at, row_weights)
+    dual = dual_value(problem, duals, row_weights)
     if not np.isfinite(dual.conjugates):
         return None
     weighted = scale_rows(duals, row_weights)
@@ -121,7 +122,7 @@ class CutAggregate:
         self._row_weights: Floats | None = None  # sum of shares times row weights
         self._moments: Floats | None = None  # the same with each row weight times its dual
 
-    def add(self, at: Evaluation, domain: Domain, upper: float = np.inf) -> float:
+    def add(self, at: Evaluation, domain: Domain | OutputBall, upper: float = np.inf) -> float:
         """Mix in the minorant of an evaluation and return the best bound of the mixture.
 
         A cut that alone halves the distance to an upper bound replaces the mixture without a search.
@@ -172,15 +173,15 @@ class CutAggregate:
         if row_weights is None or moments is None:
             self.cut = None  # duals that begin now would not be those of this mixture
 
-    def _replaces(self, new: Cut, old: Cut, domain: Domain, upper: float) -> bool:
+    def _replaces(self, new: Cut, old: Cut, domain: Domain | OutputBall, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
         return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
 
-    def _dual_bound(self, at: Evaluation, share: float, domain: Domain) -> float:
+    def _dual_bound(self, at: Evaluation, share: float, domain: Domain | OutputBall) -> float:
         problem, cut = self.problem, self.cut
         assert cut is not None
         weights = problem.data.row_weights(at.q)
-        slopes = problem.slopes_at(at)
+        slopes = slopes_at(problem, at)
         moments = scale_rows(slopes, weights)
         if self._row_weights is None or self._moments is None or share == 1.0:
             self._row_weights, self._moments = weights, moments
@@ -221,7 +222,7 @@ class Certificate:
         self.q: Floats | None = None
         self.group_risks: Floats | None = None
         self.upper = np.inf
-        self.lower = self._least
+        self.lower = problem.least_value
         self._aggregate = CutAggregate(problem, duals=average_duals)
 
     def saved(self) -> dict[str, Any]:
@@ -262,8 +263,8 @@ class Certificate:
         if self.q is None:
             self.q = self._weights_of_least(at.q)
         total = float(at.q.sum())
-        if not (np.isfinite(at.gradient).all() and abs(total - 1.0) <= _OFF_SIMPLEX and (at.q >= 0).all()):
-            return  # weights outside the simplex prove nothing
+        if not (np.isfinite(at.gradient).all() and self.problem.weight_set.contains(at.q)):
+            return  # weights outside of their set prove nothing
         if abs(total - 1.0) > _ROUNDED:
             at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total)
         bound = self._aggregate.add(at, self.domain, self.upper)
@@ -279,22 +280,17 @@ class Certificate:
     def withdraw(self) -> None:
         """Claim no more than what losses of at least 0 prove, because the domain does not hold the solution."""
         if self.q is not None:
-            self.lower, self.q = self._least, self._weights_of_least(self.q)
-
-    @property
-    def _least(self) -> float:
-        # Losses and penalties are at least 0, so the group with the least reference proves this much alone.
-        return 0.0 - float(self.problem.baseline.upper.min())
+            self.lower, self.q = self.problem.least_value, self._weights_of_least(self.q)
 
     def _weights_of_least(self, q: Floats) -> Floats:
-        """Return the weights that prove as much: any, such as q, where all references are zero."""
+        """Return the weights that prove what losses of at least 0 do: any, such as q, where all references are zero."""
         baseline = self.problem.baseline.upper
-        return np.where(np.arange(len(q)) == np.argmin(baseline), 1.0, 0.0) if (baseline != 0).any() else q.copy()
+        return self.problem.weight_set.maximiser(-baseline) if (baseline != 0).any() else q.copy()
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> Domain | OutputBall:
         """The part of the domain that holds the solution, as far as the best w tells."""
-        return self.problem.solution_domain(self.upper)
+        return self.problem.solution_set(self.upper)
 
     def _raise(self, lower: float, q: Floats) -> None:
         if lower > self.lower:

@@ -12,6 +12,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from groupdro.problem import Domain, GroupRisk
+from groupdro.problem.duals import dual_value
+from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.types import Floats
 
 __all__ = ["best_scaled_bound", "fenchel_bound", "rounding_slack"]
@@ -27,7 +29,7 @@ def rounding_slack(problem: GroupRisk, mass: float, reach: float, scale: float) 
 
 
 def fenchel_bound(
-    problem: GroupRisk, domain: Domain, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
+    problem: GroupRisk, domain: Domain | OutputBall, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
 ) -> float:
     """Return the bound of the given duals.
 
@@ -35,8 +37,8 @@ def fenchel_bound(
     ----------
     problem : GroupRisk
         The problem.
-    domain : Domain
-        The problem's domain, or a smaller one that is known to hold the solution.
+    domain : Domain or OutputBall
+        The problem's domain, or a smaller set that is known to hold the solution.
     q : ndarray of shape (n_groups,)
         Group weights.
     row_weights : ndarray of shape (n_rows,)
@@ -51,18 +53,18 @@ def fenchel_bound(
     float
         A lower bound of min_w F(w, q), less the slack for rounding; minus infinity outside the conjugate's domain.
     """
-    at = problem.dual_value(duals, row_weights)
+    at = dual_value(problem, duals, row_weights)
     if not np.isfinite(at.conjugates):
         return -np.inf
     baseline = q * problem.baseline.upper
-    bound = -at.conjugates - float(baseline.sum()) + domain.lower(combined)
+    bound = -at.conjugates - float(baseline.sum()) + domain.support(combined)
     return bound - rounding_slack(problem, at.mass, domain.reach(combined), at.sizes + float(np.abs(baseline).sum()))
 
 
 def best_scaled_bound(
-    problem: GroupRisk, domain: Domain, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
+    problem: GroupRisk, domain: Domain | OutputBall, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
 ) -> float:
-    """Return the best bound of c times the duals over c in [0, 1]: duals that overshoot lose by it nothing."""
+    """Return the best bound of c times the duals over c in [0, 1], which rescues duals that overshoot."""
 
     def bound(c: float) -> float:
         return fenchel_bound(problem, domain, q, row_weights, c * duals, c * combined)

@@ -8,60 +8,23 @@ from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
+import scipy.sparse as sp
 
 from groupdro.data.grouping import read_groups
-from groupdro.data.rows import Rows, read_rows
+from groupdro.data.read_rows import read_rows
+from groupdro.data.rows import Rows
+from groupdro.data.sampling import Draw, Sampling
 from groupdro.kernels.groups import group_means, spread_to_rows
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["Draw", "GroupedData"]
-
+__all__ = ["GroupedData"]
 
 _NO_INDICES: Indices = np.empty(0, np.int64)
 _NO_WEIGHTS: Floats = np.empty(0)
-_STRETCH = 64  # consecutive rows that are read about as fast as one
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Members drawn for one step of a stochastic solver.
-
-    A group's estimate is the sum of ``weights`` times the quantity over its drawn members.
-
-    Attributes
-    ----------
-    members, groups : ndarray of shape (n_drawn,)
-        The drawn members and the group of each.
-    weights : ndarray of shape (n_drawn,)
-        The weight of each in its group's estimate; with one member a group, 1.
-    """
-
-    members: Indices
-    groups: Indices
-    weights: Floats
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """How many members of each group every step of an epoch draws, in proportion to the groups' sizes.
-
-    Attributes
-    ----------
-    steps : int
-        Steps of an epoch, in which about as many members are drawn as there are rows.
-    groups : ndarray of shape (n_drawn,) or (steps, n_drawn)
-        Group of each draw, of every step or of each.
-    weights : ndarray, shaped as groups
-        Weight of each draw in the estimates; one over the draws of its group where every step has all groups.
-    """
-
-    steps: int
-    groups: Indices
-    weights: Floats
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedData:
+class GroupedData(Sampling):
     """Rows, labels, groups and weights.
 
     Group i has the members ``offsets[i]:offsets[i + 1]``. Groups without overlap are stored in this order, so that
@@ -139,16 +102,16 @@ class GroupedData:
         if sample_weight is not None:
             weight = _read_vector(sample_weight, "sample_weight", rows.n_rows)
             weights = _normalise(weight, grouping)
-            if not rows.mapped and not weight.all():
+            if rows.copyable and not weight.all():
                 # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
                 source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]
-                rows, y, grouping = rows.subset(source), y[source], grouping.restrict(source)
+                rows, y, grouping = rows.take(source), y[source], grouping.restrict(source)
 
         members = grouping.members
         if not grouping.overlapping:
             ordered = bool((np.diff(members) == 1).all())
-            if not ordered and not rows.mapped:
-                rows, y, source = rows.subset(members), y[members], source[members]
+            if not ordered and rows.copyable:
+                rows, y, source = rows.take(members), y[members], source[members]
                 ordered = True
             if ordered:
                 members = _NO_INDICES
@@ -217,6 +180,11 @@ class GroupedData:
         return 1
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all rows are stored here."""
+        return self.n_workers == 1
+
+    @property
     def rank(self) -> int:
         """Which of the workers this is."""
         return 0
@@ -262,16 +230,12 @@ class GroupedData:
         """Return the part of a draw that is stored here, in the numbers of the members here."""
         return draw
 
-    def here(self, draw: Draw) -> Mask:
-        """Tell which of the drawn members are stored here."""
-        return np.ones(len(draw.members), dtype=bool)
-
     def share(self, content: bytes) -> bytes:
         """Return what the first worker has."""
         return content
 
     def whole_groups(self) -> Mask:
-        """Tell which groups are stored here with all their members."""
+        """Return which groups are stored here with all their members."""
         return np.ones(self.n_groups, dtype=bool)
 
     @cached_property
@@ -287,7 +251,7 @@ class GroupedData:
         for array in (self.y, self.offsets, self.members, self.weights):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
-        self.rows.feed(digest.update)
+        self.rows.update_digest(digest.update)
         return digest.digest()
 
     @cached_property
@@ -332,6 +296,39 @@ class GroupedData:
         spread_to_rows(q, self.offsets, self.members, self.weights, out)
         return out
 
+    def shares(self, place: slice) -> Any:
+        """Return the weights of consecutive stored rows in the groups, as a sparse matrix (n_groups, n_rows)."""
+        if self.members.size:
+            whole = place == slice(0, self.n_rows)
+            return self._all_shares if whole else self._all_shares[:, place]
+        ends = np.clip(self.offsets, place.start, place.stop) - place.start
+        member_weights = self.member_weights[place]
+        shape = self.n_groups, place.stop - place.start
+        return sp.csr_array((member_weights, np.arange(shape[1]), ends), shape=shape)
+
+    @cached_property
+    def _all_shares(self) -> Any:
+        return sp.csr_array((self.member_weights, self.members, self.offsets), shape=(self.n_groups, self.n_rows))
+
+    @cached_property
+    def member_weights(self) -> Floats:
+        """Weight of each member in its group."""
+        return self.weights if self.weights.size else np.repeat(1.0 / np.maximum(self.group_sizes, 1), self.group_sizes)
+
+    def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
+        """Return rows, labels and loss as kernels take them; None where these cannot have all rows at once."""
+        return None if loss is None else self.rows.flat(self.y, loss, intercept=intercept)
+
+    def rows_worth_a_step(self, n_numbers: int, n_outputs: int) -> int:
+        """Return the rows that a step should draw so that adding up its results takes little of the time."""
+        del n_numbers, n_outputs
+        return 1
+
+    def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
+        """Return rows and weights of a draw, of which those stored here are given, wherever they are stored."""
+        del draw
+        return values, weights
+
     def read_ahead(self, members: Indices) -> None:
         """Let the system begin to read members that will be needed soon."""
         self.rows.read_ahead(self.rows_of(members))
@@ -346,7 +343,7 @@ class GroupedData:
         stored = self.members[span] if self.members.size else span
         return replace(
             self,
-            rows=self.rows.subset(stored),
+            rows=self.rows.take(stored),
             y=self.y[stored],
             offsets=np.array([0, self.group_sizes[i]]),
             members=_NO_INDICES,
@@ -368,86 +365,6 @@ class GroupedData:
             key=b"",
             key_check=None,
         )
-
-    def draw(self, rng: np.random.Generator) -> Draw:
-        """Draw one member of every group, with the probability of its weight in the group."""
-        groups = np.arange(self.n_groups)
-        return Draw(self._draw_members(groups, 1, rng)[0], groups, np.ones(self.n_groups))
-
-    def plan_batches(self, rows_per_step: int) -> BatchPlan:
-        """Divide an epoch into steps of about so many rows, each with members of every group.
-
-        Groups get draws in proportion to their sizes and at least one, so that a step has at least as many rows as
-        there are groups, and small groups are drawn more often than once an epoch.
-        """
-        sizes = self.all_sizes
-        if (sizes == sizes[0]).all():
-            share = max(1, min(int(sizes[0]), round(rows_per_step / self.n_groups)))
-            counts = np.full(self.n_groups, share)
-            steps = max(1, int(sizes[0]) // share)
-        else:
-            # Four rows a group on average keep the extra draws of small groups a fraction of the epoch.
-            per_step = max(rows_per_step, 4 * self.n_groups)
-            steps = max(1, round(sizes.sum() / per_step))
-            counts = np.maximum(1, np.round(sizes / steps)).astype(np.int64)
-        return BatchPlan(steps, np.repeat(np.arange(self.n_groups), counts), np.repeat(1.0 / counts, counts))
-
-    def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
-        """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn).
-
-        From rows that do not fit in memory, stretches of consecutive members are drawn and dealt out to the steps at
-        random: every member is as likely as any other, and a stretch is read at once.
-        """
-        if self.in_memory or self.weighted or plan.groups.ndim > 1:
-            return self._draw_members(plan.groups, n_steps, rng)
-        counts = np.bincount(plan.groups, minlength=self.n_groups)
-        drawn = np.flatnonzero(counts)
-        out, starts, sizes = np.empty((n_steps, len(plan.groups)), np.int64), self.all_offsets[:-1], self.all_sizes
-        place = 0
-        for i in drawn.tolist():
-            wanted, size = n_steps * int(counts[i]), int(sizes[i])
-            stretch = min(_STRETCH, size, wanted)
-            begins = rng.integers(0, size, size=-(-wanted // stretch))
-            members = ((begins[:, None] + np.arange(stretch)) % size).ravel()[:wanted]
-            out[:, place : place + counts[i]] = starts[i] + rng.permutation(members).reshape(n_steps, -1)
-            place += counts[i]
-        return out
-
-    def permute_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
-        """Draw the members of several steps without replacement: each group in random order, again from its start."""
-        if self.weighted:
-            raise ValueError("replacement must be True where rows have weights: draws follow the weights.")
-        sizes, starts = self.all_sizes, self.all_offsets[:-1]
-        order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
-        counts = np.bincount(plan.groups, minlength=self.n_groups)
-        within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
-        turn = (np.arange(n_steps)[:, None] * counts[plan.groups] + within) % sizes[plan.groups]
-        return order[starts[plan.groups] + turn]
-
-    def draw_members(self, groups: Indices, rng: np.random.Generator) -> Indices:
-        """Draw one member of each of the given groups."""
-        return self._draw_members(groups, 1, rng)[0]
-
-    def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
-        shape = (n, len(groups))
-        if self.weights.size:
-            # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
-            # the running total are rows of weight zero; searching from the right steps over them.
-            place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
-            first, last = self._drawable
-            return np.clip(place, first[groups], last[groups])
-        return rng.integers(self.all_offsets[groups], self.all_offsets[groups + 1], size=shape)
-
-    @cached_property
-    def _cumulative_weights(self) -> Floats:
-        return np.cumsum(self.weights)
-
-    @cached_property
-    def _drawable(self) -> tuple[Indices, Indices]:
-        """First and last member of each group with a positive weight: rounding may push a draw past either."""
-        place, positive, starts = np.arange(len(self.weights)), self.weights > 0, self.offsets[:-1]
-        first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
-        return first, np.maximum.reduceat(np.where(positive, place, -1), starts)
 
 
 def _read_vector(values: Any, name: str, n_rows: int) -> Array:

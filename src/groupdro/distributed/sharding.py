@@ -6,11 +6,13 @@ worker, each group's own minimum is found there without a message.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from groupdro.data import Draw, GroupedData
 from groupdro.distributed.comm import Communicator, SerialCommunicator
+from groupdro.distributed.cost import rows_per_step
 from groupdro.utils.arguments import check_kind
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
@@ -88,17 +90,29 @@ class ShardedData(GroupedData):
         """Return the largest values over all workers."""
         return self.comm.allreduce_max(np.array(values, dtype=np.float64))
 
-    def here(self, draw: Draw) -> Mask:
-        """Tell which of the drawn members are stored here."""
-        return self._holds(draw.members)
-
     def _holds(self, members: Indices) -> Mask:
         return (members >= self.first) & (members < self.first + self.n_rows)
 
     def own(self, draw: Draw) -> Draw:
         """Return the part of a draw that is stored here, in the numbers of the members here."""
-        here = self.here(draw)
+        here = self._holds(draw.members)
         return Draw(draw.members[here] - self.first, draw.groups[here], draw.weights[here])
+
+    def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
+        """Return all drawn rows and their weights."""
+        here, n = self._holds(draw.members), len(draw.members)
+        all_rows, all_weights = np.zeros((n, self.n_features)), np.zeros(n)
+        all_rows[here], all_weights[here] = values, weights
+        self.add_up(all_rows, all_weights)
+        return all_rows.astype(values.dtype), all_weights
+
+    def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> None:
+        """Nothing: kernels would need the rows of all workers."""
+
+    def rows_worth_a_step(self, n_numbers: int, n_outputs: int) -> int:
+        """Return the rows at which messages take a small share of the time."""
+        entries = self.largest(np.array([self.rows.n_entries]))[0]  # the same for all, who must make the same steps
+        return rows_per_step(float(entries) * n_outputs, n_numbers, self.n_workers)
 
     def read_ahead(self, members: Indices) -> None:
         """Let the system begin to read those members here that will be needed soon."""
@@ -113,7 +127,7 @@ class ShardedData(GroupedData):
         return self.comm.broadcast(words).tobytes()[: int(size[0])]
 
     def whole_groups(self) -> Mask:
-        """Tell which groups are stored here with all their members."""
+        """Return which groups are stored here with all their members."""
         return self.group_sizes == self.all_sizes
 
     @property
@@ -217,7 +231,7 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
     offsets = np.clip(data.offsets, first, last) - first
     sizes = np.diff(offsets)
     weights = data.weights[here] if data.weights.size else np.repeat(1.0 / data.group_sizes, sizes)
-    rows = data.rows.subset(here)
+    rows = data.rows.take(here)
     short = comm.allreduce_max(np.array([float(not rows.in_memory)]))
     return ShardedData(
         rows=rows,

@@ -204,13 +204,13 @@ class Task:
         """
         data, w, scales = self.data, start[0], np.ones(self.data.n_features)
         if alpha == 0 and radius is None:
-            if data.rows.mapped:
+            if not data.rows.copyable:
                 raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
             scales = typical_sizes(data, centred=self.fit_intercept)
             data = data.with_scaled_columns(1.0 / scales)
             w = None if w is None else _scale_coef(w, scales)
             size = size_of_targets(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0
-            domain = L2Domain(radius=_STAND_IN_RADIUS * size, stand_in=True)
+            domain = L2Domain(radius=_STAND_IN_RADIUS * size, proxy_for_unbounded=True)
         else:
             domain = L2Domain(radius=np.inf if radius is None else radius, penalty=alpha)
         problem = GroupRisk(

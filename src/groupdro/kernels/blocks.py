@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from groupdro.kernels.compile import compiled, compiled_fast
-from groupdro.kernels.mirror import weigh, weigh_half
+from groupdro.kernels.mirror import q_half_step, q_step
 from groupdro.kernels.svre import project_simplex
 
 __all__ = ["entropic_block", "projected_block"]
@@ -48,21 +48,22 @@ def _norm(s, a, b, inner):
 
 
 @compiled_fast
-def _half_point(k, products, gram, betas, w, inner, alpha, step, penalty, radius, outputs):
+def _half_point(k, block, alpha, outputs):
     """Set w to the coefficients of the centre and outputs to those of row k at the half point, and return its scale.
 
     The half point is scale * (s v + a c + (b - step) g).
     """
+    products, w, step = block.products, block.w, block.step
     s, a, b = (1.0 - alpha) * w[0], (1.0 - alpha) * w[1] + alpha, (1.0 - alpha) * w[2]
-    scale = 1.0 / (1.0 + step * penalty)
-    norm = scale * _norm(s, a, b - step, inner)
-    if norm > radius:
-        scale *= radius / norm
+    scale = 1.0 / (1.0 + step * block.penalty)
+    norm = scale * _norm(s, a, b - step, block.inner)
+    if norm > block.radius:
+        scale *= block.radius / norm
     own = products[k, 0]
     for j in range(k):
-        shared = gram[k, j]
+        shared = block.gram[k, j]
         for c in range(outputs.size):
-            own[c] += shared * betas[j, c]
+            own[c] += shared * block.betas[j, c]
     for c in range(outputs.size):
         outputs[c] = scale * (s * own[c] + a * products[k, 1, c] + (b - step) * products[k, 2, c])
     w[0], w[1], w[2] = s, a, b
@@ -70,59 +71,41 @@ def _half_point(k, products, gram, betas, w, inner, alpha, step, penalty, radius
 
 
 @compiled_fast
-def _full_step(k, products, gram, betas, bend, w, inner, step, penalty, radius):
+def _full_step(k, block, bend):
     """Step from the centre along the gradient and row k times bend, and project: v and the coefficients change."""
+    products, w, inner, step = block.products, block.w, block.inner, block.step
     factor = -step / w[0]
     along_v, along_c, along_g, square = 0.0, 0.0, 0.0, 0.0
     for c in range(bend.size):
         beta = factor * bend[c]
-        betas[k, c] = beta
+        block.betas[k, c] = beta
         along_v += beta * products[k, 0, c]
         along_c += beta * products[k, 1, c]
         along_g += beta * products[k, 2, c]
         square += beta * beta
-    inner[0] += 2.0 * along_v + gram[k, k] * square
+    inner[0] += 2.0 * along_v + block.gram[k, k] * square
     inner[1] += along_c
     inner[2] += along_g
     w[2] -= step
-    scale = 1.0 / (1.0 + step * penalty)
+    scale = 1.0 / (1.0 + step * block.penalty)
     norm = scale * _norm(w[0], w[1], w[2], inner)
-    if norm > radius:
-        scale *= radius / norm
+    if norm > block.radius:
+        scale *= block.radius / norm
     w[0], w[1], w[2] = scale * w[0], scale * w[1], scale * w[2]
 
 
 @compiled_fast
-def entropic_block(
-    products, gram, labels, groups, weights, w, inner, step, penalty, radius,
-    logits, logit_centre, values, q_snapshot, q_step, alpha, logit_total, q_total, sums, betas, scales, totals, work_q,
-):  # fmt: skip
-    """Make B steps, q moving by mirror steps.
+def entropic_block(block, q, sums, scales, totals, work_q):
+    """Make a step on each row of the block, q moving by mirror steps.
 
     Parameters
     ----------
-    products : ndarray of shape (B, 3, C)
-        Each row times v (changed), c and g.
-    gram : ndarray of shape (B, B)
-        Rows times rows.
-    labels, groups, weights : ndarray of shape (B,)
-        Label, group and weight of each drawn row.
-    w : ndarray of shape (3,)
-        Coefficients s, a, b (changed).
-    inner : ndarray of shape (6,)
-        Inner products vv, vc, vg, cc, cg, gg (changed).
-    step, penalty, radius : float
-        Step of w, and its domain.
-    logits, logit_centre, values, q_snapshot : ndarray of shape (m,)
-        Iterate of q (changed), mirror coordinates of its snapshot, group values and weights at the snapshot.
-    q_step, alpha : float
-        Step of the logits, weight of the snapshot in the centre.
-    logit_total, q_total : ndarray of shape (m,)
-        Sums over the steps, added to.
-    sums : ndarray of shape (4,)
-        As in `epochs.dense_steps`, added to.
-    betas : ndarray of shape (B, C)
-        What v gains: row k times betas[k] (set).
+    block : RowBlock
+        The block.
+    q : WeightPlayer
+        The player q.
+    sums : Sums
+        Sums over the steps; that of w follows from scales and totals.
     scales : ndarray of shape (B,)
         s after each step (set).
     totals : ndarray of shape (2,)
@@ -130,48 +113,46 @@ def entropic_block(
     work_q : ndarray of shape (3, m)
         Work space.
     """
-    n_outputs = products.shape[2]
+    n_outputs = block.products.shape[2]
     outputs, new, old = np.empty(n_outputs), np.empty(n_outputs), np.empty(n_outputs)
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
-    for k in range(labels.size):
-        i = groups[k]
-        scale = _half_point(k, products, gram, betas, w, inner, alpha, step, penalty, radius, outputs)
-        moved = _norm(scale * w[0], scale * w[1] - 1.0, scale * (w[2] - step), inner)
-        weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference)
-        change = _softmax_loss(outputs, labels[k], new) - _softmax_loss(products[k, 1], labels[k], old)
-        loss_difference[i] = weights[k] * change
+    w, step = block.w, block.step
+    for k in range(block.labels.size):
+        i, label, weight = block.groups[k], block.labels[k], block.weights[k]
+        scale = _half_point(k, block, q.alpha, outputs)
+        moved = _norm(scale * w[0], scale * w[1] - 1.0, scale * (w[2] - step), block.inner)
+        q_half_step(q, half_logits, q_half, loss_difference)
+        change = _softmax_loss(outputs, label, new) - _softmax_loss(block.products[k, 1], label, old)
+        loss_difference[i] = weight * change
         square = 0.0
         for c in range(n_outputs):
-            new[c] = weights[k] * (q_half[i] * new[c] - q_snapshot[i] * old[c])
+            new[c] = weight * (q_half[i] * new[c] - q.snapshot[i] * old[c])
             square += new[c] * new[c]
-        sums[0] += step * gram[k, k] * square
-        sums[2] += moved * moved / step
-        _full_step(k, products, gram, betas, new, w, inner, step, penalty, radius)
+        sums.measures[0] += step * block.gram[k, k] * square
+        sums.measures[2] += moved * moved / step
+        _full_step(k, block, new)
         scales[k] = w[0]
         totals[0] += w[1]
         totals[1] += w[2]
-        weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums)
+        q_step(q, half_logits, q_half, loss_difference, sums)
 
 
 @compiled_fast
-def projected_block(
-    products, gram, labels, groups, weight, w, inner, step, penalty, radius, q, q_snapshot, values, q_pull, alpha,
-    betas, work_q,
-):  # fmt: skip
-    """Make B steps, q moving by projections; parameters as of `entropic_block` and `svre.svre_steps`."""
-    n_outputs, m = products.shape[2], q.size
+def projected_block(block, q, q_snapshot, values, q_pull, alpha, work_q):
+    """Make a step on each row of the block, q moving by projections; parameters as of `svre.svre_steps`."""
+    n_outputs, m, step = block.products.shape[2], q.size, block.step
     outputs, new, old = np.empty(n_outputs), np.empty(n_outputs), np.empty(n_outputs)
     q_half, moved = work_q[0], work_q[1]
     shrink = 1.0 / (1.0 + step * q_pull)
-    for k in range(labels.size):
-        i = groups[k]
-        _half_point(k, products, gram, betas, w, inner, alpha, step, penalty, radius, outputs)
+    for k in range(block.labels.size):
+        i, label, weight = block.groups[k], block.labels[k], block.weights[k]
+        _half_point(k, block, alpha, outputs)
         for g in range(m):
             moved[g] = ((1.0 - alpha) * q[g] + alpha * q_snapshot[g] + step * values[g]) * shrink
         project_simplex(moved, q_half)
-        change = _softmax_loss(outputs, labels[k], new) - _softmax_loss(products[k, 1], labels[k], old)
+        change = _softmax_loss(outputs, label, new) - _softmax_loss(block.products[k, 1], label, old)
         for c in range(n_outputs):
             new[c] = weight * (q_half[i] * new[c] - q_snapshot[i] * old[c])
-        _full_step(k, products, gram, betas, new, w, inner, step, penalty, radius)
+        _full_step(k, block, new)
         moved[i] += step * weight * change * shrink
         project_simplex(moved, q)

@@ -46,17 +46,15 @@ def add_rows(X, rows, first, n, coefficients, d, total):
 
 
 @compiled_fast
-def dense_pass(X, y, code, parameter, intercept, w, row_weights, norms, rows, margins, losses, gradient, work):
+def dense_pass(data, w, row_weights, norms, rows, margins, losses, gradient, work):
     """Set margins and losses of the given rows, add their weighted gradient, and return the terms' mass.
 
     Parameters
     ----------
-    X, y, w : ndarray of shape (n, d), (n,), (p,)
-        Rows, labels and parameters, of which the last is the intercept if there is one.
-    code, parameter : int, float
-        The loss.
-    intercept : bool
-        Whether there is an intercept.
+    data : DenseData
+        Rows, labels and loss.
+    w : ndarray of shape (p,)
+        Parameters, of which the last is the intercept if there is one.
     row_weights, norms, margins, losses : ndarray of shape (n,)
         Weight and norm of each row; what is set.
     rows : ndarray
@@ -66,6 +64,7 @@ def dense_pass(X, y, code, parameter, intercept, w, row_weights, norms, rows, ma
     work : ndarray of shape (2, p) with p >= 4
         Work space.
     """
+    X, y, code, parameter, intercept = data
     d = X.shape[1]
     part, four = work[0], work[1]
     mass = 0.0
@@ -92,23 +91,19 @@ def dense_pass(X, y, code, parameter, intercept, w, row_weights, norms, rows, ma
 
 
 @compiled_fast
-def dense_difference(
-    X, y, code, parameter, intercept, w, q, q_snapshot, rows, groups, weights, margins, loss_difference, gradient, four
-):  # fmt: skip
+def dense_difference(data, w, q, q_snapshot, drawn, margins, loss_difference, gradient, four):
     """Add what drawn rows show at (w, q) beyond a snapshot: losses by group, and the gradient.
 
     Parameters
     ----------
-    X, y, w : ndarray of shape (n, d), (n,), (p,)
-        Rows, labels and parameters, of which the last is the intercept if there is one.
-    code, parameter : int, float
-        The loss.
-    intercept : bool
-        Whether there is an intercept.
+    data : DenseData
+        Rows, labels and loss.
+    w : ndarray of shape (p,)
+        Parameters, of which the last is the intercept if there is one.
     q, q_snapshot : ndarray of shape (m,)
         Group weights of the step and of the snapshot.
-    rows, groups, weights : ndarray of shape (s,)
-        The drawn rows, the group of each, and its weight in the estimates.
+    drawn : Drawn
+        The drawn rows, the group of each, and its weight in the estimates, each of shape (s,).
     margins : ndarray of shape (n,)
         Outputs at the snapshot.
     loss_difference, gradient : ndarray of shape (m,), (p,)
@@ -116,6 +111,8 @@ def dense_difference(
     four : ndarray of shape (4,)
         Work space.
     """
+    X, y, code, parameter, intercept = data
+    rows, groups, weights = drawn
     d = X.shape[1]
     for e in range(0, rows.size, 4):
         n = min(4, rows.size - e)

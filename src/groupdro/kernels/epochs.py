@@ -1,12 +1,6 @@
-"""Epochs of ALEG for one output: the steps between two snapshots, fused.
+"""Epochs of ALEG for one output on dense rows: the steps between two snapshots, fused.
 
-The arrays of a step's players are
-
-    players of w, each (p,):  w, snapshot, gradient, steps, and the work space centre, half, difference
-    players of q, each (m,):  logits, centre, values, snapshot weights, and the work space
-
-`totals` (3 arrays) and `sums` (4 numbers) accumulate what the snapshot and the choice of the next steps need. Rows are
-drawn beforehand, so that the readable form of the same epoch can be run on the same draws.
+Rows are drawn beforehand, so that the readable form of the same epoch can be run on the same draws.
 """
 
 import numpy as np
@@ -14,54 +8,37 @@ import numpy as np
 from groupdro.kernels.compile import compiled_fast
 from groupdro.kernels.dense import add_rows, dots
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import descend, weigh, weigh_half
+from groupdro.kernels.mirror import descend, q_half_step, q_step
 
 __all__ = ["dense_steps"]
 
 
 @compiled_fast
-def dense_steps(
-    X, y, code, parameter, intercept, rotation, shift, rows, groups, weights, margins,
-    w, w_snapshot, gradient, steps, penalty, radius,
-    logits, logit_centre, values, q_snapshot, q_step, alpha, w_total, logit_total, q_total, sums, work_w, work_q,
-):  # fmt: skip
-    """Make len(rows) steps on dense rows.
+def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
+    """Make a step for each row of drawn rows.
 
     Parameters
     ----------
-    X, y : ndarray of shape (n, d), (n,)
-        Rows and labels.
-    code, parameter : int, float
-        The loss.
-    intercept : bool
-        Whether the last entry of w is an intercept.
-    rotation : ndarray of shape (d, d) or (0, 0)
-        Orthogonal matrix whose columns are the coordinates in which w, snapshot, gradient and steps are given; empty
-        where these are the features themselves.
-    shift : ndarray of shape (d,) or (0,)
-        Point of the features at which the intercept is taken; empty for their origin.
-    rows : ndarray of shape (K, s)
-        Rows drawn for each step.
-    groups, weights : ndarray of shape (1, s) or (K, s)
-        Group and weight of each draw: of every step, or of each.
+    data : DenseData
+        Rows, labels and loss.
+    turn : Turn
+        The coordinates in which w, snapshot, gradient and steps are given.
+    drawn : Drawn
+        The draws.
     margins : ndarray of shape (n,)
         Outputs at the snapshot.
-    w, w_snapshot, gradient, steps : ndarray of shape (p,)
-        Iterate (changed), snapshot, its gradient, and the step of each coordinate.
-    penalty, radius : float
-        Of the domain.
-    logits, logit_centre, values, q_snapshot : ndarray of shape (m,)
-        Iterate of q (changed), mirror coordinates of its snapshot, group values and weights at the snapshot.
-    q_step, alpha : float
-        Step of the logits, weight of the snapshot in the centre.
-    w_total, logit_total, q_total : ndarray
-        Sums over the steps, added to.
-    sums : ndarray of shape (4,)
-        Sums over the steps of what the geometries call squared gradients, of w and of q, and squared distances of
-        the half points from the snapshot, of w and of q; added to.
+    player, q : WPlayer, WeightPlayer
+        Both players.
+    sums : Sums
+        Sums over the steps.
     work_w, work_q : ndarray of shape (5, p), (3, m)
         Work space.
     """
+    X, y, code, parameter, intercept = data
+    rows, groups, weights = drawn
+    rotation, shift = turn
+    w, w_snapshot, gradient, steps, penalty, radius = player
+    alpha, q_snapshot = q.alpha, q.snapshot
     d = X.shape[1]
     p = w.size
     four = np.empty(4)
@@ -92,7 +69,7 @@ def dense_steps(
             if shifted:
                 for j in range(d):
                     point[d] -= shift[j] * point[j]
-        weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference)
+        q_half_step(q, half_logits, q_half, loss_difference)
 
         for e in range(0, rows.shape[1], 4):
             n = min(4, rows.shape[1] - e)
@@ -132,8 +109,8 @@ def dense_steps(
             difference[j] = change + gradient[j]
         descend(centre, difference, steps, penalty, radius, d, w)
         for j in range(p):
-            w_total[j] += w[j]
+            sums.w[j] += w[j]
 
-        sums[0] += changed
-        sums[2] += moved
-        weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums)
+        sums.measures[0] += changed
+        sums.measures[2] += moved
+        q_step(q, half_logits, q_half, loss_difference, sums)

@@ -4,7 +4,7 @@ import math
 
 from groupdro.kernels.compile import compiled, compiled_fast
 
-__all__ = ["descend", "soften", "weigh", "weigh_half"]
+__all__ = ["descend", "q_half_step", "q_step", "softmax_into"]
 
 _ROOT_STEPS = 50
 
@@ -60,7 +60,7 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
 
 
 @compiled
-def soften(logits, weights):
+def softmax_into(logits, weights):
     """Set weights to the softmax of logits, with the largest exponent at 0 so that none overflows."""
     largest = logits[0]
     for i in range(1, logits.size):
@@ -74,30 +74,30 @@ def soften(logits, weights):
 
 
 @compiled
-def weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference):
+def q_half_step(q, half_logits, q_half, loss_difference):
     """Set the half point of q, as logits and weights, and clear the loss differences."""
-    for i in range(logits.size):
-        half_logits[i] = alpha * logit_centre[i] + (1.0 - alpha) * logits[i] + q_step * values[i]
+    for i in range(q.logits.size):
+        half_logits[i] = q.alpha * q.centre[i] + (1.0 - q.alpha) * q.logits[i] + q.step * q.values[i]
         loss_difference[i] = 0.0
-    soften(half_logits, q_half)
+    softmax_into(half_logits, q_half)
 
 
 @compiled
-def weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums):
+def q_step(q, half_logits, q_half, loss_difference, sums):
     """Step q along the loss differences and add to its sums; q_half is overwritten with the new weights."""
     mean, square, shifted = 0.0, 0.0, 0.0
     largest = -math.inf
-    for i in range(logits.size):
+    for i in range(q.logits.size):
         mean += q_half[i] * loss_difference[i]
         square += q_half[i] * loss_difference[i] ** 2
-        shifted += (q_half[i] - q_snapshot[i]) ** 2 / max(q_half[i], q_snapshot[i], 1e-30)
-        logits[i] = half_logits[i] + q_step * loss_difference[i]
-        largest = max(largest, logits[i])
-    for i in range(logits.size):
-        logits[i] -= largest  # so that they cannot drift
-        logit_total[i] += logits[i]
-    soften(logits, q_half)
-    for i in range(logits.size):
-        q_total[i] += q_half[i]
-    sums[1] += q_step * (square - mean * mean)
-    sums[3] += shifted / q_step
+        shifted += (q_half[i] - q.snapshot[i]) ** 2 / max(q_half[i], q.snapshot[i], 1e-30)
+        q.logits[i] = half_logits[i] + q.step * loss_difference[i]
+        largest = max(largest, q.logits[i])
+    for i in range(q.logits.size):
+        q.logits[i] -= largest  # so that they cannot drift
+        sums.logits[i] += q.logits[i]
+    softmax_into(q.logits, q_half)
+    for i in range(q.logits.size):
+        sums.q[i] += q_half[i]
+    sums.measures[1] += q.step * (square - mean * mean)
+    sums.measures[3] += shifted / q.step

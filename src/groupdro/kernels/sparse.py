@@ -15,7 +15,7 @@ import numpy as np
 
 from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import weigh, weigh_half
+from groupdro.kernels.mirror import q_half_step, q_step
 from groupdro.kernels.prefetch import prefetch
 
 __all__ = ["csr_steps"]
@@ -30,41 +30,30 @@ def _square(a0, a1, a2, a3, gram):
 
 
 @compiled
-def csr_steps(
-    data, indices, indptr, y, code, parameter, intercept, rows, groups, weights, margins,
-    features, gram, first_step, step, free_step, penalty, radius, free,
-    logits, logit_centre, values, q_snapshot, q_step, alpha, coefficients, logit_total, q_total, sums, work_q,
-):  # fmt: skip
-    """Make len(rows) steps on sparse rows.
+def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
+    """Make a step for each row of drawn rows.
 
     Parameters
     ----------
-    data, indices, indptr, y : ndarray
-        Sparse rows and labels.
-    code, parameter, intercept, rows, groups, weights, margins : as in `dense_steps`
-        The loss, and the draws.
-    features : ndarray of shape (d, 8)
-        For each feature: start, snapshot, gradient, u, late, and work space, of which the first of two entries is -1
-        at first. u and late are zero at first; the sum over all steps of z u is ``coefficients[7] * u - late``. All
-        that a step needs of a feature lies in one line of the cache.
-    gram : ndarray of shape (10,)
-        Inner products: of start, snapshot, gradient and u with themselves; of start with snapshot and gradient, of
-        snapshot with gradient; of u with start, snapshot and gradient. Kept up to date.
+    flat : CsrData
+        Rows, labels and loss.
+    drawn : Drawn
+        The draws, with groups and weights of shape (s,).
+    margins : ndarray of shape (n,)
+        Outputs at the snapshot.
+    player, q : LazyPlayer, WeightPlayer
+        Both players.
     first_step : int
-        Number of steps made before with the same features.
-    step, free_step : float
-        Step of the coefficients and of the intercept.
-    penalty, radius : float
-        Of the domain.
-    free : ndarray of shape (4,)
-        Intercept: iterate (changed), snapshot, gradient, and sum over the steps (added to).
-    logits, logit_centre, values, q_snapshot, q_step, alpha : as in `dense_steps`
-        The player q.
-    coefficients : ndarray of shape (8,)
-        p, r, t, z, which are 1, 0, 0, 1 at first, and their sums over the steps. Kept up to date.
-    logit_total, q_total, sums, work_q : as in `dense_steps`
-        Sums over the steps, added to, and work space.
+        Number of steps made before with the same player.
+    sums : Sums
+        Sums over the steps; that of w is left to the player.
+    work_q : ndarray of shape (3, m)
+        Work space.
     """
+    data, indices, indptr, y, code, parameter, intercept = flat
+    rows, groups, weights = drawn
+    features, gram, coefficients, free, step, free_step, penalty, radius = player
+    alpha, q_snapshot = q.alpha, q.snapshot
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
     longest = 0
     for k in range(rows.shape[0]):
@@ -90,7 +79,7 @@ def csr_steps(
         h0, h1, h2, h3 = scale * a0, scale * a1, scale * a2, scale * a3
         free_centre = alpha * free[1] + (1.0 - alpha) * free[0]
         free_half = free_centre - free_step * free[2]
-        weigh_half(logits, logit_centre, alpha, values, q_step, half_logits, q_half, loss_difference)
+        q_half_step(q, half_logits, q_half, loss_difference)
 
         count = 0
         free_difference = 0.0
@@ -137,11 +126,11 @@ def csr_steps(
             with_snapshot += v * features[j, 1]
             with_gradient += v * features[j, 2]
             with_u += v * features[j, 3]
-        sums[0] += step * squared
-        sums[2] += _square(h0, h1 - 1.0, h2, h3, gram) / step
+        sums.measures[0] += step * squared
+        sums.measures[2] += _square(h0, h1 - 1.0, h2, h3, gram) / step
         if intercept:
-            sums[0] += free_step * free_difference**2
-            sums[2] += (free_half - free[1]) ** 2 / free_step
+            sums.measures[0] += free_step * free_difference**2
+            sums.measures[2] += (free_half - free[1]) ** 2 / free_step
         push = -shrink * step / a3
         gram[3] += push * (2.0 * with_u + push * squared)
         gram[7] += push * with_start
@@ -164,5 +153,5 @@ def csr_steps(
             free[0] = free_centre - free_step * (free[2] + free_difference)
             free[3] += free[0]
 
-        weigh(logits, half_logits, q_half, q_snapshot, q_step, loss_difference, logit_total, q_total, sums)
+        q_step(q, half_logits, q_half, loss_difference, sums)
     coefficients[0], coefficients[1], coefficients[2], coefficients[3] = p, r, t, z

@@ -24,28 +24,19 @@ def project_simplex(x, out):
 
 
 @compiled_fast
-def svre_steps(
-    X, y, code, parameter, rows, groups, weight, margins, w, w_snapshot, gradient, steps, penalty, radius,
-    q, q_snapshot, values, q_pull, p, work_w, work_q,
-):  # fmt: skip
-    """Make len(rows) steps on dense rows between two refreshes of the snapshot.
+def svre_steps(data, rows, groups, margins, player, q, q_snapshot, values, q_pull, p, work_w, work_q):
+    """Make a step for each of the rows, between two refreshes of the snapshot.
 
     Parameters
     ----------
-    X, y : ndarray of shape (n, d), (n,)
-        Rows and labels.
-    code, parameter : int, float
-        The loss.
+    data : DenseData
+        Rows, labels and loss.
     rows, groups : ndarray of shape (K,)
         The row drawn for each step and its group.
-    weight : float
-        Weight of a drawn row in the estimates, the number of groups.
     margins : ndarray of shape (n,)
         Outputs at the snapshot.
-    w, w_snapshot, gradient, steps : ndarray of shape (d,)
-        Iterate (changed), snapshot, its gradient with all linear terms, and the step, the same for all entries.
-    penalty, radius : float
-        Of the domain, with what is added for convexity.
+    player : WPlayer
+        w; its gradient has all linear terms, its penalty what is added for convexity, and one step is for all entries.
     q, q_snapshot, values : ndarray of shape (m,)
         Iterate (changed), snapshot and group values there, with all linear terms.
     q_pull : float
@@ -55,6 +46,9 @@ def svre_steps(
     work_w, work_q : ndarray of shape (3, d), (3, m)
         Work space.
     """
+    X, y, code, parameter, _ = data
+    w, w_snapshot, gradient, steps, penalty, radius = player
+    weight = float(q.size)  # of a drawn row in the estimates
     d, m = w.size, q.size
     tau = steps[0]
     shrink = 1.0 / (1.0 + tau * q_pull)

@@ -1,15 +1,18 @@
 """A loss of a linear model over a domain, averaged within groups."""
 
-from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
+from groupdro.problem.domains import BoxDomain, Domain, L2Domain, SimplexDomain
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Softmax, Squared, SquaredHinge
 from groupdro.problem.records import Constants, Counters, Evaluation, References
+from groupdro.problem.weight_sets import Floor, Simplex, WeightSet
 
 __all__ = [
+    "BoxDomain",
     "Constants",
     "Counters",
     "Domain",
     "Evaluation",
+    "Floor",
     "GroupRisk",
     "Huber",
     "L2Domain",
@@ -17,8 +20,10 @@ __all__ = [
     "Loss",
     "References",
     "ScalarLoss",
+    "Simplex",
     "SimplexDomain",
     "Softmax",
     "Squared",
     "SquaredHinge",
+    "WeightSet",
 ]

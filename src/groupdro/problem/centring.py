@@ -7,17 +7,14 @@ An intercept absorbs what is subtracted from every target, and from a column of 
 So offsets need not cost digits. With targets near 1e8, sums of squares have none left for residuals near 1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from groupdro.data import GroupedData
-from groupdro.data.rows import DenseRows
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.utils.types import Floats
+from groupdro.utils.types import Floats, Indices
 
 __all__ = ["Centring", "recentre", "resolution", "size_of_targets", "typical_sizes"]
 
@@ -90,8 +87,8 @@ def resolution(problem: GroupRisk, centring: Centring) -> float:
     Residuals of a thousand units of rounding of a typical target, which a well-conditioned fit without loss leaves, or
     of half a unit of the offset that was subtracted, if that is still next to nothing.
     """
-    targets = np.abs(problem.data.y)[:, None] if problem.loss.of_residual else np.ones((1, 1))
-    size = float(_geometric_means(problem.data, [targets])[0])
+    targets = np.abs(problem.data.y) if problem.loss.of_residual else np.ones(1)
+    size = float(_geometric_means(problem.data, [(targets, np.zeros(len(targets), np.int64))], 1)[0])
     residual = max(1e3 * _EPS * size, min(0.5 * _EPS * abs(centring.target), 1e-6 * size))
     if not problem.loss.of_residual:
         return 0.5 * problem.loss.smoothness * residual**2
@@ -112,27 +109,25 @@ def typical_sizes(data: GroupedData, *, centred: bool) -> Floats:
     With `centred`, of the distances from the mean in columns that lie far from zero.
     """
     centre = _far_columns(data) if centred else np.empty(0)
-    blocks = (block for _, block in data.rows.blocks())
-    return _geometric_means(data, (abs(block - centre) if centre.size else abs(block) for block in blocks))
+
+    def sizes() -> Iterator[tuple[Floats, Indices]]:
+        for _, block in data.rows.blocks():
+            values, columns = block.entries()
+            yield np.abs(values - centre[columns] if centre.size else values), columns
+
+    return _geometric_means(data, sizes(), data.n_features)
 
 
-def _geometric_means(data: GroupedData, blocks: Iterable[Any]) -> Floats:
+def _geometric_means(data: GroupedData, blocks: Iterable[tuple[Floats, Indices]], n_columns: int) -> Floats:
     """Return the geometric mean of the positive entries of each column, as a power of two; 1 where there are none.
 
     One sentinel among thousands of entries hardly moves it, where a root mean square would hide all others.
     """
-    logs, counts = np.zeros(0), np.zeros(0)
-    for sizes in blocks:
-        if sp.issparse(sizes):
-            entries, column = sizes.data, sizes.indices
-        else:
-            entries, column = sizes.ravel(), np.tile(np.arange(sizes.shape[1]), len(sizes))
+    logs, counts = np.zeros(n_columns), np.zeros(n_columns)
+    for entries, column in blocks:
         there = entries > 0
-        new, number = (
-            np.bincount(column[there], weights=weights, minlength=sizes.shape[1]).astype(np.float64)
-            for weights in (np.log2(entries[there]), np.ones(int(there.sum())))
-        )
-        logs, counts = (logs + new, counts + number) if len(logs) else (new, number)
+        logs += np.bincount(column[there], weights=np.log2(entries[there]), minlength=n_columns)
+        counts += np.bincount(column[there], minlength=n_columns)
     data.add_up(logs, counts)
     return np.asarray(2.0 ** np.round(logs / np.maximum(counts, 1.0)))
 
@@ -167,7 +162,7 @@ def _centre_of_targets(data: GroupedData) -> float:
 def _far_columns(data: GroupedData) -> Floats:
     """Return the centres of the columns that lie far from zero, and 0 for the others; empty where there are none."""
     rows = data.rows
-    if not isinstance(rows, DenseRows) or rows.mapped:
+    if not (rows.combinable and rows.copyable):
         return np.empty(0)
     means, squares = data.column_means, data.column_squares
     far = np.square(means) >= (1.0 - _FAR**-2) * squares
@@ -176,5 +171,6 @@ def _far_columns(data: GroupedData) -> Floats:
         return np.empty(0)
     # The mean of a constant is rounded, and what it leaves would look like a column: an entry leaves nothing.
     constant = squares - np.square(means) <= 1e-12 * squares
-    entry = data.largest(rows.X[0].astype(np.float64) if rows.n_rows else np.full(rows.n_features, -np.inf))
+    first = rows.take(slice(0, 1)).dense().astype(np.float64)
+    entry = data.largest(first[0] if rows.n_rows else np.full(rows.n_features, -np.inf))
     return np.where(far, np.where(constant, entry, means), 0.0)

@@ -1,13 +1,13 @@
 """The curvature of F(., q), estimated from drawn members: what a solver's metric is made of."""
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
 
 from groupdro.data import Draw
+from groupdro.data.rows import Rows
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.records import Evaluation, scale_rows
+from groupdro.problem.linear_model import scale_rows
+from groupdro.problem.records import Evaluation
 from groupdro.utils.types import Floats
 
 __all__ = ["curvature_centre", "curvature_product", "feature_curvature", "leading_curvature"]
@@ -20,9 +20,7 @@ def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
     intercept, if any, is the last row and column.
     """
     X, weights = _curvature_rows(problem, draw, at)
-    if problem.fit_intercept:
-        X = np.hstack([X, np.ones((len(X), 1))])
-    hessian = np.ascontiguousarray((X * weights[:, None]).T @ X, dtype=np.float64)
+    hessian = problem.model.gram(X, weights)
     problem.data.add_up(hessian)
     return hessian
 
@@ -36,7 +34,8 @@ def leading_curvature(
     the curvature that is left when the intercept follows the coefficients: of features less their centre, which is
     their mean weighted by curvature; without one the centre is empty.
     """
-    X, weights = _gathered(problem, draw, at)
+    here, weights = _curvature_rows(problem, draw, at)
+    X, weights = problem.data.gathered(draw, here.dense(), weights)
     centre = np.empty(0)
     if problem.fit_intercept:
         centre = np.asarray(weights @ X, dtype=np.float64) / max(float(weights.sum()), 1e-300)
@@ -60,54 +59,34 @@ def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
     An intercept taken there does not bend with the coefficients.
     """
     X, weights = _curvature_rows(problem, draw, at)
-    moment, mass = np.asarray(weights @ X, dtype=np.float64), np.array([weights.sum()])
+    moment, mass = X.rmatvec(weights), np.array([weights.sum()])
     problem.data.add_up(moment, mass)
     return moment / max(float(mass[0]), 1e-300)
 
 
-def _gathered(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:
-    """Return all drawn rows and their weights, wherever they are stored."""
-    X, weights = _curvature_rows(problem, draw, at)
-    data, n = problem.data, len(draw.members)
-    if data.n_workers == 1:
-        return X, weights
-    here = data.here(draw)
-    all_rows, all_weights = np.zeros((n, data.n_features)), np.zeros(n)
-    all_rows[here], all_weights[here] = X, weights
-    data.add_up(all_rows, all_weights)
-    return all_rows.astype(X.dtype), all_weights
-
-
-def _curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Any, Floats]:
-    """Return drawn rows and the weight of each in the Hessian of the features."""
-    n_drawn, draw = len(draw.members), problem.data.own(draw)
+def _curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows, Floats]:
+    """Return the drawn rows that are stored here, and the weight of each in the Hessian of the features."""
+    problem.count_draw(draw)
+    draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
-    X = problem.data.rows.take(rows)
-    X = np.asarray(X.todense()) if hasattr(X, "todense") else X
     curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
     if curvature.ndim == 2:
         curvature = (curvature * (1.0 - curvature)).mean(axis=1)
-    problem.counters.add(grad_evals=n_drawn, grad_evals_paper=n_drawn, row_reads=n_drawn)
-    return X, curvature * draw.weights * at.q[draw.groups]
+    return problem.data.rows.take(rows), curvature * draw.weights * at.q[draw.groups]
 
 
 def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
     """Return an estimate of the Hessian of F(., q) at an evaluation times a direction, from drawn members."""
-    n_drawn, draw = len(draw.members), problem.data.own(draw)
+    problem.count_draw(draw)
+    draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows)
     curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
-    moved = X @ problem.coef(direction) + (direction[-1] if problem.fit_intercept else 0.0)
+    moved = problem.model.outputs(X, direction)
     if moved.ndim == 2:  # the second derivative of a class model is diag(p) - p p'
         bent = curvature * (moved - (curvature * moved).sum(axis=1, keepdims=True))
     else:
         bent = curvature * moved
-    weights = draw.weights * at.q[draw.groups]
-    weighted = scale_rows(bent, weights)
-    out = np.zeros(problem.shape)
-    problem.coef(out)[...] = X.T @ weighted
-    if problem.fit_intercept:
-        problem.intercept(out)[...] = weighted.sum(axis=0)
+    out = problem.model.gradient(X, scale_rows(bent, draw.weights * at.q[draw.groups]))
     problem.data.add_up(out)
-    problem.counters.add(grad_evals=n_drawn, grad_evals_paper=n_drawn, row_reads=n_drawn)
     return out

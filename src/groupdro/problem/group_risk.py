@@ -1,38 +1,36 @@
 """The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from groupdro.data import Draw, GroupedData
-from groupdro.data.rows import DenseRows
-from groupdro.kernels.dense import dense_difference, dense_pass
-from groupdro.problem.domains import Domain, L2Domain, SimplexDomain
-from groupdro.problem.intercept import best_shift
+from groupdro.geometry import Geometry
+from groupdro.kernels.arguments import Drawn
+from groupdro.problem.domains import Domain
+from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
 from groupdro.problem.loss_check import check_loss
-from groupdro.problem.losses import Loss, ScalarLoss
+from groupdro.problem.losses import Loss
 from groupdro.problem.output_ball import OutputBall
-from groupdro.problem.records import Constants, Counters, DualValue, Evaluation, References, scale_rows, term_sizes
+from groupdro.problem.records import Constants, Counters, Evaluation, References
+from groupdro.problem.set_check import check_domain, check_weight_set
 from groupdro.problem.starts import read_numbers, read_start
+from groupdro.problem.weight_sets import Simplex, WeightSet
 from groupdro.utils.arguments import check_flag, check_kind
-from groupdro.utils.threads import map_threads
-from groupdro.utils.types import Array, Floats, Mask
+from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["GroupRisk"]
-
-
-OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a ball that stands for all of space
-INNER = 0.1  # of these, beyond which the outputs of a solution come near the limit
-_PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
-_EPS = float(np.finfo(np.float64).eps)
 
 
 class GroupRisk:
     """A loss of a linear model, averaged within groups, over a domain.
 
-    The problem is to minimise over w the largest of the groups' values, which is the saddle point of
+    The problem is to minimise over w the largest of the groups' values, or what else the set of group weights makes of
+    them, which is the saddle point of
 
-        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) + penalty(w),    w in the domain, q in the simplex,
+        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) + penalty(w),    w in the domain, q in the weight set,
         R_i(w)  = mean over group i of loss(x.w, y),
         grad_w  = sum_i q_i mean over group i of loss'(x.w, y) x + grad penalty(w).
 
@@ -47,6 +45,8 @@ class GroupRisk:
         The loss of a row.
     domain : Domain
         Where the coefficients may lie.
+    weight_set : WeightSet
+        Which group weights count; by default all of the simplex, so that the worst group decides.
     fit_intercept : bool
         Whether to append an intercept.
     references : References, optional
@@ -71,6 +71,7 @@ class GroupRisk:
         data: GroupedData,
         loss: Loss,
         domain: Domain,
+        weight_set: WeightSet = Simplex(),  # noqa: B008  # a constant
         *,
         fit_intercept: bool = False,
         references: References | None = None,
@@ -81,20 +82,19 @@ class GroupRisk:
         check_kind(data, "data", GroupedData, "GroupedData")
         check_kind(loss, "loss", Loss, "a loss, such as Logistic()")
         check_kind(domain, "domain", Domain, "a domain, such as L2Domain(radius=1.0)")
+        check_kind(weight_set, "weight_set", WeightSet, "a set of group weights, such as Simplex()")
         check_flag(fit_intercept, "fit_intercept")
         check_kind(counters, "counters", Counters | None, "Counters or None")
         check_kind(references, "references", References | None, "References or None")
         y = loss.encode(data.y)
         n_outputs = int(data.largest(np.array([float(loss.n_outputs(y))]))[0])
         check_loss(loss, y, n_outputs, fit_intercept=fit_intercept)
-        if isinstance(domain, SimplexDomain):
-            if n_outputs > 1:
-                raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
-            if fit_intercept:
-                raise ValueError("fit_intercept must be False on the simplex, whose weights are all there is.")
+        self.model = LinearModel(data.n_features, n_outputs, fit_intercept)
+        check_domain(domain, self.model)
+        check_weight_set(weight_set, data.n_groups)
         self.data = data.with_labels(y, encoded=True)
         self.loss = loss.with_outputs(n_outputs)  # a single group may lack the last classes
-        self.domain = domain
+        self.domain, self.weight_set = domain, weight_set
         self.fit_intercept = fit_intercept
         self.references = references if references is not None else References.none(data.n_groups)
         for name, bound in (("upper", self.references.upper), ("lower", self.references.lower)):
@@ -105,9 +105,8 @@ class GroupRisk:
             self.offsets = read_numbers(offsets, "offsets", "numbers", data.n_groups)
         self.baseline = References(self.references.upper - self.offsets, self.references.lower - self.offsets)
         self.counters = counters if counters is not None else Counters()
-        rows_of_w = data.n_features + fit_intercept
-        self.shape: tuple[int, ...] = (rows_of_w,) if n_outputs == 1 else (rows_of_w, n_outputs)
-        self._start = read_start(start, self.shape, data.n_groups)
+        self.shape = self.model.shape
+        self._start = read_start(start, self.shape, weight_set, data.n_groups)
         self._rounding: float | None = None
         self._norms: Floats | None = None
         self._output_ball: OutputBall | None = None
@@ -126,11 +125,11 @@ class GroupRisk:
 
     def coef(self, w: Floats) -> Floats:
         """Return the part of w (or of a gradient) that the domain concerns."""
-        return w[: self.data.n_features]
+        return self.model.coef(w)
 
     def intercept(self, w: Floats) -> Floats:
         """Return the free part of w (or of a gradient), empty without an intercept."""
-        return w[self.data.n_features :]
+        return self.model.intercept(w)
 
     def within_domain(self, w: Floats) -> Floats:
         """Return a copy of w, moved to the domain where it lies outside: an upper bound there would bound nothing."""
@@ -152,80 +151,114 @@ class GroupRisk:
         return self._start
 
     def start_weights(self) -> Floats:
-        """Return the group weights with which solvers begin: those given, or equal ones."""
-        return self._start[1].copy() if self._start[1] is not None else np.full(self.n_groups, 1.0 / self.n_groups)
+        """Return the group weights with which solvers begin: those given, or the centre of their set."""
+        return self._start[1].copy() if self._start[1] is not None else self.weight_set.start(self.n_groups)
+
+    def geometry(self) -> Geometry:
+        """Return how w moves."""
+        return self.domain.geometry(self.data.n_features)
+
+    def bounded_geometry(self, at: Evaluation) -> Geometry:
+        """Return how w moves in a set of finite radius, from which theories derive their steps.
+
+        With a penalty and no radius it is the ball that must hold the solution: the penalty at the solution cannot
+        exceed what an evaluation shows possible.
+        """
+        geometry = self.geometry()
+        if np.isfinite(geometry.radius):
+            return geometry
+        upper = self.objective(at.w, at.group_risks)
+        return self.domain.within(upper - self.least_value).geometry(self.data.n_features)
+
+    def weight_geometry(self) -> Geometry:
+        """Return how q moves."""
+        return self.weight_set.geometry(self.n_groups)
 
     @property
     def passes(self) -> float:
         """Passes over the data so far."""
         return self.counters.row_reads / self.n_rows
 
+    # ------------------------------------------------------------------ counting
+
+    def _count(self, n_rows: int, *, gradients: int = 1, read: bool = True) -> None:
+        """Count rows, and the paper's count of the gradients of each; with `read`, as read from X."""
+        evaluated = n_rows if gradients else 0
+        reads = n_rows if read else 0
+        self.counters.add(grad_evals=evaluated, grad_evals_paper=gradients * n_rows, row_reads=reads)
+
+    def count_pass(self) -> None:
+        """Count a pass with gradients that a module of this room made."""
+        self._count(self.n_rows)
+
+    def count_draw(self, draw: Draw) -> None:
+        """Count drawn members whose derivatives a module of this room took."""
+        self._count(len(draw.members))
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Leave what happens inside uncounted: evaluations for a trace or a final check."""
+        with self.counters.suspended():
+            yield
+
+    def count_apart(self, others: Iterable[Counters]) -> None:
+        """Count what was asked of problems with counters of their own, by all workers."""
+        total = np.zeros(3)
+        for other in others:
+            total += other.counts
+        self.data.add_up(total)
+        self.counters.add(**dict(zip(Counters.NAMES, map(int, total), strict=True)))
+
     # ------------------------------------------------------------------ passes over the data
 
     def evaluate(self, w: Floats, q: Floats) -> Evaluation:
         """Return margins, group risks and the weighted gradient at (w, q) by one pass over the data."""
         margins = np.empty((self.data.n_rows, *self.shape[1:]))
-        losses = np.empty(self.data.n_rows)
-        row_weights = self.data.row_weights(q)
-        rows = self.data.rows
-        if isinstance(self.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable:
-            gradient, mass = self._compiled_pass(rows, w, row_weights, margins, losses)
-        else:
-            gradient, mass = self._blocked_pass(w, row_weights, margins, losses)
+        losses, row_weights, norms = np.empty(self.data.n_rows), self.data.row_weights(q), self.row_norms
+        rows, flat = self.data.rows, self._flat_here
+        done = None if flat is None else rows.fused_pass(flat, w, row_weights, norms, margins, losses)
+        gradient, mass = done or self._blocked_pass(w, row_weights, norms, margins, losses)
         means, masses = self.data.partial_means(losses), np.array([mass])
         self.data.add_up(means, gradient, masses)
-        self.counters.add(grad_evals=self.n_rows, grad_evals_paper=self.n_rows, row_reads=self.n_rows)
+        self._count(self.n_rows)
         return Evaluation(w, q, margins, means, gradient, float(masses[0]))
 
-    def _blocked_pass(self, w: Floats, row_weights: Floats, margins: Floats, losses: Floats) -> tuple[Floats, float]:
+    def _blocked_pass(
+        self, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
+    ) -> tuple[Floats, float]:
         """Set margins and losses, and return the gradient and the mass of its terms, block by block."""
-        gradient, mass, norms = np.zeros(self.shape), 0.0, self.row_norms
+        gradient, mass = np.zeros(self.shape), 0.0
         for place, block in self.data.rows.blocks():
-            margins[place] = block @ self.coef(w) + self._offset(w)
+            margins[place] = self.model.outputs(block, w)
             losses[place], slopes = self.loss.value_and_slope(margins[place], self.data.y[place])
             weighted = scale_rows(slopes, row_weights[place])
-            self.coef(gradient)[...] += block.T @ weighted
-            if self.fit_intercept:
-                self.intercept(gradient)[...] += weighted.sum(axis=0)
+            gradient += self.model.gradient(block, weighted)
             mass += float(term_sizes(weighted, norms[place]).sum())
         return gradient, mass
 
-    def _compiled_pass(
-        self, rows: DenseRows, w: Floats, row_weights: Floats, margins: Floats, losses: Floats
-    ) -> tuple[Floats, float]:
-        """Do the same by a kernel, in pieces that are fixed by the data, so that threads do not change the result."""
-        assert isinstance(self.loss, ScalarLoss)
-        code, parameter = self.loss.kernel
-        norms = self.row_norms
-        n_pieces = max(1, min(8, rows.X.size // _PIECE_VALUES))
-        bounds = np.linspace(0, self.data.n_rows, n_pieces + 1).astype(np.int64)
-        gradients = np.zeros((n_pieces, len(w)))
+    @property
+    def _flat_here(self) -> Any:
+        kernel = self.loss.kernel
+        return None if kernel is None else self.data.rows.flat(self.data.y, kernel, intercept=self.fit_intercept)
 
-        def piece(k: int) -> float:
-            work, mass = np.empty((2, max(len(w), 4))), 0.0
-            for place in rows.stretches(bounds[k], bounds[k + 1]):
-                mass += dense_pass(
-                    rows.for_kernels, self.data.y, code, parameter, self.fit_intercept, w, row_weights, norms,
-                    np.arange(place.start, place.stop), margins, losses, gradients[k], work,
-                )  # fmt: skip
-            return mass
-
-        mass = sum(map_threads(piece, n_pieces))
-        return gradients.sum(axis=0), float(mass)
+    @property
+    def flat(self) -> Any:
+        """Rows, labels and loss as kernels take them; None where the loss, the rows or their place do not allow it."""
+        return self.data.flat(self.loss.kernel, intercept=self.fit_intercept)
 
     @property
     def row_norms(self) -> Floats:
         """Norm of each row, with the 1 that stands for an intercept."""
         if self._norms is None:
-            self._norms = np.hypot(self.data.row_norms, 1.0) if self.fit_intercept else self.data.row_norms
+            self._norms = self.model.row_norms(self.data.row_norms)
         return self._norms
 
     def risks(self, w: Floats) -> Floats:
         """Return the group risks at w by one pass without a gradient."""
         losses = np.empty(self.data.n_rows)
         for place, block in self.data.rows.blocks():
-            losses[place] = self.loss.value(block @ self.coef(w) + self._offset(w), self.data.y[place])
-        self.counters.add(row_reads=self.n_rows)
+            losses[place] = self.loss.value(self.model.outputs(block, w), self.data.y[place])
+        self._count(self.n_rows, gradients=0)
         return self.data.group_means(losses)
 
     def risks_at_zero(self) -> Floats:
@@ -236,10 +269,17 @@ class GroupRisk:
         """Return sum over rows of coefficient times x (without intercept) by one pass: the transposed product."""
         out = np.zeros((self.data.n_features, *self.shape[1:]))
         for place, block in self.data.rows.blocks():
-            out += block.T @ coefficients[place]
+            out += block.rmatvec(coefficients[place])
         self.data.add_up(out)
-        self.counters.add(row_reads=self.n_rows)
+        self._count(self.n_rows, gradients=0)
         return out
+
+    # ------------------------------------------------------------------ drawn members
+
+    def drawn_rows(self, members: Indices) -> Indices:
+        """Return the stored rows of members for a compiled step, counted as differences from a snapshot."""
+        self._count(members.size, gradients=2)
+        return self.data.rows_of(members)
 
     def sampled_difference(self, draw: Draw, at: Evaluation, w: Floats, q: Floats) -> tuple[Floats, Floats]:
         """Return what variance reduction adds to the snapshot's risks and gradient.
@@ -264,36 +304,21 @@ class GroupRisk:
         gradient_difference : ndarray, shaped as w
             Unbiased for grad F(w, q) - grad F(snapshot), without the penalty.
         """
-        n_drawn, draw = len(draw.members), self.data.own(draw)
-        rows, stored = self.data.rows_of(draw.members), self.data.rows
-        self.counters.add(grad_evals=n_drawn, grad_evals_paper=2 * n_drawn, row_reads=n_drawn)
-        if isinstance(self.loss, ScalarLoss) and isinstance(stored, DenseRows) and stored.compilable:
-            loss_difference, gradient = np.zeros(self.n_groups), np.zeros(self.shape)
-            dense_difference(
-                stored.for_kernels, self.data.y, *self.loss.kernel, self.fit_intercept, w, q, at.q, rows, draw.groups,
-                draw.weights, at.margins, loss_difference, gradient, np.empty(4),
-            )  # fmt: skip
-            self.data.add_up(loss_difference, gradient)
-            return loss_difference, gradient
-        X, y = stored.take(rows), self.data.y[rows]
-        # Products with several outputs are most of the time of a step: rows of float32 are multiplied in float32, whose
-        # rounding is far below what the draw leaves to chance.
-        X = X if len(self.shape) > 1 else X.astype(np.float64, copy=False)
-        outputs = np.asarray(X @ self.coef(w).astype(X.dtype, copy=False), dtype=np.float64)
-        new, new_slope = self.loss.value_and_slope(outputs + self._offset(w), y)
-        old, old_slope = self.loss.value_and_slope(at.margins[rows], y)
-        change = np.asarray(draw.weights * (new - old), dtype=np.float64)
-        loss_difference = np.bincount(draw.groups, weights=change, minlength=self.n_groups).astype(
-            np.float64, copy=False
-        )
-        weighted = scale_rows(new_slope, draw.weights * q[draw.groups])
-        weighted -= scale_rows(old_slope, draw.weights * at.q[draw.groups])
-        gradient = np.empty(self.shape)
-        self.coef(gradient)[...] = X.T @ weighted.astype(X.dtype, copy=False)
-        if self.fit_intercept:
-            self.intercept(gradient)[...] = weighted.sum(axis=0)
-        self.data.add_up(loss_difference, gradient)
-        return loss_difference, gradient
+        self._count(len(draw.members), gradients=2)
+        draw = self.data.own(draw)
+        rows, flat = self.data.rows_of(draw.members), self._flat_here
+        change, gradient = np.zeros(self.n_groups), np.zeros(self.shape)
+        drawn = Drawn(rows, draw.groups, draw.weights)
+        if flat is None or not self.data.rows.fused_difference(flat, w, q, at.q, drawn, at.margins, change, gradient):
+            X, y = self.data.rows.take(rows), self.data.y[rows]
+            new, new_slope = self.loss.value_and_slope(self.model.outputs(X, w), y)
+            old, old_slope = self.loss.value_and_slope(at.margins[rows], y)
+            change = self._by_group(draw, new - old)
+            weighted = scale_rows(new_slope, draw.weights * q[draw.groups])
+            weighted -= scale_rows(old_slope, draw.weights * at.q[draw.groups])
+            gradient = self.model.gradient(X, weighted)
+        self.data.add_up(change, gradient)
+        return change, gradient
 
     def sampled(self, draw: Draw, w: Floats, q: Floats) -> tuple[Floats, Floats]:
         """Estimate the group risks and the gradient of F(., q) at w from a few members, without a snapshot.
@@ -312,23 +337,32 @@ class GroupRisk:
         gradient : ndarray, shaped as w
             Unbiased for grad F(w, q), without the penalty.
         """
-        n_drawn, draw = len(draw.members), self.data.own(draw)
+        self._count(len(draw.members))
+        draw = self.data.own(draw)
         rows = self.data.rows_of(draw.members)
-        X, y = self.data.rows.take(rows), self.data.y[rows]
-        outputs = np.asarray(X @ self.coef(w), dtype=np.float64) + self._offset(w)
-        losses, slopes = self.loss.value_and_slope(outputs, y)
-        risks = np.bincount(draw.groups, weights=draw.weights * losses, minlength=self.n_groups).astype(np.float64)
-        weighted = scale_rows(slopes, draw.weights * q[draw.groups])
-        gradient = np.empty(self.shape)
-        self.coef(gradient)[...] = X.T @ weighted
-        if self.fit_intercept:
-            self.intercept(gradient)[...] = weighted.sum(axis=0)
+        X = self.data.rows.take(rows)
+        losses, slopes = self.loss.value_and_slope(self.model.outputs(X, w), self.data.y[rows])
+        risks = self._by_group(draw, losses)
+        gradient = self.model.gradient(X, scale_rows(slopes, draw.weights * q[draw.groups]))
         self.data.add_up(risks, gradient)
-        self.counters.add(grad_evals=n_drawn, grad_evals_paper=n_drawn, row_reads=n_drawn)
         return risks, gradient
 
-    def _offset(self, w: Floats) -> Any:
-        return w[-1] if self.fit_intercept else 0.0
+    def _by_group(self, draw: Draw, values: Floats) -> Floats:
+        """Add up weighted values of drawn members by group."""
+        sums = np.bincount(draw.groups, weights=draw.weights * values, minlength=self.n_groups)
+        return sums.astype(np.float64, copy=False)
+
+    def own_losses(self, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
+        """Return the loss of one member of each group under the group's own model, and its gradient there.
+
+        Without `read` the rows were read just before, and are not counted as read again.
+        """
+        self._count(len(draw.members), read=read)
+        rows = self.data.rows_of(draw.members)
+        X = self.data.rows.take(rows).dense().astype(np.float64, copy=False)
+        outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
+        losses, slopes = self.loss.value_and_slope(outputs, self.data.y[rows])
+        return losses, np.asarray(np.einsum("md,m...->md...", X, slopes))
 
     # ------------------------------------------------------------------ values
 
@@ -336,97 +370,36 @@ class GroupRisk:
         """Return what the saddle function weighs by q: risks with offsets, less references."""
         return group_risks - self.baseline.upper
 
-    def solution_domain(self, upper: float) -> Domain:
-        """Return a domain that holds the solution, given that the optimum is at most `upper`.
+    @property
+    def least_value(self) -> float:
+        """What the objective is at least: losses and penalties are at least 0, so no value is below its baseline."""
+        return self.weight_set.support(-self.baseline.upper) + 0.0  # not minus zero
 
-        The penalty at the solution is the optimum less the worst value there. Losses are at least 0, so no value is
-        below minus its reference.
+    def solution_set(self, upper: float) -> Domain | OutputBall:
+        """Return a set that holds the solution, given that the optimum is at most `upper`.
+
+        The penalty at the solution is the optimum less what the weight set makes of the values there. Where nothing
+        bounds the coefficients, the set holds the models for which a bound is claimed.
         """
         if self.unbounded:
             return self.output_ball
-        return self.domain.within(upper + float(self.baseline.upper.min())) if np.isfinite(upper) else self.domain
+        return self.domain.within(upper - self.least_value) if np.isfinite(upper) else self.domain
 
     @property
     def unbounded(self) -> bool:
         """Whether neither a penalty nor a radius of the user's bounds the coefficients."""
-        return isinstance(self.domain, L2Domain) and self.domain.stand_in
+        return bool(np.isfinite(self.domain.output_limit))
 
     @property
     def output_ball(self) -> OutputBall:
         """The models for which a bound holds where the coefficients are unbounded."""
         if self._output_ball is None:
-            assert isinstance(self.domain, L2Domain)
-            limit = OUTPUTS * self.domain.radius
-            self._output_ball = OutputBall.of(self.data, limit, centred=self.fit_intercept)
+            self._output_ball = OutputBall.of(self.data, self.domain.output_limit, centred=self.fit_intercept)
         return self._output_ball
-
-    def is_far_away(self, w: Floats) -> bool:
-        """Return whether the outputs at w come near the limit of the models for which a bound holds."""
-        ball = self.output_ball if self.unbounded else None
-        return ball is not None and not ball.size(self.coef(w)) <= INNER * ball.limit
 
     def objective(self, w: Floats, group_risks: Floats) -> float:
         """Return an upper bound of the objective at w: the worst value with the penalty."""
-        return float((group_risks - self.baseline.lower).max()) + self.domain.penalty_at(self.coef(w))
-
-    def unattained(self) -> str | None:
-        """Say why no finite w is best, where that can be told from the labels."""
-        return self.loss.unattained(self.weighted_labels()) if self.fit_intercept else None
-
-    def vanishes(self) -> bool:
-        """Tell whether the intercept alone brings every loss to zero, or as near as one likes."""
-        return self.fit_intercept and self.loss.vanishes(self.weighted_labels())
-
-    def separated(self, at: Evaluation) -> bool:
-        """Return whether w puts every row on its right side, so that the losses vanish along it without end."""
-        counted = self._counted_rows()
-        margins = at.margins[counted]
-        doubt = 64.0 * _EPS * float(np.linalg.norm(at.w)) * self.row_norms[counted]  # what rounding may have moved
-        best = np.abs(margins) if margins.ndim == 1 else np.diff(np.partition(margins, -2, axis=1)[:, -2:])[:, 0]
-        clear = bool((best > doubt).all()) and self.loss.separates(margins, self.data.y[counted])
-        return not self.data.largest(np.array([float(not clear)]))[0]
-
-    def weighted_labels(self) -> Array:
-        """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
-        labels = self.data.y[self._counted_rows()]
-        if self.data.n_workers == 1:
-            return labels
-        if len(self.shape) > 1:
-            present = np.bincount(labels, minlength=self.shape[1]).astype(np.float64)
-            self.data.add_up(present)
-            return np.flatnonzero(present)
-        ends = np.array([-labels.min(initial=np.inf), labels.max(initial=-np.inf)])
-        return self.data.largest(ends) * (-1.0, 1.0)
-
-    def _counted_rows(self) -> Mask:
-        return self.data.row_weights(np.ones(self.n_groups)) > 0
-
-    # ------------------------------------------------------------------ sums over rows for dual bounds
-
-    def dual_value(self, duals: Floats, row_weights: Floats) -> DualValue:
-        """Return the weighted sum of the conjugates of duals, and what scales the rounding of such sums."""
-        carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
-        conjugates, weights = self.loss.conjugate(duals, self.data.y)[carried], row_weights[carried]
-        sizes, terms = (term_sizes(duals, norms)[carried] for norms in (1.0, self.row_norms))
-        # Not by products: those of BLAS are running sums, where NumPy's own lose less than the certificate allows for.
-        sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes, terms)])
-        self.data.add_up(sums)
-        return DualValue(*map(float, sums))
-
-    def slopes_at(self, at: Evaluation) -> Floats:
-        """Return the slopes of the rows' losses at an evaluation."""
-        return self.loss.value_and_slope(at.margins, self.data.y)[1]
-
-    def balanced_slopes(self, at: Evaluation, row_weights: Floats) -> Floats:
-        """Return slopes at the intercept that is best for the weights, repaired to a weighted sum of zero."""
-        margins = at.margins + best_shift(self.loss, at.margins, self.data.y, row_weights, self._total)
-        slopes = self.loss.value_and_slope(margins, self.data.y)[1]
-        return self.loss.balance(slopes, self.data.y, row_weights, self._total)
-
-    def _total(self, sums: Floats) -> Floats:
-        """Return sums over all workers."""
-        self.data.add_up(sums)
-        return sums
+        return self.weight_set.support(group_risks - self.baseline.lower) + self.domain.penalty_at(self.coef(w))
 
     # ------------------------------------------------------------------ related problems
 
@@ -441,12 +414,13 @@ class GroupRisk:
     def weighted(self, q: Floats) -> "GroupRisk":
         """Return the problem of sum_i q_i R_i as that of one group, counted together with this one."""
         weights = self.data.row_weights(q)
-        total = self._total(np.array([weights.sum()]))
+        total = np.array([weights.sum()])
+        self.data.add_up(total)
         return self._of(self.data.as_one_group(weights / total))
 
     def with_references(self, references: References) -> "GroupRisk":
         """Return the problem of the worst regret against the references, counted together with this one."""
-        return self._of(self.data, references=references, offsets=self.offsets, start=self._start)
+        return self._with(self.data, references, self._start)
 
     def starting_at(self, w: Floats, q: Floats | None = None) -> "GroupRisk":
         """Return the same problem with another start, counted together with this one."""
@@ -454,8 +428,28 @@ class GroupRisk:
 
     def on(self, data: GroupedData, *, start: tuple[Floats | None, Floats | None]) -> "GroupRisk":
         """Return the same problem on other data, with another start, counted together with this one."""
-        references = self.references if self.regret else None
-        return self._of(data, references=references, offsets=self.offsets, start=start)
+        return self._with(data, self.references if self.regret else None, start)
+
+    def with_data(self, data: GroupedData, loss: Loss) -> "GroupRisk":
+        """Return the problem of risks on rows of another shape, from the centre, counted together with this one."""
+        return GroupRisk(
+            data,
+            loss,
+            self.domain,
+            self.weight_set,
+            fit_intercept=self.fit_intercept,
+            offsets=self.offsets,
+            counters=self.counters,
+        )
+
+    def apart(self) -> "GroupRisk":
+        """Return the same problem with counters of its own, for `count_apart`."""
+        out = self.on(self.data, start=self._start)
+        out.counters = Counters()
+        return out
+
+    def _with(self, data: GroupedData, references: References | None, start: Any) -> "GroupRisk":
+        return self._of(data, weight_set=self.weight_set, references=references, offsets=self.offsets, start=start)
 
     def _of(self, data: GroupedData, **more: Any) -> "GroupRisk":
         return GroupRisk(data, self.loss, self.domain, fit_intercept=self.fit_intercept, counters=self.counters, **more)
@@ -473,6 +467,10 @@ class GroupRisk:
             self._rounding = 32.0 + 0.5 * (float(longest) + self.data.n_workers + self.n_groups)
         return self._rounding
 
+    def counted_rows(self) -> Mask:
+        """Return which rows have weight in any group."""
+        return self.data.row_weights(np.ones(self.n_groups)) > 0
+
     def constants(self, order: float, radius: float) -> Constants:
         """Bound the rows' losses on the domain.
 
@@ -488,10 +486,8 @@ class GroupRisk:
         Constants
             Bounds over all w within the radius.
         """
-        norms = self.data.row_norms if order == 2 else self.data.rows.largest()
-        if self.fit_intercept:
-            norms = np.hypot(norms, 1.0)
-        norms = np.where(self._counted_rows(), norms, 0.0)
+        norms = self.model.row_norms(self.data.row_norms if order == 2 else self.data.rows.largest())
+        norms = np.where(self.counted_rows(), norms, 0.0)
         reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros reaches nothing
         lipschitz = self.loss.lipschitz(self.data.y, reach) * norms
         smoothness = self.loss.smoothness * norms**2

@@ -84,6 +84,14 @@ class Loss(ABC):
     #: Bound of l'' over all outputs and labels.
     smoothness: ClassVar[float]
 
+    #: Whether `kernels.blocks` computes the loss, which has several outputs.
+    in_blocks: ClassVar[bool] = False
+
+    @property
+    def kernel(self) -> tuple[int, float] | None:
+        """Code and parameter by which kernels of one output know the loss; None where they do not."""
+        return None
+
     #: Whether l depends on the output less the label alone, so that a free intercept absorbs an offset of the labels.
     of_residual: ClassVar[bool] = False
 
@@ -304,6 +312,7 @@ class Softmax(Loss):
 
     name = "softmax"
     smoothness = 0.5
+    in_blocks = True
 
     def __init__(self, n_classes: int | None = None):
         if n_classes is not None:

@@ -12,21 +12,20 @@ more than others. Along directions in which no row differs all models are the sa
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from groupdro.data import GroupedData
-from groupdro.problem.domains import Domain
 from groupdro.utils.types import Floats
 
 __all__ = ["OutputBall"]
 
 
+_NEAR = 0.1  # of the limit
 _MOST_FEATURES = 2000  # whose decomposition is made
 _DEPENDENT = 1e-13  # singular value, relative to the largest, below which columns depend on each other
 
 
 @dataclass(frozen=True, eq=False)
-class OutputBall(Domain):
+class OutputBall:
     """The set, as the certificate takes it: the minimum of a linear function over it.
 
     Attributes
@@ -55,13 +54,12 @@ class OutputBall(Domain):
         if centred:
             moment, mass = np.zeros(d), np.array([weights.sum()])
             for place, block in data.rows.blocks():
-                moment += block.T @ weights[place]
+                moment += block.rmatvec(weights[place])
             data.add_up(moment, mass)
             centre = moment / max(float(mass[0]), 1e-300)
         triangle = np.zeros((0, d))
         for place, block in data.rows.blocks():
-            rows = block.toarray() if sp.issparse(block) else block
-            scaled = (rows - centre) * np.sqrt(weights[place])[:, None]
+            scaled = (block.dense() - centre) * np.sqrt(weights[place])[:, None]
             triangle = np.asarray(np.linalg.qr(np.vstack([triangle, scaled]), mode="r"))
         all_triangles = np.zeros((data.n_workers, d, d))
         all_triangles[data.rank, : len(triangle)] = triangle
@@ -70,7 +68,7 @@ class OutputBall(Domain):
         kept = values > _DEPENDENT * values[0]
         return cls(limit, values[kept], np.ascontiguousarray(directions[kept].T))
 
-    def lower(self, gradient: Floats) -> float:
+    def support(self, gradient: Floats) -> float:
         """Return the minimum of <gradient, coef> over the set."""
         if not self.values.size:
             return -np.inf if gradient.any() else 0.0
@@ -86,20 +84,6 @@ class OutputBall(Domain):
         """Return the root mean square of the outputs at coef."""
         return float(np.linalg.norm((self.directions.T @ coef).T * self.values))
 
-    def penalty_at(self, coef: Floats) -> float:
-        """Return 0."""
-        del coef
-        return 0.0
-
-    def within(self, value: float) -> "OutputBall":
-        """Return the set."""
-        del value
-        return self
-
-    def feasible(self, coef: Floats) -> Floats:
-        """Shorten coef until its outputs are within the limit."""
-        return coef * min(1.0, self.limit / max(self.size(coef), 1e-300))
-
-    def start(self, shape: tuple[int, ...]) -> Floats:
-        """Return zero."""
-        return np.zeros(shape)
+    def is_near(self, coef: Floats) -> bool:
+        """Return whether the outputs at coef come near the limit, so that a solution there may be cut off."""
+        return not self.size(coef) <= _NEAR * self.limit

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from groupdro.problem.attainment import weighted_labels
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Softmax
 from groupdro.utils.types import Indices
@@ -31,11 +32,10 @@ def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, Indices]:
     everything = np.empty(0, np.int64)
     if not (problem.fit_intercept and isinstance(problem.loss, Softmax)):
         return problem, everything
-    present = np.unique(problem.weighted_labels())
+    present = np.unique(weighted_labels(problem))
     if not 1 < len(present) < problem.shape[1]:
         return problem, everything
     # Rows without weight may have any class: they take the nearest.
     labels = np.searchsorted(present, problem.data.y).clip(max=len(present) - 1)
     data = problem.data.with_labels(labels, encoded=True)
-    loss = problem.loss.with_outputs(len(present))
-    return GroupRisk(data, loss, problem.domain, fit_intercept=True, offsets=problem.offsets), present
+    return problem.with_data(data, problem.loss.with_outputs(len(present))), present

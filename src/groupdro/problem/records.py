@@ -9,7 +9,7 @@ import numpy as np
 
 from groupdro.utils.types import Floats
 
-__all__ = ["Constants", "Counters", "DualValue", "Evaluation", "References", "scale_rows", "term_sizes"]
+__all__ = ["Constants", "Counters", "Evaluation", "References"]
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Counters:
         Rows of X read; divided by the number of rows, the passes over the data.
     """
 
+    NAMES: ClassVar[tuple[str, ...]] = ("grad_evals", "grad_evals_paper", "row_reads")
+
     grad_evals: int = 0
     grad_evals_paper: int = 0
     row_reads: int = 0
@@ -38,9 +40,14 @@ class Counters:
             self.grad_evals_paper += grad_evals_paper
             self.row_reads += row_reads
 
-    def merge(self, other: "Counters") -> None:
-        """Add what another one counted."""
-        self.add(grad_evals=other.grad_evals, grad_evals_paper=other.grad_evals_paper, row_reads=other.row_reads)
+    @property
+    def counts(self) -> Floats:
+        """All counts, in the order of `NAMES`."""
+        return np.array([getattr(self, name) for name in self.NAMES], dtype=np.float64)
+
+    def since(self, before: "Counters") -> "Counters":
+        """Return what was counted since another time."""
+        return Counters(*(getattr(self, name) - getattr(before, name) for name in self.NAMES))
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
@@ -62,25 +69,18 @@ class References:
         ``lower[i] <= min_w R_i(w) + penalty(w) <= upper[i]``. Solvers and lower bounds subtract ``upper`` from the
         risks, upper bounds subtract ``lower``: so both stay valid however roughly the minima are known. References
         that are given rather than found are exact: both bounds are the same.
+    models : ndarray of shape (n_groups, *w.shape) or None
+        Models that reach the upper bounds, where a solver needs them.
     """
 
     upper: Floats
     lower: Floats
+    models: Floats | None = None
 
     @classmethod
     def none(cls, n_groups: int) -> "References":
         """Return zeros: plain risks instead of regrets."""
         return cls(np.zeros(n_groups), np.zeros(n_groups))
-
-
-def scale_rows(values: Floats, scale: Floats) -> Floats:
-    """Return numbers of the rows, one or one an output each, times a factor a row."""
-    return values * scale if values.ndim == 1 else values * scale[:, None]
-
-
-def term_sizes(slopes: Floats, norms: Floats | float) -> Floats:
-    """Return the size of each row's term in a sum of slopes times rows, given the norms of the rows."""
-    return np.asarray(np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim))) * norms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,26 +112,6 @@ class Evaluation:
     mass: float
 
     point_fields: ClassVar[tuple[str, ...]] = ("w", "q")  # a pass there gives the rest
-
-
-@dataclass(frozen=True)
-class DualValue:
-    """Weighted sums over the rows at given duals.
-
-    Attributes
-    ----------
-    conjugates, sizes : float
-        Of the loss's conjugates, and of their absolute values: how far terms cancel.
-    duals : float
-        Of the duals' absolute values.
-    mass : float
-        The same with each row's norm, as in `Evaluation`.
-    """
-
-    conjugates: float
-    sizes: float
-    duals: float
-    mass: float
 
 
 @dataclass(frozen=True)

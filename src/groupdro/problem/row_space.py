@@ -4,22 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupdro.data.rows import DenseRows
-from groupdro.problem.domains import L2Domain
+from groupdro.data.dense_rows import DenseRows
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.utils.types import Indices, Mask
 
 __all__ = ["fits_row_space", "in_row_space"]
 
-_PASSES = 10  # that a solver may be expected to make
-
 
 def fits_row_space(problem: GroupRisk, n_rows: Indices) -> Mask:
-    """Tell for which numbers of rows the factorisation costs less than it saves in a few passes."""
-    n_outputs = int(np.prod(problem.shape[1:]))
-    possible = isinstance(problem.domain, L2Domain) and isinstance(problem.data.rows, DenseRows)
-    possible = possible and problem.data.n_workers == 1
-    return possible & (2 * n_rows <= problem.data.n_features) & (n_rows <= 2 * _PASSES * n_outputs)
+    """Return for which numbers of rows the factorisation costs less than it saves in a few passes."""
+    possible = problem.domain.ball is not None and problem.data.is_whole
+    return possible & problem.data.rows.row_space_pays(n_rows, problem.model.n_outputs)
 
 
 def in_row_space(problem: GroupRisk) -> GroupRisk:
@@ -36,9 +31,9 @@ def in_row_space(problem: GroupRisk) -> GroupRisk:
     Returns
     -------
     GroupRisk
-        A problem with the same optimum, whose w is not that of the old one, and with counters of its own.
+        A problem with the same optimum, whose w is not that of the old one, counted together with it.
     """
-    X = problem.data.rows.take(np.arange(problem.n_rows)).astype(np.float64)
+    X = problem.data.rows.dense().astype(np.float64)
     coordinates = np.ascontiguousarray(np.asarray(np.linalg.qr(X.T, mode="r")).T)
     data = replace(problem.data, rows=DenseRows(coordinates))
-    return GroupRisk(data, problem.loss, problem.domain, fit_intercept=problem.fit_intercept, offsets=problem.offsets)
+    return problem.with_data(data, problem.loss)

@@ -43,13 +43,13 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
         several workers hold the rows, and for losses that always have a minimiser.
     """
     loss, data = problem.loss, problem.data
-    if not isinstance(loss, Logistic | Softmax) or data.n_workers > 1:
+    if not isinstance(loss, Logistic | Softmax) or not data.is_whole:
         return False
     counted = np.flatnonzero(problem.data.row_weights(np.ones(problem.n_groups)) > 0)
     n_outputs = problem.shape[1] if len(problem.shape) > 1 else 1
     if len(counted) * problem.shape[0] * (1 if n_outputs == 1 else 2 * (n_outputs - 1)) > _MOST_ENTRIES:
         return False
-    X = sp.csr_array(data.rows.take(counted)).astype(np.float64)
+    X = sp.csr_array(data.rows.take(counted).dense()).astype(np.float64)
     if problem.fit_intercept:
         X = sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
     margins = _signed_rows(X, data.y[counted], n_outputs)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.problem.weight_sets import WeightSet
 from groupdro.utils.arguments import error_prefix, short_repr
 from groupdro.utils.types import Floats
 
@@ -13,7 +14,9 @@ __all__ = ["read_numbers", "read_start"]
 _OFF_SIMPLEX = 1e-6  # of the sum of group weights to begin with
 
 
-def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Floats | None, Floats | None]:
+def read_start(
+    start: Any, shape: tuple[int, ...], weight_set: WeightSet, n_groups: int
+) -> tuple[Floats | None, Floats | None]:
     """Return the w and q to begin with, after a look at them.
 
     Parameters
@@ -22,6 +25,8 @@ def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Float
         What was given.
     shape : tuple of int
         Shape of w.
+    weight_set : WeightSet
+        Where q must lie.
     n_groups : int
         Number of groups.
 
@@ -46,8 +51,11 @@ def read_start(start: Any, shape: tuple[int, ...], n_groups: int) -> tuple[Float
         out.append(given.astype(np.float64, copy=False))
     w, q = out
     if q is not None and ((q < 0).any() or abs(q.sum() - 1.0) > _OFF_SIMPLEX):
-        raise ValueError("start has a q that is no distribution: its entries must be at least 0 and sum to one.")
-    return w, None if q is None else q / q.sum()
+        raise ValueError("start has a q that is not a distribution: its entries must be at least 0 and sum to one.")
+    q = None if q is None else q / q.sum()
+    if q is not None and not weight_set.contains(q):
+        raise ValueError(f"start has a q outside of {type(weight_set).__name__}.")
+    return w, q
 
 
 def read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
@@ -55,5 +63,5 @@ def read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
     with error_prefix(name):
         array = np.asarray(values)
         if array.dtype.kind not in "fiu" or array.shape != (n_groups,) or not np.isfinite(array).all():
-            raise ValueError(f"{name} must have {n_groups} finite {what}, one a group, got {short_repr(values)}.")
+            raise ValueError(f"{name} must have {n_groups} finite {what}, one per group, got {short_repr(values)}.")
     return array.astype(np.float64, copy=False)

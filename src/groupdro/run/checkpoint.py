@@ -12,13 +12,14 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from groupdro.problem import GroupRisk
-from groupdro.run.packing import Arrays
+from groupdro.run.codec import Arrays
 from groupdro.run.solver import Solver
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.bundle import BundleError, check, read_bundle, write_bundle
@@ -29,8 +30,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "Checkpoints",
-    "believing",
-    "check_run",
+    "checkpoint_errors",
     "fingerprint",
 ]
 
@@ -38,16 +38,13 @@ __all__ = [
 # of a checkpoint cannot be computed anew, and a wrong one must not outlive the code that proved it.
 BOUNDS_VERSION = 2
 
-_FORMAT, _VERSION = "groupdro-checkpoint", 3
+_FORMAT, _VERSION = "groupdro-checkpoint", 4
 _MADE_BY = [__version__, BOUNDS_VERSION]
 _KEPT = 2  # files: should the newest be damaged, the one before it is there
 _NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")
 _GENERATION = re.compile(r"generation-([0-9]{6})")
 _UNFINISHED = re.compile(r"\.checkpoint-([0-9]{6})-.*\.tmp")
 _LAST_GENERATION = 999_999
-_PARTS = {
-    "prepared", "state", "certificate", "trace", "counters", "seconds", "found_references", "tolerances",
-}  # fmt: skip
 
 
 class CheckpointError(RuntimeError):
@@ -67,8 +64,8 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
     data, digest = problem.data, hashlib.sha256()
     if data.key_check is not None:
         data.key_check()
-    about = [_MADE_BY, _options(solver), seed, problem.shape, repr(problem.loss), repr(problem.domain)]
-    about += [problem.fit_intercept, problem.regret, problem.n_rows]
+    about = [_MADE_BY, _options(solver), seed, problem.shape, repr(problem.loss), _options(problem.domain)]
+    about += [_options(problem.weight_set), problem.fit_intercept, problem.regret, problem.n_rows]
     digest.update(json.dumps(about).encode())
     for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -77,9 +74,10 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
 
 
 def _options(value: Any) -> Any:
-    """Return what a solver was made with."""
-    if isinstance(value, Solver):
-        return [type(value).__name__, {name: _options(part) for name, part in value.made_with.items()}]
+    """Return what a solver or a set was made with."""
+    if is_dataclass(value) or isinstance(value, Solver):
+        made = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else vars(value)
+        return [type(value).__name__, {name: _options(part) for name, part in made.items()}]
     if isinstance(value, tuple | list):
         return [_options(part) for part in value]
     if isinstance(value, np.ndarray):
@@ -88,37 +86,15 @@ def _options(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def believing() -> Iterator[None]:
-    """Go on from what a checkpoint says, or say that it cannot be used."""
+def checkpoint_errors() -> Iterator[None]:
+    """Raise what is wrong with a checkpoint's content as a CheckpointError."""
     try:
         yield
     except (BundleError, RecursionError) as error:
         raise CheckpointError(
-            f"The newest checkpoint is whole, but not of this run: {error}. Use another directory, or remove it to "
-            "begin anew."
+            f"The newest checkpoint is intact but belongs to another run: {error}. Use another directory, or remove it "
+            "to begin anew."
         ) from None
-
-
-def check_run(run: dict[str, Any]) -> None:
-    """Refuse what is not of the form that a run writes. Its solver and its certificate check what is theirs."""
-    check(set(run) == _PARTS, "its run has other parts")
-    check(isinstance(run["found_references"], bool), "its references are neither found nor not")
-    lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
-    check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")
-    check(all(_is_count(count) for count in run["counters"]), "a counter is no count")
-    numbers = [run["seconds"], *run["tolerances"]]
-    check(all(_is_number(one) and 0 <= one < np.inf for one in numbers), "its seconds or tolerances are no numbers")
-    for row in run["trace"]:
-        whole = isinstance(row, list) and len(row) == 7 and all(_is_count(row[place]) for place in (0, 2, 3))
-        check(whole and all(_is_number(row[place]) for place in (1, 4, 5, 6)), "its trace has another form")
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float or _is_count(value)
 
 
 # ---------------------------------------------------------------------- files

@@ -1,41 +1,28 @@
-"""The only loop: budgets, certificate, trace, callbacks and interruption."""
+"""The only loop: stages, budgets, certificate, trace, callbacks and interruption."""
 
 import os
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from groupdro.certificate import Certificate
-from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem import GroupRisk
+from groupdro.problem.attainment import is_separated, unattained, vanishes
 from groupdro.problem.centring import recentre, resolution
-from groupdro.problem.separation import has_separating_direction
-from groupdro.run.checkpoint import Checkpoints, believing, check_run, fingerprint
-from groupdro.run.packing import Arrays, pack, restore
+from groupdro.run.checkpoint import Checkpoints, checkpoint_errors, fingerprint
+from groupdro.run.clock import Clock
+from groupdro.run.ending import SEPARABLE, Ending, runs_away
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
-from groupdro.run.solver import Run, Solver, State, make_solver
+from groupdro.run.saved_run import SavedRun, save_run
+from groupdro.run.solver import Solver, State, make_solver
+from groupdro.run.stages import Budget, Preparation, Prepared
 from groupdro.utils.arguments import check_flag, check_kind, check_number, check_path, check_whole, short_repr
-from groupdro.utils.bundle import check, dump_bundle, parse_bundle
+from groupdro.utils.bundle import check
 
 __all__ = ["solve"]
 
-_COUNTS = ("grad_evals", "grad_evals_paper", "row_reads")
-
 Callback = Callable[[Progress], bool | None]
-
-_LARGE_OUTPUT = 12.0  # of a model, beyond which a class is certain to one in 10^5
-_SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
-_FAR_AWAY = (
-    "The outputs of the best model found are so large that nothing is proved of it. "
-    "Scale the columns, drop those that others nearly give, or set a penalty or a radius."
-)
-
-
-_OFFSETS = (
-    "The offsets of y or of the columns leave the intercept too few digits for the tolerance. Subtract them first."
-)
 
 
 def solve(
@@ -75,10 +62,10 @@ def solve(
     callbacks : iterable of callable
         Each is called with a `Progress` after every epoch, off the clock; one that returns a true value ends the run.
     average_duals : bool
-        Whether to average dual variables for a tighter lower bound, at one number a row (a row and class).
+        Whether to average dual variables for a tighter lower bound, at one number per row (row and class).
     checkpoint_dir : str or path-like, optional
-        Directory to which the run is saved after every epoch, and from which it goes on if it was saved there before.
-        With one thread, a run that was broken off and went on is the same to the last bit as one that was not.
+        Directory to which the run is saved after every epoch, and from which it resumes if it was saved there before.
+        With one thread, a resumed run is the same to the last bit as one that was not interrupted.
 
     Returns
     -------
@@ -97,12 +84,11 @@ def solve(
     callbacks = _read_callbacks(callbacks)
     solver = make_solver(solver)
     solver.check(problem)
-    if average_duals and problem.data.n_workers > 1:
+    if average_duals and not problem.data.is_whole:
         raise ValueError("average_duals must be False over several workers, which keep the duals of their own rows.")
-    run = _Driver(problem, solver, tol, atol, max_passes, max_time, callbacks, average_duals)
-    problem = run.problem
+    run = _Run(problem, solver, tol, atol, max_passes, max_time, callbacks, average_duals)
     if checkpoint_dir is not None:
-        key = fingerprint(problem, solver, seed)
+        key = fingerprint(run.problem, solver, seed)
         run.checkpointed = True
         if problem.data.is_first:
             run.checkpoints = Checkpoints(check_path(checkpoint_dir, "checkpoint_dir"), key)
@@ -130,7 +116,7 @@ def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     return read
 
 
-class _Driver:
+class _Run:
     """One run."""
 
     def __init__(
@@ -152,118 +138,141 @@ class _Driver:
             atol = max(resolution(self.problem, self.centring), tol**2 if regret else 0.0)
         self.atol = atol
         self.average_duals = average_duals
-        self.before = replace(self.problem.counters)
         self.checkpointed = False
         self.checkpoints: Checkpoints | None = None  # of several workers, the first one writes
         self.trace: list[TraceRow] = []
-        self.off_clock = 0.0
         self.interrupted = False
+        self.reason: str | None = None  # why there is no finite minimiser
+        self.stage = 0
 
     def __call__(self, seed: int) -> Result:
         self._compile()
-        self.started = time.perf_counter()
-        run = Run(
-            tol=self.tol,
-            atol=self.atol,
-            passes_left=lambda: self.max_passes - self.passes,
-            seconds_left=lambda: self.max_time - self.seconds,
-        )
-        # What follows the preparation is interrupted in the loop below; the preparation itself says so in `run`.
-        saved = self._latest() if self.checkpointed else None
-        begun = self.problem
+        self.clock = Clock(self.problem)
+        tolerances = self.tol, self.atol
+        saved = SavedRun.latest(self.checkpoints, self.problem, tolerances) if self.checkpointed else None
+        given = self.problem
+        chosen_for = self.tol if saved is None else float(saved.run["tolerances"][0])
+        stages = self.solver.stages(given, chosen_for)
+        self.description = self.solver.describe(given, chosen_for)
+        self.solvers = [stage for stage in stages if isinstance(stage, Solver)]
+        prepared = Prepared()
         if saved is None:
-            problem = self.problem = self.solver.prepare(begun, run, seed)
+            # What follows the preparation is interrupted in the loop below; the preparation itself says so.
+            prepared = self._prepare([stage for stage in stages if isinstance(stage, Preparation)], seed)
         else:
-            with believing():
-                prepared = restore(None, saved[0]["prepared"], saved[1])
-                check(isinstance(prepared, dict), "what was prepared is no mapping")
-                problem = self.problem = self.solver.resume(begun, run, prepared)
-        self.found_references = problem.regret and not begun.regret
-        self.certificate = certificate = Certificate(problem, average_duals=self.average_duals)
+            with checkpoint_errors():
+                references = saved.references(given)
+                finds = self.solver.minimises_regrets and not given.regret
+                check((references is not None) == finds, "its references are not of this objective")
+                check(saved.run["stage"] < len(self.solvers), "its stage is not one of the solver")
+                self.stage = saved.run["stage"]
+                if references is not None:
+                    self.problem = given.with_references(references)
+        self.found_references = self.problem.regret and not given.regret
+        problem = self.problem
+        self.certificate = Certificate(problem, average_duals=self.average_duals)
+        self.reason = unattained(problem)
         state: State | None = None
         status: Status | None = None
-        self.reason = reason = problem.unattained()
         whole = True  # whether the state is that of the end of an epoch
-        if run.rough:
-            self.checkpoints = None
         try:
-            if run.interrupted:
+            if prepared.interrupted:
                 # One pass, so that there is a pair to return: the solver's own first look may take long.
                 whole, status, self.interrupted = False, Status.INTERRUPTED, True
-                state = State(problem.evaluate(*(run.best or (problem.start(), problem.start_weights()))))
+                pair = prepared.best or prepared.start or (problem.start(), problem.start_weights())
+                state = State(problem.evaluate(*pair))
                 self._record(state)
             elif saved is None:
-                state = self._begin(problem, seed)
+                state = self._begin(seed)
                 status = self._after_epoch(state)
             else:
-                state = self._go_on(*saved, seed)
+                with checkpoint_errors():
+                    state, self.trace = saved.resume(self._solver, problem, seed, self.certificate, self.clock)
                 status = self._agree(self._verdict(state))
-            if reason is not None and problem.vanishes():
+            if self.reason is not None and vanishes(problem):
                 status = Status.NO_FINITE_MINIMISER  # the infimum is 0, and no gap relative to it can be reached
             while status is None:
                 whole = False
-                self.solver.epoch(problem, state)
-                state.epoch += 1
+                state = self._advance(state, seed)
                 whole = True
                 status = self._after_epoch(state)
         except KeyboardInterrupt:
-            if state is None or certificate.w is None or certificate.q is None:
+            if state is None or self.certificate.w is None or self.certificate.q is None:
                 raise  # nothing was certified yet, so there is nothing to keep
-            if problem.data.n_workers > 1:
+            if not problem.data.is_whole:
                 raise  # others are at another place, and a last pass would mix their models with this one
             status, self.interrupted = Status.INTERRUPTED, True
         try:
-            if reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
+            if self.reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
                 status = Status.NO_FINITE_MINIMISER
-            elif self._runs_away(state, status):
-                self.reason, status = _SEPARABLE, Status.NO_FINITE_MINIMISER
+            elif runs_away(problem, self.certificate, state, status):
+                self.reason, status = SEPARABLE, Status.NO_FINITE_MINIMISER
             return self._finish(state, status, self._average(state) if whole else None)
         except KeyboardInterrupt:
             # All was done but for the last pass, which is made again rather than lose what was certified.
-            if problem.data.n_workers > 1:
+            if not problem.data.is_whole:
                 raise
             self.interrupted = True
             ended = status in (Status.NO_FINITE_MINIMISER, Status.NUMERICAL_FAILURE)
             return self._finish(state, status if ended else Status.INTERRUPTED, None)
 
-    def _begin(self, problem: GroupRisk, seed: int) -> State:
+    # ------------------------------------------------------------------ stages
+
+    @property
+    def _solver(self) -> Solver:
+        return self.solvers[self.stage]
+
+    def _prepare(self, preparations: list[Preparation], seed: int) -> Prepared:
+        """Run the preparations, and set the problem to what they make of it."""
+        left = Budget(
+            tol=self.tol,
+            atol=self.atol,
+            passes_left=lambda: self.max_passes - self.clock.passes,
+            seconds_left=lambda: self.max_time - self.clock.seconds,
+        )
+        prepared = Prepared()
+        for preparation in preparations:
+            prepared = preparation.run(self.problem, left, seed)
+            if prepared.rough:
+                self.checkpoints = None
+            if prepared.references is not None:
+                self.problem = self.problem.with_references(prepared.references)
+            if prepared.start is not None:
+                self.problem = self.problem.starting_at(*prepared.start)
+            if prepared.interrupted:
+                break
+        return prepared
+
+    def _begin(self, seed: int) -> State:
         """Return the state at the start, or at zero where a start that was given is worse than that.
 
         Far away most losses are straight lines, along which a solver may take forever to come back.
         """
-        state: State = self.solver.init(problem, seed)
+        problem, solver = self.problem, self._solver
+        state: State = solver.init(problem, seed)
         w, q = problem.given_start
-        if w is None or not isinstance(problem.domain, L2Domain):
+        zero = np.zeros(problem.shape)
+        if w is None or not problem.domain.contains(problem.coef(zero)):
             return state
         with np.errstate(invalid="ignore"):
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
-        zero = np.zeros(problem.shape)
         if value <= problem.objective(zero, problem.risks_at_zero()):
             return state
-        began: State = self.solver.init(problem.starting_at(zero, q), seed)
+        began: State = solver.init(problem.starting_at(zero, q), seed)
         return began
 
-    def _runs_away(self, state: State, status: Status) -> bool:
-        """Tell whether the coefficients of a problem without bounds grow because nothing holds them.
-
-        Asked only where a run did not converge, or ended at outputs that no uncertain label calls for.
-        """
-        if not self.problem.unbounded or status is Status.INTERRUPTED:
-            return False
-        suspicious = status is not Status.CONVERGED or float(np.abs(state.evaluation.margins).max()) > _LARGE_OUTPUT
-        if status is Status.NO_FINITE_MINIMISER or not suspicious:
-            return False
-        return has_separating_direction(self.problem, self.certificate.q)
-
-    # ------------------------------------------------------------------ budgets
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.started - self.off_clock
-
-    @property
-    def passes(self) -> float:
-        return (self.problem.counters.row_reads - self.before.row_reads) / self.problem.n_rows
+    def _advance(self, state: State, seed: int) -> State:
+        """Return the state after an epoch, or at the start of the next stage, which counts as one."""
+        last = self.stage + 1 == len(self.solvers)
+        if last or not self._solver.is_done(self.problem, state):
+            self._solver.epoch(self.problem, state)
+            state.epoch += 1
+            return state
+        self.stage += 1
+        here = self.problem.starting_at(state.evaluation.w, state.evaluation.q)
+        begun: State = self._solver.init(here, seed)
+        begun.epoch = state.epoch + 1
+        return begun
 
     def _compile(self) -> None:
         """Compile the kernels of a pass, which belongs to no budget."""
@@ -280,174 +289,101 @@ class _Driver:
 
     def _after_epoch(self, state: State) -> Status | None:
         """Certify where the state stands, record it, and say whether the run is over."""
-        pair = self.solver.point(state)
+        pair = self._solver.point(state)
         if pair is not None:
-            begun = time.perf_counter()
-            with self.problem.counters.suspended():
+            with self.clock.stopped(), self.problem.uncounted():
                 state.evaluation = self.problem.evaluate(*pair)
-            self.off_clock += time.perf_counter() - begun
         at = state.evaluation
         if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
             return Status.NUMERICAL_FAILURE
         self._record(state)
-        self._save(state)  # first: a callback may take long, or fail
+        if self.checkpoints is not None:  # first: a callback may take long, or fail
+            save_run(
+                self.checkpoints, self.problem, self.stage, state, self.certificate, self.trace, self.clock,
+                tolerances=(self.tol, self.atol), found_references=self.found_references,
+            )  # fmt: skip
         stopped = self._callback_stops(state)
         return self._agree(self._verdict(state, stopped=stopped))
 
     def _record(self, state: State) -> None:
         """Take the certificate's bounds from where the state stands, and note them in the trace."""
-        certificate, counters = self.certificate, self.problem.counters
-        certificate.observe(state.evaluation)
+        self.certificate.observe(state.evaluation)
+        counts = self.clock.counts
         self.trace.append(
             TraceRow(
                 epoch=state.epoch,
-                passes=self.passes,
-                grad_evals=counters.grad_evals - self.before.grad_evals,
-                grad_evals_paper=counters.grad_evals_paper - self.before.grad_evals_paper,
-                seconds=self.seconds,
-                upper=certificate.upper,
-                lower=certificate.lower,
+                passes=self.clock.passes,
+                grad_evals=counts.grad_evals,
+                grad_evals_paper=counts.grad_evals_paper,
+                seconds=self.clock.seconds,
+                upper=self.certificate.upper,
+                lower=self.certificate.lower,
             )
         )
 
+    def _callback_stops(self, state: State) -> bool:
+        if not self.callbacks:
+            return False
+        with self.clock.stopped(), self.problem.uncounted():
+            progress = Progress(self.trace[-1], self.certificate, state, self.centring)
+            stops = [bool(callback(progress)) for callback in self.callbacks]
+        return any(stops)
+
     def _agree(self, status: Status | None) -> Status | None:
         """Return what ends the run of any worker: only clocks and callbacks can differ between them."""
-        if self.problem.data.n_workers == 1:
+        if self.problem.data.is_whole:
             return status
         kinds = [None, *Status]
         return kinds[int(self.problem.data.largest(np.array([float(kinds.index(status))]))[0])]
 
     def _verdict(self, state: State, *, stopped: bool = False) -> Status | None:
         """Say whether the run is over."""
-        if self.problem.unbounded and self.problem.separated(state.evaluation):
-            self.reason = _SEPARABLE
+        if self.problem.unbounded and is_separated(self.problem, state.evaluation):
+            self.reason = SEPARABLE
             self.certificate.withdraw()  # beyond the ball the losses go on falling, to zero
             return Status.NO_FINITE_MINIMISER
-        if self._within_tolerance():
+        if met_tolerance(self.certificate.gap, self.certificate.upper, self.tol, self.atol) is not None:
             return Status.CONVERGED
         if stopped:
             return Status.INTERRUPTED
         if state.stalled:
             return Status.STALLED
-        if self.passes >= self.max_passes:
+        if self.clock.passes >= self.max_passes:
             return Status.PASS_LIMIT
-        if self.seconds >= self.max_time:
+        if self.clock.seconds >= self.max_time:
             return Status.TIME_LIMIT
         return None
 
-    # ------------------------------------------------------------------ checkpoints
-
-    def _save(self, state: State) -> None:
-        """Write a checkpoint, off the clock."""
-        if self.checkpoints is None:
-            return
-        begun, arrays, counters = time.perf_counter(), dict[str, Any](), self.problem.counters
-        prepared = self.solver.prepared()
-        if self.found_references:
-            prepared["references"] = {"upper": self.problem.references.upper, "lower": self.problem.references.lower}
-        run = {
-            "prepared": pack(prepared, arrays),
-            "state": pack(state, arrays),
-            "certificate": pack(self.certificate.saved(), arrays),
-            "trace": [list(vars(row).values()) for row in self.trace],
-            "counters": [getattr(counters, name) - getattr(self.before, name) for name in _COUNTS],
-            "seconds": max(self.seconds, 0.0),
-            "found_references": self.found_references,
-            "tolerances": [self.tol, self.atol],
-        }
-        self.checkpoints.write(state.epoch, run, arrays)
-        self.off_clock += time.perf_counter() - begun
-
-    def _latest(self) -> tuple[dict[str, Any], Arrays] | None:
-        """Return the newest checkpoint, which the first worker reads and all get."""
-        content = b""
-        if self.checkpoints is not None:
-            found = self.checkpoints.latest()
-            with believing():
-                content = b"" if found is None else dump_bundle(*found)
-        content = self.problem.data.share(content)
-        if not content:
-            return None
-        with believing():
-            saved, arrays = parse_bundle(content)
-            check_run(saved)
-        rough = any(now < before for now, before in zip((self.tol, self.atol), saved["tolerances"], strict=True))
-        # References that were found for a rougher tolerance would keep the gap above a finer one for ever.
-        return None if rough and saved["found_references"] else (saved, arrays)
-
-    def _go_on(self, saved: dict[str, Any], arrays: Arrays, seed: int) -> State:
-        """Return to where a checkpoint stands."""
-        with believing(), self.problem.counters.suspended():
-            state: State = self.solver.load(self.problem, seed, saved["state"], arrays)
-            self.certificate.load(restore(None, saved["certificate"], arrays))
-        self.trace = [TraceRow(*row) for row in saved["trace"]]
-        for name, count in zip(_COUNTS, saved["counters"], strict=True):
-            setattr(self.problem.counters, name, getattr(self.before, name) + count)
-        self.off_clock = time.perf_counter() - self.started - saved["seconds"]
-        return state
-
-    def _within_tolerance(self) -> bool:
-        return met_tolerance(self.certificate.gap, self.certificate.upper, self.tol, self.atol) is not None
-
-    def _callback_stops(self, state: State) -> bool:
-        if not self.callbacks:
-            return False
-        begun = time.perf_counter()
-        with self.problem.counters.suspended():
-            progress = Progress(self.trace[-1], self.certificate, state, self.centring)
-            stops = [bool(callback(progress)) for callback in self.callbacks]
-        self.off_clock += time.perf_counter() - begun
-        return any(stops)
-
     # ------------------------------------------------------------------ the end
 
+    def _average(self, state: State) -> OutputPair | None:
+        """Certify the solver's average, which may improve the best pair too."""
+        pair = self._solver.average(state)
+        if pair is None:
+            return None
+        own = Certificate(self.problem)
+        with self.clock.stopped(), self.problem.uncounted():
+            at = self.problem.evaluate(*pair)
+            own.observe(at)
+            self.certificate.observe(at)
+        return OutputPair(self.centring.outward(pair[0]), pair[1], own.upper, own.lower)
+
     def _finish(self, state: State, status: Status, average: OutputPair | None) -> Result:
-        problem, certificate, seconds, passes = self.problem, self.certificate, self.seconds, self.passes
-        if certificate.w is None or certificate.q is None or certificate.group_risks is None:
-            raise FloatingPointError(
-                "The very first pass over the data gave no finite risks and bounds: X or y is too large."
-            )
-        w = self.centring.outward(certificate.w)
-        with problem.counters.suspended():
-            # "Converged" is said of the model that is returned, which rounding in the units of the user may have moved,
-            # not of what was computed on the way to it.
-            certificate.w = self.centring.inward(w)
-            fresh = problem.risks(certificate.w)
-            certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
-        far_away = problem.is_far_away(certificate.w)
-        if far_away:
-            certificate.withdraw()
-            status = Status.STALLED if status is Status.CONVERGED else status
-        rounded_off = status is Status.CONVERGED and bool(self.centring.target or self.centring.columns.size)
-        rounded_off = rounded_off and not self._within_tolerance() and not certificate.contradicts_itself
-        if rounded_off:
-            status = Status.STALLED
-        if self._within_tolerance() and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
-            status = Status.CONVERGED  # thanks to the average
-        elif certificate.contradicts_itself or (status is Status.CONVERGED and not self._within_tolerance()):
-            status = Status.NUMERICAL_FAILURE
-        message = status.value
-        if status is Status.NO_FINITE_MINIMISER:
-            message = f"No finite minimiser exists: {self.reason}."
-        elif status is not Status.CONVERGED:
-            message = _FAR_AWAY if far_away else _OFFSETS if rounded_off else message
-            message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
-        counters = replace(
-            problem.counters,
-            grad_evals=problem.counters.grad_evals - self.before.grad_evals,
-            grad_evals_paper=problem.counters.grad_evals_paper - self.before.grad_evals_paper,
-            row_reads=problem.counters.row_reads - self.before.row_reads,
-        )
+        problem, certificate, counters = self.problem, self.certificate, self.clock.counts
+        seconds, passes = self.clock.seconds, self.clock.passes
+        ending = Ending.of(problem, certificate, self.centring, status, self.reason, self.tol, self.atol)
+        assert certificate.q is not None
+        assert certificate.group_risks is not None
         return Result(
-            w=w,
+            w=ending.w,
             q=certificate.q,
             group_risks=certificate.group_risks,
             group_values=certificate.group_risks - problem.baseline.lower,
             upper_bound=certificate.upper,
             lower_bound=certificate.lower,
             gap=certificate.gap,
-            status=status,
-            message=message,
+            status=ending.status,
+            message=ending.message,
             counters=counters,
             passes=passes,
             seconds=seconds,
@@ -456,22 +392,9 @@ class _Driver:
             average=average,
             group_names=problem.data.names,
             references=problem.references,
-            solver=self.solver.describe(),
+            solver=self.description,
             tol=self.tol,
             atol=self.atol,
             bound_radius=problem.output_ball.limit if problem.unbounded else np.inf,
             interrupted=self.interrupted,
         )
-
-    def _average(self, state: State) -> OutputPair | None:
-        """Certify the solver's average, which may improve the best pair too."""
-        pair = self.solver.average(state)
-        if pair is None:
-            return None
-        own, begun = Certificate(self.problem), time.perf_counter()
-        with self.problem.counters.suspended():
-            at = self.problem.evaluate(*pair)
-            own.observe(at)
-            self.certificate.observe(at)
-        self.off_clock += time.perf_counter() - begun
-        return OutputPair(self.centring.outward(pair[0]), pair[1], own.upper, own.lower)

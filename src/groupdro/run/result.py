@@ -123,7 +123,7 @@ class Result:
     passes, seconds, epochs : float, float, int
         Passes over the data, time without evaluations for the trace, and epochs.
     trace : tuple of TraceRow
-        One row an epoch.
+        One row per epoch.
     average : OutputPair or None
         The step-weighted average that the solver's theorem speaks of, where it has one.
     group_names : tuple

@@ -2,7 +2,8 @@
 
 from groupdro.run.driver import solve
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow
-from groupdro.run.solver import SOLVERS, Requirement, Run, Solver, State
+from groupdro.run.solver import SOLVERS, Requirement, Solver, State
+from groupdro.run.stages import Budget, Preparation, Prepared
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
@@ -26,13 +27,15 @@ __all__ = [
     "TSA",
     "ALEGTheory",
     "Auto",
+    "Budget",
     "GroupSQP",
     "OutputPair",
+    "Preparation",
+    "Prepared",
     "Progress",
     "Quadratic",
     "Requirement",
     "Result",
-    "Run",
     "Solver",
     "State",
     "Status",

@@ -4,19 +4,17 @@ The algorithm is that of `aleg_theory`; what the theorem takes from worst-case c
 whose measurements break the inequality of the proof, or whose gap rose, is taken back and repeated with shorter steps.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from groupdro.data import BatchPlan, Draw
-from groupdro.data.rows import CsrRows, DenseRows
-from groupdro.distributed.cost import rows_per_step
-from groupdro.geometry import Entropy, Euclidean, Geometry, Spectral, geometry_of
-from groupdro.problem import Evaluation, GroupRisk, L2Domain
+from groupdro.geometry import Ball, Geometry, Spectral
+from groupdro.problem import Evaluation, GroupRisk
 from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
 from groupdro.run.solver import Solver, State
-from groupdro.solvers.inner_loop import InnerLoop
+from groupdro.solvers.steps import InnerLoop, make_steps
 from groupdro.utils.arguments import check_flag, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -34,7 +32,6 @@ _CURVATURE_ROWS = 2000
 _CURVATURE_FLOOR = 0.05  # curvature below which directions are treated alike, relative to the mean
 _FLAT = 1e-200  # curvature below which there is nothing to measure
 _FEWEST_STEPS = 20  # of an epoch, where the data are few
-_SPARSE_ENTRY = 6.0  # time of an entry of a sparse row, relative to one of a dense row
 _FEWEST_SHARED_STEPS = 100  # the same where larger steps would save workers some messages
 _LEADING_DIRECTIONS = 64
 _ROTATED_FEATURES = 256  # up to so many features, the metric is that of the whole Hessian
@@ -92,6 +89,7 @@ class AlegState(State):
     seed: int
 
 
+@dataclass(frozen=True)
 class ALEG(Solver):
     """Variance-reduced mirror prox that measures its own steps.
 
@@ -113,14 +111,16 @@ class ALEG(Solver):
 
     name = "aleg"
 
-    def __init__(self, *, rows_per_step: int | None = None, scale_columns: bool = True, replacement: bool = True):
-        if rows_per_step is not None:
-            check_whole(rows_per_step, "rows_per_step", least=1)
-        check_flag(scale_columns, "scale_columns")
-        check_flag(replacement, "replacement")
-        self.rows_per_step = rows_per_step
-        self.scale_columns = scale_columns
-        self.replacement = replacement
+    _: KW_ONLY
+    rows_per_step: int | None = None
+    scale_columns: bool = True
+    replacement: bool = True
+
+    def __post_init__(self) -> None:
+        if self.rows_per_step is not None:
+            check_whole(self.rows_per_step, "rows_per_step", least=1)
+        check_flag(self.scale_columns, "scale_columns")
+        check_flag(self.replacement, "replacement")
 
     def plan(self, problem: GroupRisk) -> BatchPlan:
         """Return how an epoch is divided into steps."""
@@ -129,22 +129,19 @@ class ALEG(Solver):
             d = problem.data.n_features
             rotated = self._measures(problem) and d <= _ROTATED_FEATURES
             some = int(np.clip(problem.n_rows // 2000, 16, 64))  # more rows a step cost less time each, and some passes
-            rows = 512 if len(problem.shape) > 1 else max(16, d) if rotated else some
-            if problem.data.n_workers > 1:
-                p, stored = int(np.prod(problem.shape)), problem.data.rows
-                values = _SPARSE_ENTRY * stored.X.nnz / stored.n_rows if isinstance(stored, CsrRows) else float(p)
-                shared = rows_per_step(values, p + problem.n_groups, problem.data.n_workers)
-                rows = max(rows, min(shared, problem.n_rows // _FEWEST_SHARED_STEPS))
+            rows = 512 if problem.model.n_outputs > 1 else max(16, d) if rotated else some
+            shared = problem.data.rows_worth_a_step(problem.model.size + problem.n_groups, problem.model.n_outputs)
+            rows = max(rows, min(shared, problem.n_rows // _FEWEST_SHARED_STEPS))
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
 
     def init(self, problem: GroupRisk, seed: int) -> AlegState:
         """Evaluate the start, and find steps by short trials from there."""
-        w, q = problem.start(), Entropy(problem.n_groups).interior(problem.start_weights())
+        geometry, weighting = problem.geometry(), problem.weight_geometry()
+        w, q = problem.start(), weighting.interior(problem.start_weights())
         at = problem.evaluate(w, q)
-        geometry = geometry_of(problem)
         metric = self._metric(problem, geometry)
-        mirror, logits = geometry.mirror(w), Entropy(problem.n_groups).mirror(q)
+        mirror, logits = geometry.mirror(w), weighting.mirror(q)
         state = AlegState(
             evaluation=at,
             w=mirror,
@@ -168,7 +165,7 @@ class ALEG(Solver):
         self._find_first_steps(problem, state)
         return state
 
-    def revive(self, problem: GroupRisk, state: AlegState) -> None:
+    def restore_state(self, problem: GroupRisk, state: AlegState) -> None:
         """Check the curvature that was measured, and pass over the data at the snapshot."""
         d, measured = problem.data.n_features, self._measures(problem)
         rotated, shifted = measured and d <= _ROTATED_FEATURES, measured and problem.fit_intercept
@@ -177,39 +174,38 @@ class ALEG(Solver):
         fits &= is_finite_array(state.shift, (0,)) or (shifted and is_finite_array(state.shift, (d,)))
         fits &= state.spectral is None or (measured and not rotated and _is_spectral_of(problem, state.spectral))
         check(fits, "its curvature does not fit")
-        super().revive(problem, state)
+        super().restore_state(problem, state)
 
     def _metric(self, problem: GroupRisk, geometry: Geometry) -> Floats | float:
         """Return one over the largest curvature along each column, or along all where they hardly differ."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
         mean = float(squares.mean())
-        if mean == 0.0 or not isinstance(geometry, Euclidean):
+        if mean == 0.0 or not geometry.diagonal:
             return 1.0
         bend, d = problem.loss.smoothness, problem.data.n_features
         scale = 1.0 / (bend * np.maximum(squares, 1e-3 * mean))
-        if isinstance(problem.data.rows, CsrRows):
+        if not problem.data.rows.combinable:
             # Steps that cost only the entries of their rows need one scale for all features.
             scale[:d] = 1.0 / (bend * (float(problem.data.column_squares.mean()) or 1.0))  # of zeros any will do
         elif not self.scale_columns or scale.max() <= 4.0 * scale.min():
             return 1.0 / (bend * mean)
-        full = scale if len(problem.shape) == 1 else scale[:, None]
-        return np.ascontiguousarray(np.broadcast_to(full, problem.shape))
+        return _per_entry(problem, scale)
 
     def _measures(self, problem: GroupRisk) -> bool:
-        """Tell whether the metric follows a sample of the Hessian."""
-        return self.scale_columns and isinstance(problem.domain, L2Domain) and isinstance(problem.data.rows, DenseRows)
+        """Return whether the metric follows a sample of the Hessian."""
+        return self.scale_columns and problem.domain.ball is not None and problem.data.rows.combinable
 
     def _measure_curvature(self, problem: GroupRisk, state: AlegState) -> None:
         """Take the coordinates of the loop from a sample of the Hessian, where the features are few.
 
         Rotations leave ball and penalty as they are, so that any of them may be used.
         """
-        d = problem.data.n_features
-        if not (self._measures(problem) and isinstance(problem.domain, L2Domain)):
+        d, ball = problem.data.n_features, problem.domain.ball
+        if not self._measures(problem) or ball is None:
             return
         if d > _ROTATED_FEATURES:
-            if len(problem.shape) > 1:
-                self._measure_leading_curvature(problem, state, problem.domain)
+            if problem.model.n_outputs > 1:
+                self._measure_leading_curvature(problem, state, ball)
             elif problem.fit_intercept:
                 draw = self._sample(problem, state, _CURVATURE_ROWS)
                 state.shift = curvature_centre(problem, draw, state.evaluation)
@@ -229,13 +225,12 @@ class ALEG(Solver):
         if floor < _FLAT:
             return
         state.rotation = np.ascontiguousarray(directions)
-        scale = 1.0 / (np.maximum(values, 0.0) + floor + problem.domain.penalty)
+        scale = 1.0 / (np.maximum(values, 0.0) + floor + ball.penalty)
         if problem.fit_intercept:
             scale = np.append(scale, 1.0 / (hessian[d, d] + floor))
-        full = scale if len(problem.shape) == 1 else scale[:, None]
-        state.metric = np.ascontiguousarray(np.broadcast_to(full, problem.shape))
+        state.metric = _per_entry(problem, scale)
 
-    def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, domain: L2Domain) -> None:
+    def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, ball: Ball) -> None:
         """Take the metric along the leading directions of a sample, where the features are many."""
         draw = self._sample(problem, state, _CURVATURE_ROWS)
         values, directions, left, shift = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
@@ -244,12 +239,12 @@ class ALEG(Solver):
             return
         state.shift = shift
         state.spectral = Spectral(
-            radius=domain.radius,
-            penalty=domain.penalty,
+            radius=ball.radius,
+            penalty=ball.penalty,
             n_bound=problem.data.n_features,
             directions=directions,
-            scales=1.0 / (values + floor + domain.penalty),
-            rest=1.0 / (floor + domain.penalty),
+            scales=1.0 / (values + floor + ball.penalty),
+            rest=1.0 / (floor + ball.penalty),
             free_scale=1.0 / max(float(values[0]), floor),
         )
 
@@ -268,7 +263,7 @@ class ALEG(Solver):
         for trial in range(4):
             state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
             loop = self.inner_loop(problem, state, plan)
-            loop.run(problem, plan, length, np.random.default_rng([state.seed, (1 << 21) + trial]))
+            make_steps(loop, plan, length, np.random.default_rng([state.seed, (1 << 21) + trial]))
             ratio = loop.ratio
             if not np.isfinite(ratio):
                 state.w_step *= 1e-2
@@ -282,8 +277,9 @@ class ALEG(Solver):
     def inner_loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
         """Return the steps of an epoch from where the state stands."""
         return InnerLoop(
+            problem=problem,
             at=state.evaluation,
-            geometry=state.spectral if state.spectral is not None else geometry_of(problem),
+            geometry=state.spectral if state.spectral is not None else problem.geometry(),
             w_steps=state.w_step if state.spectral is not None else state.w_step * state.metric,
             rotation=state.rotation,
             shift=state.shift,
@@ -300,7 +296,7 @@ class ALEG(Solver):
         plan, at = self.plan(problem), state.evaluation
         loop = self.inner_loop(problem, state, plan)
         rng = np.random.default_rng([state.seed, state.epoch])
-        loop.run(problem, plan, plan.steps, rng, replacement=self.replacement)
+        make_steps(loop, plan, plan.steps, rng, replacement=self.replacement)
         ratio, fresh = loop.ratio, None
         if np.isfinite(ratio) and ratio <= _REFUSED:
             q = loop.weights / loop.weights.sum()
@@ -321,10 +317,10 @@ class ALEG(Solver):
 
     def _take_back(self, problem: GroupRisk, state: AlegState, ratio: float) -> None:
         """Return to the snapshot, iterate included, with shorter steps."""
-        geometry, at = geometry_of(problem), state.evaluation
+        at = state.evaluation
         # The last iterate is worse than the snapshot: going on from it would make every repetition fail too.
-        state.w = state.w_centre = geometry.mirror(at.w)
-        state.logits = state.logit_centre = Entropy(problem.n_groups).mirror(at.q)
+        state.w = state.w_centre = problem.geometry().mirror(at.w)
+        state.logits = state.logit_centre = problem.weight_geometry().mirror(at.q)
         shorter = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
         state.w_step, state.q_step = state.w_step * shorter, state.q_step * shorter
         state.growth = min(state.growth, _CAREFUL_GROWTH)
@@ -378,24 +374,28 @@ class ALEG(Solver):
         A free intercept will be put where it is best; a shift tells how that changes the slope of the coefficients.
         """
         values = problem.group_values(at.group_risks)
-        q_half = float(values.max() - at.q @ values)
-        domain, coef, slope = problem.domain, problem.coef(at.w), problem.coef(at.gradient)
+        q_half = problem.weight_set.support(values) - float(at.q @ values)
+        domain, coef, slope = problem.domain.no_further_than(reach), problem.coef(at.w), problem.coef(at.gradient)
         if shift is not None and shift.size:
             slope = slope - np.multiply.outer(shift, at.gradient[-1])
-        if isinstance(domain, L2Domain) and 0 < reach < domain.radius:
-            domain = L2Domain(reach, domain.penalty)
-        w_half = domain.penalty_at(coef) + float(np.vdot(slope, coef)) - domain.lower(slope)
+        w_half = domain.penalty_at(coef) + float(np.vdot(slope, coef)) - domain.support(slope)
         # A free intercept has no bound of its own: what a step of about one over its curvature would gain.
         w_half += float((problem.intercept(at.gradient) ** 2).sum())
         return q_half, w_half
 
 
+def _per_entry(problem: GroupRisk, scale: Floats) -> Floats:
+    """Return a scale per feature, and that of the intercept, for every entry of w."""
+    full = scale if problem.model.n_outputs == 1 else scale[:, None]
+    return np.ascontiguousarray(np.broadcast_to(full, problem.shape))
+
+
 def _is_spectral_of(problem: GroupRisk, metric: Any) -> bool:
-    """Tell whether what a checkpoint has in the place of the metric of many features fits a problem."""
-    d, domain = problem.data.n_features, problem.domain
-    if not (isinstance(metric, Spectral) and isinstance(domain, L2Domain) and isinstance(metric.scales, np.ndarray)):
+    """Return whether what a checkpoint has in the place of the metric of many features fits a problem."""
+    d, ball = problem.data.n_features, problem.domain.ball
+    if not (isinstance(metric, Spectral) and ball is not None and isinstance(metric.scales, np.ndarray)):
         return False
-    same = (metric.radius, metric.penalty, metric.n_bound) == (domain.radius, domain.penalty, d)
+    same = (metric.radius, metric.penalty, metric.n_bound) == (*ball, d)
     shaped = is_finite_array(metric.directions, (d, metric.scales.size))
     scales = [np.asarray(scale) for scale in (metric.scales, metric.rest, metric.free_scale)]
     shapes = (metric.scales.size,), (), ()

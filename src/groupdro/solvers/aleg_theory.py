@@ -1,12 +1,12 @@
 """ALEG with the parameters of its theorem (Yu, Cai, Jiang, Zhang 2024, Algorithm 1)."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
 
 from groupdro.data import Draw
-from groupdro.geometry import Entropy, Geometry, bounded_geometry
+from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
@@ -59,12 +59,13 @@ class TheoryState(State):
     seed: int
 
 
+@dataclass(frozen=True)
 class ALEGTheory(Solver):
-    """ALEG to the letter: variance-reduced mirror prox with one sample of every group a step.
+    """ALEG to the letter: variance-reduced mirror prox with one sample of every group per step.
 
     Each epoch makes a pass at the snapshot and then K steps. A step goes twice from the same centre, a mixture of
     snapshot and iterate: along the snapshot's gradient to z_{k+1/2}, and along the gradient corrected by the
-    difference that one drawn row a group shows there, to z_{k+1}. After S epochs of K steps at the theorem's step,
+    difference that one drawn row per group shows there, to z_{k+1}. After S epochs of K steps at the theorem's step,
     the expected gap of the step-weighted average of the z_{k+1/2} is at most 3 sqrt(5) L_z / (S sqrt K).
 
     A penalty is handled exactly inside the step. With a penalty and no radius, the ball is the one that must hold
@@ -73,11 +74,11 @@ class ALEGTheory(Solver):
     Parameters
     ----------
     epoch_length : Schedule, optional
-        K_s, the steps of epoch s; by default the mean group size. A constant, a sequence with an entry an epoch whose
+        K_s, the steps of epoch s; by default the mean group size. A constant, a sequence with an entry per epoch whose
         last repeats, or a function of the epoch.
     alpha : Schedule, optional
         alpha_k^s, the weight of the snapshot in the centre; by default 1 / K_s. An entry may be a number or a number
-        a step.
+        per step.
     step : Schedule, optional
         eta_k^s, the base step; by default the largest that the theorem allows.
     multiplier : float
@@ -95,25 +96,18 @@ class ALEGTheory(Solver):
 
     name = "aleg-theory"
 
-    def __init__(
-        self,
-        epoch_length: Schedule | None = None,
-        alpha: Schedule | None = None,
-        step: Schedule | None = None,
-        *,
-        multiplier: float = 1.0,
-        constant: Literal["tight", "paper"] = "tight",
-        guarantee: bool = True,
-    ):
-        check_multiplier(multiplier)
-        check_choice(constant, "constant", ("tight", "paper"))
-        check_flag(guarantee, "guarantee")
-        self.epoch_length = epoch_length
-        self.alpha = alpha
-        self.step_size = step
-        self.multiplier = multiplier
-        self.constant = constant
-        self.guarantee = guarantee
+    epoch_length: Schedule | None = None
+    alpha: Schedule | None = None
+    step: Schedule | None = None
+    _: KW_ONLY
+    multiplier: float = 1.0
+    constant: Literal["tight", "paper"] = "tight"
+    guarantee: bool = True
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+        check_choice(self.constant, "constant", ("tight", "paper"))
+        check_flag(self.guarantee, "guarantee")
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
@@ -122,21 +116,21 @@ class ALEGTheory(Solver):
 
     def init(self, problem: GroupRisk, seed: int) -> TheoryState:
         """Evaluate the start, by default the centre of the domain and uniform weights."""
-        m = problem.n_groups
-        at = problem.evaluate(problem.start(), Entropy(m).interior(problem.start_weights()))
-        geometry = bounded_geometry(problem, at)
+        weighting = problem.weight_geometry()
+        at = problem.evaluate(problem.start(), weighting.interior(problem.start_weights()))
+        geometry = problem.bounded_geometry(at)
         length = self.epoch_length
         if length is None:
             length = max(1, round(float(problem.data.all_sizes.mean())))
         L_z = saddle_constant(problem, geometry, self.constant)
-        schedules = Schedules(length, self.alpha, self.step_size, L_z, self.multiplier)
+        schedules = Schedules(length, self.alpha, self.step, L_z, self.multiplier)
         if self.guarantee:
             for s in range(schedules.n_listed):
                 schedules.check(s)
         return TheoryState(
             evaluation=at,
             w=Player.at(geometry, at.w),
-            q=Player.at(Entropy(m), at.q),
+            q=Player.at(weighting, at.q),
             eta_total=0.0,
             schedules=schedules,
             seed=seed,
@@ -152,7 +146,7 @@ class ALEGTheory(Solver):
         points = [np.zeros_like(player.total) for player in players]
         mirrors = [np.zeros_like(player.mirror) for player in players]
         for alpha, eta in zip(now.alpha.tolist(), now.eta.tolist(), strict=True):
-            self.step(problem, state, problem.data.draw(rng), alpha, eta)
+            self.advance(problem, state, problem.data.draw(rng), alpha, eta)
             for player, point, mirror in zip(players, points, mirrors, strict=True):
                 point += alpha * player.geometry.point(player.mirror)
                 mirror += alpha * player.mirror
@@ -163,7 +157,7 @@ class ALEGTheory(Solver):
             player.centre = mirror / total
         state.evaluation = problem.evaluate(points[0] / total, points[1] / total)
 
-    def step(self, problem: GroupRisk, state: TheoryState, draw: Draw, alpha: float, eta: float) -> None:
+    def advance(self, problem: GroupRisk, state: TheoryState, draw: Draw, alpha: float, eta: float) -> None:
         """Advance both players by one step on a draw.
 
         Sets the players' mirror coordinates and output sums.

@@ -13,20 +13,18 @@ takes the simplex too. How many passes ALEG needs depends on the data: where its
 fewer from where it stands, SQP takes over.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from groupdro.data.rows import DenseRows
-from groupdro.problem import GroupRisk, L2Domain, Squared
-from groupdro.run.packing import Arrays, restore
-from groupdro.run.solver import Run, Solver, State
-from groupdro.solvers.aleg import ALEG
+from groupdro.problem import GroupRisk
+from groupdro.run.solver import Solver
+from groupdro.run.stages import Preparation
+from groupdro.solvers.aleg import ALEG, AlegState
 from groupdro.solvers.quadratic import Quadratic
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.arguments import check_flag
-from groupdro.utils.bundle import check
 from groupdro.utils.types import Floats
 
 __all__ = ["Auto", "Choice", "choose"]
@@ -35,10 +33,10 @@ __all__ = ["Auto", "Choice", "choose"]
 _GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
 _NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
 _NEWTON_PASSES = 12.0
-_FAST_PRODUCT = 0.01  # time of a multiplication in a product of matrices, relative to one in a pass (0.004 on Adult)
-_SPARSE_PRODUCT = 0.1  # the same for sparse rows
 _HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
+_MOST_EPOCHS = 20  # of ALEG before that
 _LOOK_BACK = 4  # epochs over which the fall of a gap is measured
+_NO_TOLERANCE = 1e-9  # relative, where only an absolute one was given
 
 
 @dataclass(frozen=True)
@@ -47,23 +45,14 @@ class Choice:
 
     Attributes
     ----------
-    first : Solver
-        The solver to begin with.
-    polish : bool
-        Whether the other takes over once the gap is small.
+    stages : tuple of Solver
+        The solvers, each of which hands over to the next where that pays.
     reason : str
         Why, as a sentence.
-    other : GroupSQP or None
-        What takes over where the gap of the first falls too slowly; None where nothing can.
-    cost : float
-        Work of the other to the tolerance, in passes.
     """
 
-    first: Solver
-    polish: bool
+    stages: tuple[Solver, ...]
     reason: str
-    other: GroupSQP | None = None
-    cost: float = np.inf
 
 
 def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choice:
@@ -83,64 +72,89 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     Choice
         The solver and the reason.
     """
-    p, m = int(np.prod(problem.shape)), problem.n_groups
-    outputs = p // problem.shape[0]
+    p, m = problem.model.size, problem.n_groups
     digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
     aleg = ALEG(scale_columns=precondition)
-    if not isinstance(problem.domain, L2Domain):
-        return Choice(aleg, False, f"aleg: the simplex ({size})")
+    if not GroupSQP().fits(problem):
+        return Choice((aleg,), f"aleg: it takes every domain and set of weights ({size})")
     if m * p > _GRADIENT_VALUES:
-        return Choice(aleg, False, f"aleg: the groups' gradients would not fit in memory ({size})")
-    dense = isinstance(problem.data.rows, DenseRows)
+        return Choice((aleg,), f"aleg: the groups' gradients would not fit in memory ({size})")
+    few = problem.n_rows >= 2 * m * (p + 1) and p <= _NEWTON_LIMIT
+    if few and problem.data.rows.copyable and Quadratic().fits(problem):
+        return Choice((Quadratic(),), f"quadratic: squared loss, compressed by QR ({size})")
     # A row's share of the Hessian, in multiples of its share of a pass.
-    newton_pass = 1.0 + (_FAST_PRODUCT if dense else _SPARSE_PRODUCT) * problem.shape[0] * outputs
-    if (
-        isinstance(problem.loss, Squared)
-        and dense
-        and problem.data.n_workers == 1
-        and not problem.fit_intercept
-        and not problem.data.rows.mapped
-        and problem.n_rows >= 2 * m * (p + 1)
-        and p <= _NEWTON_LIMIT
-    ):
-        return Choice(Quadratic(), False, f"quadratic: squared loss, compressed by QR ({size})")
+    newton_pass = 1.0 + problem.data.rows.gram_cost * p
     newton = _NEWTON_PASSES * newton_pass if p <= _NEWTON_LIMIT else np.inf
     lbfgs = 100.0 * digits
     variance_reduced = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
     if newton <= min(lbfgs, variance_reduced):
-        return Choice(GroupSQP("newton"), False, f"sqp with the exact Hessian: it is cheap ({size})")
-    if newton < lbfgs:
-        other, cost = GroupSQP("newton"), newton
-    else:
-        other, cost = GroupSQP("lbfgs"), lbfgs
+        return Choice((GroupSQP("newton"),), f"sqp with the exact Hessian: it is cheap ({size})")
     if variance_reduced < lbfgs:
-        return Choice(aleg, False, f"aleg: few digits are asked for ({size})", other, cost)
-    return Choice(aleg, True, f"aleg to two digits, then sqp with L-BFGS ({size})", GroupSQP("lbfgs"), lbfgs)
+        other = GroupSQP("newton" if newton < lbfgs else "lbfgs")
+        first = _UntilSlow(scale_columns=precondition, tol=tol, cost=min(newton, lbfgs))
+        return Choice((first, other), f"aleg: few digits are asked for ({size})")
+    first = _UntilSlow(scale_columns=precondition, tol=tol, cost=lbfgs, near=_HANDOVER)
+    return Choice((first, GroupSQP("lbfgs")), f"aleg to two digits, then sqp with L-BFGS ({size})")
 
 
 @dataclass
-class AutoState(State):
-    """The state of the solver that runs.
+class _UntilSlowState(AlegState):
+    """State of ALEG, with its latest relative gaps, the last one last; 0 where there was none yet."""
 
-    Attributes
-    ----------
-    inner : State
-        Its own state.
-    solver : Solver
-        The solver.
-    polishing : bool
-        Whether that is SQP after ALEG.
-    gaps : ndarray of shape (_LOOK_BACK + 1,)
-        The latest relative gaps, the last one last; 0 where there was none yet.
-    """
-
-    inner: State
-    solver: Solver
-    polishing: bool = False
     gaps: Floats = field(default_factory=lambda: np.zeros(_LOOK_BACK + 1))
 
 
+@dataclass(frozen=True)
+class _UntilSlow(ALEG):
+    """ALEG, until another solver would take fewer passes from where it stands.
+
+    Parameters
+    ----------
+    tol : float
+        Relative tolerance.
+    cost : float
+        Work of the other to the tolerance, in passes.
+    near : float
+        Relative gap at which it hands over in any case.
+    """
+
+    _: KW_ONLY
+    tol: float = 1e-4
+    cost: float = np.inf
+    near: float = 0.0
+
+    def init(self, problem: GroupRisk, seed: int) -> _UntilSlowState:
+        """Begin as ALEG does."""
+        state = _UntilSlowState(**vars(super().init(problem, seed)))
+        self._note_gap(problem, state)
+        return state
+
+    def epoch(self, problem: GroupRisk, state: AlegState) -> None:
+        """Advance, and note the gap."""
+        super().epoch(problem, state)
+        self._note_gap(problem, state)
+
+    def _note_gap(self, problem: GroupRisk, state: AlegState) -> None:
+        assert isinstance(state, _UntilSlowState)
+        at = state.evaluation
+        value = problem.objective(at.w, at.group_risks)
+        state.gaps = np.append(state.gaps[1:], sum(self.halves(problem, at)) / max(abs(value), 1e-300))
+
+    def is_done(self, problem: GroupRisk, state: AlegState) -> bool:
+        """Compare what is left at the rate of the last epochs, at two passes each, with the other's work."""
+        del problem
+        assert isinstance(state, _UntilSlowState)
+        gaps = state.gaps
+        if self.near and (gaps[-1] <= self.near or state.epoch >= _MOST_EPOCHS):
+            return True
+        if not (gaps.min() > 0 and gaps[-1] > self.tol):
+            return False
+        fall = np.log(gaps[0] / gaps[-1]) / _LOOK_BACK
+        return bool(fall <= 0 or 2.0 * np.log(gaps[-1] / self.tol) / fall > self.cost)
+
+
+@dataclass(frozen=True)
 class Auto(Solver):
     """Pick a solver by a cost model, and hand over to another where that pays.
 
@@ -152,91 +166,19 @@ class Auto(Solver):
 
     name = "auto"
 
-    def __init__(self, *, precondition: bool = True) -> None:
-        check_flag(precondition, "precondition")
-        self.precondition = precondition
-        self.choice: Choice | None = None
-        self._tol = 0.0
+    _: KW_ONLY
+    precondition: bool = True
 
-    def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
-        """Choose, and let the choice prepare."""
-        self._choose(problem, run.tol if run.tol > 0 else 1e-9)
-        assert self.choice is not None
-        return self.choice.first.prepare(problem, run, seed)
+    def __post_init__(self) -> None:
+        check_flag(self.precondition, "precondition")
 
-    def _choose(self, problem: GroupRisk, tol: float) -> None:
-        self._tol = tol
-        self.choice = choose(problem, tol, precondition=self.precondition)
-        self.choice.first.check(problem)
+    def _choice(self, problem: GroupRisk, tol: float) -> Choice:
+        return choose(problem, tol if tol > 0 else _NO_TOLERANCE, precondition=self.precondition)
 
-    def prepared(self) -> dict[str, Any]:
-        """Return what the choice prepared, and the tolerance it was made for."""
-        assert self.choice is not None
-        return {**self.choice.first.prepared(), "tol": self._tol}
+    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+        """Return the stages of what was picked."""
+        return [stage for solver in self._choice(problem, tol).stages for stage in solver.stages(problem, tol)]
 
-    def resume(self, problem: GroupRisk, run: Run, prepared: dict[str, Any]) -> GroupRisk:
-        """Choose as before."""
-        problem = super().resume(problem, run, prepared)
-        tol: Any = prepared.get("tol")
-        check(isinstance(tol, float | int) and 0 < tol <= 1e300, "its tolerance is no positive number")
-        self._choose(problem, float(tol))
-        assert self.choice is not None
-        return self.choice.first.resume(problem, run, {**prepared, "references": None})
-
-    def load(self, problem: GroupRisk, seed: int, packed: Any, arrays: Arrays) -> AutoState:
-        """Load the state of the solver that ran."""
-        state = self.init(problem, seed)
-        whole = restore(None, packed, arrays)
-        if isinstance(whole, dict) and whole.get("polishing") is True:
-            self._hand_over(problem, state)
-        state = restore(state, packed, arrays)
-        state.solver.revive(problem, state.inner)
-        state.evaluation = state.inner.evaluation
-        return state
-
-    def describe(self) -> str:
+    def describe(self, problem: GroupRisk, tol: float) -> str:
         """Say what was chosen and why."""
-        return f"auto: {self.choice.reason}" if self.choice is not None else "auto"
-
-    def init(self, problem: GroupRisk, seed: int) -> AutoState:
-        """Begin with the first solver."""
-        assert self.choice is not None
-        inner = self.choice.first.init(problem, seed)
-        return AutoState(inner.evaluation, inner, self.choice.first)
-
-    def epoch(self, problem: GroupRisk, state: AutoState) -> None:
-        """Advance the solver that runs; hand over once its gap is small."""
-        assert self.choice is not None
-        if self.choice.other is not None and isinstance(state.solver, ALEG):
-            gap = sum(state.solver.halves(problem, state.evaluation))
-            value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
-            state.gaps = np.append(state.gaps[1:], gap / max(abs(value), 1e-300))
-            near = self.choice.polish and (state.gaps[-1] <= _HANDOVER or state.epoch >= 20)
-            if near or self._passes_needed(state.gaps) > self.choice.cost:
-                self._hand_over(problem, state)
-                return
-        state.inner.epoch = state.epoch
-        state.solver.epoch(problem, state.inner)
-        state.evaluation, state.stalled = state.inner.evaluation, state.inner.stalled
-
-    def _passes_needed(self, gaps: Floats) -> float:
-        """Return the passes that ALEG still needs if its gap keeps falling at this rate, at two passes per epoch."""
-        if not (gaps.min() > 0 and gaps[-1] > self._tol):
-            return 0.0
-        fall = np.log(gaps[0] / gaps[-1]) / _LOOK_BACK
-        return float(2.0 * np.log(gaps[-1] / self._tol) / fall) if fall > 0 else np.inf
-
-    def _hand_over(self, problem: GroupRisk, state: AutoState) -> None:
-        assert self.choice is not None
-        assert self.choice.other is not None
-        state.solver = self.choice.other
-        state.inner = state.solver.init(problem.starting_at(state.evaluation.w, state.evaluation.q), 0)
-        state.evaluation, state.polishing = state.inner.evaluation, True
-
-    def point(self, state: AutoState) -> Any:
-        """Return what the solver that runs wants evaluated."""
-        return state.solver.point(state.inner)
-
-    def average(self, state: AutoState) -> Any:
-        """Return the average of the solver that runs."""
-        return state.solver.average(state.inner)
+        return f"auto: {self._choice(problem, tol).reason}"

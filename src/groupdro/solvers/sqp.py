@@ -1,14 +1,15 @@
 """Sequential quadratic programming on all groups at once: high accuracy where a pass is cheap."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from groupdro.problem import GroupRisk, L2Domain
+from groupdro.geometry import Ball
+from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
-from groupdro.run.solver import Solver, State
+from groupdro.run.solver import BALL, SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
@@ -61,6 +62,7 @@ class SqpState(State):
     damping: float = _LEAST_DAMPING
 
 
+@dataclass(frozen=True)
 class GroupSQP(Solver):
     """Newton-like steps for the worst group.
 
@@ -78,16 +80,22 @@ class GroupSQP(Solver):
     """
 
     name = "sqp"
-    domains = (L2Domain,)
 
-    def __init__(self, hessian: Literal["auto", "newton", "lbfgs"] = "auto", *, memory: int = 20):
-        check_choice(hessian, "hessian", ("auto", "newton", "lbfgs"))
-        check_whole(memory, "memory", least=1)
-        self.hessian = hessian
-        self.memory = memory
+    hessian: Literal["auto", "newton", "lbfgs"] = "auto"
+    _: KW_ONLY
+    memory: int = 20
+
+    def __post_init__(self) -> None:
+        check_choice(self.hessian, "hessian", ("auto", "newton", "lbfgs"))
+        check_whole(self.memory, "memory", least=1)
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """A ball and the whole simplex, for which the quadratic program is made."""
+        return (BALL, SIMPLEX)
 
     def _newton(self, problem: GroupRisk) -> bool:
-        return self.hessian == "newton" or (self.hessian == "auto" and int(np.prod(problem.shape)) <= _NEWTON_SIZE)
+        return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
 
     def _evaluate(self, problem: GroupRisk, w: Floats, q: Floats) -> GroupEvaluation:
         return evaluate_groups(problem, w, q if self._newton(problem) else None)
@@ -99,11 +107,11 @@ class GroupSQP(Solver):
         groups = self._evaluate(problem, w, q)
         return SqpState(groups.at(q), groups)
 
-    def revive(self, problem: GroupRisk, state: SqpState) -> None:
+    def restore_state(self, problem: GroupRisk, state: SqpState) -> None:
         """Check the pairs, and pass over the data at the iterate, with the Hessian of the same weights."""
         pairs = state.steps, state.changes
         fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
-        size = (int(np.prod(problem.shape)),)
+        size = (problem.model.size,)
         fits = fits and all(is_finite_array(v, size) for part in pairs for v in part)
         with np.errstate(over="ignore", invalid="ignore"):
             check(fits and all(map(_bends_up, *pairs)), "its L-BFGS pairs do not fit")
@@ -115,8 +123,6 @@ class GroupSQP(Solver):
 
     def epoch(self, problem: GroupRisk, state: SqpState) -> None:
         """Solve the quadratic model, search along its step, and pass over the data at the new point."""
-        domain = problem.domain
-        assert isinstance(domain, L2Domain)
         here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
@@ -148,7 +154,7 @@ class GroupSQP(Solver):
         if not self._newton(problem):
             moved = there.w - w
             change = np.tensordot(q, there.gradients - here.gradients, axes=1)
-            problem.coef(change)[...] += (domain.penalty + state.multiplier) * problem.coef(moved)
+            problem.coef(change)[...] += (_ball(problem).penalty + state.multiplier) * problem.coef(moved)
             moved, change = moved.ravel(), change.ravel()
             if _bends_up(moved, change):
                 state.steps.append(moved)
@@ -163,8 +169,7 @@ class GroupSQP(Solver):
         solved again: with thousands of groups of about the same value, a step that looks at a part of them leads
         nowhere.
         """
-        domain, here = problem.domain, state.groups
-        assert isinstance(domain, L2Domain)
+        penalty, here = _ball(problem).penalty, state.groups
         m, size = problem.n_groups, here.w.size
         gradients = here.gradients.reshape(m, size)
         pull = np.zeros_like(here.w)
@@ -175,7 +180,7 @@ class GroupSQP(Solver):
         inside[np.argsort(-values)[:_WORKING_SET]] = True
         for _ in range(_ENTRIES):
             working = np.flatnonzero(inside)
-            rows = gradients[working] + domain.penalty * pull.ravel()
+            rows = gradients[working] + penalty * pull.ravel()
             begin = known[working] / known[working].sum() if known[working].sum() > 0.5 else None
             step, weights = solve(problem, state, rows, values[working], pull, begin)
             expected = values + gradients @ step.ravel()
@@ -188,7 +193,7 @@ class GroupSQP(Solver):
             entering = np.flatnonzero(worse)[np.argsort(-expected[worse])[:_WORKING_SET]]
             inside = known > 0
             inside[entering] = True
-        fall = float(values.max() - expected.max()) - domain.penalty * float(pull.ravel() @ step.ravel())
+        fall = float(values.max() - expected.max()) - penalty * float(pull.ravel() @ step.ravel())
         return step, known, fall
 
     def _step_in_ball(
@@ -199,7 +204,7 @@ class GroupSQP(Solver):
         Each trial costs a factorisation but no pass. A tangent in place of the ball would let flat directions run far
         outside, and the search along the step would cut them short again and again.
         """
-        w, radius = state.groups.w, problem.domain.radius  # type: ignore[attr-defined]
+        w, radius = state.groups.w, _ball(problem).radius
 
         def model(multiplier: float) -> tuple[Floats, Floats, float]:
             pulled = rows + multiplier * pull.ravel()
@@ -242,7 +247,7 @@ class GroupSQP(Solver):
         self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
     ) -> tuple[Floats, Floats]:
         """Minimise the model with the ball's tangent as one more constraint where the step would leave the ball."""
-        w, radius, n = state.groups.w, problem.domain.radius, len(values)  # type: ignore[attr-defined]
+        w, radius, n = state.groups.w, _ball(problem).radius, len(values)
         solve = self._inverse(problem, state, 0.0)
         solved = solve(rows)
         x = solve_simplex_qp(rows @ solved.T, values, n, begin)
@@ -267,15 +272,10 @@ class GroupSQP(Solver):
     ) -> GroupEvaluation | None:
         """Halve the step until the objective falls; most often the whole step is taken."""
         domain = problem.domain
-        assert isinstance(domain, L2Domain)
         old = float(problem.group_values(here.group_risks).max()) + domain.penalty_at(problem.coef(here.w))
         t, rounding = 1.0, _ROUNDING * abs(old)
         for _ in range(_HALVINGS):
-            w = here.w + t * step
-            coef = problem.coef(w)
-            norm = float(np.linalg.norm(coef))
-            if norm > domain.radius:
-                coef *= domain.radius / norm
+            w = problem.within_domain(here.w + t * step)
             # Only the whole step is evaluated in full at once: shorter ones are tried by their risks alone.
             there = self._evaluate(problem, w, q) if t == 1.0 else None
             risks = problem.risks(w) if there is None else there.group_risks
@@ -294,14 +294,12 @@ class GroupSQP(Solver):
         The exact Hessian is bent by the ball's multiplier; the approximation has learned of it from the gradients.
         """
         hessian = state.groups.hessian
-        domain = problem.domain
-        assert isinstance(domain, L2Domain)
         if hessian is None:
             return _Lbfgs(state.steps, state.changes, self._first_scale(problem)).apply
         curvature = hessian.copy()
         n_bound = problem.coef(state.groups.w).size
         diagonal = np.diag_indices_from(curvature)
-        bend = np.where(np.arange(len(curvature)) < n_bound, domain.penalty + multiplier, 0.0)
+        bend = np.where(np.arange(len(curvature)) < n_bound, _ball(problem).penalty + multiplier, 0.0)
         curvature[diagonal] += bend
         # In units of each parameter's own curvature no column's scale drowns another's. Directions along which no row
         # differs are flat: a ridge keeps the step from wandering off along them. It is relative to the parameter's
@@ -328,7 +326,7 @@ class GroupSQP(Solver):
         """Bound the curvature along each parameter, flattened as w is."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
         bounds = problem.loss.smoothness * np.where(squares > 0, squares, 1.0)
-        return np.repeat(bounds, int(np.prod(problem.shape[1:])))
+        return np.repeat(bounds, problem.model.n_outputs)
 
     @staticmethod
     def _first_scale(problem: GroupRisk) -> float:
@@ -336,8 +334,13 @@ class GroupSQP(Solver):
         return 1.0 / (problem.loss.smoothness * (problem.data.mean_square_norm or 1.0))
 
 
+def _ball(problem: GroupRisk) -> Ball:
+    assert problem.domain.ball is not None  # the solver requires it
+    return problem.domain.ball
+
+
 def _bends_up(step: Floats, change: Floats) -> bool:
-    """Tell whether the gradient's change along a step shows enough curvature for an approximation to be made of it."""
+    """Return whether the gradient's change along a step shows enough curvature for an approximation."""
     return bool(step @ change > 1e-12 * (step @ step))
 
 

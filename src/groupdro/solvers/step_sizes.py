@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupdro.geometry import Entropy, Geometry
+from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
 from groupdro.utils.arguments import check_number, error_prefix, short_repr
 from groupdro.utils.types import Floats
@@ -38,7 +38,7 @@ def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight
     takes for L the largest group's root mean square, which is all that a guarantee in expectation needs.
     """
     constants = problem.constants(geometry.dual_order, geometry.radius)
-    D2, log_m = geometry.squared_diameter, Entropy(problem.n_groups).squared_diameter
+    D2, log_m = geometry.squared_diameter, problem.weight_geometry().squared_diameter
     G = constants.lipschitz
     if form == "paper":
         L = constants.smoothness

@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from groupdro.data import GroupedData
-from groupdro.data.rows import CsrRows, DenseRows
+from groupdro.data.csr_rows import CsrRows
+from groupdro.data.dense_rows import dense_rows
 from groupdro.distributed import Communicator, SerialCommunicator, shard
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
@@ -312,7 +313,7 @@ class GroupedStore:
         if labels is not None:
             key.update(np.asarray(labels, dtype=np.float64).tobytes())
         whole = GroupedData(
-            rows=DenseRows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
+            rows=dense_rows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
             y=y,
             offsets=self._offsets,
             members=np.empty(0, np.int64),

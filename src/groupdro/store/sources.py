@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from groupdro.data.grouping import read_groups
-from groupdro.data.rows import read_rows
+from groupdro.data.read_rows import read_rows
 from groupdro.store.rounding import Rounding
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask

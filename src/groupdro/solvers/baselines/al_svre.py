@@ -5,24 +5,24 @@ of Alacaoglu and Malitsky, Algorithm 1; how it is combined with Catalyst follows
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
 
 from groupdro.data import BatchPlan, Draw
-from groupdro.data.rows import DenseRows
-from groupdro.geometry import Entropy, Euclidean, bounded_geometry
+from groupdro.geometry import Ball, Euclidean
+from groupdro.kernels.arguments import DenseData, RowBlock, WPlayer
 from groupdro.kernels.blocks import projected_block
 from groupdro.kernels.svre import project_simplex, svre_steps
-from groupdro.problem import GroupRisk, L2Domain, ScalarLoss
-from groupdro.run.solver import BOUNDED, Requirement, Solver, State
+from groupdro.problem import GroupRisk
+from groupdro.run.solver import BALL, BOUNDED, SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.baselines.mpvr import sampling_constant
-from groupdro.solvers.inner_loop import InnerLoop
-from groupdro.solvers.row_blocks import RowBlocks, takes_blocks
 from groupdro.solvers.step_sizes import check_multiplier
+from groupdro.solvers.steps import SINGLE_ROWS, InnerLoop, steps_of
+from groupdro.solvers.steps.row_blocks import BLOCK, RowBlocks, takes_blocks
 from groupdro.utils.arguments import check_choice, check_number
-from groupdro.utils.types import Floats, Indices
+from groupdro.utils.types import Floats
 
 __all__ = ["ALSVRE", "AlSvreState", "euclidean_constant"]
 
@@ -34,7 +34,7 @@ _SECONDS_A_CALL = 0.05  # of compiled code: between calls an interrupt can arriv
 def _short_calls(problem: GroupRisk, n_steps: int) -> Iterator[slice]:
     """Divide steps among calls of compiled code, which change nothing but how long each takes."""
     seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 300.0 * problem.n_groups)  # two sorts of the groups
-    length = max(1, int(_SECONDS_A_CALL / seconds))
+    length = max(1, int(_SECONDS_A_CALL / seconds) // BLOCK) * BLOCK  # so that blocks of rows stay whole
     for start in range(0, n_steps, length):
         yield slice(start, min(start + length, n_steps))
 
@@ -81,6 +81,7 @@ class AlSvreState(State):
     seed: int
 
 
+@dataclass(frozen=True)
 class ALSVRE(Solver):
     """Accelerated loopless variance-reduced extragradient, one sample per step.
 
@@ -103,35 +104,29 @@ class ALSVRE(Solver):
     """
 
     name = "al-svre"
-    domains = (L2Domain,)
 
-    def __init__(
-        self,
-        multiplier: float = 1.0,
-        *,
-        geometry: Literal["euclidean", "kl"] = "euclidean",
-        accuracy: float = 1e-3,
-        inner_passes: float = 2.0,
-    ):
-        check_multiplier(multiplier)
-        check_choice(geometry, "geometry", ("euclidean", "kl"))
-        check_number(accuracy, "accuracy", positive=True)
-        check_number(inner_passes, "inner_passes", positive=True)
-        self.multiplier = multiplier
-        self.geometry = geometry
-        self.accuracy = accuracy
-        self.inner_passes = inner_passes
+    multiplier: float = 1.0
+    _: KW_ONLY
+    geometry: Literal["euclidean", "kl"] = "euclidean"
+    accuracy: float = 1e-3
+    inner_passes: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+        check_choice(self.geometry, "geometry", ("euclidean", "kl"))
+        check_number(self.accuracy, "accuracy", positive=True)
+        check_number(self.inner_passes, "inner_passes", positive=True)
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded Euclidean domain, from which the steps are derived."""
-        return (BOUNDED,)
+        """A bounded Euclidean domain, from which the steps are derived, and the whole simplex."""
+        return (BALL, SIMPLEX, BOUNDED)
 
     def init(self, problem: GroupRisk, seed: int) -> AlSvreState:
         """Evaluate the start, which is the first snapshot."""
-        w, q = problem.start(), Entropy(problem.n_groups).interior(problem.start_weights())
+        w, q = problem.start(), problem.weight_geometry().interior(problem.start_weights())
         at = problem.evaluate(w, q)
-        geometry = bounded_geometry(problem, at)
+        geometry = problem.bounded_geometry(at)
         assert isinstance(geometry, Euclidean)
         N, m, p = problem.n_rows, problem.n_groups, self._refresh(problem)
         diameter = max(1.0 - 1.0 / m, 1e-300)  # of the simplex, squared
@@ -176,8 +171,9 @@ class ALSVRE(Solver):
     def _advance_kl(self, problem: GroupRisk, state: AlSvreState, n: int, p: float, rng: np.random.Generator) -> None:
         """Make n steps with mirror steps of q, the snapshot staying where it is."""
         geometry, gradient = self._bent(state)
-        entropy, at = Entropy(problem.n_groups), state.evaluation
+        entropy, at = problem.weight_geometry(), state.evaluation
         loop = InnerLoop(
+            problem=problem,
             at=at,
             geometry=geometry,
             w_steps=2.0 * geometry.squared_diameter * state.tau,
@@ -189,16 +185,15 @@ class ALSVRE(Solver):
             logit_centre=entropy.mirror(at.q),
         )
         loop.gradient = gradient
-        make = loop.single_rows(problem)
+        steps = steps_of(loop, SINGLE_ROWS)
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, problem.n_groups, size=min(_STEPS_A_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)
-            short = loop.can_fuse(problem)  # other loops are not compiled as a whole
-            for part in _short_calls(problem, len(groups)) if short else [slice(0, len(groups))]:
+            for part in _short_calls(problem, len(groups)):
                 here = groups[part, None]
                 plan = BatchPlan(len(here), here, np.full(here.shape, float(problem.n_groups)))
-                make(problem, plan, members[part, None])
-        loop.settle()
+                steps.run(plan, members[part, None])
+        steps.flush()
         state.w, state.q = loop.iterate(), entropy.point(loop.logits)
 
     def _advance_euclidean(
@@ -206,50 +201,35 @@ class ALSVRE(Solver):
     ) -> None:
         """Make n steps with projections of q, the snapshot staying where it is."""
         geometry, gradient = self._bent(state)
-        at, m, rows = state.evaluation, problem.n_groups, problem.data.rows
+        at, m, flat = state.evaluation, problem.n_groups, problem.flat
         values = problem.group_values(at.group_risks) + state.q_curvature / m  # the pull toward equal weights
         state.w, state.q = state.w.copy(), state.q.copy()
         in_blocks = takes_blocks(problem, geometry, state.tau, p)
         blocks = RowBlocks(problem, at, gradient, state.w) if in_blocks else None
+        player = WPlayer(state.w, at.w, gradient, np.full(state.w.shape, state.tau), geometry.penalty, geometry.radius)
+        work = np.empty((3, state.w.size)), np.empty((3, m))
         for start in range(0, n, _STEPS_A_PIECE):
             groups = rng.integers(0, m, size=min(_STEPS_A_PIECE, n - start))
-            members = problem.data.draw_members(groups, rng)
-            alone = problem.data.n_workers == 1
-            if alone and isinstance(problem.loss, ScalarLoss) and isinstance(rows, DenseRows) and rows.compilable:
-                drawn, work = problem.data.rows_of(members), (np.empty((3, state.w.size)), np.empty((3, m)))
+            draw = Draw(problem.data.draw_members(groups, rng), groups, np.full(len(groups), float(m)))
+            if isinstance(flat, DenseData):
+                rows = problem.drawn_rows(draw.members)
                 for part in _short_calls(problem, len(groups)):
                     svre_steps(
-                        rows.for_kernels, problem.data.y, *problem.loss.kernel, drawn[part], groups[part],
-                        float(m), at.margins, state.w, at.w, gradient, np.full(state.w.shape, state.tau),
-                        geometry.penalty, geometry.radius, state.q, at.q, values, state.q_curvature, p, *work,
+                        flat, rows[part], groups[part], at.margins, player, state.q, at.q, values, state.q_curvature, p,
+                        *work,
                     )  # fmt: skip
-                n_drawn = len(drawn)
-                problem.counters.add(grad_evals=n_drawn, grad_evals_paper=2 * n_drawn, row_reads=n_drawn)
             elif blocks is not None:
-                self._advance_blocks(problem, state, blocks, members, groups, geometry, values, p)
+
+                def make(block: RowBlock, scales: Floats) -> None:
+                    del scales  # no sums over the steps are needed
+                    projected_block(block, state.q, at.q, values, state.q_curvature, p, work[1])
+
+                blocks.advance(draw, state.tau, Ball(geometry.radius, geometry.penalty), make)
+                state.w = blocks.iterate()
             else:
-                for member, group in zip(members, groups, strict=True):
-                    draw = Draw(np.array([member]), np.array([group]), np.array([float(m)]))
-                    self.step(problem, state, draw, geometry, gradient, values, p)
-
-    @staticmethod
-    def _advance_blocks(
-        problem: GroupRisk, state: AlSvreState, blocks: RowBlocks, members: Indices,
-        groups: Indices, geometry: Euclidean, values: Floats, p: float,
-    ) -> None:  # fmt: skip
-        """Make a step on each member, many at a time, and write out the iterate."""
-        rows, work = problem.data.rows_of(members), np.empty((2, problem.n_groups))
-
-        def make(place: slice, products: Floats, gram: Floats, betas: Floats, scales: Floats) -> None:
-            del scales  # no sums over the steps are needed
-            projected_block(
-                products, gram, problem.data.y[rows[place]], groups[place], float(problem.n_groups),
-                blocks.coefficients, blocks.inner, state.tau, geometry.penalty, geometry.radius, state.q,
-                state.evaluation.q, values, state.q_curvature, p, betas, work,
-            )  # fmt: skip
-
-        blocks.advance(rows, make)
-        state.w = blocks.iterate()
+                for k in range(len(groups)):
+                    one = Draw(draw.members[k : k + 1], groups[k : k + 1], draw.weights[k : k + 1])
+                    self.step(problem, state, one, geometry, gradient, values, p)
 
     @staticmethod
     def step(
@@ -278,6 +258,7 @@ class ALSVRE(Solver):
         state.w = geometry.step(w_centre, tau, gradient + gradient_difference)
         project_simplex((q_centre + tau * (values + loss_difference)) * shrink, state.q)
 
-    def describe(self) -> str:
-        """Say which form ran, and that it is reconstructed."""
+    def describe(self, problem: GroupRisk, tol: float) -> str:
+        """Say which form runs, and that it is reconstructed."""
+        del problem, tol
         return f"al-svre ({self.geometry}; reconstructed)"

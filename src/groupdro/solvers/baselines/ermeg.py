@@ -1,14 +1,15 @@
 """ERMEG: exponentiated gradient on the group weights with a weighted ERM oracle (Agarwal and Zhang 2022, section 6)."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from groupdro.geometry import Entropy
-from groupdro.problem import GroupRisk, L2Domain
+from groupdro.problem import GroupRisk
 from groupdro.run.driver import solve
-from groupdro.run.solver import Run, Solver, State
-from groupdro.solvers.alem import group_references
+from groupdro.run.solver import BALL, SIMPLEX, Requirement, Solver, State
+from groupdro.run.stages import Preparation
+from groupdro.solvers.references import GroupReferences
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.utils.arguments import check_number
@@ -26,6 +27,7 @@ class ErmegState(State):
     calls: int
 
 
+@dataclass(frozen=True)
 class ERMEG(Solver):
     """Exponentiated gradient on the weights of groups; the best response of w by an oracle.
 
@@ -43,35 +45,38 @@ class ERMEG(Solver):
     """
 
     name = "ermeg"
-    domains = (L2Domain,)
     minimises_regrets = True
 
-    def __init__(self, multiplier: float = 1.0, *, oracle_tol: float = 1e-3):
-        check_multiplier(multiplier)
-        check_number(oracle_tol, "oracle_tol", positive=True)
-        self.multiplier = multiplier
-        self.oracle_tol = oracle_tol
+    multiplier: float = 1.0
+    _: KW_ONLY
+    oracle_tol: float = 1e-3
 
-    def prepare(self, problem: GroupRisk, run: Run, seed: int) -> GroupRisk:
-        """Find every group's own minimum, unless references are given."""
-        if problem.regret:
-            return problem
-        found = group_references(
-            problem, GroupSQP("lbfgs"), run, atol=max(0.1 * run.tol**2, 1e-8), max_passes=1000.0, seed=seed
-        )
-        return problem.with_references(found)
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+        check_number(self.oracle_tol, "oracle_tol", positive=True)
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What the oracle needs, and the whole simplex."""
+        return (BALL, SIMPLEX)
+
+    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+        """Find every group's own minimum, unless references are given, and call the oracle."""
+        del tol
+        first = GroupReferences(GroupSQP("lbfgs"), max_passes=1000.0, finest=1e-8, absolute=False)
+        return [self] if problem.regret else [first, self]
 
     def init(self, problem: GroupRisk, seed: int) -> ErmegState:
         """Evaluate the start."""
         del seed
-        entropy = Entropy(problem.n_groups)
+        entropy = problem.weight_geometry()
         q = entropy.interior(problem.start_weights())
         at = problem.evaluate(problem.start(), q)
         return ErmegState(at, entropy.mirror(q), np.zeros(problem.shape), 0)
 
     def epoch(self, problem: GroupRisk, state: ErmegState) -> None:
         """Call the oracle for the present weights, and move them by the regrets of its model."""
-        entropy = Entropy(problem.n_groups)
+        entropy = problem.weight_geometry()
         q = entropy.point(state.logits)
         weighted = problem.weighted(q)
         found = solve(

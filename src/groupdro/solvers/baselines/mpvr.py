@@ -4,17 +4,17 @@ The published step and the order of the operations are corrected as in the sourc
 gamma sqrt(alpha) / L, and both halves of a step start from the same centre.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
 
 from groupdro.data import BatchPlan
-from groupdro.geometry import Entropy, Geometry, bounded_geometry
+from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
-from groupdro.solvers.inner_loop import InnerLoop
 from groupdro.solvers.step_sizes import check_multiplier
+from groupdro.solvers.steps import SINGLE_ROWS, InnerLoop, steps_of
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.types import Floats, Indices
 
@@ -58,6 +58,7 @@ class MpvrState(State):
     seed: int
 
 
+@dataclass(frozen=True)
 class MPVR(Solver):
     """Variance-reduced mirror prox with one sample a step.
 
@@ -76,14 +77,16 @@ class MPVR(Solver):
 
     name = "mpvr"
 
-    def __init__(self, multiplier: float = 1.0, *, sampling: Sampling = "importance", epoch_length: int | None = None):
-        check_multiplier(multiplier)
-        check_choice(sampling, "sampling", ("importance", "uniform"))
-        if epoch_length is not None:
-            check_whole(epoch_length, "epoch_length", least=1)
-        self.multiplier = multiplier
-        self.sampling: Sampling = sampling
-        self.epoch_length = epoch_length
+    multiplier: float = 1.0
+    _: KW_ONLY
+    sampling: Sampling = "importance"
+    epoch_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+        check_choice(self.sampling, "sampling", ("importance", "uniform"))
+        if self.epoch_length is not None:
+            check_whole(self.epoch_length, "epoch_length", least=1)
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
@@ -96,23 +99,24 @@ class MPVR(Solver):
 
     def init(self, problem: GroupRisk, seed: int) -> MpvrState:
         """Evaluate the start, which is the first snapshot."""
-        entropy = Entropy(problem.n_groups)
-        w, q = problem.start(), entropy.interior(problem.start_weights())
+        weighting = problem.weight_geometry()
+        w, q = problem.start(), weighting.interior(problem.start_weights())
         at = problem.evaluate(w, q)
-        geometry = bounded_geometry(problem, at)
+        geometry = problem.bounded_geometry(at)
         lipschitz = sampling_constant(problem, geometry, self.sampling)
         step = 0.99 * self.multiplier / (np.sqrt(self.length(problem)) * lipschitz) if lipschitz > 0 else 1.0
-        mirror, logits = geometry.mirror(w), entropy.mirror(q)
+        mirror, logits = geometry.mirror(w), weighting.mirror(q)
         return MpvrState(at, geometry, mirror, logits, mirror, logits, float(step), seed)
 
     def epoch(self, problem: GroupRisk, state: MpvrState) -> None:
         """Make K steps, move the snapshot to their mean, and pass over the data there."""
         K, geometry = self.length(problem), state.geometry
         loop = InnerLoop(
+            problem=problem,
             at=state.evaluation,
             geometry=geometry,
             w_steps=2.0 * geometry.squared_diameter * state.step,
-            q_step=2.0 * float(np.log(problem.n_groups)) * state.step,
+            q_step=2.0 * problem.weight_geometry().squared_diameter * state.step,
             alpha=1.0 / K,
             w=state.w,
             w_centre=state.w_centre,
@@ -120,14 +124,14 @@ class MPVR(Solver):
             logit_centre=state.logit_centre,
         )
         rng = np.random.default_rng([state.seed, state.epoch])
-        make = loop.single_rows(problem)
+        steps = steps_of(loop, SINGLE_ROWS)
         seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 20.0 * problem.n_groups)
         piece = max(1, int(_SECONDS_A_PIECE / seconds))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for start in range(0, K, piece):
                 plan, members = self.draw(problem, min(piece, K - start), rng)
-                make(problem, plan, members)
-            loop.settle()
+                steps.run(plan, members)
+            steps.flush()
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / K
         state.evaluation = problem.evaluate(loop.mean_point(), loop.weights / loop.weights.sum())

@@ -4,11 +4,11 @@ The constants are derived here, see `descent_constant`. The method has no varian
 costs one row per group and the error falls like one over the square root of the steps.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from groupdro.geometry import Entropy, Geometry, bounded_geometry
+from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
@@ -44,8 +44,9 @@ class SmdState(State):
     seed: int
 
 
+@dataclass(frozen=True)
 class SMD(Solver):
-    """Stochastic mirror descent with one sample of every group a step.
+    """Stochastic mirror descent with one sample of every group per step.
 
     A base step gamma means steps of 2 D^2 gamma for w and 2 ln(m) gamma for the logits. It falls as
     multiplier / (M sqrt t); with a horizon of T steps it is the constant 2 multiplier / (M sqrt(5 T)), for which the
@@ -61,12 +62,14 @@ class SMD(Solver):
 
     name = "smd"
 
-    def __init__(self, multiplier: float = 1.0, *, horizon: int | None = None):
-        check_multiplier(multiplier)
-        if horizon is not None:
-            check_whole(horizon, "horizon", least=1)
-        self.multiplier = multiplier
-        self.horizon = horizon
+    multiplier: float = 1.0
+    _: KW_ONLY
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+        if self.horizon is not None:
+            check_whole(self.horizon, "horizon", least=1)
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
@@ -75,16 +78,16 @@ class SMD(Solver):
 
     def init(self, problem: GroupRisk, seed: int) -> SmdState:
         """Start at the centre; the evaluation there is for the trace alone."""
-        entropy = Entropy(problem.n_groups)
-        w, q = problem.start(), entropy.interior(problem.start_weights())
-        with problem.counters.suspended():
+        weighting = problem.weight_geometry()
+        w, q = problem.start(), weighting.interior(problem.start_weights())
+        with problem.uncounted():
             at = problem.evaluate(w, q)
-        geometry = bounded_geometry(problem, at)
+        geometry = problem.bounded_geometry(at)
         return SmdState(
             evaluation=at,
             geometry=geometry,
             w=geometry.mirror(w),
-            logits=entropy.mirror(q),
+            logits=weighting.mirror(q),
             w_total=np.zeros_like(w),
             q_total=np.zeros_like(q),
             step_total=0.0,
@@ -106,22 +109,22 @@ class SMD(Solver):
             self.step(problem, state, rng)
 
     def step(self, problem: GroupRisk, state: SmdState, rng: np.random.Generator) -> None:
-        """Move both players along the gradients that one row a group shows."""
-        gamma, geometry, entropy = self.base_step(state), state.geometry, Entropy(problem.n_groups)
-        w, q = geometry.point(state.w), entropy.point(state.logits)
+        """Move both players along the gradients that one row per group shows."""
+        gamma, geometry, weighting = self.base_step(state), state.geometry, problem.weight_geometry()
+        w, q = geometry.point(state.w), weighting.point(state.logits)
         values, gradient = self.sampled_values(problem, rng, w, q)
         # The output averages the points at which the gradients were taken.
         state.w_total += gamma * w
         state.q_total += gamma * q
         state.step_total += gamma
         state.w = geometry.step(state.w, 2.0 * geometry.squared_diameter * gamma, gradient)
-        state.logits = entropy.step(state.logits, 2.0 * entropy.squared_diameter * gamma, -values)
+        state.logits = weighting.step(state.logits, 2.0 * weighting.squared_diameter * gamma, -values)
         state.steps += 1
 
     def sampled_values(
         self, problem: GroupRisk, rng: np.random.Generator, w: Floats, q: Floats
     ) -> tuple[Floats, Floats]:
-        """Return unbiased group values and gradient from one row a group."""
+        """Return unbiased group values and gradient from one row per group."""
         risks, gradient = problem.sampled(problem.data.draw(rng), w, q)
         return problem.group_values(risks), gradient
 

@@ -121,7 +121,7 @@ def _restore_mapping(old: Any, content: dict[str, Any], arrays: Arrays, *, anyth
 
 
 def _is_like(new: Any, old: Any) -> bool:
-    """Tell whether a value may stand for another: of the same type and shape, and a number."""
+    """Return whether a value may stand for another: of the same type and shape, and a number."""
     if isinstance(old, np.ndarray):
         same = isinstance(new, np.ndarray) and (new.dtype, new.shape) == (old.dtype, old.shape)
         return same and not bool(np.isnan(new).any())

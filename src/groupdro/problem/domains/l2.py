@@ -1,46 +1,17 @@
-"""Where the coefficients may lie, and what they cost there.
+"""A Euclidean ball, an L2 penalty, or both."""
 
-A domain turns a linearisation into a bound: ``lower(g)`` is the minimum of <g, w> plus the penalty over the domain. It
-concerns the coefficients only; an intercept is free of radius and penalty.
-"""
-
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from groupdro.geometry import Ball, Euclidean
+from groupdro.problem.domains.domain import Domain, refuse_subclass
 from groupdro.utils.arguments import check_flag, check_number
 from groupdro.utils.types import Floats
 
-__all__ = ["Domain", "L2Domain", "SimplexDomain"]
+__all__ = ["L2Domain"]
 
-
-class Domain(ABC):
-    """What a problem and its certificate need of a domain."""
-
-    @abstractmethod
-    def penalty_at(self, coef: Floats) -> float:
-        """Return the penalty at coef."""
-
-    @abstractmethod
-    def lower(self, gradient: Floats) -> float:
-        """Return min over the domain of <gradient, coef> + penalty, minus infinity where there is none."""
-
-    @abstractmethod
-    def reach(self, gradient: Floats) -> float:
-        """Return the norm of the coefficients at which `lower` is attained."""
-
-    @abstractmethod
-    def within(self, value: float) -> "Domain":
-        """Return a smaller domain that still holds every w whose penalty is at most `value`."""
-
-    @abstractmethod
-    def feasible(self, coef: Floats) -> Floats:
-        """Return coef where it lies in the domain, and a point of the domain near it otherwise."""
-
-    @abstractmethod
-    def start(self, shape: tuple[int, ...]) -> Floats:
-        """Return the centre, where solvers begin."""
+_OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a ball that stands for all of space
 
 
 @dataclass(frozen=True)
@@ -55,7 +26,7 @@ class L2Domain(Domain):
         Radius of the ball; infinite by default.
     penalty : float
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
-    stand_in : bool
+    proxy_for_unbounded : bool
         Whether the ball stands for all of space, because the user set no bound. Solvers stay within it; bounds hold for
         all models whose outputs are at most 1e-5 of the radius (`OutputBall`), and are claimed only where the
         outputs of the best model found are far less.
@@ -63,12 +34,14 @@ class L2Domain(Domain):
 
     radius: float = np.inf
     penalty: float = 0.0
-    stand_in: bool = False
+    proxy_for_unbounded: bool = False
+
+    __init_subclass__ = refuse_subclass
 
     def __post_init__(self) -> None:
         check_number(self.radius, "radius", positive=True, finite=False)
         check_number(self.penalty, "penalty")
-        check_flag(self.stand_in, "stand_in")
+        check_flag(self.proxy_for_unbounded, "proxy_for_unbounded")
         if np.isinf(self.radius) and self.penalty == 0:
             raise ValueError(
                 "radius or penalty must bound the coefficients: without either, a separable group has no minimiser "
@@ -79,7 +52,7 @@ class L2Domain(Domain):
         """Return penalty / 2 times the squared norm."""
         return 0.5 * self.penalty * float(np.vdot(coef, coef)) if self.penalty else 0.0
 
-    def lower(self, gradient: Floats) -> float:
+    def support(self, gradient: Floats) -> float:
         """Return the minimum, attained at -t gradient for the t of `reach`."""
         t = float(np.linalg.norm(gradient))
         if self.penalty == 0 or t > self.penalty * self.radius:
@@ -109,35 +82,24 @@ class L2Domain(Domain):
         """Return zero."""
         return np.zeros(shape)
 
+    def contains(self, coef: Floats) -> bool:
+        """Compare the norm with the radius."""
+        return float(np.linalg.norm(coef)) <= self.radius
 
-@dataclass(frozen=True)
-class SimplexDomain(Domain):
-    """The probability simplex: coefficients are the weights of an ensemble, one column of X a model."""
+    def no_further_than(self, reach: float) -> "L2Domain":
+        """Shrink the radius to `reach`."""
+        return L2Domain(reach, self.penalty) if 0 < reach < self.radius else self
 
-    def penalty_at(self, coef: Floats) -> float:
-        """Return 0."""
-        del coef
-        return 0.0
+    @property
+    def ball(self) -> Ball:  # type: ignore[override]
+        """The ball and the penalty."""
+        return Ball(self.radius, self.penalty)
 
-    def lower(self, gradient: Floats) -> float:
-        """Return the least entry: all weight on the best model."""
-        return float(gradient.min())
+    @property
+    def output_limit(self) -> float:  # type: ignore[override]
+        """A share of the radius, where the ball stands for all of space."""
+        return _OUTPUTS * self.radius if self.proxy_for_unbounded else np.inf
 
-    def reach(self, gradient: Floats) -> float:
-        """Return 1, the norm of a vertex."""
-        del gradient
-        return 1.0
-
-    def within(self, value: float) -> "SimplexDomain":
-        """Return the simplex."""
-        del value
-        return self
-
-    def feasible(self, coef: Floats) -> Floats:
-        """Cut off negative weights, and let the rest sum to one."""
-        kept = np.maximum(coef, 0.0)
-        return kept / kept.sum() if kept.sum() > 0 else self.start(coef.shape)
-
-    def start(self, shape: tuple[int, ...]) -> Floats:
-        """Return equal weights."""
-        return np.full(shape, 1.0 / shape[0])
+    def geometry(self, n_features: int) -> Euclidean:
+        """Return Euclidean steps."""
+        return Euclidean(self.radius, self.penalty, n_features)

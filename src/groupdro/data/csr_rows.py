@@ -1,0 +1,134 @@
+"""Rows of a compressed sparse row matrix."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from groupdro.data.rows import Rows, as_writable
+from groupdro.kernels.arguments import CsrData
+from groupdro.utils.types import Array, Floats, Indices
+
+__all__ = ["CsrRows"]
+
+_BLOCK_ENTRIES = 1 << 23  # that are widened at once
+_ENTRY = 6.0  # time of an entry, relative to one of a dense row
+
+
+class CsrRows(Rows):
+    """Rows of a compressed sparse row matrix."""
+
+    combinable = False
+    gram_cost = 0.1
+
+    def __init__(self, X: Any):
+        self.X = X
+        self.n_rows, self.n_features = X.shape
+
+    # ------------------------------------------------------------------ products
+
+    def _like(self, v: Floats) -> Any:
+        return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.X
+
+    def matvec(self, w: Floats) -> Floats:
+        """Multiply."""
+        X = self._like(w)
+        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
+
+    def rmatvec(self, v: Floats) -> Floats:
+        """Multiply the transpose."""
+        X = self._like(v)
+        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
+
+    def gram(self, weights: Floats) -> Floats:
+        """Multiply the transpose by the weighted rows."""
+        return np.asarray((self.X.T @ (sp.diags_array(weights) @ self.X)).toarray(), dtype=np.float64)
+
+    def rmatvec_by_group(self, shares: Any, v: Floats, out: Floats) -> None:
+        """Multiply by the matrix of shares, output by output."""
+        outputs = v if v.ndim == 2 else v[:, None]
+        for c in range(outputs.shape[1]):
+            target = out[:, :, c] if v.ndim == 2 else out
+            target += (shares @ sp.diags_array(outputs[:, c]) @ self.X).toarray()
+
+    # ------------------------------------------------------------------ parts
+
+    def blocks(self) -> Iterator[tuple[slice, "CsrRows"]]:
+        """Yield the rows in one block: a dense gradient per block would cost more than the entries.
+
+        Entries that have to be widened come in blocks of so many that their copy stays small beside the rest.
+        """
+        if self.X.dtype == np.float64 or self.X.nnz <= _BLOCK_ENTRIES:
+            yield slice(0, self.n_rows), CsrRows(self.X.astype(np.float64, copy=False))
+            return
+        marks = np.arange(0, self.X.nnz + _BLOCK_ENTRIES, _BLOCK_ENTRIES)
+        bounds = np.unique(np.append(np.searchsorted(self.X.indptr, marks), self.n_rows).clip(0, self.n_rows))
+        for start, stop in itertools.pairwise(bounds.tolist()):
+            yield slice(start, stop), CsrRows(self.X[start:stop].astype(np.float64, copy=False))
+
+    def take(self, rows: Indices | slice) -> "CsrRows":
+        """Select rows."""
+        return CsrRows(self.X[rows])
+
+    def dense(self) -> Array:
+        """Fill in the zeros."""
+        return np.asarray(self.X.toarray())
+
+    def scaled(self, factors: Floats) -> "CsrRows":
+        """Scale columns."""
+        scaled = self.X.astype(np.float64)
+        scaled.data *= factors[scaled.indices]
+        return CsrRows(scaled)
+
+    # ------------------------------------------------------------------ what is known of them
+
+    @property
+    def n_entries(self) -> float:
+        """Entries that are stored; scattered, they take longer."""
+        return _ENTRY * self.X.nnz / max(self.n_rows, 1)
+
+    def longest_sum(self) -> int:
+        """Add up rows, which are summed one after another, and entries of the longest one."""
+        return self.n_rows + int(np.diff(self.X.indptr).max(initial=0))
+
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Compute row norms, column squares and column sums."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            X = self.X.astype(np.float64, copy=False)
+            squared = X.power(2)
+            return np.sqrt(squared @ np.ones(self.n_features)), squared.T @ row_weights, X.T @ row_weights
+
+    def largest(self) -> Floats:
+        """Compute the maximum norm of each row."""
+        row = np.repeat(np.arange(self.n_rows), np.diff(self.X.indptr))
+        out = np.zeros(self.n_rows)
+        np.maximum.at(out, row, np.abs(self.X.data.astype(np.float64)))
+        return out
+
+    def entries(self) -> tuple[Floats, Indices]:
+        """Return the entries that are stored."""
+        return self.X.data, self.X.indices
+
+    def update_digest(self, update: Callable[[Any], object]) -> None:
+        """Hand over the types, the shape and the entries."""
+        update(f"csr{self.X.shape}".encode())
+        for array in (self.X.data, self.X.indices, self.X.indptr):
+            update(f"{array.dtype.str}{array.shape}".encode())
+            update(np.ascontiguousarray(array).data)
+
+    # ------------------------------------------------------------------ compiled code
+
+    @cached_property
+    def _memory(self) -> tuple[Array, ...]:
+        indices: tuple[Any, ...] = (self.X.indices, self.X.indptr)
+        if max(self.n_features, self.X.nnz) <= np.iinfo(np.int32).max:
+            indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)  # one kernel instead of two
+        return tuple(map(as_writable, (self.X.data, *indices)))
+
+    def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> CsrData:
+        """Return the arrays with labels and loss."""
+        data, indices, indptr = self._memory
+        return CsrData(data, indices, indptr, y, *loss, intercept)

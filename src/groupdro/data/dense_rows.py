@@ -1,0 +1,253 @@
+"""Rows of a dense array, in memory or mapped from a file."""
+
+import mmap
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from groupdro.data.mapping import RANDOM, SEQUENTIAL, advise, mapping_of, memory_limit, release
+from groupdro.data.rows import Rows, as_writable
+from groupdro.kernels.arguments import DenseData
+from groupdro.kernels.dense import dense_difference, dense_pass
+from groupdro.utils.threads import map_threads
+from groupdro.utils.types import Array, Floats, Indices, Mask
+
+__all__ = ["DenseRows", "MappedRows", "dense_rows"]
+
+_BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
+_BLOCK_ROWS = 1 << 10  # at least, whose sum is apart from that of others: rounding does not build up over all rows
+_PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
+_SAVED_PASSES = 10  # that a solver may be expected to make on rows in another basis
+
+
+class DenseRows(Rows):
+    """Rows of a C-ordered array of floating point."""
+
+    combinable = True
+    gram_cost = 0.01
+
+    def __init__(self, X: Array):
+        self.X = X
+        self.n_rows, self.n_features = X.shape
+
+    @cached_property
+    def _readable(self) -> bool:
+        """Whether kernels can read the rows as they are stored; half precision and foreign byte orders they cannot."""
+        return self.X.dtype in (np.float32, np.float64) and self.X.dtype.isnative
+
+    # ------------------------------------------------------------------ products
+
+    def _like(self, v: Floats) -> Array:
+        return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.dense()
+
+    def matvec(self, w: Floats) -> Floats:
+        """Multiply."""
+        X = self._like(w)
+        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
+
+    def rmatvec(self, v: Floats) -> Floats:
+        """Multiply the transpose."""
+        X = self._like(v)
+        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
+
+    def gram(self, weights: Floats) -> Floats:
+        """Multiply the transpose by the weighted rows."""
+        if weights.min(initial=0.0) >= 0.0:
+            scaled = self.X * np.sqrt(weights)[:, None]
+            return np.asarray(scaled.T @ scaled)  # one matrix with itself: half the work of two
+        return np.asarray(self.X.T @ (self.X * weights[:, None]), dtype=np.float64)
+
+    def rmatvec_by_group(self, shares: Any, v: Floats, out: Floats) -> None:
+        """Multiply group by group where each has consecutive rows, else by the matrix of shares."""
+        if shares.nnz == self.n_rows and (np.diff(shares.indices) == 1).all():
+            for i in np.flatnonzero(np.diff(shares.indptr)).tolist():
+                place = slice(shares.indptr[i], shares.indptr[i + 1])
+                weight = shares.data[place]
+                rows = slice(*shares.indices[[place.start, place.stop - 1]] + (0, 1))
+                out[i] += self.X[rows].T @ (v[rows] * (weight if v.ndim == 1 else weight[:, None]))
+        elif v.ndim == 1:
+            out += shares.multiply(v).tocsr() @ self.X
+        else:
+            for c in range(v.shape[1]):
+                out[:, :, c] += shares.multiply(v[:, c]).tocsr() @ self.X
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def _block_rows(self) -> int:
+        # A sum over blocks and one over the rows of a block are shortest together at the root of the number of rows.
+        rows = max(_BLOCK_ROWS, int(np.sqrt(self.n_rows)))
+        return max(1, min(self.n_rows, rows, _BLOCK_VALUES // max(self.n_features, 1)))
+
+    def blocks(self) -> Iterator[tuple[slice, "DenseRows"]]:
+        """Yield blocks of rows; a block of less precision is widened in a buffer that the next block overwrites."""
+        step = self._block_rows
+        buffer = np.empty((step, self.n_features)) if self.X.dtype != np.float64 else None
+        for start in range(0, self.n_rows, step):
+            place = slice(start, min(start + step, self.n_rows))
+            block = np.asarray(self.X[place])
+            if buffer is not None:
+                wide = buffer[: len(block)]
+                wide[...] = block
+                block = wide
+            yield place, DenseRows(block)
+            self._done_with(place)
+
+    def stretches(self, start: int, stop: int) -> Iterator[slice]:
+        """Cut consecutive rows for a kernel."""
+        yield slice(start, stop)
+
+    def _done_with(self, place: slice) -> None:
+        """Note that a block was read."""
+
+    def take(self, rows: Indices | slice) -> "DenseRows":
+        """Select rows."""
+        return DenseRows(np.asarray(self.X[rows]))
+
+    def dense(self) -> Array:
+        """Return the array."""
+        if self._readable:
+            return self.X
+        return self.X.astype(np.float32 if self.X.dtype.itemsize < 8 else np.float64)
+
+    # ------------------------------------------------------------------ changed columns
+
+    def scaled(self, factors: Floats) -> "DenseRows":
+        """Scale columns."""
+        return DenseRows(self.X * factors)
+
+    def shifted(self, centre: Floats) -> "DenseRows":
+        """Shift columns."""
+        return DenseRows(self.X - centre)
+
+    def row_space_pays(self, n_rows: Indices, n_outputs: int) -> Mask:
+        """Compare the factorisation with what it saves in a few passes."""
+        return (2 * n_rows <= self.n_features) & (n_rows <= 2 * _SAVED_PASSES * n_outputs)
+
+    # ------------------------------------------------------------------ what is known of them
+
+    def longest_sum(self) -> int:
+        """Add up rows of a block, blocks, and entries of a row."""
+        return self._block_rows + self.n_rows // self._block_rows + 1 + self.n_features
+
+    def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Compute row norms, column squares and column sums."""
+        norms, squares, sums = np.empty(self.n_rows), np.zeros(self.n_features), np.zeros(self.n_features)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, block in self.blocks():
+                squared = block.X * block.X
+                norms[place] = np.sqrt(squared.sum(axis=1))
+                squares += row_weights[place] @ squared
+                sums += row_weights[place] @ block.X
+        return norms, squares, sums
+
+    def largest(self) -> Floats:
+        """Compute the maximum norm of each row."""
+        out = np.empty(self.n_rows)
+        for place, block in self.blocks():
+            out[place] = np.abs(block.X).max(axis=1)
+        return out
+
+    def entries(self) -> tuple[Floats, Indices]:
+        """Return all values, row by row."""
+        return self.X.ravel(), np.tile(np.arange(self.n_features), self.n_rows)
+
+    def update_digest(self, update: Callable[[Any], object]) -> None:
+        """Hand over the type, the shape and the rows."""
+        update(f"{self.X.dtype.str}{self.X.shape}".encode())
+        for place in self.stretches(0, self.n_rows):
+            update(np.ascontiguousarray(self.X[place]).data)
+
+    # ------------------------------------------------------------------ compiled code
+
+    @cached_property
+    def _memory(self) -> Array:
+        return as_writable(self.X)
+
+    def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> DenseData | None:
+        """Return the array with labels and loss."""
+        return DenseData(self._memory, y, *loss, intercept) if self._readable else None
+
+    def fused_pass(
+        self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
+    ) -> tuple[Floats, float] | None:
+        """Pass in pieces that are fixed by the data, so that threads do not change the result."""
+        n_pieces = max(1, min(8, self.X.size // _PIECE_VALUES))
+        bounds = np.linspace(0, self.n_rows, n_pieces + 1).astype(np.int64)
+        gradients = np.zeros((n_pieces, len(w)))
+
+        def piece(k: int) -> float:
+            work, mass = np.empty((2, max(len(w), 4))), 0.0
+            for place in self.stretches(bounds[k], bounds[k + 1]):
+                rows = np.arange(place.start, place.stop)
+                mass += dense_pass(flat, w, row_weights, norms, rows, margins, losses, gradients[k], work)
+            return mass
+
+        mass = sum(map_threads(piece, n_pieces))
+        return gradients.sum(axis=0), float(mass)
+
+    def fused_difference(self, flat: Any, *point: Any) -> bool:
+        """Run the kernel."""
+        dense_difference(flat, *point, np.empty(4))
+        return True
+
+
+class MappedRows(DenseRows):
+    """Rows of an array that is mapped from a file."""
+
+    copyable = False
+
+    def __init__(self, X: Array):
+        super().__init__(X)
+        self.in_memory = X.nbytes <= 0.5 * memory_limit()
+        self._pattern = -1
+
+    def take(self, rows: Indices | slice) -> DenseRows:
+        """Select rows, by a view where they are consecutive."""
+        return dense_rows(self.X[rows])
+
+    def blocks(self) -> Iterator[tuple[slice, DenseRows]]:
+        """Yield blocks, telling the system that they come one after another."""
+        self._expect(SEQUENTIAL)
+        return super().blocks()
+
+    def _done_with(self, place: slice) -> None:
+        if not self.in_memory:
+            release(self.X, place)
+
+    def _expect(self, pattern: int) -> None:
+        """Tell the system how rows will be read, where they do not fit in memory."""
+        if not self.in_memory and self._pattern != pattern:
+            self._pattern = pattern
+            advise(self.X, slice(0, self.n_rows), pattern)
+
+    def read_ahead(self, rows: Indices) -> None:
+        """Let the system begin to read rows that will be needed soon, stretch by stretch."""
+        if self.in_memory or not rows.size or not hasattr(mmap, "MADV_WILLNEED"):
+            return
+        # Otherwise every touch of a stretch would read megabytes behind it too.
+        self._expect(RANDOM)
+        ordered = np.unique(rows)
+        cuts = np.flatnonzero(np.diff(ordered) > 1) + 1
+        starts, stops = ordered[np.r_[0, cuts]], ordered[np.r_[cuts - 1, len(ordered) - 1]] + 1
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            advise(self.X, slice(start, stop), mmap.MADV_WILLNEED)
+
+    def stretches(self, start: int, stop: int) -> Iterator[slice]:
+        """Cut into stretches whose pages are given back once read."""
+        if self.in_memory:
+            yield slice(start, stop)
+            return
+        self._expect(SEQUENTIAL)
+        step = max(512, _BLOCK_VALUES // max(self.n_features, 1) // 512 * 512)
+        for begin in range(start, stop, step):
+            place = slice(begin, min(begin + step, stop))
+            yield place
+            release(self.X, place)
+
+
+def dense_rows(X: Array) -> DenseRows:
+    """Return the rows of an array, by what is behind it."""
+    return DenseRows(X) if mapping_of(X) is None else MappedRows(X)

@@ -1,0 +1,67 @@
+"""Memory maps: finding them behind arrays, telling the system how they are read, and how much memory there is."""
+
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupdro.utils.types import Array
+
+__all__ = ["RANDOM", "SEQUENTIAL", "advise", "mapping_of", "memory_limit", "release"]
+
+_NONE = -1  # advice, where the system takes any
+RANDOM, SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
+
+
+def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
+    """Return the memory map behind an array, if there is one."""
+    while isinstance(array, np.ndarray):
+        # Copies of a map keep its class, without the map.
+        if isinstance(array, np.memmap) and getattr(array, "_mmap", None) is not None:
+            return array
+        array = array.base
+    return None
+
+
+def release(X: Array, place: slice) -> None:
+    """Give back the resident pages of mapped rows that were read; the system keeps them cached.
+
+    Pages of a copy-on-write map (mode "c") hold changes that exist nowhere else, and stay.
+    """
+    mapping = mapping_of(X)
+    if mapping is not None and mapping.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        advise(X, place, mmap.MADV_DONTNEED)
+
+
+def advise(X: Array, place: slice, advice: int) -> None:
+    """Tell the system what becomes of the pages of mapped rows."""
+    mapping = mapping_of(X)
+    if mapping is None or not X.flags.c_contiguous or advice < 0:
+        return
+    pages: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]  # NumPy has no public way to it
+    map_start = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
+    block = X[place]
+    start = block.__array_interface__["data"][0] - map_start
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    pages.madvise(advice, first, start + block.nbytes - first)
+
+
+def memory_limit() -> float:
+    """Return the bytes of memory that this process may use, as its control group or the machine says."""
+    limits = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    try:
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        for _, controllers, group in groups:
+            if controllers not in ("", "memory"):
+                continue
+            root, name = ("/sys/fs/cgroup", "memory.max")
+            if controllers:  # the first version of control groups
+                root, name = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            for folder in (Path(root + group), *Path(root + group).parents):
+                text = (folder / name).read_text().strip() if (folder / name).exists() else ""
+                limits += [float(text)] if text.isdigit() else []
+    except OSError:
+        pass  # no control groups here
+    return min(limits, default=np.inf)

@@ -1,0 +1,74 @@
+"""Reading X in any accepted container."""
+
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import scipy.sparse as sp
+
+from groupdro.data.csr_rows import CsrRows
+from groupdro.data.dense_rows import DenseRows, dense_rows
+from groupdro.data.mapping import mapping_of
+from groupdro.utils.arguments import error_prefix
+
+__all__ = ["read_rows"]
+
+
+def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
+    """Read X in any accepted container.
+
+    Parameters
+    ----------
+    X : ndarray, memmap, DataFrame, or CSR/CSC matrix or array
+        Two-dimensional and numeric. Floating-point ndarrays in C order, memmaps and CSR are not copied.
+
+    Returns
+    -------
+    rows : DenseRows or CsrRows
+        The rows.
+    feature_names : tuple of str or None
+        The columns' names, where X has them.
+    """
+    if sp.issparse(X):
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+        matrix = sp.csr_array(X)
+        if matrix.dtype.kind not in "fiub":
+            raise ValueError(f"X must be numeric, got a sparse matrix of {matrix.dtype}.")
+        if matrix.dtype not in (np.float32, np.float64):
+            matrix = matrix.astype(np.float64)
+        if not matrix.has_sorted_indices or not matrix.has_canonical_format:
+            matrix = matrix.copy()  # summing duplicates works in place, and X is the user's
+            matrix.sum_duplicates()
+        return CsrRows(matrix), None
+
+    if isinstance(X, np.ma.MaskedArray) and X.mask.any():
+        raise ValueError("X has masked entries: fill them or drop the rows.")
+    native = nw.from_native(X, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    names: tuple[str, ...] | None = None
+    if isinstance(native, nw.DataFrame):
+        names = tuple(str(name) for name in native.columns)
+        text = [name for name, dtype in native.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
+        if text:
+            raise ValueError(f"X has columns that are not numeric: {text}. Encode them first.")
+        flags = [name for name, dtype in native.schema.items() if dtype == nw.Boolean]
+        array = native.with_columns(nw.col(*flags).cast(nw.Float64)).to_numpy() if flags else native.to_numpy()
+    else:
+        with error_prefix("X"):
+            array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got shape {array.shape}.")
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"X must be numeric, got dtype {array.dtype}.") from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"X must be numeric, got dtype {array.dtype}.")
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if mapping_of(array) is None:
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return dense_rows(array), names

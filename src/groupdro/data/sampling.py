@@ -1,0 +1,144 @@
+"""Draws of members: what the steps of stochastic solvers see."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from groupdro.utils.types import Floats, Indices
+
+__all__ = ["BatchPlan", "Draw", "Sampling"]
+
+_STRETCH = 64  # consecutive rows that are read about as fast as one
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Members drawn for one step of a stochastic solver.
+
+    A group's estimate is the sum of ``weights`` times the quantity over its drawn members.
+
+    Attributes
+    ----------
+    members, groups : ndarray of shape (n_drawn,)
+        The drawn members and the group of each.
+    weights : ndarray of shape (n_drawn,)
+        The weight of each in its group's estimate; with one member a group, 1.
+    """
+
+    members: Indices
+    groups: Indices
+    weights: Floats
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How many members of each group every step of an epoch draws, in proportion to the groups' sizes.
+
+    Attributes
+    ----------
+    steps : int
+        Steps of an epoch, in which about as many members are drawn as there are rows.
+    groups : ndarray of shape (n_drawn,) or (steps, n_drawn)
+        Group of each draw, of every step or of each.
+    weights : ndarray, shaped as groups
+        Weight of each draw in the estimates; one over the draws of its group where every step has all groups.
+    """
+
+    steps: int
+    groups: Indices
+    weights: Floats
+
+
+class Sampling:
+    """Draws from grouped data, a function of the generator alone, wherever the rows are stored."""
+
+    offsets: Indices
+    weights: Floats
+
+    n_groups: Any  # properties of `GroupedData`
+    in_memory: Any
+    weighted: Any
+    all_offsets: Any
+    all_sizes: Any
+
+    def draw(self, rng: np.random.Generator) -> Draw:
+        """Draw one member of every group, with the probability of its weight in the group."""
+        groups = np.arange(self.n_groups)
+        return Draw(self._draw_members(groups, 1, rng)[0], groups, np.ones(self.n_groups))
+
+    def plan_batches(self, rows_per_step: int) -> BatchPlan:
+        """Divide an epoch into steps of about so many rows, each with members of every group.
+
+        Groups get draws in proportion to their sizes and at least one, so that a step has at least as many rows as
+        there are groups, and small groups are drawn more often than once an epoch.
+        """
+        sizes = self.all_sizes
+        if (sizes == sizes[0]).all():
+            share = max(1, min(int(sizes[0]), round(rows_per_step / self.n_groups)))
+            counts = np.full(self.n_groups, share)
+            steps = max(1, int(sizes[0]) // share)
+        else:
+            # Four rows a group on average keep the extra draws of small groups a fraction of the epoch.
+            per_step = max(rows_per_step, 4 * self.n_groups)
+            steps = max(1, round(sizes.sum() / per_step))
+            counts = np.maximum(1, np.round(sizes / steps)).astype(np.int64)
+        return BatchPlan(steps, np.repeat(np.arange(self.n_groups), counts), np.repeat(1.0 / counts, counts))
+
+    def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
+        """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn).
+
+        From rows that do not fit in memory, stretches of consecutive members are drawn and dealt out to the steps at
+        random: every member is as likely as any other, and a stretch is read at once.
+        """
+        if self.in_memory or self.weighted or plan.groups.ndim > 1:
+            return self._draw_members(plan.groups, n_steps, rng)
+        counts = np.bincount(plan.groups, minlength=self.n_groups)
+        drawn = np.flatnonzero(counts)
+        out, starts, sizes = np.empty((n_steps, len(plan.groups)), np.int64), self.all_offsets[:-1], self.all_sizes
+        place = 0
+        for i in drawn.tolist():
+            wanted, size = n_steps * int(counts[i]), int(sizes[i])
+            stretch = min(_STRETCH, size, wanted)
+            begins = rng.integers(0, size, size=-(-wanted // stretch))
+            members = ((begins[:, None] + np.arange(stretch)) % size).ravel()[:wanted]
+            out[:, place : place + counts[i]] = starts[i] + rng.permutation(members).reshape(n_steps, -1)
+            place += counts[i]
+        return out
+
+    def permute_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
+        """Draw the members of several steps without replacement: each group in random order, again from its start."""
+        if self.weighted:
+            raise ValueError("replacement must be True where rows have weights: draws follow the weights.")
+        sizes, starts = self.all_sizes, self.all_offsets[:-1]
+        order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
+        counts = np.bincount(plan.groups, minlength=self.n_groups)
+        within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
+        turn = (np.arange(n_steps)[:, None] * counts[plan.groups] + within) % sizes[plan.groups]
+        return order[starts[plan.groups] + turn]
+
+    def draw_members(self, groups: Indices, rng: np.random.Generator) -> Indices:
+        """Draw one member of each of the given groups."""
+        return self._draw_members(groups, 1, rng)[0]
+
+    def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+        shape = (n, len(groups))
+        if self.weights.size:
+            # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
+            # the running total are rows of weight zero; searching from the right steps over them.
+            place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
+            first, last = self._drawable
+            return np.clip(place, first[groups], last[groups])
+        return rng.integers(self.all_offsets[groups], self.all_offsets[groups + 1], size=shape)
+
+    @cached_property
+    def _cumulative_weights(self) -> Floats:
+        return np.cumsum(self.weights)
+
+    @cached_property
+    def _drawable(self) -> tuple[Indices, Indices]:
+        """First and last member of each group with a positive weight: rounding may push a draw past either."""
+        place, positive, starts = np.arange(len(self.weights)), self.weights > 0, self.offsets[:-1]
+        first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
+        return first, np.maximum.reduceat(np.where(positive, place, -1), starts)

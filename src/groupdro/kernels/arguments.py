@@ -1,0 +1,130 @@
+"""What kernels take, as named tuples: a dozen arrays under one name each, at no cost inside a loop."""
+
+from typing import Any, NamedTuple
+
+__all__ = ["CsrData", "DenseData", "Drawn", "LazyPlayer", "RowBlock", "Sums", "Turn", "WPlayer", "WeightPlayer"]
+
+
+class DenseData(NamedTuple):
+    """Rows (n, d), labels, the loss's code and parameter, and whether the last entry of w is an intercept."""
+
+    X: Any
+    y: Any
+    code: int
+    parameter: float
+    intercept: bool
+
+
+class CsrData(NamedTuple):
+    """The same with compressed sparse rows."""
+
+    data: Any
+    indices: Any
+    indptr: Any
+    y: Any
+    code: int
+    parameter: float
+    intercept: bool
+
+
+class Drawn(NamedTuple):
+    """Rows drawn for each step, (K, s); group and weight of each draw, of every step (1, s) or of each (K, s)."""
+
+    rows: Any
+    groups: Any
+    weights: Any
+
+
+class Turn(NamedTuple):
+    """Coordinates in which w is given.
+
+    rotation, of shape (d, d) or (0, 0), is an orthogonal matrix whose columns are the coordinates, empty for those of
+    the features; shift, of shape (d,) or (0,), the point of the features at which the intercept is taken, empty for 0.
+    """
+
+    rotation: Any
+    shift: Any
+
+
+class WPlayer(NamedTuple):
+    """Iterate of w (changed), its snapshot and gradient there, the step of each entry, and the domain."""
+
+    w: Any
+    snapshot: Any
+    gradient: Any
+    steps: Any
+    penalty: float
+    radius: float
+
+
+class WeightPlayer(NamedTuple):
+    """Logits of q (changed), those of the snapshot, values and weights there, step, and the snapshot's share."""
+
+    logits: Any
+    centre: Any
+    values: Any
+    snapshot: Any
+    step: float
+    alpha: float
+
+
+class LazyPlayer(NamedTuple):
+    """What sparse steps keep in place of w.
+
+    features, of shape (d, 8), has for each feature: start, snapshot, gradient, u, late, and work space, of which the
+    first of two entries is -1 at first. u and late are zero at first; the sum over all steps of z u is
+    ``coefficients[7] * u - late``. All that a step needs of a feature lies in one line of the cache.
+
+    gram, of shape (10,), has the inner products of start, snapshot, gradient and u with themselves; of start with
+    snapshot and gradient, of snapshot with gradient; of u with start, snapshot and gradient.
+
+    coefficients, of shape (8,), has p, r, t, z, which are 1, 0, 0, 1 at first, and their sums over the steps.
+
+    free, of shape (4,), has the intercept: iterate, snapshot, gradient, and sum over the steps.
+
+    All four are changed. step and free_step are those of the coefficients and of the intercept.
+    """
+
+    features: Any
+    gram: Any
+    coefficients: Any
+    free: Any
+    step: float
+    free_step: float
+    penalty: float
+    radius: float
+
+
+class RowBlock(NamedTuple):
+    """A block of B rows on which steps of one row each are made: see `kernels.blocks`.
+
+    products, of shape (B, 3, C), has each row times v (changed), c and g; gram, of shape (B, B), rows times rows;
+    labels, groups and weights, of shape (B,), those of each row. w, of shape (3,), has the coefficients s, a, b and
+    inner, of shape (6,), the inner products vv, vc, vg, cc, cg, gg (both changed). betas, of shape (B, C), is set to
+    what v gains, row k times betas[k].
+    """
+
+    products: Any
+    gram: Any
+    labels: Any
+    groups: Any
+    weights: Any
+    w: Any
+    inner: Any
+    betas: Any
+    step: float
+    penalty: float
+    radius: float
+
+
+class Sums(NamedTuple):
+    """Sums over the steps, added to: of w, of the logits, of q, and four measures.
+
+    The measures are what the geometries call squared gradients, of w and of q, and squared distances of the half points
+    from the snapshot, of w and of q.
+    """
+
+    w: Any
+    logits: Any
+    q: Any
+    measures: Any

@@ -1,0 +1,44 @@
+"""Whether a finite w is best, as far as labels and outputs tell."""
+
+import numpy as np
+
+from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.records import Evaluation
+from groupdro.utils.types import Array
+
+__all__ = ["is_separated", "unattained", "vanishes", "weighted_labels"]
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def unattained(problem: GroupRisk) -> str | None:
+    """Say why no finite w is best, where the labels tell."""
+    return problem.loss.unattained(weighted_labels(problem)) if problem.fit_intercept else None
+
+
+def vanishes(problem: GroupRisk) -> bool:
+    """Return whether the intercept alone brings every loss to zero, or as near as one likes."""
+    return problem.fit_intercept and problem.loss.vanishes(weighted_labels(problem))
+
+
+def is_separated(problem: GroupRisk, at: Evaluation) -> bool:
+    """Return whether w puts every row on its right side, so that the losses vanish along it without end."""
+    counted = problem.counted_rows()
+    margins = at.margins[counted]
+    doubt = 64.0 * _EPS * float(np.linalg.norm(at.w)) * problem.row_norms[counted]  # what rounding may have moved
+    best = np.abs(margins) if margins.ndim == 1 else np.diff(np.partition(margins, -2, axis=1)[:, -2:])[:, 0]
+    clear = bool((best > doubt).all()) and problem.loss.separates(margins, problem.data.y[counted])
+    return not problem.data.largest(np.array([float(not clear)]))[0]
+
+
+def weighted_labels(problem: GroupRisk) -> Array:
+    """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
+    data, labels = problem.data, problem.data.y[problem.counted_rows()]
+    if data.is_whole:
+        return labels
+    if problem.model.n_outputs > 1:
+        present = np.bincount(labels, minlength=problem.model.n_outputs).astype(np.float64)
+        data.add_up(present)
+        return np.flatnonzero(present)
+    ends = np.array([-labels.min(initial=np.inf), labels.max(initial=-np.inf)])
+    return data.largest(ends) * (-1.0, 1.0)

@@ -1,0 +1,102 @@
+"""A box: every coefficient between two numbers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupdro.geometry import Geometry
+from groupdro.problem.domains.domain import Domain, refuse_subclass
+from groupdro.utils.arguments import check_number
+from groupdro.utils.types import Floats
+
+__all__ = ["BoxDomain"]
+
+
+@dataclass(frozen=True)
+class BoxDomain(Domain):
+    """Coefficients between `low` and `high`: signs that are known, or effects that are not believed to be larger.
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest value of every coefficient.
+    """
+
+    low: float = -1.0
+    high: float = 1.0
+
+    __init_subclass__ = refuse_subclass
+
+    def __post_init__(self) -> None:
+        for name, end in (("low", self.low), ("high", self.high)):
+            check_number(abs(end) if isinstance(end, int | float) else end, name)
+        if not self.low < self.high:
+            raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
+
+    def support(self, gradient: Floats) -> float:
+        """Return the sum over entries of the lesser end's product."""
+        return float(np.minimum(self.low * gradient, self.high * gradient).sum())
+
+    def reach(self, gradient: Floats) -> float:
+        """Return the norm of the farthest corner."""
+        return float(np.sqrt(gradient.size)) * max(abs(self.low), abs(self.high))
+
+    def contains(self, coef: Floats) -> bool:
+        """Compare every entry with both ends."""
+        return bool(((coef >= self.low) & (coef <= self.high)).all())
+
+    def feasible(self, coef: Floats) -> Floats:
+        """Clip every entry."""
+        return np.clip(coef, self.low, self.high)
+
+    def start(self, shape: tuple[int, ...]) -> Floats:
+        """Return zero, or the end nearest to it."""
+        return self.feasible(np.zeros(shape))
+
+    def geometry(self, n_features: int) -> "_BoxGeometry":
+        """Return Euclidean steps, clipped."""
+        return _BoxGeometry(self, n_features)
+
+
+@dataclass(frozen=True)
+class _BoxGeometry(Geometry):
+    """psi(w) = |w|^2 / 2: entries step apart from each other, so that clipping is exact for any diagonal metric."""
+
+    box: BoxDomain
+    n_bound: int
+    dual_order = 2.0
+    diagonal = True
+
+    @property
+    def radius(self) -> float:  # type: ignore[override]
+        """Norm of the farthest corner, for one output."""
+        return self.box.reach(np.empty(self.n_bound))
+
+    @property
+    def squared_diameter(self) -> float:  # type: ignore[override]
+        """Half the squared radius."""
+        return self.radius**2 / 2.0
+
+    def mirror(self, point: Floats) -> Floats:
+        """Return the point."""
+        return point
+
+    def point(self, mirror: Floats) -> Floats:
+        """Return the point."""
+        return mirror
+
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
+        """Descend and clip."""
+        w = centre - step * gradient
+        w[: self.n_bound] = self.box.feasible(w[: self.n_bound])
+        return np.asarray(w)
+
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Weigh squares by the steps."""
+        del point
+        return float((step * difference * difference).sum())
+
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Weigh squares by one over the steps."""
+        return float(((a - b) ** 2 / step).sum())

@@ -1,0 +1,74 @@
+"""The contract of a domain: where the coefficients may lie, and what they cost there."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from groupdro.geometry import Ball, Geometry
+from groupdro.problem.linear_model import LinearModel
+from groupdro.utils.types import Floats
+
+__all__ = ["Domain", "refuse_subclass"]
+
+
+class Domain(ABC):
+    """The set of the player w, which minimises.
+
+    A domain concerns the coefficients alone; an intercept is free of it. It must be convex and closed, and its penalty
+    convex and at least 0. `support` turns a linearisation into a lower bound: if it is too large, bounds are false.
+    """
+
+    #: Ball and penalty by which kernels and quadratic programs know the domain; None where it is anything else.
+    ball: Ball | None = None
+    #: Root mean square of the outputs up to which bounds hold, where nothing bounds the coefficients.
+    output_limit: float = np.inf
+
+    def check(self, model: LinearModel) -> None:
+        """Refuse a model whose coefficients the domain cannot hold."""
+        del model
+
+    def penalty_at(self, coef: Floats) -> float:
+        """Return the penalty at coef."""
+        del coef
+        return 0.0
+
+    @abstractmethod
+    def support(self, gradient: Floats) -> float:
+        """Return min over the domain of <gradient, coef> + penalty, minus infinity where there is none."""
+
+    @abstractmethod
+    def reach(self, gradient: Floats) -> float:
+        """Return at least the norm of the coefficients at which `support` is attained: it scales rounding."""
+
+    @abstractmethod
+    def contains(self, coef: Floats) -> bool:
+        """Return whether coef lies in the domain."""
+
+    @abstractmethod
+    def feasible(self, coef: Floats) -> Floats:
+        """Return coef where it lies in the domain, and a point of the domain near it otherwise."""
+
+    @abstractmethod
+    def start(self, shape: tuple[int, ...]) -> Floats:
+        """Return the centre, where solvers begin."""
+
+    @abstractmethod
+    def geometry(self, n_features: int) -> Geometry:
+        """Return how w moves: its first n_features entries or rows are the coefficients, the rest is free."""
+
+    def within(self, value: float) -> "Domain":
+        """Return a smaller domain that still holds every w whose penalty is at most `value`."""
+        del value
+        return self
+
+    def no_further_than(self, reach: float) -> "Domain":
+        """Return the part of the domain no further from its centre than `reach`, or more of it."""
+        del reach
+        return self
+
+
+def refuse_subclass(cls: type, **_: Any) -> None:
+    """Refuse to extend a set that compiled code knows by its numbers: it would go on with these alone."""
+    parent = cls.__mro__[1].__name__
+    raise TypeError(f"{parent} cannot be extended: extend Domain or WeightSet instead.")

@@ -1,0 +1,91 @@
+"""The shape of w: features, outputs, and a free intercept."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupdro.data.rows import Rows
+from groupdro.utils.types import Floats
+
+__all__ = ["LinearModel", "scale_rows", "term_sizes"]
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Outputs ``X @ coef + intercept``.
+
+    w is (n_features + fit_intercept,), or (n_features + fit_intercept, n_outputs) for several outputs; the intercept is
+    its last entry or row.
+
+    Attributes
+    ----------
+    n_features, n_outputs : int
+        Columns of X, and outputs of the model.
+    fit_intercept : bool
+        Whether there is an intercept.
+    """
+
+    n_features: int
+    n_outputs: int
+    fit_intercept: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of w."""
+        length = self.n_features + self.fit_intercept
+        return (length,) if self.n_outputs == 1 else (length, self.n_outputs)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return int(np.prod(self.shape))
+
+    def coef(self, w: Floats) -> Floats:
+        """Return the part of w (or of a gradient) that the domain concerns."""
+        return w[: self.n_features]
+
+    def intercept(self, w: Floats) -> Floats:
+        """Return the free part of w (or of a gradient), empty without an intercept."""
+        return w[self.n_features :]
+
+    def outputs(self, rows: Rows, w: Floats) -> Floats:
+        """Return the outputs of rows."""
+        products = rows.matvec(self.coef(w))
+        return products + w[-1] if self.fit_intercept else products
+
+    def gradient(self, rows: Rows, slopes: Floats) -> Floats:
+        """Return the sum over rows of slopes times the derivative of the outputs, shaped as w."""
+        gradient = np.empty(self.shape)
+        self.coef(gradient)[...] = rows.rmatvec(slopes)
+        if self.fit_intercept:
+            gradient[-1] = slopes.sum(axis=0)
+        return gradient
+
+    def add_gradients(self, gradients: Floats, rows: Rows, shares: Any, slopes: Floats) -> None:
+        """Add to gradients[i] the same sum weighted by a sparse matrix of the rows' shares in groups."""
+        rows.rmatvec_by_group(shares, slopes, gradients[:, : self.n_features])
+        if self.fit_intercept:
+            gradients[:, -1] += shares @ slopes
+
+    def gram(self, rows: Rows, weights: Floats) -> Floats:
+        """Return X' diag(weights) X, with the intercept's column of ones last."""
+        features = rows.gram(weights)
+        if not self.fit_intercept:
+            return features
+        cross = rows.rmatvec(weights)
+        return np.block([[features, cross[:, None]], [cross[None, :], np.full((1, 1), weights.sum())]])
+
+    def row_norms(self, norms: Floats) -> Floats:
+        """Return the norms of rows with the 1 that stands for an intercept, given those without."""
+        return np.hypot(norms, 1.0) if self.fit_intercept else norms
+
+
+def scale_rows(values: Floats, scale: Floats) -> Floats:
+    """Return values of the rows, one or one per output each, times a factor per row."""
+    return values * scale if values.ndim == 1 else values * scale[:, None]
+
+
+def term_sizes(slopes: Floats, norms: Floats | float) -> Floats:
+    """Return the size of each row's term in a sum of slopes times rows, given the norms of the rows."""
+    return np.asarray(np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim))) * norms)

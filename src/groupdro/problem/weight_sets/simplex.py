@@ -1,0 +1,43 @@
+"""All distributions over groups: the worst group counts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.geometry import Entropy
+from groupdro.problem.domains.domain import refuse_subclass
+from groupdro.problem.weight_sets.weight_set import WeightSet
+from groupdro.utils.types import Floats
+
+__all__ = ["Simplex"]
+
+_ROUNDED = 1e-9  # of the sum of the weights
+
+
+@dataclass(frozen=True)
+class Simplex(WeightSet):
+    """All distributions over groups. The objective is the largest of the groups' values."""
+
+    is_simplex = True
+
+    __init_subclass__ = refuse_subclass
+
+    def support(self, values: Floats) -> float:
+        """Return the largest value."""
+        return float(values.max())
+
+    def maximiser(self, values: Floats) -> Floats:
+        """Put all weight on the largest value."""
+        return np.where(np.arange(len(values)) == np.argmax(values), 1.0, 0.0)
+
+    def contains(self, q: Floats) -> bool:
+        """Check signs and sum."""
+        return bool((q >= 0).all()) and abs(float(q.sum()) - 1.0) <= _ROUNDED
+
+    def start(self, n_groups: int) -> Floats:
+        """Return equal weights."""
+        return np.full(n_groups, 1.0 / n_groups)
+
+    def geometry(self, n_groups: int) -> Entropy:
+        """Return entropic steps."""
+        return Entropy(n_groups)

@@ -1,0 +1,55 @@
+"""The clock of a run, which stops for what is not part of the algorithm, and its count of passes."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from groupdro.problem import Counters, GroupRisk
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """Time and work of a run, from the moment that it is made.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem, whose counters may have counted other runs before.
+    """
+
+    def __init__(self, problem: GroupRisk):
+        self._counters, self._n_rows = problem.counters, problem.n_rows
+        self._before = replace(problem.counters)
+        self._started, self._off = time.perf_counter(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far, without those that were spent off the clock."""
+        return time.perf_counter() - self._started - self._off
+
+    @property
+    def counts(self) -> Counters:
+        """What was asked of the data so far."""
+        return self._counters.since(self._before)
+
+    @property
+    def passes(self) -> float:
+        """Passes over the data so far."""
+        return (self._counters.row_reads - self._before.row_reads) / self._n_rows
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Take what happens inside off the clock."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._off += time.perf_counter() - begun
+
+    def set(self, seconds: float, counts: list[int]) -> None:
+        """Continue from what a checkpoint says."""
+        self._off = time.perf_counter() - self._started - seconds
+        for name, count in zip(Counters.NAMES, counts, strict=True):
+            setattr(self._counters, name, getattr(self._before, name) + count)

@@ -1,0 +1,91 @@
+"""The last look at a run: what may be said of the model that is returned."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.certificate import Certificate
+from groupdro.problem import GroupRisk
+from groupdro.problem.centring import Centring
+from groupdro.problem.separation import has_separating_direction
+from groupdro.run.result import Status, met_tolerance
+from groupdro.run.solver import State
+from groupdro.utils.types import Floats
+
+__all__ = ["SEPARABLE", "Ending", "runs_away"]
+
+SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
+
+_LARGE_OUTPUT = 12.0  # of a model, beyond which a class is certain to one in 10^5
+_FAR_AWAY = (
+    "The outputs of the best model found are so large that nothing is proved of it. "
+    "Scale the columns, drop those that others nearly give, or set a penalty or a radius."
+)
+_OFFSETS = (
+    "The offsets of y or of the columns leave the intercept too few digits for the tolerance. Subtract them first."
+)
+
+
+def runs_away(problem: GroupRisk, certificate: Certificate, state: State, status: Status) -> bool:
+    """Return whether the coefficients of a problem without bounds grow because nothing holds them.
+
+    Asked only where a run did not converge, or ended at outputs that no uncertain label calls for.
+    """
+    if not problem.unbounded or status in (Status.INTERRUPTED, Status.NO_FINITE_MINIMISER):
+        return False
+    suspicious = status is not Status.CONVERGED or float(np.abs(state.evaluation.margins).max()) > _LARGE_OUTPUT
+    return suspicious and has_separating_direction(problem, certificate.q)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, and the model in the units of the problem that was given."""
+
+    w: Floats
+    status: Status
+    message: str
+
+    @classmethod
+    def of(
+        cls,
+        problem: GroupRisk,
+        certificate: Certificate,
+        centring: Centring,
+        status: Status,
+        reason: str | None,
+        tol: float,
+        atol: float,
+    ) -> "Ending":
+        """Compute the upper bound of the returned model anew, and correct the status by it."""
+        if certificate.w is None or certificate.q is None or certificate.group_risks is None:
+            raise FloatingPointError(
+                "The very first pass over the data gave no finite risks and bounds: X or y is too large."
+            )
+        w = centring.outward(certificate.w)
+        with problem.uncounted():
+            # "Converged" is said of the model that is returned, which rounding in the units of the user may have moved,
+            # not of what was computed on the way to it.
+            certificate.w = centring.inward(w)
+            fresh = problem.risks(certificate.w)
+            certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
+        far_away = problem.unbounded and problem.output_ball.is_near(problem.coef(certificate.w))
+        if far_away:
+            certificate.withdraw()
+            status = Status.STALLED if status is Status.CONVERGED else status
+        within = met_tolerance(certificate.gap, certificate.upper, tol, atol) is not None
+        contradicts = certificate.contradicts_itself
+        moved = bool(centring.target or centring.columns.size)
+        rounded_off = status is Status.CONVERGED and moved and not within and not contradicts
+        if rounded_off:
+            status = Status.STALLED
+        if within and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
+            status = Status.CONVERGED  # thanks to the average
+        elif contradicts or (status is Status.CONVERGED and not within):
+            status = Status.NUMERICAL_FAILURE
+        message = status.value
+        if status is Status.NO_FINITE_MINIMISER:
+            message = f"No finite minimiser exists: {reason}."
+        elif status is not Status.CONVERGED:
+            message = _FAR_AWAY if far_away else _OFFSETS if rounded_off else message
+            message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
+        return cls(w, status, message)

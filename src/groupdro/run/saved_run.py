@@ -1,0 +1,115 @@
+"""A run as a checkpoint keeps it: written after an epoch, and read by one that resumes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupdro.certificate import Certificate
+from groupdro.problem import GroupRisk, References
+from groupdro.run.checkpoint import Checkpoints, checkpoint_errors
+from groupdro.run.clock import Clock
+from groupdro.run.codec import Arrays, pack, restore
+from groupdro.run.result import TraceRow
+from groupdro.run.solver import Solver, State
+from groupdro.utils.bundle import check, dump_bundle, is_finite_array, parse_bundle
+
+__all__ = ["SavedRun", "save_run"]
+
+_PARTS = {"references", "stage", "state", "certificate", "trace", "counters", "seconds", "tolerances"}
+
+
+def save_run(
+    checkpoints: Checkpoints, problem: GroupRisk, stage: int, state: State, certificate: Certificate,
+    trace: Sequence[TraceRow], clock: Clock, *, tolerances: tuple[float, float], found_references: bool,
+) -> None:  # fmt: skip
+    """Write a checkpoint of where a run stands, off the clock."""
+    with clock.stopped():
+        arrays: Arrays = {}
+        run = {
+            "references": pack(vars(problem.references) if found_references else None, arrays),
+            "stage": stage,
+            "state": pack(state, arrays),
+            "certificate": pack(certificate.saved(), arrays),
+            "trace": [list(vars(row).values()) for row in trace],
+            "counters": [int(count) for count in clock.counts.counts],
+            "seconds": max(clock.seconds, 0.0),
+            "tolerances": list(tolerances),
+        }
+        checkpoints.write(state.epoch, run, arrays)
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """What the newest checkpoint of a directory says."""
+
+    run: dict[str, Any]
+    arrays: Arrays
+
+    @classmethod
+    def latest(
+        cls, checkpoints: Checkpoints | None, problem: GroupRisk, tolerances: tuple[float, float]
+    ) -> "SavedRun | None":
+        """Return the newest checkpoint, which the first worker reads and all get."""
+        content = b""
+        if checkpoints is not None:
+            found = checkpoints.latest()
+            with checkpoint_errors():
+                content = b"" if found is None else dump_bundle(*found)
+        content = problem.data.share(content)
+        if not content:
+            return None
+        with checkpoint_errors():
+            run, arrays = parse_bundle(content)
+            _check_run(run)
+            saved = cls(run, arrays)
+            rougher = any(now < before for now, before in zip(tolerances, run["tolerances"], strict=True))
+            # References that were found for a rougher tolerance would keep the gap above a finer one for ever.
+            return None if rougher and saved.references(problem) is not None else saved
+
+    def references(self, problem: GroupRisk) -> References | None:
+        """Return the references that the run found, after a look at them."""
+        found = restore(None, self.run["references"], self.arrays)
+        if found is None:
+            return None
+        m = problem.n_groups
+        shapes = {"upper": (m,), "lower": (m,), "models": (m, *problem.shape)}
+        check(isinstance(found, dict) and set(found) == set(shapes), "its references lack fields")
+        for name, shape in shapes.items():
+            fits = is_finite_array(found[name], shape) or (name == "models" and found[name] is None)
+            check(fits, "its references do not fit")
+        return References(**found)
+
+    def resume(
+        self, solver: Solver, problem: GroupRisk, seed: int, certificate: Certificate, clock: Clock
+    ) -> tuple[State, list[TraceRow]]:
+        """Return the state and the trace, and let certificate and clock continue from there."""
+        with problem.uncounted():
+            state: State = restore(solver.init(problem, seed), self.run["state"], self.arrays)
+            solver.restore_state(problem, state)
+            certificate.load(restore(None, self.run["certificate"], self.arrays))
+        clock.set(self.run["seconds"], self.run["counters"])
+        return state, [TraceRow(*row) for row in self.run["trace"]]
+
+
+def _check_run(run: dict[str, Any]) -> None:
+    """Refuse what is not of the form that a run writes. Its solver and its certificate check what is theirs."""
+    check(set(run) == _PARTS, "its run has other parts")
+    check(_is_count(run["stage"]), "its stage is not a count")
+    lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
+    check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")
+    check(all(_is_count(count) for count in run["counters"]), "a counter is not a count")
+    numbers = [run["seconds"], *run["tolerances"]]
+    check(all(_is_number(one) and 0 <= one < np.inf for one in numbers), "its seconds or tolerances are not numbers")
+    for row in run["trace"]:
+        whole = isinstance(row, list) and len(row) == 7 and all(_is_count(row[place]) for place in (0, 2, 3))
+        check(whole and all(_is_number(row[place]) for place in (1, 4, 5, 6)), "its trace has another form")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_count(value)

@@ -1,0 +1,6 @@
+"""The sampled steps between two snapshots: one way to make them per file, and the table of all."""
+
+from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
+from groupdro.solvers.steps.table import BATCHES, SINGLE_ROWS, make_steps, steps_of
+
+__all__ = ["BATCHES", "SINGLE_ROWS", "InnerLoop", "Steps", "make_steps", "steps_of"]

@@ -1,0 +1,157 @@
+"""Both players between two snapshots: where they stand, and what the steps add up to."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from groupdro.data import BatchPlan
+from groupdro.geometry import Geometry
+from groupdro.kernels.arguments import Sums, WeightPlayer
+from groupdro.problem import Evaluation, GroupRisk
+from groupdro.utils.types import Floats, Indices
+
+__all__ = ["InnerLoop", "Steps"]
+
+
+@dataclass
+class InnerLoop:
+    """Both players between two snapshots.
+
+    Attributes
+    ----------
+    problem : GroupRisk
+        The problem.
+    at : Evaluation
+        The snapshot.
+    geometry : Geometry
+        The geometry of w.
+    w_steps : ndarray or float
+        Step of w: a number, or one for each entry.
+    q_step, alpha : float
+        Step of the logits, and weight of the snapshot in the centre.
+    w, w_centre : ndarray
+        Mirror coordinates of the iterate (changed by steps) and of the snapshot.
+    rotation : ndarray of shape (n_features, n_features) or (0, 0)
+        Columns are the coordinates that `w_steps` belong to; empty for the features themselves. The loop works in
+        these coordinates, in which ball and penalty look the same, and takes and gives those of the features.
+    shift : ndarray of shape (n_features,) or (0,)
+        Point of the features at which the loop takes the intercept, such as their mean, where it hardly depends on the
+        coefficients; empty for the origin. The intercept is free, so that any point will do.
+    logits, logit_centre : ndarray of shape (n_groups,)
+        The same of q.
+    points, mirrors, weights, logit_total : ndarray
+        Sums over the steps of w, of its mirror coordinates, of q and of the logits.
+    sums : ndarray of shape (4,)
+        Sums over the steps of the squared gradient differences of w and q and the squared distances of w and q from
+        the snapshot, as the geometries measure them.
+    n_steps : int
+        Steps made.
+    """
+
+    problem: GroupRisk
+    at: Evaluation
+    geometry: Geometry
+    w_steps: Floats | float
+    q_step: float
+    alpha: float
+    w: Floats
+    w_centre: Floats
+    logits: Floats
+    logit_centre: Floats
+    rotation: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    shift: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        self.w, self.logits = self.turned(self.w), self.logits.copy()
+        self.w_centre = self.turned(self.w_centre)
+        self.snapshot, self.gradient = self.turned(self.at.w), self.turned_gradient(self.at.gradient)
+        self.points, self.mirrors = np.zeros_like(self.w), np.zeros_like(self.w)
+        self.weights, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
+        self.sums = np.zeros(4)
+        self.n_steps = 0
+        self.values = self.problem.group_values(self.at.group_risks)
+
+    def turned(self, w: Floats) -> Floats:
+        """Return w in the loop's own coordinates."""
+        out, d = w.copy(), len(self.rotation)
+        if d:
+            out[:d] = self.rotation.T @ w[:d]
+        if self.shift.size:
+            out[-1] += self.shift @ w[:-1]
+        return out
+
+    def turned_back(self, w: Floats) -> Floats:
+        """Return w in the coordinates of the features."""
+        out, d = w.copy(), len(self.rotation)
+        if d:
+            out[:d] = self.rotation @ w[:d]
+        if self.shift.size:
+            out[-1] -= self.shift @ out[:-1]
+        return out
+
+    def turned_gradient(self, gradient: Floats) -> Floats:
+        """Return a gradient in the loop's own coordinates."""
+        out, d = gradient.copy(), len(self.rotation)
+        if self.shift.size:
+            out[:-1] -= np.multiply.outer(self.shift, gradient[-1])
+        if d:
+            out[:d] = self.rotation.T @ out[:d]
+        return out
+
+    def iterate(self) -> Floats:
+        """Return the iterate in mirror coordinates."""
+        return self.turned_back(self.w)
+
+    def mean_point(self) -> Floats:
+        """Return the mean of w over the steps."""
+        return self.turned_back(self.points / self.n_steps)
+
+    def mean_mirror(self) -> Floats:
+        """Return the mean of the mirror coordinates over the steps."""
+        return self.turned_back(self.mirrors / self.n_steps)
+
+    def weight_player(self) -> WeightPlayer:
+        """Return q as kernels take it."""
+        return WeightPlayer(self.logits, self.logit_centre, self.values, self.at.q, self.q_step, self.alpha)
+
+    def totals(self) -> Sums:
+        """Return the sums over the steps as kernels take them."""
+        return Sums(self.points, self.logit_total, self.weights, self.sums)
+
+    @property
+    def ratio(self) -> float:
+        """What the proof wants below one fifth: squared gradient differences over alpha times squared distances."""
+        gradient_w, gradient_q, distance_w, distance_q = self.sums
+        return float((gradient_w + gradient_q) / (self.alpha * (distance_w + distance_q) + 1e-300))
+
+
+class Steps(ABC):
+    """One way to make the steps of an inner loop.
+
+    Parameters
+    ----------
+    loop : InnerLoop
+        The loop, which the steps change.
+    """
+
+    def __init__(self, loop: InnerLoop):
+        self.loop = loop
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, loop: InnerLoop) -> bool:
+        """Return whether this way knows the loop's problem, geometries and steps."""
+
+    @property
+    def entries(self) -> float:
+        """Time that a drawn row takes, in entries of a dense row."""
+        return float(self.loop.problem.data.n_features)
+
+    @abstractmethod
+    def run(self, plan: BatchPlan, members: Indices) -> None:
+        """Make a step for each row of members."""
+
+    def flush(self) -> None:
+        """Write out the iterate and the sums, where steps put that off."""
+        return

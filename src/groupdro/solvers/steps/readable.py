@@ -1,0 +1,51 @@
+"""The steps of ALEG, written out: any loss, rows, domain and set of weights, and any number of workers."""
+
+import numpy as np
+
+from groupdro.data import BatchPlan, Draw
+from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
+from groupdro.utils.types import Indices
+
+__all__ = ["ReadableSteps"]
+
+
+class ReadableSteps(Steps):
+    """Steps made of the problem's and the geometries' own operations, which the compiled ones must agree with."""
+
+    @classmethod
+    def fits(cls, loop: InnerLoop) -> bool:
+        """Fit everything."""
+        del loop
+        return True
+
+    def run(self, plan: BatchPlan, members: Indices) -> None:
+        """Make a step for each row of members."""
+        loop, problem = self.loop, self.loop.problem
+        at, geometry, weighting = loop.at, loop.geometry, problem.weight_geometry()
+        groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
+        for k, drawn in enumerate(members):
+            # 1. The centre between snapshot and iterate.
+            w_centre = loop.alpha * loop.w_centre + (1.0 - loop.alpha) * loop.w
+            q_centre = loop.alpha * loop.logit_centre + (1.0 - loop.alpha) * loop.logits
+            # 2. The half point, along the snapshot's gradient.
+            w_half = geometry.point(geometry.step(w_centre, loop.w_steps, loop.gradient))
+            q_half = weighting.point(weighting.step(q_centre, loop.q_step, -loop.values))
+            # 3. What the drawn rows show there beyond the snapshot.
+            draw = Draw(drawn, groups[k % len(groups)], weights[k % len(weights)])
+            loss_difference, sampled = problem.sampled_difference(draw, at, loop.turned_back(w_half), q_half)
+            gradient_difference = loop.turned_gradient(sampled)
+            # 4. The step, from the same centre.
+            loop.w = geometry.step(w_centre, loop.w_steps, loop.gradient + gradient_difference)
+            loop.logits = weighting.step(q_centre, loop.q_step, -(loop.values + loss_difference))
+            # 5. What the next snapshot and the choice of steps need.
+            loop.points += geometry.point(loop.w)
+            loop.mirrors += loop.w
+            loop.weights += weighting.point(loop.logits)
+            loop.logit_total += loop.logits
+            loop.sums += (
+                geometry.squared_gradient(loop.w_steps, gradient_difference, w_half),
+                weighting.squared_gradient(loop.q_step, loss_difference, q_half),
+                geometry.squared_distance(loop.w_steps, w_half, loop.snapshot),
+                weighting.squared_distance(loop.q_step, q_half, at.q),
+            )
+        loop.n_steps += len(members)

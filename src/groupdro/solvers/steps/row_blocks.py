@@ -1,0 +1,130 @@
+"""Steps on one row each for several outputs, many at a time: what `kernels.blocks` needs around it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from groupdro.data import BatchPlan, Draw
+from groupdro.geometry import Ball, Geometry
+from groupdro.kernels.arguments import RowBlock
+from groupdro.kernels.blocks import entropic_block
+from groupdro.problem import Evaluation, GroupRisk
+from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
+from groupdro.utils.types import Floats, Indices
+
+__all__ = ["BlockSteps", "RowBlocks", "takes_blocks"]
+
+#: Makes the steps of a block; sets what each row adds to v, and s after each step.
+Make = Callable[[RowBlock, Floats], None]
+
+BLOCK = 128  # steps: products of rows with rows and with w then take about as long
+
+
+def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float, alpha: float) -> bool:
+    """Return whether steps on one row each can be made in blocks: several outputs, one step for all entries.
+
+    Where the snapshot is all of the centre (alpha = 1), nothing is left of v, by whose share the blocks divide.
+    """
+    known = geometry.ball is not None and problem.weight_set.is_simplex and problem.loss.in_blocks
+    whole = problem.data.rows.combinable and problem.data.is_whole
+    return bool(alpha < 1.0 and known and whole and not problem.fit_intercept and np.ndim(w_steps) == 0)
+
+
+class RowBlocks:
+    """w as s v + a c + b g, c and g being the snapshot and its gradient.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    at : Evaluation
+        The snapshot.
+    gradient : ndarray
+        Its gradient, with all linear terms.
+    w : ndarray
+        The iterate.
+
+    Attributes
+    ----------
+    coefficients, inner : ndarray of shape (3,), (6,)
+        s, a, b; and the inner products of v, c, g.
+    totals : ndarray of shape (2,)
+        Sums over the steps of a and b.
+    """
+
+    def __init__(self, problem: GroupRisk, at: Evaluation, gradient: Floats, w: Floats):
+        self.problem, self.at, self.gradient = problem, at, gradient
+        self.v, self.v_total = w.copy(), np.zeros_like(w)
+        self.coefficients, self.totals, self.inner = np.array([1.0, 0.0, 0.0]), np.zeros(2), np.empty(6)
+        self.inner[3:] = np.vdot(at.w, at.w), np.vdot(at.w, gradient), np.vdot(gradient, gradient)
+
+    def advance(self, draw: Draw, step: float, ball: Ball, make: Make) -> None:
+        """Make a step on each of the drawn members."""
+        data, n_outputs = self.problem.data, self.problem.model.n_outputs
+        rows = self.problem.drawn_rows(draw.members)
+        for start in range(0, len(rows), BLOCK):
+            place = slice(start, min(start + BLOCK, len(rows)))
+            X = data.rows.take(rows[place]).dense()
+            n = len(X)
+            v, c, g = self.v, self.at.w, self.gradient
+            v *= self.coefficients[0]  # s would underflow in the end
+            self.coefficients[0] = 1.0
+            self.inner[:3] = np.vdot(v, v), np.vdot(v, c), np.vdot(v, g)
+            # As in the problem's own sampled products, rows of float32 are multiplied in float32.
+            products = np.empty((n, 3, n_outputs))
+            products[:, 0] = X @ v.astype(X.dtype, copy=False)
+            products[:, 1] = self.at.margins[rows[place]]
+            products[:, 2] = X @ g.astype(X.dtype, copy=False)
+            gram = np.asarray(X @ X.T, dtype=np.float64)
+            betas, scales = np.zeros((n, n_outputs)), np.zeros(n)
+            drawn = data.y[rows[place]], draw.groups[place], draw.weights[place]
+            kept = self.coefficients, self.inner, betas
+            make(RowBlock(products, gram, *drawn, *kept, step, ball.penalty, ball.radius), scales)
+            # After step j, v holds what the rows up to j added; its sum over steps weighs each by all later s.
+            later = np.cumsum(scales[::-1])[::-1]
+            self.v_total += later[0] * v
+            added = X.T @ np.hstack([betas, later[:, None] * betas]).astype(X.dtype, copy=False)
+            v += added[:, :n_outputs]
+            self.v_total += added[:, n_outputs:]
+
+    def iterate(self) -> Floats:
+        """Return w."""
+        s, a, b = self.coefficients
+        return s * self.v + a * self.at.w + b * self.gradient
+
+    def total(self) -> Floats:
+        """Return the sum of w over the steps."""
+        return self.v_total + self.totals[0] * self.at.w + self.totals[1] * self.gradient
+
+
+class BlockSteps(Steps):
+    """Mirror steps on one row each in blocks; the snapshot is the centre too."""
+
+    def __init__(self, loop: InnerLoop):
+        super().__init__(loop)
+        self.blocks = RowBlocks(loop.problem, loop.at, loop.gradient, loop.w)
+
+    @classmethod
+    def fits(cls, loop: InnerLoop) -> bool:
+        """Ask for several outputs, dense rows, a ball, the simplex and one step for all entries."""
+        return takes_blocks(loop.problem, loop.geometry, loop.w_steps, loop.alpha)
+
+    def run(self, plan: BatchPlan, members: Indices) -> None:
+        """Make a step for each row of members."""
+        loop, blocks, ball = self.loop, self.blocks, self.loop.geometry.ball
+        assert ball is not None
+        assert isinstance(loop.w_steps, float)
+        player, sums, work = loop.weight_player(), loop.totals(), np.empty((3, loop.problem.n_groups))
+        draw = Draw(members[:, 0], plan.groups[:, 0], plan.weights[:, 0])
+
+        def make(block: RowBlock, scales: Floats) -> None:
+            entropic_block(block, player, sums, scales, blocks.totals, work)
+
+        blocks.advance(draw, loop.w_steps, ball, make)
+        loop.n_steps += len(members)
+
+    def flush(self) -> None:
+        """Write out w and the sum of its iterates."""
+        loop = self.loop
+        loop.w, loop.points = self.blocks.iterate(), loop.points + self.blocks.total()
+        loop.mirrors = loop.points

@@ -1,0 +1,274 @@
+"""Domains and sets of group weights: two symmetric players, each held against an independent solver."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.geometry import Geometry
+from groupdro.problem import Domain, WeightSet
+from tests.distributed.thread_comm import run_workers
+from tests.reference.convex import group_minima, worst_value
+
+DOMAINS = {
+    "ball": gd.L2Domain(radius=1.0),
+    "penalty": gd.L2Domain(penalty=0.05),
+    "box": gd.BoxDomain(-0.3, 0.2),
+    "positive": gd.BoxDomain(0.0, 0.5),
+    "simplex": gd.SimplexDomain(),
+}
+WEIGHT_SETS = {
+    "simplex": gd.Simplex(),
+    "floor": gd.Floor(0.5),
+    "floor of the rows": gd.Floor(0.3, (0.5, 0.3, 0.2)),
+    "whole floor": gd.Floor(1.0),
+}
+
+
+def make_data(storage=np.asarray, seed=0, loss="logistic"):
+    rng = np.random.default_rng(seed)
+    X, groups = rng.normal(size=(120, 4)), np.repeat(np.arange(3), (60, 36, 24))
+    score = X @ rng.normal(size=4) + (groups - 1) * X[:, 0] + rng.logistic(size=120)
+    y = score if loss == "squared" else rng.integers(0, 3, 120) if loss == "softmax" else np.where(score > 0, 1.0, -1.0)
+    return gd.GroupedData.from_arrays(storage(X), y, groups)
+
+
+def assert_certified(problem, result, tol):
+    optimum = worst_value(problem).value
+    assert result.converged
+    assert result.gap <= tol * result.upper_bound
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    assert problem.weight_set.contains(result.q)
+    assert problem.domain.contains(problem.coef(result.w))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("weight_set", WEIGHT_SETS)
+@pytest.mark.parametrize("storage", [np.asarray, np.float32, sp.csr_array], ids=["float64", "float32", "sparse"])
+def test_auto_certifies_every_pair_of_players(domain, weight_set, storage):
+    problem = gd.GroupRisk(make_data(storage), gd.Logistic(), DOMAINS[domain], WEIGHT_SETS[weight_set])
+    assert_certified(problem, gd.solve(problem, "auto", tol=1e-3), 1e-3)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(
+    "loss", [gd.Squared(), gd.Huber(), gd.SquaredHinge(), gd.Softmax(3)], ids=lambda loss: loss.name
+)
+def test_every_loss_is_certified_in_a_box_under_a_floor(loss, intercept):
+    data = make_data(loss="softmax" if loss.name == "softmax" else "squared" if loss.of_residual else "logistic")
+    problem = gd.GroupRisk(data, loss, DOMAINS["box"], WEIGHT_SETS["floor"], fit_intercept=intercept)
+    assert_certified(problem, gd.solve(problem, "aleg", tol=1e-3), 1e-3)
+
+
+@pytest.mark.parametrize("solver", ["aleg-theory", "smd", "mpvr"])
+def test_bounds_of_other_solvers_hold_too(solver):
+    problem = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor of the rows"])
+    result, optimum = gd.solve(problem, solver, max_passes=60), worst_value(problem).value
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    assert result.gap < gd.solve(problem, solver, max_passes=1).gap
+
+
+@pytest.mark.parametrize("weight_set", ["floor", "floor of the rows"])
+def test_excess_risks_are_certified_under_a_floor(weight_set):
+    problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(penalty=0.05), WEIGHT_SETS[weight_set])
+    result = gd.solve(problem, "alem", tol=1e-2)
+    minima, _ = group_minima(problem)
+    optimum = worst_value(problem, minima).value
+    assert result.converged
+    assert result.lower_bound - 1e-6 <= optimum <= result.upper_bound + 1e-6
+
+
+def test_a_floor_lies_between_the_average_and_the_worst():
+    data = make_data()
+    values = [
+        gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["penalty"], gd.Floor(t)), tol=1e-4).upper_bound
+        for t in (1e-6, 0.3, 0.7, 1.0)
+    ]
+    average = gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["penalty"]).pooled(), "sqp", tol=1e-6).upper_bound
+    worst = gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["penalty"]), "sqp", tol=1e-6).upper_bound
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(average, rel=1e-3)
+    assert values[-1] == pytest.approx(worst, rel=1e-3)
+
+
+@pytest.mark.parametrize("solver", ["sqp", "quadratic", "al-svre", "ermeg"])
+@pytest.mark.parametrize(
+    ("domain", "weight_set", "name"),
+    [("box", "simplex", "BoxDomain"), ("ball", "floor", "Floor")],
+)
+def test_a_set_that_a_solver_cannot_handle_is_refused_by_name(solver, domain, weight_set, name):
+    problem = gd.GroupRisk(make_data(loss="squared"), gd.Squared(), DOMAINS[domain], WEIGHT_SETS[weight_set])
+    with pytest.raises(ValueError, match=f"{solver!r} requires .*{name}"):
+        gd.solve(problem, solver)
+    assert problem.counters.row_reads == 0
+
+
+def test_a_run_with_other_players_resumes_to_the_same_bits(tmp_path):
+    problem = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"])
+    broken = gd.solve(problem, "aleg", tol=1e-6, max_passes=20, checkpoint_dir=tmp_path)
+    resumed = gd.solve(problem, "aleg", tol=1e-6, max_passes=80, checkpoint_dir=tmp_path)
+    whole = gd.solve(problem, "aleg", tol=1e-6, max_passes=80)
+    assert broken.epochs < resumed.epochs
+    assert resumed.w.tobytes() == whole.w.tobytes()
+    other = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS["box"], gd.Floor(0.5, (0.5, 0.3, 0.2)))
+    with pytest.raises(RuntimeError, match="another problem"):
+        gd.solve(other, "aleg", tol=1e-6, checkpoint_dir=tmp_path)
+
+
+def test_two_workers_find_the_same():
+    data = make_data()
+
+    def solved(comm):
+        part = gd.distributed.shard(data, comm)
+        return gd.solve(gd.GroupRisk(part, gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"]), "aleg", tol=1e-3)
+
+    alone = gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"]), "aleg", tol=1e-3)
+    for result in run_workers(2, solved):
+        assert result.converged
+        assert result.lower_bound <= alone.upper_bound
+        assert alone.lower_bound <= result.upper_bound
+
+
+# ---------------------------------------------------------------------- sets
+
+
+@pytest.mark.parametrize("weight_set", WEIGHT_SETS.values(), ids=WEIGHT_SETS)
+def test_support_is_the_largest_value_over_the_set(weight_set):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values, q = rng.normal(size=3), rng.dirichlet(np.ones(3))
+        if isinstance(weight_set, gd.Floor):
+            q = weight_set.least(3) + weight_set.robustness * q
+        assert weight_set.contains(q)
+        assert weight_set.contains(weight_set.maximiser(values))
+        assert weight_set.support(values) >= q @ values - 1e-12
+        assert weight_set.support(values) == pytest.approx(weight_set.maximiser(values) @ values)
+        geometry = weight_set.geometry(3)
+        inner = geometry.interior(q)
+        np.testing.assert_allclose(geometry.point(geometry.mirror(inner)), inner, atol=1e-12)
+        assert weight_set.contains(geometry.point(geometry.step(geometry.mirror(inner), 3.0, values)))
+
+
+def test_a_step_of_a_floor_is_the_minimiser_of_its_proximal_problem():
+    weight_set, rng = WEIGHT_SETS["floor of the rows"], np.random.default_rng(1)
+    geometry, gradient, q = weight_set.geometry(3), rng.normal(size=3), weight_set.start(3)
+
+    def share(q):
+        return (q - weight_set.least(3)) / weight_set.robustness
+
+    def value(z):
+        s, s0 = share(z), share(q)
+        return 0.7 * gradient @ z + (s * np.log(s / s0)).sum()
+
+    best = geometry.point(geometry.step(geometry.mirror(q), 0.7, gradient))
+    for _ in range(50):
+        other = weight_set.least(3) + weight_set.robustness * rng.dirichlet(np.ones(3))
+        assert value(best) <= value(other) + 1e-12
+
+
+@pytest.mark.parametrize("robustness", [0.0, -0.1, 1.1, np.nan, "1"])
+def test_a_robustness_that_is_not_a_share_is_refused(robustness):
+    with pytest.raises((ValueError, TypeError), match="robustness"):
+        gd.Floor(robustness)
+
+
+@pytest.mark.parametrize("base", [(0.5, 0.6), (-0.1, 1.1), "abc", ((0.5,), (0.5,))])
+def test_a_base_that_is_not_a_distribution_is_refused(base):
+    with pytest.raises((ValueError, TypeError), match="base"):
+        gd.Floor(0.5, base)
+
+
+def test_a_base_of_another_number_of_groups_is_refused():
+    with pytest.raises(ValueError, match="2 entries, but there are 3 groups"):
+        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), gd.Floor(0.5, (0.5, 0.5)))
+
+
+def test_a_start_outside_of_the_set_is_refused():
+    with pytest.raises(ValueError, match="outside of Floor"):
+        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), gd.Floor(0.5), start=(None, np.array([1.0, 0, 0])))
+
+
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (1.0, -1.0), (-np.inf, 1.0), (0.0, np.nan), ("a", 1.0)])
+def test_ends_of_a_box_that_are_none_are_refused(ends):
+    with pytest.raises((ValueError, TypeError), match="low|high"):
+        gd.BoxDomain(*ends)
+
+
+@pytest.mark.parametrize("kind", [gd.L2Domain, gd.SimplexDomain, gd.BoxDomain, gd.Simplex, gd.Floor])
+def test_sets_that_kernels_may_know_by_their_numbers_are_not_extended(kind):
+    with pytest.raises(TypeError, match=f"{kind.__name__} cannot be extended"):
+        type("Other", (kind,), {})
+
+
+# ---------------------------------------------------------------------- sets of your own
+
+
+@dataclass(frozen=True)
+class Interval(Domain):
+    """|coef| <= 1 for every entry, of which single parts can be broken."""
+
+    fault: str = ""
+
+    def support(self, gradient):
+        return -(0.5 if self.fault == "support" else 1.0) * float(np.abs(gradient).sum())
+
+    def reach(self, gradient):
+        return float(np.sqrt(gradient.size))
+
+    def contains(self, coef):
+        return bool((np.abs(coef) <= 1.0).all())
+
+    def feasible(self, coef):
+        return coef if self.fault == "feasible" else np.clip(coef, -1.0, 1.0)
+
+    def start(self, shape):
+        return np.full(shape, 2.0 if self.fault == "start" else 0.0)
+
+    def penalty_at(self, coef):
+        return -1.0 if self.fault == "penalty" else 0.0
+
+    def geometry(self, n_features) -> Geometry:
+        return gd.L2Domain(1e6).geometry(n_features) if self.fault == "step" else gd.BoxDomain().geometry(n_features)
+
+
+@pytest.mark.parametrize("fault", ["support", "feasible", "start", "penalty", "step"])
+def test_a_domain_whose_parts_contradict_each_other_is_refused(fault):
+    data = make_data()
+    gd.GroupRisk(data, gd.Logistic(), Interval())
+    with pytest.raises(ValueError, match="domain Interval cannot be certified"):
+        gd.GroupRisk(data, gd.Logistic(), Interval(fault))
+
+
+@dataclass(frozen=True)
+class Everywhere(WeightSet):
+    """The whole simplex once more, of which single parts can be broken."""
+
+    fault: str = ""
+
+    def support(self, values):
+        return float(values.mean() if self.fault == "support" else values.max())
+
+    def maximiser(self, values):
+        return np.eye(len(values))[np.argmin(values) if self.fault == "maximiser" else np.argmax(values)]
+
+    def contains(self, q):
+        return self.fault == "contains" or gd.Simplex().contains(q)
+
+    def start(self, n_groups):
+        return np.full(n_groups, (2.0 if self.fault == "start" else 1.0) / n_groups)
+
+    def geometry(self, n_groups) -> Geometry:
+        return gd.L2Domain(1e6).geometry(n_groups) if self.fault == "step" else gd.Simplex().geometry(n_groups)
+
+
+@pytest.mark.parametrize("fault", ["support", "maximiser", "contains", "start", "step"])
+def test_a_weight_set_whose_parts_contradict_each_other_is_refused(fault):
+    data = make_data()
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0), Everywhere())
+    plain = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0))
+    ours, theirs = (gd.solve(one, "aleg", tol=1e-3) for one in (problem, plain))
+    assert ours.upper_bound == pytest.approx(theirs.upper_bound, rel=2e-3)
+    with pytest.raises(ValueError, match="weight_set Everywhere cannot be certified"):
+        gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0), Everywhere(fault))
