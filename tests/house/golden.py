@@ -88,7 +88,8 @@ def differences(recorded: Outcome, found: Outcome, tolerance: float = STRICT) ->
     slack = {
         "upper": tolerance * scale,
         "lower": tolerance * scale,
-        "passes": EPOCHS * recorded["passes_per_epoch"] + 1e-9,
+        # Runs of as many epochs read as many rows: otherwise something is counted differently.
+        "passes": 1e-9 if recorded["epochs"] == found["epochs"] else EPOCHS * recorded["passes_per_epoch"],
         "epochs": EPOCHS,
         "w_norm": 1e4 * tolerance * max(recorded["w_norm"], 1e-3),
         "w_dot": 1e4 * tolerance * max(recorded["w_norm"], 1e-3),

@@ -39,7 +39,7 @@ def test_all_fits_end_as_recorded():
         ("lower", 0.4 - 1e-8),
         ("lower", -math.inf),
         ("upper", math.nan),
-        ("passes", 14.5),
+        ("passes", 12.5),
         ("epochs", 8),
         ("solver", "sqp"),
         ("w_dot", 1.1),
@@ -72,6 +72,7 @@ def test_rounding_and_one_epoch_are_no_difference():
     near = {**recorded, "upper": recorded["upper"] * (1 + 1e-10), "epochs": recorded["epochs"] + 1}
     near["passes"] += recorded["passes_per_epoch"]
     assert differences(recorded, near) == []
+    assert [found[0] for found in differences(recorded, {**near, "passes": near["passes"] + 0.1})] == ["passes"]
     nothing = {**recorded, "upper": math.nan, "lower": -math.inf}
     assert differences(nothing, dict(nothing)) == []
 
