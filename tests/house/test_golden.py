@@ -99,6 +99,14 @@ def test_the_command_exits_with_one_where_a_fit_differs(tmp_path, capfd):
         assert told in capfd.readouterr().out
 
 
+def test_fits_whose_table_is_missing_are_said_to_be_left_out(monkeypatch, capfd):
+    monkeypatch.delenv("GROUPDRO_DATA", raising=False)
+    assert main(["--here", "compare", "--only", "bike_sharing"]) == 0
+    told = capfd.readouterr().out
+    assert "4 fits left out" in told
+    assert "0 fits compared" in told
+
+
 def test_the_command_starts_a_process_on_the_source_it_is_given(tmp_path, capfd):
     (tmp_path / "groupdro").mkdir()
     (tmp_path / "groupdro" / "__init__.py").write_text("raise SystemExit('another groupdro')")
