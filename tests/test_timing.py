@@ -12,7 +12,10 @@ from tests.timing import cpu_seconds, cpu_seconds_of, interrupted_after, spin
 
 TESTS = Path(__file__).parent
 #: What reads the clock to report a duration or to choose a random moment, never to judge.
-REPORTS = {"campaign/__main__.py", "campaign/interrupted_fits.py", "campaign/watched.py", "packaging/first_time.py"}
+REPORTS = {
+    "campaign/__main__.py", "campaign/interrupted_fits.py", "campaign/watched.py", "house/speed.py",
+    "house/speed_items.py", "packaging/first_time.py",
+}  # fmt: skip
 
 
 def test_sleeping_costs_no_cpu_seconds_and_spinning_does():
