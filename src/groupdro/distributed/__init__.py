@@ -4,7 +4,7 @@ import importlib.util
 import os
 import warnings
 
-from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
+from groupdro.data.communicator import CommunicationError, Communicator, SerialCommunicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.distributed.torch_comm import TorchCommunicator

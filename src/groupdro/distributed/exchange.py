@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from groupdro.distributed.comm import Communicator, Numbers
+from groupdro.data.communicator import Communicator, Numbers
 
 __all__ = ["PeerCommunicator"]
 

@@ -1,6 +1,6 @@
 """Processes that mpirun, or another launcher of MPI, started."""
 
-from groupdro.distributed.comm import Numbers
+from groupdro.data.communicator import Numbers
 from groupdro.distributed.exchange import PeerCommunicator
 from groupdro.utils.optional import import_extra
 

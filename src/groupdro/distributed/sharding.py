@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from groupdro.data import Draw, GroupedData
-from groupdro.distributed.comm import Communicator, SerialCommunicator
+from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.utils.arguments import check_kind
 from groupdro.utils.types import Array, Floats, Indices, Mask
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupdro.distributed.comm import CommunicationError, Numbers
+from groupdro.data.communicator import CommunicationError, Numbers
 from groupdro.distributed.exchange import PeerCommunicator
 from groupdro.utils.optional import import_extra
 

@@ -1,4 +1,4 @@
-"""What processes that work on one problem ask of each other: sums, maxima, copies and waiting, all in place."""
+"""How processes that work on one problem exchange numbers: sums, maxima, copies and barriers, all in place."""
 
 import time
 from abc import ABC, abstractmethod
