@@ -26,6 +26,7 @@ _NONE = -1  # advice to the system, where it takes any
 _RANDOM, _SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
 _BLOCK_ENTRIES = 1 << 23  # of sparse rows that are widened at once
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
+_PIECE_ROWS = 1 << 16
 _BLOCK_ROWS = 1 << 10  # at least, whose sum is apart from that of others: rounding does not build up over all rows
 
 
@@ -34,6 +35,7 @@ class Rows(Protocol):
 
     n_rows: int
     n_features: int
+    sparse: bool
     mapped: bool
     in_memory: bool
 
@@ -47,6 +49,13 @@ class Rows(Protocol):
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Yield consecutive rows with their place, as float64 that supports ``@`` and ``.T``."""
+        ...
+
+    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
+        """Yield consecutive rows with their place, as they are stored, of at most about so many bytes as float64.
+
+        Sparse rows are given out as arrays if `dense` is true.
+        """
         ...
 
     def take(self, rows: Indices) -> Any:
@@ -80,6 +89,8 @@ class Rows(Protocol):
 
 class DenseRows:
     """Rows of a C-ordered array of floating point, in memory or mapped from a file."""
+
+    sparse = False
 
     def __init__(self, X: Array):
         self.X = X
@@ -154,6 +165,14 @@ class DenseRows:
             yield place
             _release(self.X, place)
 
+    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Array]]:
+        """Cut the rows."""
+        del dense  # as they are
+        step = _piece_rows(n_bytes, self.n_features)
+        for start in range(0, self.n_rows, step):
+            place = slice(start, min(start + step, self.n_rows))
+            yield place, self.X[place]
+
     def take(self, rows: Indices) -> Floats:
         """Gather rows."""
         taken = np.asarray(self.X[rows])
@@ -199,6 +218,7 @@ class DenseRows:
 class CsrRows:
     """Rows of a compressed sparse row matrix."""
 
+    sparse = True
     mapped = False
     in_memory = True
 
@@ -229,6 +249,18 @@ class CsrRows:
         bounds = np.unique(np.append(np.searchsorted(self.X.indptr, marks), self.n_rows).clip(0, self.n_rows))
         for start, stop in itertools.pairwise(bounds.tolist()):
             yield slice(start, stop), self._float64(self.X[start:stop])
+
+    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
+        """Cut the rows by their entries: twelve bytes each, and as many again for a copy."""
+        start = 0
+        while start < self.n_rows:
+            stop = start + _piece_rows(n_bytes, self.n_features if dense else 0)
+            if not dense:
+                most = int(self.X.indptr[start]) + n_bytes // 24
+                stop = max(start + 1, min(stop, int(np.searchsorted(self.X.indptr, most, side="right")) - 1))
+            place = slice(start, min(stop, self.n_rows))
+            start = place.stop
+            yield place, self.X[place].toarray() if dense else self.X[place]
 
     def take(self, rows: Indices) -> Any:
         """Gather rows."""
@@ -272,6 +304,11 @@ class CsrRows:
     @staticmethod
     def _float64(X: Any) -> Any:
         return X if X.dtype == np.float64 else X.astype(np.float64)
+
+
+def _piece_rows(n_bytes: int, n_features: int) -> int:
+    """Return how many rows of float64 fit into so many bytes, with labels, which limit the number too."""
+    return max(1, min(_PIECE_ROWS, n_bytes // (8 * (n_features + 8))))
 
 
 def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:

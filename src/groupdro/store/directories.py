@@ -13,23 +13,14 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from groupdro.store.document import StoreError, parse_json
+from groupdro.store.document import MANIFEST, parse_json
 from groupdro.store.files import write_bytes
-from groupdro.store.layout import (
-    DIRECTORY,
-    FILES,
-    FORMAT,
-    LARGEST_MANIFEST,
-    MANIFEST,
-    Manifest,
-    manifest_bytes,
-    parse_manifest,
-)
-from groupdro.utils.bundle import sync_folder
+from groupdro.store.layout import DIRECTORY, FILES, FORMAT, Manifest, manifest_bytes, parse_manifest
+from groupdro.utils.bundle import BundleError, sync_folder
 
 __all__ = ["NewStore", "new_store"]
 
@@ -53,13 +44,10 @@ def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
     """
     _clear_leftovers(target)
     _check_free(target, overwrite)
-    temporary, lock = _locked_directory(target)
-    try:
+    with ExitStack() as stack:
+        temporary = _locked_directory(target, stack)
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)  # while it is locked
         yield NewStore(target, temporary, overwrite)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,10 @@ class NewStore:
         sync_folder(self.directory)
 
     def _replace(self, manifest: Manifest) -> None:
-        with _turn(self.target) as alone:
+        with ExitStack() as stack:
+            alone = False
+            with suppress(OSError):  # a file system without locks
+                alone = stack.enter_context(_locked(self.target, wait=True))
             _check_free(self.target, self.overwrite)
             old = _old_files(self.target, everything=alone)
             # The same rows have the same name, unless they replace themselves.
@@ -135,14 +126,13 @@ def _check_free(target: Path, overwrite: bool) -> None:
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "path exists: choose another, or pass overwrite=True", os.fspath(target))
     try:
-        content = (target / MANIFEST).read_bytes()
-        document = parse_json(content, MANIFEST, LARGEST_MANIFEST)
+        document = parse_json((target / MANIFEST).read_bytes(), MANIFEST)
         ours = isinstance(document, dict) and document.get("format") == FORMAT
-    except (OSError, StoreError):
+    except (OSError, BundleError):
         ours = False
     if not ours or not all(map(_is_ours, target.iterdir())):
         raise FileExistsError(
-            errno.EEXIST, "path is no store, or has other files in it, and is not overwritten", os.fspath(target)
+            errno.EEXIST, "path is not a store, or has other files in it, and is not overwritten", os.fspath(target)
         )
 
 
@@ -165,7 +155,7 @@ def _old_files(target: Path, *, everything: bool) -> list[Path]:
     found = [entry for entry in target.iterdir() if entry.name != MANIFEST]
     if everything:
         return found
-    named = parse_json((target / MANIFEST).read_bytes(), MANIFEST, LARGEST_MANIFEST).get("directory")
+    named = parse_json((target / MANIFEST).read_bytes(), MANIFEST).get("directory")
     return [entry for entry in found if (entry.name in FILES if named is None else entry.name == named)]
 
 
@@ -180,62 +170,43 @@ def _remove(path: Path) -> None:
 # ---------------------------------------------------------------------- locks
 
 
-def _lock(directory: Path, *, wait: bool = False) -> int | None:
-    """Lock a directory for as long as it is held open; None where the system has no such locks."""
+@contextmanager
+def _locked(directory: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a directory, or yield False where the system has no such locks. A lock dies with its process."""
     try:
         import fcntl
     except ImportError:
-        return None
+        yield False
+        return
     held = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BaseException:
-        os.close(held)
-        raise
-    return held
-
-
-@contextmanager
-def _turn(target: Path) -> Iterator[bool]:
-    """Wait until no other writer is replacing the store, and yield whether that is certain: some systems lack locks."""
-    lock = None
-    with suppress(OSError):  # a file system without locks
-        lock = _lock(target, wait=True)
-    try:
-        yield lock is not None
+        yield True
     finally:
-        if lock is not None:
-            os.close(lock)
+        os.close(held)
 
 
-def _locked_directory(target: Path) -> tuple[Path, int | None]:
-    """Make a directory and lock it. The lock dies with the process, which tells a leftover from work under way."""
+def _locked_directory(target: Path, stack: ExitStack) -> Path:
+    """Make a directory and lock it, which distinguishes work under way from a leftover."""
     while True:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
         temporary.mkdir()
         try:
-            lock = _lock(temporary)
+            stack.enter_context(_locked(temporary))
         except (BlockingIOError, FileNotFoundError):
             continue  # another writer took it for a leftover before it was locked, and removes it
         except OSError:
-            return temporary, None  # a file system without locks
+            return temporary  # a file system without locks
         if temporary.exists():
-            return temporary, lock
-        if lock is not None:
-            os.close(lock)
+            return temporary
 
 
 def _clear_leftovers(target: Path) -> None:
     """Remove what killed writers of the same place left beside it."""
     pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial")
     for entry in list(target.parent.iterdir()):
-        if not pattern.fullmatch(entry.name):
-            continue
-        try:
-            lock = _lock(entry)
-        except OSError:
-            continue  # its writer lives, or the file system cannot tell
-        if lock is None:
-            continue
-        shutil.rmtree(entry, ignore_errors=True)
-        os.close(lock)
+        if pattern.fullmatch(entry.name):
+            # An error says that its writer lives, or that the file system has no locks.
+            with suppress(OSError), _locked(entry) as certain:
+                if certain:
+                    shutil.rmtree(entry, ignore_errors=True)

@@ -12,17 +12,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from groupdro.data import GroupedData
+from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.data.rows import CsrRows, DenseRows
-from groupdro.distributed import Communicator, SerialCommunicator, shard
+from groupdro.distributed.sharding import shard
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import manifest_bytes
-from groupdro.store.reader import Opened, check_content, read_manifest, read_store
+from groupdro.store.reader import Opened, read_manifest, read_store
 from groupdro.store.rows_check import RowsCheck
 from groupdro.store.sources import ArraySource, Task
-from groupdro.store.writer import check_dtype, write_store
-from groupdro.utils.arguments import check_flag, check_kind, check_path
+from groupdro.store.writer import write_store
+from groupdro.utils.arguments import check_choice, check_kind, check_path
+from groupdro.utils.bundle import BundleError
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["GroupedStore"]
@@ -81,9 +83,15 @@ class GroupedStore:
     """
 
     def __init__(self, path: Path, opened: Opened):
-        self.path, self.names = path, opened.names
-        self._opened, self._manifest, self._offsets = opened, opened.manifest, opened.offsets
+        manifest = opened.manifest
+        self._opened, self._manifest, self._arrays = opened, manifest, opened.arrays
         self._comm: Communicator = SerialCommunicator()
+        self.path, self.names, self.group_sizes = path, opened.names, np.diff(opened.offsets)
+        self.n_rows, self.n_features, self.n_groups = manifest.n_rows, manifest.n_features, manifest.n_groups
+        self.feature_names, self.target, self.group_columns = manifest.feature_names, manifest.target, manifest.groups
+        self.classes = None if manifest.classes is None else classes_array(manifest.classes)
+        self.source: Indices = opened.arrays["source.bin"]
+        self.nbytes = sum(manifest.files[name].size for name in manifest.arrays)
 
     # ------------------------------------------------------------------ writing
 
@@ -162,9 +170,6 @@ class GroupedStore:
         FileExistsError
             If the path exists.
         """
-        place = check_path(path, "path").resolve()
-        check_flag(sparse, "sparse")
-        kind = check_dtype(dtype, sparse=sparse)
         table = ArrowSource(
             source,
             target=target,
@@ -172,12 +177,12 @@ class GroupedStore:
             features=features,
             weight=weight,
             n_features=n_features,
-            dtype=kind,
+            dtype=dtype,
             sparse=sparse,
             task=task,
         )
-        write_store(place, table, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(place)
+        write_store(path, table, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(path)
 
     @classmethod
     def write_arrays(
@@ -219,13 +224,9 @@ class GroupedStore:
         GroupedStore
             The store, opened.
         """
-        place = check_path(path, "path").resolve()
-        if sparse is not None:
-            check_flag(sparse, "sparse")
-        kind = check_dtype(dtype, sparse=sp.issparse(X) if sparse is None else sparse)
-        arrays = ArraySource(X, y, groups, sample_weight, kind, sparse, task)
-        write_store(place, arrays, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(place)
+        arrays = ArraySource(X, y, groups, sample_weight, dtype, sparse, task)
+        write_store(path, arrays, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(path)
 
     # ------------------------------------------------------------------ reading
 
@@ -255,15 +256,13 @@ class GroupedStore:
         FileNotFoundError
             If there is no such directory.
         """
-        if verify not in ("small", "full"):
-            raise ValueError(f'verify must be "small" or "full", got {verify!r}.')
-        check_path(path, "path")
-        if not os.path.isdir(path):
+        check_choice(verify, "verify", ("small", "full"))
+        place = check_path(path, "path").resolve()
+        if not place.is_dir():
             raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
-        place = Path(path).resolve()
         try:
             return cls(place, read_store(place, full=verify == "full"))
-        except (StoreError, OSError) as error:
+        except (BundleError, OSError) as error:
             raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
 
     def verify(self) -> None:
@@ -277,9 +276,9 @@ class GroupedStore:
         """
         try:
             if read_manifest(self.path) == self._manifest:
-                check_content(self.path, self._opened, full=True)
+                read_store(self.path, full=True)
                 return
-        except (StoreError, OSError) as error:
+        except (BundleError, OSError) as error:
             raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
         raise StoreError(f"{os.fspath(self.path)!r} has another manifest than when it was opened: open it again.")
 
@@ -297,8 +296,7 @@ class GroupedStore:
             The rows in the order of the store. Their norms are computed by a pass when they are first asked for.
         """
         # Kernels are compiled anew for arrays that are read-only, so what is small beside X is loaded.
-        arrays = self._opened.arrays
-        y = np.array(arrays["y.bin"])
+        y = np.array(self._arrays["y.bin"])
         if labels is not None:
             if self.classes is None:
                 raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
@@ -314,9 +312,9 @@ class GroupedStore:
         whole = GroupedData(
             rows=DenseRows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
             y=y,
-            offsets=self._offsets,
+            offsets=self._opened.offsets,
             members=np.empty(0, np.int64),
-            weights=np.array(arrays["weights.bin"]) if self._manifest.weighted else np.empty(0),
+            weights=np.array(self._arrays["weights.bin"]) if self._manifest.weighted else np.empty(0),
             names=self.names,
             source=self.source,
             feature_names=self.feature_names,
@@ -343,58 +341,13 @@ class GroupedStore:
         store._comm = comm
         return store
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._manifest.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return self._manifest.n_features
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return self._manifest.n_groups
-
-    @property
-    def group_sizes(self) -> Indices:
-        """Number of rows of each group."""
-        return np.diff(self._offsets)
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the columns of X, where they had names."""
-        return self._manifest.feature_names
-
-    @property
-    def target(self) -> str | None:
-        """Column that the targets came from, where they came from one."""
-        return self._manifest.target
-
-    @property
-    def group_columns(self) -> tuple[str, ...] | None:
-        """Columns that the groups came from, where they came from some."""
-        return self._manifest.groups
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays on disk."""
-        return sum(self._manifest.files[name].size for name in self._manifest.arrays)
-
-    @cached_property
-    def classes(self) -> Array | None:
-        """Classes in order; None where the targets are numbers."""
-        return None if self._manifest.classes is None else classes_array(self._manifest.classes)
-
     @cached_property
     def X(self) -> Any:
         """The mapped features."""
         if self._manifest.nnz is None:
-            return self._opened.arrays["X.bin"]
+            return self._arrays["X.bin"]
         shape = self.n_rows, self.n_features
-        parts = [np.asarray(self._opened.arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
+        parts = [np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
         if parts[2].dtype.itemsize == 4:
             matrix = sp.csr_array(tuple(parts), shape=shape, copy=False)
         else:
@@ -407,14 +360,8 @@ class GroupedStore:
     @cached_property
     def y(self) -> Array:
         """Labels as they were given, or mapped numbers."""
-        stored = self._opened.arrays["y.bin"]
+        stored: Array = self._arrays["y.bin"]
         return stored if self.classes is None else self.classes[stored]
-
-    @property
-    def source(self) -> Indices:
-        """Row of the input of each stored row."""
-        found: Indices = self._opened.arrays["source.bin"]
-        return found
 
     def __len__(self) -> int:
         return self.n_rows

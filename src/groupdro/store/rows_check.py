@@ -1,15 +1,16 @@
 """Whether the rows of a store are still those that its checksums were made of."""
 
+import math
 import os
 from pathlib import Path
 
 import numpy as np
 
-from groupdro.distributed import Communicator
+from groupdro.data.communicator import Communicator
 from groupdro.store.document import StoreError
 from groupdro.store.files import check_blocks
-from groupdro.store.layout import parse_manifest
-from groupdro.store.reader import Opened, manifest_content
+from groupdro.store.reader import Opened, read_manifest
+from groupdro.utils.bundle import BundleError
 
 __all__ = ["RowsCheck"]
 
@@ -44,14 +45,15 @@ class RowsCheck:
         """
         if self._passed:
             return
+        manifest = self.opened.manifest
         # Row pointers come first: they say which entries of the others are read.
-        names = sorted(self.opened.manifest.files, key=lambda name: (name != "indptr.bin", name))
+        names = sorted(manifest.files, key=lambda name: (name != "indptr.bin", name))
         changed, fault = 0, None  # 1 for a store that was replaced, 2 and more for a file
-        for place, name in enumerate(names, 2):
+        for number, name in enumerate(names, 2):
             try:
-                self._check(name)
-            except (StoreError, OSError) as error:
-                changed, fault = place, error
+                check_blocks(manifest.place(self.path) / name, manifest.files[name], *self._span(name))
+            except (BundleError, OSError) as error:
+                changed, fault = number, error
                 break
         if not self._is_current():
             changed = 1
@@ -68,13 +70,9 @@ class RowsCheck:
     def _is_current(self) -> bool:
         """Whether the manifest is still the one that the store was opened with."""
         try:
-            return parse_manifest(manifest_content(self.path)) == self.opened.manifest
-        except (StoreError, OSError):
+            return read_manifest(self.path) == self.opened.manifest
+        except (BundleError, OSError):
             return False
-
-    def _check(self, name: str) -> None:
-        manifest = self.opened.manifest
-        check_blocks(manifest.place(self.path) / name, manifest.files[name], *self._span(name))
 
     def _span(self, name: str) -> tuple[int, int]:
         """Return which bytes of a file belong to the rows of this worker."""
@@ -87,5 +85,5 @@ class RowsCheck:
             first, last = (int(self.opened.arrays["indptr.bin"][row]) for row in (first, last))
         else:
             last += name == "indptr.bin"
-        width = dtype.itemsize * (shape[1] if len(shape) > 1 else 1)
+        width = dtype.itemsize * math.prod(shape[1:])
         return first * width, last * width
