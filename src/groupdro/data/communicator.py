@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ _DTYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 class CommunicationError(RuntimeError):
-    """A collective operation failed: a process is gone or does not answer, or there is no connection to it."""
+    """A collective operation failed: a process is lost or does not answer, or there is no connection to it."""
 
 
 class Communicator(ABC):
@@ -120,9 +119,7 @@ class Communicator(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------ what a kind of communicator implements
@@ -148,7 +145,7 @@ class Communicator(ABC):
             self._failed = True
             what = f"{operation} of {values.size} {values.dtype}"
             raise CommunicationError(f"Rank {self.rank} of {self.size}: {what} failed: {error}") from error
-        except BaseException:  # such as Ctrl-C: others may have gone on
+        except BaseException:  # such as Ctrl-C: others may have continued
             self._failed = True
             raise
         finally:

@@ -8,7 +8,7 @@ from groupdro.data.communicator import CommunicationError, Communicator, SerialC
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.distributed.torch_comm import TorchCommunicator
-from groupdro.utils.arguments import check_number, short_repr
+from groupdro.utils.arguments import check_choice, check_number
 
 __all__ = [
     "CommunicationError",
@@ -43,8 +43,7 @@ def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
     RuntimeWarning
         If "auto" finds several processes of MPI but no mpi4py: each then works alone.
     """
-    if not isinstance(kind, str) or kind not in ("auto", "serial", "torch", "mpi"):
-        raise ValueError(f"kind must be 'auto', 'serial', 'torch' or 'mpi'; got {short_repr(kind)}.")
+    check_choice(kind, "kind", ("auto", "serial", "torch", "mpi"))
     check_number(timeout, "timeout", positive=True)
     if kind == "auto":
         kind = _launched_by()

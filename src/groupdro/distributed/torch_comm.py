@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,7 @@ import numpy as np
 
 from groupdro.data.communicator import CommunicationError, Numbers
 from groupdro.distributed.exchange import PeerCommunicator
+from groupdro.utils.arguments import check_choice, check_number
 from groupdro.utils.optional import import_extra
 
 __all__ = ["TorchCommunicator"]
@@ -76,10 +78,8 @@ class TorchCommunicator(PeerCommunicator):
         """
         if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
             raise CommunicationError(f"torchrun sets {', '.join(_VARIABLES)}; here {', '.join(missing)} is not set.")
-        if backend not in ("gloo", "nccl"):
-            raise ValueError(f"backend must be 'gloo' or 'nccl'; got {backend!r}.")
-        if not timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds; got {timeout}.")
+        check_choice(backend, "backend", ("gloo", "nccl"))
+        check_number(timeout, "timeout", positive=True)
         if "TORCHELASTIC_RUN_ID" in os.environ:
             _die_with_launcher()
             _report_errors()
@@ -116,9 +116,7 @@ class TorchCommunicator(PeerCommunicator):
 
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
         try:
-            sending = None
-            if sent is not None:
-                sending = self._dist.isend(self._torch.from_numpy(sent), peer, self._group)
+            sending = None if sent is None else self._dist.isend(self._torch.from_numpy(sent), peer, self._group)
             if received is not None:
                 self._dist.recv(self._torch.from_numpy(received), peer, self._group)
             if sending is not None:
@@ -129,21 +127,20 @@ class TorchCommunicator(PeerCommunicator):
     def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
         if self._device is None:
             super()._allreduce(values, combine)
-            return
-        there = self._torch.from_numpy(values).to(self._device)
-        kind = self._dist.ReduceOp.SUM if combine is np.add else self._dist.ReduceOp.MAX
-        self._dist.all_reduce(there, kind, self._group)
-        self._back(there, values)
+        else:
+            kind = self._dist.ReduceOp.SUM if combine is np.add else self._dist.ReduceOp.MAX
+            self._on_device(values, lambda there: self._dist.all_reduce(there, kind, self._group))
 
     def _broadcast(self, values: Numbers, root: int) -> None:
         if self._device is None:
             super()._broadcast(values, root)
-            return
-        there = self._torch.from_numpy(values).to(self._device)
-        self._dist.broadcast(there, root, self._group)
-        self._back(there, values)
+        else:
+            self._on_device(values, lambda there: self._dist.broadcast(there, root, self._group))
 
-    def _back(self, there: Any, values: Numbers) -> None:
+    def _on_device(self, values: Numbers, operate: Callable[[Any], object]) -> None:
+        """Let NCCL work in place on a copy of the values."""
+        there = self._torch.from_numpy(values).to(self._device)
+        operate(there)
         self.bytes_sent += values.nbytes
         self._torch.from_numpy(values).copy_(there)
 
