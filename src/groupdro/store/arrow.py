@@ -15,6 +15,7 @@ from groupdro.utils.types import Array, Indices, Mask
 __all__ = ["ArrowSource"]
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, which is not a feature
+_NUMERIC = ("boolean", "integer", "floating")  # as pyarrow calls its kinds of numbers
 _LABEL_BYTES = 64  # of a row's labels, about
 _LIST_ROWS = 2048  # sparse rows are of unknown length: few at a time
 
@@ -71,9 +72,9 @@ class ArrowSource(Source):
             for argument, names in (("target", (target,)), ("groups", self.group_names))
             for name in names
         }
-        kind, types = self._label_types[target], self._pa.types
+        kind = self._kind(self._label_types[target])
         self.has_classes = has_classes(
-            task, f"target column {target!r}", text=types.is_large_string(kind), floating=types.is_floating(kind)
+            task, f"target column {target!r}", text=kind == "text", floating=kind == "floating"
         )
         self._features = self._choose_features(features)
         self._read_layout(n_features)
@@ -118,24 +119,22 @@ class ArrowSource(Source):
         """Return a column of labels in the type that the first batch had."""
         column, wanted = self._present(batch, argument, name, row), self._label_types[name]
         try:
-            if not self._keeps_apart(column.type, wanted):
+            if not self._keeps_apart(self._kind(column.type), self._kind(wanted)):
                 raise self._pa.ArrowTypeError(f"{column.type} is not {wanted}")
             column = column.cast(wanted)
         except self._pa.ArrowException as error:
             raise ValueError(f"{argument} column {name!r} changes its type from row {row} on: {error}.") from None
-        if self._pa.types.is_floating(column.type):
+        if self._kind(wanted) == "floating":
             fault = "a value that is NaN or infinite"
             refuse(f"{argument} column {name!r}", fault, ~np.isfinite(_to_numpy(column)), row)
         return column
 
-    def _keeps_apart(self, given: Any, wanted: Any) -> bool:
-        """Whether a cast takes different labels to different ones, or fails."""
-        types = self._pa.types
-        given = given.value_type if types.is_dictionary(given) else given
-        if types.is_boolean(wanted) or types.is_boolean(given):
-            return bool(given == wanted)
-        number = types.is_integer(given) or types.is_floating(given)
-        return number or not (types.is_integer(wanted) or types.is_floating(wanted))
+    @staticmethod
+    def _keeps_apart(given: str | None, wanted: str | None) -> bool:
+        """Whether a cast between kinds takes different labels to different ones, or fails."""
+        if "boolean" in (given, wanted):
+            return given == wanted
+        return given in _NUMERIC or wanted == "text"
 
     def _rows(self, batch: Any, row: int) -> Any:
         if self._lists:
@@ -176,7 +175,7 @@ class ArrowSource(Source):
 
     def _numbers(self, batch: Any, argument: str, name: str, row: int) -> Array:
         column = self._present(batch, argument, name, row)
-        if not self._is_numeric(column.type):
+        if self._kind(column.type) not in _NUMERIC:
             raise ValueError(f"{argument} column {name!r} is of {column.type} from row {row} on, which is not numeric.")
         return _to_numpy(column)
 
@@ -214,15 +213,19 @@ class ArrowSource(Source):
             kind = kind.storage_type
         return kind.value_type if self._pa.types.is_dictionary(kind) else kind
 
-    def _label_type(self, name: str, argument: str) -> Any:
-        kind, types = self._type(name), self._pa.types
-        if types.is_floating(kind):
-            return self._pa.float64()
-        if types.is_boolean(kind) or types.is_integer(kind):
-            return kind
+    def _kind(self, kind: Any) -> str | None:
+        """Return which of the kinds that this package knows a type is of."""
+        types = self._pa.types
         if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
-            return self._pa.large_string()
-        raise ValueError(f"{argument} column {name!r} is of {kind}: use text, numbers or booleans.")
+            return "text"
+        return next((name for name in _NUMERIC if getattr(types, f"is_{name}")(kind)), None)
+
+    def _label_type(self, name: str, argument: str) -> Any:
+        given = self._type(name)
+        kind = self._kind(given)
+        if kind is None:
+            raise ValueError(f"{argument} column {name!r} is of {given}: use text, numbers or booleans.")
+        return {"floating": self._pa.float64(), "text": self._pa.large_string()}.get(kind, given)
 
     def _choose_features(self, features: Sequence[str] | None) -> list[str]:
         if features is None:
@@ -256,7 +259,7 @@ class ArrowSource(Source):
             self.n_features = int(n_features)
             return
         values = [kinds[0].value_type] if self._vector else kinds
-        text = [name for name, kind in zip(self._features, values, strict=True) if not self._is_numeric(kind)]
+        text = [name for name, kind in zip(self._features, values, strict=True) if self._kind(kind) not in _NUMERIC]
         if text:
             raise ValueError(f"features has columns that are not numeric: {text[:10]}.")
         self.n_features = kinds[0].list_size if self._vector else len(kinds)
@@ -276,8 +279,8 @@ class ArrowSource(Source):
         values = [kind.value_type for kind in kinds if self._is_list(kind)]
         if len(kinds) == 1 and self._pa.types.is_struct(values[0]):
             values = [values[0].field(j).type for j in range(values[0].num_fields)]
-        integers = len(values) == 2 and self._pa.types.is_integer(values[0])
-        if len(kinds) > 2 or not (integers and self._is_numeric(values[1])):
+        found = [self._kind(value) for value in values]
+        if len(kinds) > 2 or len(found) != 2 or found[0] != "integer" or found[1] not in _NUMERIC:
             raise ValueError(
                 "features of a sparse store must be numeric columns, one column of lists of (index, value), or a "
                 f"column of lists of indices and one of lists of values; got {[str(kind) for kind in kinds]}."
@@ -285,10 +288,6 @@ class ArrowSource(Source):
 
     def _is_list(self, kind: Any) -> bool:
         return bool(self._pa.types.is_list(kind) or self._pa.types.is_large_list(kind))
-
-    def _is_numeric(self, kind: Any) -> bool:
-        types = self._pa.types
-        return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _to_numpy(column: Any) -> Array:
