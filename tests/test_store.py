@@ -1178,7 +1178,7 @@ def test_bad_lists_are_refused(tmp_path, pa, indices, values, options, message):
         ({"X": sp.csr_array([[0, 0], [0, np.inf], [1, 0]])}, "X, column 1, has .*infinite.* first in row 1"),
         ({"X": np.zeros((0, 2)), "y": [], "groups": []}, "source has no rows"),
         ({"X": np.zeros((3, 0))}, "X has no columns"),
-        ({"y": [0, 1]}, "y must have one value a row"),
+        ({"y": [0, 1]}, "y must have one value per row"),
         ({"y": [0, np.nan, 1]}, "y has .*NaN.* first in row 1"),
         ({"y": ["a", None, "b"]}, "y has a missing value, first in row 1"),
         ({"y": pd.Series([1, None, 2], dtype="Int64")}, "y has a missing value, first in row 1"),

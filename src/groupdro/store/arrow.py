@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse
+from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse, refuse_not_finite
 from groupdro.store.tables import import_pyarrow, open_table
 from groupdro.utils.arguments import check_whole, short_repr
 from groupdro.utils.types import Array, Indices, Mask
@@ -107,8 +107,7 @@ class ArrowSource(Source):
         weight = None
         if self._weight is not None:
             weight = self._numbers(batch, "weight", self._weight, row).astype(np.float64)
-            fault = "a value that is NaN, infinite or negative"
-            refuse(f"weight column {self._weight!r}", fault, ~(np.isfinite(weight) & (weight >= 0)), row)
+            refuse_not_finite(f"weight column {self._weight!r}", weight, row, nor_negative=True)
         return LabelBlock(
             target=_coded(target) if self.has_classes else _to_numpy(target).astype(np.float64),
             groups=_combined([_coded(self._label(batch, "groups", name, row)) for name in self.group_names]),
@@ -125,8 +124,7 @@ class ArrowSource(Source):
         except self._pa.ArrowException as error:
             raise ValueError(f"{argument} column {name!r} changes its type from row {row} on: {error}.") from None
         if self._kind(wanted) == "floating":
-            fault = "a value that is NaN or infinite"
-            refuse(f"{argument} column {name!r}", fault, ~np.isfinite(_to_numpy(column)), row)
+            refuse_not_finite(f"{argument} column {name!r}", _to_numpy(column), row)
         return column
 
     @staticmethod

@@ -15,7 +15,7 @@ from groupdro.store.rounding import Rounding
 from groupdro.utils.arguments import check_choice, check_flag, error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "has_classes", "refuse"]
+__all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "has_classes", "refuse", "refuse_not_finite"]
 
 Task = Literal["auto", "classes", "regression"]
 
@@ -138,6 +138,24 @@ def refuse(argument: str, fault: str, bad: Mask, first_row: int) -> None:
         raise ValueError(f"{argument} has {fault}, first in row {first_row + int(np.argmax(bad))}.")
 
 
+def refuse_not_finite(argument: str, values: Array, first_row: int, *, nor_negative: bool = False) -> None:
+    """Raise an error that names the first row whose value is NaN or infinite, or perhaps negative.
+
+    Parameters
+    ----------
+    argument : str
+        What has the values.
+    values : ndarray of shape (n_rows,)
+        The values of a block.
+    first_row : int
+        Row of the source at which the block begins.
+    nor_negative : bool
+        Whether negative values are refused too.
+    """
+    fault = "a value that is NaN, infinite or negative" if nor_negative else "a value that is NaN or infinite"
+    refuse(argument, fault, ~np.isfinite(values) | (nor_negative & (values < 0)), first_row)
+
+
 def has_classes(task: str, argument: str, *, text: bool, floating: bool) -> bool:
     """Decide whether targets are classes.
 
@@ -228,7 +246,7 @@ def _read_target(y: Any, n_rows: int, task: str) -> Coded | Floats:
     if kind not in "biufUO":
         raise ValueError(f"y must be numbers, booleans or text, got dtype {values.dtype}.")
     if kind == "f":
-        refuse("y", "a value that is NaN or infinite", ~np.isfinite(values), 0)
+        refuse_not_finite("y", values, 0)
     if not has_classes(task, "y", text=kind in "UO", floating=kind == "f"):
         return values.astype(np.float64)
     classes, codes = np.unique(values, return_inverse=True)
@@ -254,7 +272,7 @@ def _read_weight(sample_weight: Any, n_rows: int) -> Floats:
     if values.dtype.kind not in "fiub":
         raise ValueError(f"sample_weight must be numeric, got dtype {values.dtype}.")
     weight = values.astype(np.float64)
-    refuse("sample_weight", "a value that is NaN, infinite or negative", ~(np.isfinite(weight) & (weight >= 0)), 0)
+    refuse_not_finite("sample_weight", weight, 0, nor_negative=True)
     return weight
 
 
@@ -273,5 +291,5 @@ def _read_vector(values: Any, name: str, n_rows: int) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
-        raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
+        raise ValueError(f"{name} must have one value per row of X ({n_rows}), got shape {array.shape}.")
     return array
