@@ -91,11 +91,9 @@ class TorchCommunicator(PeerCommunicator):
         try:
             if device is not None:
                 torch.cuda.set_device(device)
-            if borrowed:
-                group = dist.new_group(backend=backend, timeout=limit)
-            else:
+            if not borrowed:
                 dist.init_process_group(backend, timeout=limit)
-                group = dist.group.WORLD
+            group = dist.new_group(backend=backend, timeout=limit) if borrowed else dist.group.WORLD
         except RuntimeError as error:
             if not borrowed and dist.is_initialized():
                 dist.destroy_process_group()
@@ -152,14 +150,13 @@ def _report_errors() -> None:
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        chain: list[BaseException | None] = [error]
-        while chain[-1] is not None:
-            chain.append(chain[-1].__cause__ or chain[-1].__context__)
-        lost = [link for link in chain if isinstance(link, CommunicationError)]
+        lost: BaseException | None = error
+        while lost is not None and not isinstance(lost, CommunicationError):
+            lost = lost.__cause__ or lost.__context__
         with contextlib.suppress(Exception):  # the error itself is what counts
             errors = import_extra("torch.distributed.elastic.multiprocessing.errors", "distributed")
             try:
-                raise (lost[0] if lost else error).with_traceback(traceback)  # whose traceback is recorded too
+                raise (lost or error).with_traceback(traceback)  # whose traceback is recorded too
             except BaseException as raised:
                 errors.get_error_handler().record_exception(raised)
         before(kind, error, traceback)

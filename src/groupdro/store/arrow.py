@@ -67,15 +67,9 @@ class ArrowSource(Source):
         self.group_names = tuple(self._column(name, "groups") for name in given)
         self._weight = None if weight is None else self._column(weight, "weight")
         self.weighted = weight is not None
-        self._label_types = {
-            name: self._label_type(name, argument)
-            for argument, names in (("target", (target,)), ("groups", self.group_names))
-            for name in names
-        }
-        kind = self._kind(self._label_types[target])
-        self.has_classes = has_classes(
-            task, f"target column {target!r}", text=kind == "text", floating=kind == "floating"
-        )
+        self._label_types = {name: self._label_type(name, "groups") for name in self.group_names}
+        self._label_types[target] = self._label_type(target, "target")
+        self.has_classes = has_classes(self._kind(self._label_types[target]), task, f"target column {target!r}")
         self._features = self._choose_features(features)
         self._read_layout(n_features)
 

@@ -160,9 +160,7 @@ def _old_files(target: Path, *, everything: bool) -> list[Path]:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return
+    shutil.rmtree(path, ignore_errors=True)  # which leaves files and links
     with suppress(OSError):
         path.unlink()
 

@@ -19,8 +19,7 @@ from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import manifest_bytes
-from groupdro.store.reader import Opened, read_manifest, read_store
-from groupdro.store.rows_check import RowsCheck
+from groupdro.store.reader import Opened, RowsCheck, read_manifest, read_store
 from groupdro.store.sources import ArraySource, Task
 from groupdro.store.writer import write_store
 from groupdro.utils.arguments import check_choice, check_kind, check_path
@@ -297,6 +296,8 @@ class GroupedStore:
         """
         # Kernels are compiled anew for arrays that are read-only, so what is small beside X is loaded.
         y = np.array(self._arrays["y.bin"])
+        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
+        key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
         if labels is not None:
             if self.classes is None:
                 raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
@@ -305,10 +306,7 @@ class GroupedStore:
             if not fits or not np.isfinite(numbers).all():
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
             y = numbers[y]
-        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
-        key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
-        if labels is not None:
-            key.update(np.asarray(labels, dtype=np.float64).tobytes())
+            key.update(numbers.astype(np.float64).tobytes())
         whole = GroupedData(
             rows=DenseRows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
             y=y,
@@ -346,14 +344,10 @@ class GroupedStore:
         """The mapped features."""
         if self._manifest.nnz is None:
             return self._arrays["X.bin"]
-        shape = self.n_rows, self.n_features
         parts = [np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
-        if parts[2].dtype.itemsize == 4:
-            matrix = sp.csr_array(tuple(parts), shape=shape, copy=False)
-        else:
-            # Given to the constructor, indices of 64 bits would be read to see whether 32 are enough.
-            matrix = sp.csr_array(shape, dtype=parts[0].dtype)
-            matrix.data, matrix.indices, matrix.indptr = parts
+        # Given to the constructor, indices of 64 bits would be read to see whether 32 are enough.
+        matrix = sp.csr_array((self.n_rows, self.n_features), dtype=parts[0].dtype)
+        matrix.data, matrix.indices, matrix.indptr = parts
         matrix.has_sorted_indices = matrix.has_canonical_format = True  # as they are written
         return matrix
 

@@ -111,23 +111,21 @@ class Manifest:
     @property
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """Type and shape of each binary file."""
-        whole, real = np.dtype("<i8"), np.dtype("<f8")
-        entry = np.dtype(self.dtype).newbyteorder("<")
-        arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
-            "y.bin": (real if self.classes is None else whole, (self.n_rows,)),
-            "offsets.bin": (whole, (self.n_groups + 1,)),
-            "source.bin": (whole, (self.n_rows,)),
+        n_rows = self.n_rows
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "y.bin": ("<f8" if self.classes is None else "<i8", (n_rows,)),
+            "offsets.bin": ("<i8", (self.n_groups + 1,)),
+            "source.bin": ("<i8", (n_rows,)),
         }
         if self.weighted:
-            arrays["weights.bin"] = (real, (self.n_rows,))
+            arrays["weights.bin"] = ("<f8", (n_rows,))
         if self.nnz is None:
-            return arrays | {"X.bin": (entry, (self.n_rows, self.n_features))}
-        index = index_dtype(self.n_features, self.nnz)
-        return arrays | {
-            "data.bin": (entry, (self.nnz,)),
-            "indices.bin": (index, (self.nnz,)),
-            "indptr.bin": (index, (self.n_rows + 1,)),
-        }
+            arrays["X.bin"] = (self.dtype, (n_rows, self.n_features))
+        else:
+            index = index_dtype(self.n_features, self.nnz)
+            arrays |= {"indices.bin": (index, (self.nnz,)), "indptr.bin": (index, (n_rows + 1,))}
+            arrays["data.bin"] = (self.dtype, (self.nnz,))
+        return {name: (np.dtype(dtype).newbyteorder("<"), shape) for name, (dtype, shape) in arrays.items()}
 
 
 def index_dtype(n_features: int, nnz: int) -> np.dtype[Any]:

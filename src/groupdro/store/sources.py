@@ -156,17 +156,17 @@ def refuse_not_finite(argument: str, values: Array, first_row: int, *, nor_negat
     refuse(argument, fault, ~np.isfinite(values) | (nor_negative & (values < 0)), first_row)
 
 
-def has_classes(task: str, argument: str, *, text: bool, floating: bool) -> bool:
+def has_classes(kind: str | None, task: str, argument: str) -> bool:
     """Decide whether targets are classes.
 
     Parameters
     ----------
+    kind : str or None
+        Kind of the targets: "text", "floating" or any other.
     task : {"auto", "classes", "regression"}
         What the user asked for; "auto" takes only floating point for numbers.
     argument : str
         What to call the targets in an error.
-    text, floating : bool
-        Whether the targets are text, or of floating point.
 
     Returns
     -------
@@ -174,9 +174,9 @@ def has_classes(task: str, argument: str, *, text: bool, floating: bool) -> bool
         True for classes, False for numbers.
     """
     check_choice(task, "task", ("auto", "classes", "regression"))
-    if task == "regression" and text:
+    if task == "regression" and kind == "text":
         raise ValueError(f'{argument} is text, which task="regression" cannot use: pass task="classes".')
-    return task == "classes" or (task == "auto" and not floating)
+    return task == "classes" or (task == "auto" and kind != "floating")
 
 
 class ArraySource(Source):
@@ -242,12 +242,12 @@ def _read_target(y: Any, n_rows: int, task: str) -> Coded | Floats:
     values = _read_vector(y, "y", n_rows)
     if values.dtype.kind == "O":
         values = _of_one_kind(values)
-    kind = values.dtype.kind
-    if kind not in "biufUO":
+    if values.dtype.kind not in "biufUO":
         raise ValueError(f"y must be numbers, booleans or text, got dtype {values.dtype}.")
-    if kind == "f":
+    kind = {"f": "floating", "U": "text", "O": "text"}.get(values.dtype.kind)
+    if kind == "floating":
         refuse_not_finite("y", values, 0)
-    if not has_classes(task, "y", text=kind in "UO", floating=kind == "f"):
+    if not has_classes(kind, task, "y"):
         return values.astype(np.float64)
     classes, codes = np.unique(values, return_inverse=True)
     return Coded(codes.astype(np.int64, copy=False).ravel(), classes.tolist())

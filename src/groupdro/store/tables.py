@@ -43,10 +43,8 @@ def open_table(source: Any) -> tuple[Any, Reader]:
         return source.schema, lambda columns, n_rows: source.select(columns).to_batches(max_chunksize=n_rows)
     if callable(source):
         return _open_callable(pa, source)
-    if isinstance(source, str | os.PathLike):
-        return _open_paths([source])
-    if isinstance(source, list | tuple):
-        return _open_paths(source)
+    if isinstance(source, str | os.PathLike | list | tuple):
+        return _open_paths(source if isinstance(source, list | tuple) else [source])
     if isinstance(source, import_pyarrow("pyarrow.dataset").Dataset):
         return source.schema, _scanned(source)
     raise ValueError(
@@ -135,7 +133,7 @@ def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, R
         raise ValueError("source has no rows.")
     if not isinstance(first, pa.RecordBatch):
         raise ValueError(f"source must return pyarrow record batches, got {type(first).__name__}.")
-    begun = [itertools.chain([first], opened)]  # the first pass goes on where this look at the schema ended
+    begun = [itertools.chain([first], opened)]  # the first pass continues where this look at the schema ended
 
     def read(columns: list[str], n_rows: int) -> Iterator[Any]:
         del columns, n_rows

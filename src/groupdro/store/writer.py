@@ -55,10 +55,11 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
     with new_store(check_path(path, "path").resolve(), overwrite=overwrite) as new:
         groups, classes = _count(source, memory // 8)
         names = names_bytes(groups.labels.names)
-        sorter = Sorter(new.directory, groups.n_rows, memory)
+        n_rows = int(groups.offsets[-1])
+        sorter = Sorter(new.directory, n_rows, memory)
         nnz = _place_rows(source, groups, classes, seed, sorter, memory // 8)
         manifest = Manifest(
-            n_rows=groups.n_rows,
+            n_rows=n_rows,
             n_features=source.n_features,
             n_groups=len(groups.labels),
             nnz=nnz if source.sparse else None,
@@ -139,11 +140,6 @@ class _Groups:
     offsets: Indices
     largest_weight: Floats
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of all groups."""
-        return int(self.offsets[-1])
-
 
 def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
     labels = _Names()
@@ -151,9 +147,8 @@ def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
     counts, largest = np.zeros(0, np.int64), np.zeros(0)
     for block, _ in source.blocks(memory, labels_only=True):
         codes = labels.learn(block.groups)
-        if len(labels) > len(counts):
-            new = len(labels) - len(counts)
-            counts, largest = np.append(counts, np.zeros(new, np.int64)), np.append(largest, np.zeros(new))
+        n_new = len(labels) - len(counts)
+        counts, largest = np.pad(counts, (0, n_new)), np.pad(largest, (0, n_new))
         counts += np.bincount(codes, minlength=len(counts))
         if block.weight is not None:
             np.maximum.at(largest, codes, block.weight)
