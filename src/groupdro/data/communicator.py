@@ -48,13 +48,10 @@ class Communicator(ABC):
     """
 
     def __init__(self, rank: int, size: int):
-        self.rank = rank
-        self.size = size
+        self.rank, self.size = rank, size
         self.seconds = 0.0
-        self.calls = 0
-        self.bytes_sent = 0
-        self._closed = False
-        self._failed = False
+        self.calls = self.bytes_sent = 0
+        self._closed = self._failed = False
 
     def allreduce(self, array: Given) -> Given:
         """Replace the array of every process by the sum of all.

@@ -254,11 +254,9 @@ class CsrRows:
         """Cut the rows by their entries: twelve bytes each, and as many again for a copy."""
         start = 0
         while start < self.n_rows:
-            stop = start + _piece_rows(n_bytes, self.n_features if dense else 0)
-            if not dense:
-                most = int(self.X.indptr[start]) + n_bytes // 24
-                stop = max(start + 1, min(stop, int(np.searchsorted(self.X.indptr, most, side="right")) - 1))
-            place = slice(start, min(stop, self.n_rows))
+            most = int(self.X.indptr[start]) + n_bytes // 24
+            stop = max(start + 1, int(np.searchsorted(self.X.indptr, most, side="right")) - 1)
+            place = slice(start, min(stop, start + _piece_rows(n_bytes, self.n_features if dense else 0), self.n_rows))
             start = place.stop
             yield place, self.X[place].toarray() if dense else self.X[place]
 

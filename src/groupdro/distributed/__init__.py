@@ -47,11 +47,9 @@ def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
     check_number(timeout, "timeout", positive=True)
     if kind == "auto":
         kind = _launched_by()
-    if kind == "serial":
-        return SerialCommunicator()
     if kind == "torch":
         return TorchCommunicator.from_environment(timeout=timeout)
-    return MpiCommunicator()
+    return MpiCommunicator() if kind == "mpi" else SerialCommunicator()
 
 
 def _launched_by() -> str:

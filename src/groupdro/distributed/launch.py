@@ -113,23 +113,16 @@ def launch_environment(
     return out
 
 
-def launch(
-    script: str,
-    arguments: Sequence[str] = (),
-    *,
-    workers: int = 1,
-    rendezvous: str = "127.0.0.1:0",
-    interface: str | None = None,
-    **options: Any,
-) -> None:
+def launch(script: str, arguments: Sequence[str] = (), *, interface: str | None = None, **options: Any) -> None:
     """Become torchrun: this process is replaced, so that signals reach it and no process stands between.
 
-    Parameters are those of `launch_command` and `launch_environment`.
+    Options are those of `launch_command`; the interface is that of `launch_environment`.
     """
     if importlib.util.find_spec("torch") is None:  # to import it would take seconds, and torchrun does so again
         raise ImportError('torch is not installed: pip install "groupdro[distributed]".')
-    command = launch_command(script, arguments, workers=workers, rendezvous=rendezvous, **options)
-    environment = launch_environment(os.environ, workers=workers, rendezvous=rendezvous, interface=interface)
+    command = launch_command(script, arguments, **options)
+    shared = {name: options[name] for name in ("workers", "rendezvous") if name in options}
+    environment = launch_environment(os.environ, interface=interface, **shared)
     environment["GROUPDRO_LAUNCHER"] = str(os.getpid())  # torchrun's too; workers see by it whether it is gone
     sys.stdout.flush()
     sys.stderr.flush()

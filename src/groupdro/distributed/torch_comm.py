@@ -45,8 +45,7 @@ class TorchCommunicator(PeerCommunicator):
         self._torch = import_extra("torch", "distributed")
         self._dist = import_extra("torch.distributed", "distributed")
         super().__init__(self._dist.get_rank(group), self._dist.get_world_size(group))
-        self._group = group
-        self._device = device
+        self._group, self._device = group, device
         atexit.register(self.close)  # a group that outlives the interpreter may abort the process
 
     @classmethod

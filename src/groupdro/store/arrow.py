@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse, refuse_not_finite
 from groupdro.store.tables import import_pyarrow, open_table
 from groupdro.utils.arguments import check_whole, short_repr
-from groupdro.utils.types import Array, Indices, Mask
+from groupdro.utils.types import Array, Indices
 
 __all__ = ["ArrowSource"]
 
@@ -138,10 +138,8 @@ class ArrowSource(Source):
             return self.stored(_to_numpy(flat).reshape(len(batch), self.n_features), row)
         columns = [self._numbers(batch, "features", name, row) for name in self._features]
         safe = all(self.rounding.is_safe(column.dtype) for column in columns)
-        block = np.empty((len(batch), self.n_features), self.rounding.dtype if safe else np.float64)
-        for j, column in enumerate(columns):
-            block[:, j] = column
-        return self.stored(block, row)
+        dtype = self.rounding.dtype if safe else np.dtype(np.float64)
+        return self.stored(np.stack(columns, axis=1, dtype=dtype, casting="unsafe"), row)
 
     def _sparse_rows(self, batch: Any, row: int) -> Any:
         columns = [self._present(batch, "features", name, row) for name in self._features]
@@ -152,16 +150,13 @@ class ArrowSource(Source):
         missing = np.logical_or.reduce([_to_numpy(part.is_null()) for part in (*flat, *parts)])
         indptr = np.concatenate([[0], np.cumsum(lengths[0], dtype=np.int64)])
         owner = np.repeat(np.arange(len(batch)), lengths[0])
-
-        def refuse_entry(fault: str, bad: Mask) -> None:
-            of_row = np.zeros(len(batch), bool)
-            of_row[owner[bad]] = True
-            refuse(f"features column {self._features[0]!r}", fault, of_row, row)
-
-        refuse_entry("a missing entry", missing)
         indices = _to_numpy(parts[0])
-        refuse_entry(f"an index outside 0 to n_features - 1 = {self.n_features - 1}",
-                     (indices < 0) | (indices > self.n_features - 1))  # fmt: skip
+        outside = (indices < 0) | (indices > self.n_features - 1)
+        for fault, bad in {
+            "a missing entry": missing,
+            f"an index outside 0 to n_features - 1 = {self.n_features - 1}": outside,
+        }.items():
+            refuse(f"features column {self._features[0]!r}", fault, np.bincount(owner, bad, len(batch)) > 0, row)
         values = _to_numpy(parts[1]).astype(np.float64)
         return sp.csr_array((values, indices.astype(np.int64), indptr), shape=(len(batch), self.n_features))
 

@@ -121,19 +121,19 @@ class NewStore:
 
 
 def _check_free(target: Path, overwrite: bool) -> None:
-    if not os.path.lexists(target):
-        return
-    if not overwrite:
-        raise FileExistsError(errno.EEXIST, "path exists: choose another, or pass overwrite=True", os.fspath(target))
-    try:
+    if os.path.lexists(target) and not (overwrite and _is_store(target)):
+        why = "path exists: choose another, or pass overwrite=True"
+        if overwrite:
+            why = "path is not a store, or has other files in it, and is not overwritten"
+        raise FileExistsError(errno.EEXIST, why, os.fspath(target))
+
+
+def _is_store(target: Path) -> bool:
+    """Whether a directory has the manifest of a store, however damaged, and nothing that stores do not have."""
+    with suppress(OSError, BundleError):
         document = parse_json((target / MANIFEST).read_bytes(), MANIFEST)
-        ours = isinstance(document, dict) and document.get("format") == FORMAT
-    except (OSError, BundleError):
-        ours = False
-    if not ours or not all(map(_is_ours, target.iterdir())):
-        raise FileExistsError(
-            errno.EEXIST, "path is not a store, or has other files in it, and is not overwritten", os.fspath(target)
-        )
+        return isinstance(document, dict) and document.get("format") == FORMAT and all(map(_is_ours, target.iterdir()))
+    return False
 
 
 def _is_ours(entry: Path) -> bool:

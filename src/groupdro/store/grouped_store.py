@@ -81,10 +81,10 @@ class GroupedStore:
     (('north', 'south'), [2, 2])
     """
 
-    def __init__(self, path: Path, opened: Opened):
+    def __init__(self, path: Path, opened: Opened, comm: Communicator | None = None):
         manifest = opened.manifest
         self._opened, self._manifest, self._arrays = opened, manifest, opened.arrays
-        self._comm: Communicator = SerialCommunicator()
+        self._comm = comm or SerialCommunicator()
         self.path, self.names, self.group_sizes = path, opened.names, np.diff(opened.offsets)
         self.n_rows, self.n_features, self.n_groups = manifest.n_rows, manifest.n_features, manifest.n_groups
         self.feature_names, self.target, self.group_columns = manifest.feature_names, manifest.target, manifest.groups
@@ -335,9 +335,7 @@ class GroupedStore:
             For `fit`, or for a problem of one's own.
         """
         check_kind(comm, "comm", Communicator, "a Communicator")
-        store = GroupedStore(self.path, self._opened)
-        store._comm = comm
-        return store
+        return GroupedStore(self.path, self._opened, comm)
 
     @cached_property
     def X(self) -> Any:

@@ -256,10 +256,9 @@ class RowsCheck:
 
     def _is_current(self) -> bool:
         """Whether the manifest is still the one that the store was opened with."""
-        try:
+        with suppress(BundleError, OSError):
             return read_manifest(self.path) == self.opened.manifest
-        except (BundleError, OSError):
-            return False
+        return False
 
     def _span(self, name: str) -> tuple[int, int]:
         """Return which bytes of a file belong to the rows of this worker."""

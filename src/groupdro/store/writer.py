@@ -54,7 +54,7 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
     seed, memory = int(seed), int(memory)
     with new_store(check_path(path, "path").resolve(), overwrite=overwrite) as new:
         groups, classes = _count(source, memory // 8)
-        names = names_bytes(groups.labels.names)
+        names = names_bytes(list(groups.labels))
         n_rows = int(groups.offsets[-1])
         sorter = Sorter(new.directory, n_rows, memory)
         nnz = _place_rows(source, groups, classes, seed, sorter, memory // 8)
@@ -66,7 +66,7 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
             dtype=source.rounding.dtype.name,
             seed=seed,
             weighted=source.weighted,
-            classes=None if classes is None else tuple(label_to_json(label, "target") for label in classes.names),
+            classes=None if classes is None else tuple(label_to_json(label, "target") for label in classes),
             target=source.target_name,
             groups=source.group_names,
             feature_names=source.feature_names,
@@ -81,41 +81,31 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
 # ---------------------------------------------------------------------- the first pass
 
 
-class _Names:
-    """Distinct labels, numbered as they come and then in their order."""
+class _Names(dict[Any, int]):
+    """Distinct labels and their numbers, first as they come and then in their order."""
 
-    def __init__(self) -> None:
-        self._code_of: dict[Any, int] = {}
-        self._last: tuple[Any, Indices] | None = None
-
-    def __len__(self) -> int:
-        return len(self._code_of)
-
-    @property
-    def names(self) -> list[Any]:
-        """Labels in the order of their numbers."""
-        return list(self._code_of)
+    _last: tuple[Any, Indices] | None = None
 
     def learn(self, column: Coded) -> Indices:
         """Return the number of each row's label, giving new labels the next numbers."""
-        codes = np.array([self._code_of.setdefault(value, len(self._code_of)) for value in column.values], np.int64)
+        codes = np.array([self.setdefault(value, len(self)) for value in column.values], np.int64)
         return codes[column.codes]
 
     def sort(self) -> Indices:
         """Renumber labels in their order, and return which old number each new one had."""
-        names = self.names
+        names = list(self)
         try:
             order = sorted(range(len(names)), key=names.__getitem__)
         except TypeError:
             order = list(range(len(names)))  # labels of mixed kinds have no order: keep that in which they came
-        self._code_of = {names[old]: new for new, old in enumerate(order)}
+        self.clear()
+        self.update((names[old], new) for new, old in enumerate(order))
         return np.array(order, np.int64)
 
     def look_up(self, column: Coded) -> Indices:
         """Return the number of each row's label."""
         if self._last is None or self._last[0] is not column.values:  # arrays have the same list for every block
-            codes = np.array([self._code_of.get(value, -1) for value in column.values], np.int64)
-            self._last = column.values, codes
+            self._last = column.values, np.array([self.get(value, -1) for value in column.values], np.int64)
         found = self._last[1][column.codes]
         if found.size and found.min() < 0:
             raise _changed()
@@ -163,13 +153,13 @@ def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
         raise ValueError("source has no rows.")
     if classes is not None:
         classes.sort()
-        if any(isinstance(label, int) and abs(label) >= 2**63 for label in classes.names):
+        if any(isinstance(label, int) and abs(label) >= 2**63 for label in classes):
             raise ValueError("target has classes that are whole numbers of more than 64 bits.")
     order = labels.sort()
     counts, largest = counts[order], largest[order]
     if source.weighted and not largest.all():
         name = "weight" if source.target_name is not None else "sample_weight"
-        raise ValueError(f"{name} is zero on all of group {labels.names[int(np.argmin(largest))]!r}.")
+        raise ValueError(f"{name} is zero on all of group {list(labels)[int(np.argmin(largest))]!r}.")
     return _Groups(labels, np.concatenate([[0], np.cumsum(counts)]), largest), classes
 
 
