@@ -23,7 +23,7 @@ class CommunicationError(RuntimeError):
 
 
 class Communicator(ABC):
-    """Collective operations of `size` processes, of which this one is number `rank`.
+    """Collective operations of `size` processes; this one has number `rank`.
 
     Every process calls the same operations in the same order, on arrays of the same shape and type: C-contiguous,
     writeable, of float64 or int64. All end with identical bits, and for a given number of processes those bits are a
@@ -123,11 +123,11 @@ class Communicator(ABC):
 
     @abstractmethod
     def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
-        """Reduce one-dimensional values, of which there is at least one, by `add` or `maximum`, in place."""
+        """Reduce a one-dimensional array, which is not empty, by `add` or `maximum`, in place."""
 
     @abstractmethod
     def _broadcast(self, values: Numbers, root: int) -> None:
-        """Copy one-dimensional values, of which there is at least one, from the root, in place."""
+        """Copy a one-dimensional array, which is not empty, from the root, in place."""
 
     def _run(self, operation: str, array: Numbers, method: Callable[[Numbers], None]) -> None:
         values = _flat(operation, array)

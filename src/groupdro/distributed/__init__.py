@@ -1,4 +1,4 @@
-"""Several processes on one problem: communicators, and data of which each holds a part."""
+"""Several processes on one problem: communicators, and data divided among them."""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
-    """Return the communicator of the way in which this process was started.
+    """Return the communicator that fits how this process was started.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class PeerCommunicator(Communicator):
 
     @abstractmethod
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
-        """Send to and receive from a peer at once, return when both are done; None is no message in that direction.
+        """Send to and receive from a peer at once, return when both are done; None means no message in that direction.
 
         Messages from one process to another arrive in order. Failures are RuntimeErrors.
         """

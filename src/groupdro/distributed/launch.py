@@ -13,7 +13,7 @@ from groupdro.utils.threads import n_cores
 
 __all__ = ["launch", "launch_command", "launch_environment"]
 
-_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with other reactions to Ctrl-C, errors and strangers
+_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with other reactions to Ctrl-C, errors and foreign programs
 
 
 def launch_command(
@@ -38,11 +38,11 @@ def launch_command(
     workers : int
         Processes per node. One with several threads beats many.
     nodes : str
-        How many nodes take part, or ``least:most``: then the job shrinks when a node is lost and grows when one comes.
+        Number of nodes, or ``least:most``: then the job shrinks when a node is lost and grows when one joins.
     rendezvous : str
         ``host:port`` where the nodes meet, the same for all. Port 0 takes a free one, on a single node.
     address : str, optional
-        Address of this node by which the others reach it; by default that of its host name, or of the rendezvous where
+        Address where the other nodes reach this one; by default that of its host name, or of the rendezvous where
         this is on the loopback.
     job : str, optional
         Name of the job, the same for all nodes; several jobs may meet at one rendezvous.

@@ -119,7 +119,7 @@ class _RangeFiles:
         self._dtypes = chunk.rows.dtype, chunk.entries.dtype
         owner = (chunk.rows["place"] - self._first) // self._step
         if self._stop - self._first < self._step * 2**16:
-            owner = owner.astype(np.uint16)  # of which NumPy sorts many at once
+            owner = owner.astype(np.uint16)  # which NumPy sorts much faster
         order = np.argsort(owner, kind="stable")
         chunk, owner = chunk.take(order), owner[order]
         ends = np.append(0, np.cumsum(chunk.rows["n_entries"]))

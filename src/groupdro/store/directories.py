@@ -1,9 +1,9 @@
 """Directories of stores: new ones appear whole or not at all, and readers see the old store or the new one.
 
-A new store is filled beside its place and renamed. A store that is there is replaced in three steps: the new files move
-into a directory of their own inside of it; the manifest, which names that directory, is replaced by one rename, from
-which on readers see the new store; the old files are removed. Files are never changed once they are there. A reader
-whose files vanish while it opens them reads the manifest again.
+A new store is filled next to its place and renamed. An existing store is replaced in three steps: the new files move
+into a directory of their own inside of it; the manifest, which names that directory, is replaced by one rename, after
+which readers see the new store; the old files are removed. Files never change once they are there. A reader whose files
+vanish while it opens them reads the manifest again.
 """
 
 import errno
@@ -27,7 +27,7 @@ __all__ = ["NewStore", "new_store"]
 
 @contextmanager
 def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
-    """Make a directory beside the place of a store, to be filled and then published.
+    """Make a directory next to the place of a store, to be filled and then published.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def _locked_directory(target: Path, stack: ExitStack) -> Path:
 
 
 def _clear_leftovers(target: Path) -> None:
-    """Remove what killed writers of the same place left beside it."""
+    """Remove what killed writers of the same place left next to it."""
     pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial")
     for entry in list(target.parent.iterdir()):
         if pattern.fullmatch(entry.name):

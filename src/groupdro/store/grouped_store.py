@@ -114,9 +114,9 @@ class GroupedStore:
     ) -> "GroupedStore":
         """Write a table of any size to a store. Needs pyarrow (``pip install "groupdro[store]"``).
 
-        The source is read twice: its labels, then all of it. Rows that do not fit the memory are sorted on disk, for
-        which there must be room for the table twice. The store appears when all of it is written; after an error or
-        an interrupt nothing is left.
+        The source is read twice: first the labels, then everything. Rows that do not fit into `memory` are sorted on
+        disk, which needs space for two copies of the table. The store appears once it is complete; an error or an
+        interrupt leaves nothing behind.
 
         Parameters
         ----------
@@ -130,31 +130,30 @@ class GroupedStore:
         target : str
             Column of labels or numbers.
         groups : str or list of str
-            Column of group labels: text, numbers or booleans. Of several columns, the combinations that occur are the
-            groups.
+            Column of group labels: text, numbers or booleans. With several columns, each combination that occurs is
+            a group.
         features : list of str, optional
             Numeric columns, or one column of lists of a fixed size. For a sparse store also one column of lists of
-            (index, value), or a column of lists of indices and one of lists of values. None is all other columns,
-            but for an index of pandas.
+            (index, value), or a column of lists of indices and one of lists of values. By default all other columns,
+            except an index of pandas.
         weight : str, optional
-            Column of weights that are not negative, used relative to the total of the group.
+            Column of nonnegative weights, used relative to the total of the group.
         dtype : {"float16", "float32", "float64"}
-            Type of the stored features. Sparse ones have no "float16". Columns of whole numbers that it cannot hold
-            (beyond 2^24 in float32, 2^11 in float16) are refused, and a warning names columns whose rounding is not
-            small beside their spread.
+            Type of the stored features; "float16" for dense ones only. Columns of whole numbers that it cannot hold
+            (beyond 2^24 in float32, 2^11 in float16) are refused, and a warning names columns whose rounding error is
+            not small compared with their spread.
         sparse : bool
-            Whether to store only entries that are not zero.
+            Whether to store only nonzero entries.
         n_features : int, optional
-            Number of features, where they are lists of indices and values.
+            Number of features; needed if they are lists of indices and values.
         task : {"auto", "classes", "regression"}
-            What the target is. "auto" takes text, booleans and whole numbers for classes and floating point for
-            numbers.
+            What the target is. "auto" treats text, booleans and integers as classes and floating point as numbers.
         seed : int
-            Seed of the order within groups. The same seed and rows give the same bytes.
+            Seed of the order within groups. The same seed and rows give the same bytes on disk.
         memory : int
-            Bytes of rows to hold at once; up to three times as much is used, besides what pyarrow needs.
+            Bytes of rows to hold at once; peak use is up to three times as much, in addition to what pyarrow needs.
         overwrite : bool
-            Whether to replace a store that is there, at once for all who open it. Nothing else is ever replaced.
+            Whether to replace an existing store, atomically. Nothing but a store is ever replaced.
 
         Returns
         -------
@@ -167,7 +166,7 @@ class GroupedStore:
             If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or whole
             numbers that the type cannot hold.
         FileExistsError
-            If the path exists.
+            If the path exists and `overwrite` is false, or if it is not a store.
         """
         table = ArrowSource(
             source,
@@ -210,13 +209,13 @@ class GroupedStore:
         y : array-like of shape (n_rows,)
             Labels or numbers.
         groups : array-like, Series or DataFrame, or None
-            One label a row, or several columns, whose combinations are the groups. None is one group of all rows.
+            One label per row, or several columns, whose combinations are the groups. None is one group of all rows.
         sample_weight : array-like of shape (n_rows,), optional
-            Weights that are not negative, used relative to the total of the group.
+            Nonnegative weights, used relative to the total of the group.
         dtype, task, seed, memory, overwrite
             As in `write`.
         sparse : bool, optional
-            Whether to store only entries that are not zero. None is as X is.
+            Whether to store only nonzero entries; by default if X is sparse.
 
         Returns
         -------
@@ -239,27 +238,28 @@ class GroupedStore:
             Its directory.
         verify : {"small", "full"}
             "small" checks the manifest, the sizes of all files, the names and offsets of the groups, and the targets,
-            weights and row pointers where each takes at most 64 MiB. "full" reads everything, as `verify` does: open
-            a store so that comes from someone you do not trust.
+            weights and row pointers where each takes at most 64 MiB. "full" reads everything, as `verify` does; use
+            it for a store from a source that you do not trust.
 
         Returns
         -------
         GroupedStore
-            The store. Its arrays are mapped read-only. They stay as they are if the store is replaced: open it again
-            to see the new one.
+            The store. Its arrays are mapped read-only and stay valid if the store is replaced; open it again to see
+            the new one.
 
         Raises
         ------
         StoreError
-            If it is no store, is of an unknown version or is damaged.
+            If it is not a store, has an unknown version or is damaged.
         FileNotFoundError
             If there is no such directory.
         """
         check_choice(verify, "verify", ("small", "full"))
-        place = check_path(path, "path").resolve()
-        if not place.is_dir():
+        place = check_path(path, "path")
+        if not os.path.isdir(place):
             raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
         try:
+            place = place.resolve()
             return cls(place, read_store(place, full=verify == "full"))
         except (BundleError, OSError) as error:
             raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
@@ -270,8 +270,7 @@ class GroupedStore:
         Raises
         ------
         StoreError
-            If a block of a file is damaged, and the message names both; or if the store was replaced since it was
-            opened.
+            If a block of a file is damaged, which the message names, or if the store was replaced since it was opened.
         """
         try:
             if read_manifest(self.path) == self._manifest:
@@ -294,7 +293,7 @@ class GroupedStore:
         GroupedData
             The rows in the order of the store. Their norms are computed by a pass when they are first asked for.
         """
-        # Kernels are compiled anew for arrays that are read-only, so what is small beside X is loaded.
+        # Kernels would be compiled anew for read-only arrays, so everything that is small compared with X is loaded.
         y = np.array(self._arrays["y.bin"])
         # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
         key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))

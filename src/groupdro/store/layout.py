@@ -1,7 +1,7 @@
-"""What a store looks like on disk: raw arrays, and a manifest that is checked before anything is believed.
+"""What a store looks like on disk: raw arrays, and a manifest that is checked before anything else is read.
 
-The manifest is JSON with the shape of the table and the size and checksums of every other file. Sizes are compared as
-whole numbers of Python with those of the files, so that no manifest makes the reader allocate more than there is.
+The manifest is JSON with the shape of the table and the size and checksums of every other file. Sizes are compared with
+those of the files as Python integers, so that no manifest makes the reader allocate more than there is.
 """
 
 import math
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FORMAT = "groupdro-store"
-VERSION, VERSION_IN_DIRECTORY = 1, 2  # of a store whose files are beside the manifest, or in a directory that it names
+VERSION, VERSION_IN_DIRECTORY = 1, 2  # with the files next to the manifest, or in a directory that it names
 FILES = (
     "X.bin", "data.bin", "indices.bin", "indptr.bin", "y.bin", "offsets.bin", "weights.bin", "source.bin", GROUPS
 )  # fmt: skip
@@ -87,7 +87,7 @@ class Manifest:
     files : mapping from str to FileRecord
         All other files.
     directory : str or None
-        Where they are, inside the directory of the store; None is beside the manifest.
+        Where they are, inside the directory of the store; None is next to the manifest.
     """
 
     n_rows: int

@@ -23,7 +23,7 @@ __all__ = ["PIECE", "Opened", "RowsCheck", "read_manifest", "read_store", "sums_
 PIECE = 2**20  # entries that are checked or summed at once; stored weights depend on it by their rounding
 _ATTEMPTS = 100  # to open a store that others replace meanwhile
 _ROUNDING = 1e-6  # of the sum of a group's weights, however many
-_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # beside X
+_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # compared with X
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_store(path: Path, *, full: bool) -> Opened:
             if _manifest_content(path) == content:
                 raise
             continue  # the files were removed because the store was replaced
-        # Files in a directory of their own belong to this manifest only; those beside it might not.
+        # Files in a directory of their own belong to this manifest only; those next to it might not.
         if manifest.directory is not None or _manifest_content(path) == content:
             return opened
     raise BundleError(f"it was replaced {_ATTEMPTS} times while it was being opened")
@@ -194,7 +194,7 @@ def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
 
 
 def _check_columns(indices: Array, indptr: Array) -> None:
-    """Refuse rows whose columns do not rise: a column that is there twice would count once here and twice there."""
+    """Refuse rows whose columns do not rise: some code would count a repeated column once and other code twice."""
     for start in range(0, len(indices), PIECE):
         piece = np.asarray(indices[start : start + PIECE + 1])
         begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # where only another row can begin

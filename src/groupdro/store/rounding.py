@@ -1,4 +1,4 @@
-"""Rows in the type of a store: no column may lose in it what tells its rows apart."""
+"""Rows in the type of a store, which must not lose the differences between the rows of a column."""
 
 import warnings
 from collections.abc import Callable
@@ -14,16 +14,16 @@ __all__ = ["Rounding"]
 
 _LOST = {2: 1e-2, 4: 1e-3}  # root mean square of the rounding, in standard deviations, by the bytes of an entry
 _LARGEST_WHOLE = 2.0**53  # beyond which every number is whole
-_SAMPLED = 1024  # rows of a block by which columns are judged
+_SAMPLED = 1024  # rows of a block that estimate the spread of columns
 _NAMED = 5  # columns in a warning
 
 
 class Rounding:
-    """Converts rows to the type of a store, and watches what that does to their columns.
+    """Converts rows to the type of a store, and measures the rounding error of their columns.
 
     A column of whole numbers that the type cannot hold is refused: 300 distinct seconds since 1970 are three numbers in
-    float32. So are entries that are not finite. Of other columns those are remembered whose rounding is not small
-    beside their spread.
+    float32. So are entries that are not finite. Other columns are reported by `warn` if their rounding error is not
+    small compared with their spread.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Rounding:
         return rounded
 
     def warn(self) -> None:
-        """Warn of columns whose rounding is not small beside their spread, when all rows have passed."""
+        """Warn of columns whose rounding error is not small compared with their spread, after all rows."""
         lost = _LOST.get(self.dtype.itemsize)
         if lost is None or not self._n:
             return
@@ -123,8 +123,8 @@ class Rounding:
         named = "; ".join(self._describe(int(j)).rstrip(",") for j in found[:_NAMED])
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         warnings.warn(
-            f"{self.dtype.name} rounds away part of what tells rows apart, up to {worst:.1g} standard deviations, in "
-            f'{named}{more}. Pass dtype="float64", or subtract an offset first.',
+            f"{self.dtype.name} rounds away part of the differences between rows, up to {worst:.1g} standard "
+            f'deviations, in {named}{more}. Pass dtype="float64", or subtract an offset first.',
             UserWarning,
             stacklevel=4,  # who called the method that writes
         )
@@ -150,7 +150,7 @@ class Rounding:
             )
 
     def _add(self, exact: Floats, rounded: Array) -> None:
-        """Add up what tells the spread of each column and the size of its rounding, over a sample of the rows."""
+        """Accumulate the spread and the rounding error of each column over a sample of the rows."""
         step = -(-len(exact) // _SAMPLED)
         exact, rounded = exact[::step], rounded[::step]
         if self._first is None:

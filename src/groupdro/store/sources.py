@@ -70,7 +70,7 @@ class Source(ABC):
     sparse : bool
         As given.
     rounding : Rounding
-        What converts the rows, and knows in the end what that has done to their columns.
+        Converts the rows, and knows in the end what that has done to their columns.
     n_features : int
         Number of columns of X.
     feature_names : tuple of str or None
@@ -105,7 +105,7 @@ class Source(ABC):
 
     @abstractmethod
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
-        """Read labels and rows in blocks of at most about so many bytes.
+        """Read labels and rows in blocks of at most about the given number of bytes.
 
         Rows are arrays of the store's type, or CSR arrays with sorted indices and no zeros; None if only labels are
         read.

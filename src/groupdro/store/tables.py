@@ -12,7 +12,7 @@ from groupdro.utils.optional import import_extra
 
 __all__ = ["Reader", "import_pyarrow", "open_table"]
 
-#: Reads the named columns in batches of at most about so many rows.
+#: Reads the named columns in batches of at most about the given number of rows.
 Reader = Callable[[list[str], int], Iterator[Any]]
 
 _FORMATS = {
