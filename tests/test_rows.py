@@ -306,3 +306,21 @@ def test_columns_that_are_not_numeric_are_refused_by_name(column):
 def test_masked_entries_are_refused():
     with pytest.raises(ValueError, match="X has masked entries"):
         read_rows(np.ma.array(np.ones((2, 2)), mask=np.eye(2, dtype=bool)))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("n_bytes", [1, 100, 200, 10**6])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_pieces_cover_the_rows_as_they_are_stored(make, n_bytes, dense):
+    rows, _ = read_rows(make(DENSE.astype(np.float32)))
+    assert rows.sparse == (make is sp.csr_array)
+    stop = 0
+    for place, piece in rows.pieces(n_bytes, dense=dense):
+        assert place.start == stop
+        assert sp.issparse(piece) == (rows.sparse and not dense)
+        assert piece.dtype == np.float32
+        assert np.array_equal(piece.toarray() if sp.issparse(piece) else piece, DENSE[place])
+        if n_bytes == 1:
+            assert len(DENSE[place]) == 1
+        stop = place.stop
+    assert stop == len(DENSE)

@@ -969,7 +969,7 @@ def test_a_full_check_finds_indices_that_point_outside(originals, tmp_path, kind
 @pytest.mark.parametrize("factor", [0.0, 0.9, 100.0, 1e308, 1.7e308])
 @pytest.mark.parametrize("piece", [2**20, 7])
 def test_weights_that_are_no_shares_of_their_group_are_refused(originals, tmp_path, monkeypatch, factor, piece):
-    monkeypatch.setattr("groupdro.store.reader._PIECE", piece)
+    monkeypatch.setattr("groupdro.store.reader.PIECE", piece)
     path = copy_of(originals, "dense", tmp_path)
     GroupedStore.open(path)
     weights, offsets = np.fromfile(path / "weights.bin", "<f8"), np.fromfile(path / "offsets.bin", "<i8")
@@ -982,7 +982,7 @@ def test_weights_that_are_no_shares_of_their_group_are_refused(originals, tmp_pa
 @pytest.mark.parametrize("change", ["a column twice", "columns that fall"])
 @pytest.mark.parametrize("piece", [2**20, 3])
 def test_a_full_check_finds_rows_whose_columns_do_not_rise(originals, tmp_path, monkeypatch, change, piece):
-    monkeypatch.setattr("groupdro.store.reader._PIECE", piece)
+    monkeypatch.setattr("groupdro.store.reader.PIECE", piece)
     path = copy_of(originals, "csr", tmp_path)
     GroupedStore.open(path, verify="full")
     indices, indptr = np.fromfile(path / "indices.bin", "<i4"), np.fromfile(path / "indptr.bin", "<i4")
@@ -1180,7 +1180,7 @@ def test_bad_lists_are_refused(tmp_path, pa, indices, values, options, message):
         ({"X": sp.csr_array([[0, 0], [0, np.inf], [1, 0]])}, "X, column 1, has .*infinite.* first in row 1"),
         ({"X": np.zeros((0, 2)), "y": [], "groups": []}, "source has no rows"),
         ({"X": np.zeros((3, 0))}, "X has no columns"),
-        ({"y": [0, 1]}, "y must have one value a row"),
+        ({"y": [0, 1]}, "y must have one value per row"),
         ({"y": [0, np.nan, 1]}, "y has .*NaN.* first in row 1"),
         ({"y": ["a", None, "b"]}, "y has a missing value, first in row 1"),
         ({"y": pd.Series([1, None, 2], dtype="Int64")}, "y has a missing value, first in row 1"),
@@ -1265,7 +1265,7 @@ def test_a_store_whose_files_would_be_elsewhere_is_refused(tmp_path, directory):
         GroupedStore.write_arrays(path, *_arrays())
     GroupedStore.write_arrays(tmp_path / "t", *_arrays(), overwrite=True)
     edit(tmp_path / "t", "directory", value=directory)
-    with pytest.raises(StoreError, match="its files are in"):
+    with pytest.raises(StoreError, match="its directory is not valid"):
         GroupedStore.open(tmp_path / "t")
     edit(tmp_path / "s", "directory", value=directory)
     with pytest.raises(StoreError, match="other keys"):

@@ -20,7 +20,8 @@ from sklearn.base import BaseEstimator
 import groupdro as gd
 from groupdro.run.checkpoint import CheckpointError, CheckpointWarning
 from groupdro.store import GroupedStore, StoreError
-from groupdro.store.layout import BLOCK, MANIFEST
+from groupdro.store.document import MANIFEST
+from groupdro.store.layout import BLOCK
 
 __all__ = [
     "MODELS",

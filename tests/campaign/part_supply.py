@@ -43,7 +43,7 @@ _METHODS = {
 }  # fmt: skip
 #: Places where one of them is right, and why.
 ALLOWED: dict[tuple[str, str], str] = {
-    ("distributed/comm.py", "import_module"): "imports torch or mpi4py by a name that stands in the package",
+    ("utils/optional.py", "import_module"): "imports torch, mpi4py or pyarrow by a name that stands in the package",
     ("distributed/run.py", "import_module"): "imports parts of torch by names that stand in the package",
 }
 

@@ -156,7 +156,7 @@ MISTAKES = [
     # stores
     ("convert missing.csv s {fit}", "TABLE 'missing.csv' does not exist."),
     ("convert t.parquet directory {fit}", "STORE 'directory' exists: pass --force to replace it."),
-    ("convert t.parquet directory {fit} --drop colour --force", "path is no store, or has other files in it"),
+    ("convert t.parquet directory {fit} --drop colour --force", "path is not a store, or has other files in it"),
     ("convert t.parquet s {fit}", "column 'colour' holds text, and a store holds numbers: pass --drop colour"),
     ("convert t.parquet s --target z --group g", "--target: there is no column 'z'"),
     ("convert with_missing.parquet s {fit} --drop colour", "features column 'x' has a missing value, first in row 0."),

@@ -191,7 +191,7 @@ def test_a_process_started_by_hand_is_serial(bare):
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match="kind must be 'auto', 'serial', 'torch' or 'mpi'; got 'ray'"):
+    with pytest.raises(ValueError, match="kind must be 'auto', 'serial', 'torch' or 'mpi', got 'ray'"):
         communicator("ray")
 
 
@@ -203,7 +203,7 @@ def test_the_missing_variables_are_named(bare):
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
-    [({"backend": "smoke"}, "'gloo' or 'nccl'; got 'smoke'"), ({"timeout": 0.0}, "positive number of seconds")],
+    [({"backend": "smoke"}, "'gloo' or 'nccl', got 'smoke'"), ({"timeout": 0.0}, "timeout must be positive")],
 )
 def test_arguments_are_checked_before_anyone_is_called(bare, arguments, match):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):

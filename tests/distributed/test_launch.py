@@ -144,7 +144,7 @@ def test_the_help_names_every_option():
 @needs_torch
 def test_a_bad_option_ends_with_a_message_and_without_a_traceback():
     code, output = run([*COMMAND, "--workers", "0", EXAMPLE])
-    assert (code, output) == (1, "Error: workers must be at least 1, got 0.\n")
+    assert (code, output) == (1, "Error: workers must be a whole number from 1, got 0.\n")
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_several_nodes_meet_where_they_are_told():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"workers": 0}, "workers must be at least 1, got 0"),
-        ({"max_restarts": -1}, "max_restarts must not be negative, got -1"),
+        ({"workers": 0}, "workers must be a whole number from 1, got 0"),
+        ({"max_restarts": -1}, "max_restarts must be a whole number from 0, got -1"),
         *(
             ({"nodes": nodes}, "nodes must be a number or least:most")
             for nodes in ("0", "2:1", "2:", ":2", "x", "-1", "")
@@ -342,7 +342,7 @@ def test_options_are_checked(options, match):
 
 
 def test_a_script_must_be_a_file(tmp_path):
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is not a file"):
         launch_command(str(tmp_path))
 
 

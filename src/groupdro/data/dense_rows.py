@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.data.mapping import RANDOM, SEQUENTIAL, advise, mapping_of, memory_limit, release
-from groupdro.data.rows import Rows, as_writable
+from groupdro.data.rows import Rows, as_writable, piece_rows
 from groupdro.kernels.arguments import DenseData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.utils.threads import map_threads
@@ -101,6 +101,14 @@ class DenseRows(Rows):
 
     def _done_with(self, place: slice) -> None:
         """Note that a block was read."""
+
+    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Array]]:
+        """Cut the rows."""
+        del dense  # as they are
+        step = piece_rows(n_bytes, self.n_features)
+        for start in range(0, self.n_rows, step):
+            place = slice(start, min(start + step, self.n_rows))
+            yield place, self.X[place]
 
     def take(self, rows: Indices | slice) -> "DenseRows":
         """Select rows."""

@@ -8,7 +8,9 @@ import numpy as np
 
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["Rows", "as_writable"]
+__all__ = ["Rows", "as_writable", "piece_rows"]
+
+_PIECE_ROWS = 1 << 16
 
 
 class Rows(ABC):
@@ -24,6 +26,8 @@ class Rows(ABC):
     n_features: int
     #: Whether the system can keep all rows in memory, where reading one costs the same wherever it is.
     in_memory: bool = True
+    #: Whether only entries other than zero are stored, as a file of the rows then does too.
+    sparse: ClassVar[bool] = False
     #: Whether copies with other columns may be made: rows that are mapped from a file may not fit in memory twice.
     copyable: ClassVar[bool] = True
     #: Whether columns can be shifted, rotated and factored: sparse rows would fill up.
@@ -54,6 +58,13 @@ class Rows(ABC):
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, "Rows"]]:
         """Yield consecutive rows with their place, in float64; the next block may overwrite the last."""
+
+    @abstractmethod
+    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
+        """Yield consecutive rows with their place, as they are stored, of at most about so many bytes as float64.
+
+        Sparse rows are given out as arrays if `dense` is true.
+        """
 
     @abstractmethod
     def take(self, rows: "Indices | slice") -> "Rows":
@@ -126,6 +137,11 @@ class Rows(ABC):
         """Add what drawn rows show beyond a snapshot, as `dense_difference` does; False where no kernel does."""
         del flat, point
         return False
+
+
+def piece_rows(n_bytes: int, n_features: int) -> int:
+    """Return how many rows of float64 fit into so many bytes, with labels, which limit the number too."""
+    return max(1, min(_PIECE_ROWS, n_bytes // (8 * (n_features + 8))))
 
 
 class _SameMemory:

@@ -1,14 +1,14 @@
-"""Several processes on one problem: communicators, and data of which each holds a part."""
+"""Several processes on one problem: communicators, and data divided among them."""
 
 import importlib.util
 import os
 import warnings
 
-from groupdro.distributed.comm import CommunicationError, Communicator, SerialCommunicator
+from groupdro.data.communicator import CommunicationError, Communicator, SerialCommunicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.distributed.torch_comm import TorchCommunicator
-from groupdro.utils.arguments import check_number, short_repr
+from groupdro.utils.arguments import check_choice, check_number
 
 __all__ = [
     "CommunicationError",
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
-    """Return the communicator of the way in which this process was started.
+    """Return the communicator that fits how this process was started.
 
     Parameters
     ----------
@@ -43,16 +43,13 @@ def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
     RuntimeWarning
         If "auto" finds several processes of MPI but no mpi4py: each then works alone.
     """
-    if not isinstance(kind, str) or kind not in ("auto", "serial", "torch", "mpi"):
-        raise ValueError(f"kind must be 'auto', 'serial', 'torch' or 'mpi'; got {short_repr(kind)}.")
+    check_choice(kind, "kind", ("auto", "serial", "torch", "mpi"))
     check_number(timeout, "timeout", positive=True)
     if kind == "auto":
         kind = _launched_by()
-    if kind == "serial":
-        return SerialCommunicator()
     if kind == "torch":
         return TorchCommunicator.from_environment(timeout=timeout)
-    return MpiCommunicator()
+    return MpiCommunicator() if kind == "mpi" else SerialCommunicator()
 
 
 def _launched_by() -> str:

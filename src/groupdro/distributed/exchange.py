@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from groupdro.distributed.comm import Communicator, Numbers
+from groupdro.data.communicator import Communicator, Numbers
 
 __all__ = ["PeerCommunicator"]
 
@@ -42,68 +42,35 @@ class PeerCommunicator(Communicator):
 
     @abstractmethod
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
-        """Send to and receive from a peer at once, return when both are done; None is no message in that direction.
+        """Send to and receive from a peer at once, return when both are done; None means no message in that direction.
 
         Messages from one process to another arrive in order. Failures are RuntimeErrors.
         """
 
-    def exchange(self, peer: int, sent: Numbers, received: Numbers) -> None:
-        """Send numbers to a peer while receiving numbers from it.
-
-        Parameters
-        ----------
-        peer : int
-            The other's rank, which calls this method too.
-        sent, received : ndarray
-            What to send, and where to put what comes; neither overlaps the other.
-        """
-        self.bytes_sent += sent.nbytes
+    def _exchange(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
+        """Transfer, and count the bytes; what is sent and what is received do not overlap."""
+        self.bytes_sent += 0 if sent is None else sent.nbytes
         self._transfer(peer, sent, received)
-
-    def send(self, peer: int, sent: Numbers) -> None:
-        """Send numbers to a peer.
-
-        Parameters
-        ----------
-        peer : int
-            The other's rank, which calls `recv`.
-        sent : ndarray
-            What to send.
-        """
-        self.bytes_sent += sent.nbytes
-        self._transfer(peer, sent, None)
-
-    def recv(self, peer: int, received: Numbers) -> None:
-        """Receive numbers from a peer.
-
-        Parameters
-        ----------
-        peer : int
-            The other's rank, which calls `send`.
-        received : ndarray
-            Where to put what comes.
-        """
-        self._transfer(peer, None, received)
 
     # ------------------------------------------------------------------ collectives
 
     def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
         core = 1 << (self.size.bit_length() - 1)  # the largest power of two in size
         if self.rank >= core:
-            self.send(self.rank - core, values)
-            self.recv(self.rank - core, values)
+            self._exchange(self.rank - core, values, None)
+            self._exchange(self.rank - core, None, values)
             return
         folded = self.rank + core
         if folded < self.size:
             received = self._workspace(values.size, values)
-            self.recv(folded, received)
+            self._exchange(folded, None, received)
             combine(values, received, out=values)
         if values.size <= self.doubling_limit:
             self._double(values, combine, core)
         else:
             self._halve_and_double(values, combine, core)
         if folded < self.size:
-            self.send(folded, values)
+            self._exchange(folded, values, None)
 
     def _double(self, values: Numbers, combine: np.ufunc, core: int) -> None:
         """Reduce by recursive doubling: after k rounds, 2^k neighbours hold the same bits.
@@ -117,7 +84,7 @@ class PeerCommunicator(Communicator):
         distance = 1
         while distance < core:
             peer = self.rank ^ distance
-            self.exchange(peer, mine, received)
+            self._exchange(peer, mine, received)
             lower, higher = (mine, received) if self.rank < peer else (received, mine)
             combine(lower, higher, out=result)
             mine, result = result, mine
@@ -137,14 +104,14 @@ class PeerCommunicator(Communicator):
             if self.rank > peer:
                 kept, given = given, kept
             mine, received = values[kept], room[: kept.stop - kept.start]
-            self.exchange(peer, values[given], received)
+            self._exchange(peer, values[given], received)
             lower, higher = (mine, received) if self.rank < peer else (received, mine)
             combine(lower, higher, out=mine)
             rounds.append((peer, kept, given))
             begin, end = kept.start, kept.stop
             distance //= 2
         for peer, kept, given in reversed(rounds):  # the peer holds the whole of what was given to it
-            self.exchange(peer, values[kept], values[given])
+            self._exchange(peer, values[kept], values[given])
 
     def _broadcast(self, values: Numbers, root: int) -> None:
         place = (self.rank - root) % self.size  # the place in the tree; a parent's lacks the lowest bit of its child's
@@ -152,10 +119,10 @@ class PeerCommunicator(Communicator):
         while distance < self.size and not place & distance:
             distance *= 2
         if place:
-            self.recv((self.rank - distance) % self.size, values)
+            self._exchange((self.rank - distance) % self.size, None, values)
         while distance := distance // 2:
             if place + distance < self.size:
-                self.send((self.rank + distance) % self.size, values)
+                self._exchange((self.rank + distance) % self.size, values, None)
 
     def _workspace(self, n: int, like: Numbers) -> Numbers:
         """Return room for n numbers, kept between calls: fresh memory costs as much as the reduction itself."""

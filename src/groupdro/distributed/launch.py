@@ -1,14 +1,19 @@
-"""Start a program on several workers by torchrun, with settings that survive the loss of a worker or a node."""
+"""Start a program on several workers by torchrun, with fault-tolerant settings."""
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from groupdro.utils.arguments import check_whole
+from groupdro.utils.threads import n_cores
 
 __all__ = ["launch", "launch_command", "launch_environment"]
 
-_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with other reactions to Ctrl-C, errors and strangers
+_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with other reactions to Ctrl-C, errors and foreign programs
 
 
 def launch_command(
@@ -31,13 +36,13 @@ def launch_command(
     arguments : sequence of str
         Its arguments.
     workers : int
-        Processes a node. One with several threads beats many.
+        Processes per node. One with several threads beats many.
     nodes : str
-        How many nodes take part, or ``least:most``: then the job shrinks when a node is lost and grows when one comes.
+        Number of nodes, or ``least:most``: then the job shrinks when a node is lost and grows when one joins.
     rendezvous : str
         ``host:port`` where the nodes meet, the same for all. Port 0 takes a free one, on a single node.
     address : str, optional
-        Address of this node by which the others reach it; by default that of its host name, or of the rendezvous where
+        Address where the other nodes reach this one; by default that of its host name, or of the rendezvous where
         this is on the loopback.
     job : str, optional
         Name of the job, the same for all nodes; several jobs may meet at one rendezvous.
@@ -50,12 +55,10 @@ def launch_command(
     list of str
         Program and arguments.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}.")
-    if max_restarts < 0:
-        raise ValueError(f"max_restarts must not be negative, got {max_restarts}.")
-    least, colon, most = nodes.partition(":")
-    if not (least.isdigit() and int(least) >= 1 and (not colon or (most.isdigit() and int(most) >= int(least)))):
+    check_whole(workers, "workers", least=1)
+    check_whole(max_restarts, "max_restarts")
+    least, _, most = nodes.partition(":")
+    if not re.fullmatch("[0-9]+(:[0-9]+)?", nodes) or not 1 <= int(least) <= int(most or least):
         raise ValueError(f"nodes must be a number or least:most, got {nodes!r}.")
     host, _, port = rendezvous.rpartition(":")
     if not host or not port.isdigit():
@@ -63,7 +66,7 @@ def launch_command(
     if int(port) == 0 and int(most or least) > 1:  # each node would wait at a port of its own
         raise ValueError(f"rendezvous must have a port that all nodes know, got {rendezvous!r} for nodes {nodes!r}.")
     if not Path(script).is_file():
-        raise ValueError(f"script {script!r} is no file.")
+        raise ValueError(f"script {script!r} is not a file.")
     hosts = address is not None and address == host
     if address is None and host in ("127.0.0.1", "localhost"):
         address = "127.0.0.1"
@@ -86,7 +89,7 @@ def launch_environment(
     environment : mapping
         Those of this process.
     workers : int
-        Processes a node, which share its cores.
+        Processes per node, which share its cores.
     rendezvous : str
         Where the nodes meet.
     interface : str, optional
@@ -98,8 +101,7 @@ def launch_environment(
         The variables.
     """
     out = dict(environment)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    out.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
+    out.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // workers)))
     # With the store shared, a lost node ends the whole job after a minute although its replacement has come.
     out["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     # Connections that are made at first use would come in the middle of a step.
@@ -111,30 +113,17 @@ def launch_environment(
     return out
 
 
-def launch(
-    script: str,
-    arguments: Sequence[str] = (),
-    *,
-    workers: int = 1,
-    nodes: str = "1",
-    rendezvous: str = "127.0.0.1:0",
-    address: str | None = None,
-    interface: str | None = None,
-    job: str | None = None,
-    max_restarts: int = 3,
-) -> None:
+def launch(script: str, arguments: Sequence[str] = (), *, interface: str | None = None, **options: Any) -> None:
     """Become torchrun: this process is replaced, so that signals reach it and no process stands between.
 
-    Parameters are those of `launch_command` and `launch_environment`.
+    Options are those of `launch_command`; the interface is that of `launch_environment`.
     """
     if importlib.util.find_spec("torch") is None:  # to import it would take seconds, and torchrun does so again
         raise ImportError('torch is not installed: pip install "groupdro[distributed]".')
-    command = launch_command(
-        script, arguments, workers=workers, nodes=nodes, rendezvous=rendezvous, address=address, job=job,
-        max_restarts=max_restarts,
-    )  # fmt: skip
+    command = launch_command(script, arguments, **options)
+    shared = {name: options[name] for name in ("workers", "rendezvous") if name in options}
+    environment = launch_environment(os.environ, interface=interface, **shared)
+    environment["GROUPDRO_LAUNCHER"] = str(os.getpid())  # torchrun's too; workers see by it whether it is gone
     sys.stdout.flush()
     sys.stderr.flush()
-    environment = launch_environment(os.environ, workers=workers, rendezvous=rendezvous, interface=interface)
-    environment["GROUPDRO_LAUNCHER"] = str(os.getpid())  # torchrun's too; workers tell by it whether it is gone
     os.execve(command[0], command, environment)

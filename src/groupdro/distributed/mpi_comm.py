@@ -1,6 +1,6 @@
 """Processes that mpirun, or another launcher of MPI, started."""
 
-from groupdro.distributed.comm import Numbers
+from groupdro.data.communicator import Numbers
 from groupdro.distributed.exchange import PeerCommunicator
 from groupdro.utils.optional import import_extra
 
@@ -14,7 +14,7 @@ class MpiCommunicator(PeerCommunicator):
 
     Reductions are the package's own over `Sendrecv`, because those of MPI do not promise the same bits everywhere.
 
-    MPI has no timeout and cannot go on after a process is lost: the launcher ends the job. Start programs by
+    MPI has no timeout and cannot continue after a process is lost: the launcher ends the job. Start programs by
     `mpirun -n 4 python -m mpi4py program.py`, so that an exception in one process ends the others too.
 
     Raises

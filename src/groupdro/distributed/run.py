@@ -85,9 +85,10 @@ def _agent(base: Any) -> Any:
 
         def _failed_by_itself(self, failures: Any) -> bool:
             """Return whether a worker raised an error other than that of a lost connection."""
-            files = {failure.error_file for failure in failures} | set(
-                getattr(self._pcontext, "error_files", {}).values()
-            )
+            files = [
+                *(failure.error_file for failure in failures),
+                *getattr(self._pcontext, "error_files", {}).values(),
+            ]
             # A worker that lost the connection says so in its file, and one that was killed has a negative code.
             silent = any(failure.exitcode > 0 and not os.path.isfile(failure.error_file) for failure in failures)
             return silent or any(_is_own_error(path) for path in files)

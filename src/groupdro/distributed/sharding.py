@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.data import Draw, GroupedData
-from groupdro.distributed.comm import Communicator, SerialCommunicator
+from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.distributed.cost import rows_per_step
 from groupdro.utils.arguments import check_kind
 from groupdro.utils.types import Array, Floats, Indices, Mask

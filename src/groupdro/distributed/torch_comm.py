@@ -7,14 +7,16 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from groupdro.distributed.comm import CommunicationError, Numbers
+from groupdro.data.communicator import CommunicationError, Numbers
 from groupdro.distributed.exchange import PeerCommunicator
+from groupdro.utils.arguments import check_choice, check_number
 from groupdro.utils.optional import import_extra
 
 __all__ = ["TorchCommunicator"]
@@ -43,8 +45,7 @@ class TorchCommunicator(PeerCommunicator):
         self._torch = import_extra("torch", "distributed")
         self._dist = import_extra("torch.distributed", "distributed")
         super().__init__(self._dist.get_rank(group), self._dist.get_world_size(group))
-        self._group = group
-        self._device = device
+        self._group, self._device = group, device
         atexit.register(self.close)  # a group that outlives the interpreter may abort the process
 
     @classmethod
@@ -76,10 +77,8 @@ class TorchCommunicator(PeerCommunicator):
         """
         if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
             raise CommunicationError(f"torchrun sets {', '.join(_VARIABLES)}; here {', '.join(missing)} is not set.")
-        if backend not in ("gloo", "nccl"):
-            raise ValueError(f"backend must be 'gloo' or 'nccl'; got {backend!r}.")
-        if not timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds; got {timeout}.")
+        check_choice(backend, "backend", ("gloo", "nccl"))
+        check_number(timeout, "timeout", positive=True)
         if "TORCHELASTIC_RUN_ID" in os.environ:
             _die_with_launcher()
             _report_errors()
@@ -91,11 +90,9 @@ class TorchCommunicator(PeerCommunicator):
         try:
             if device is not None:
                 torch.cuda.set_device(device)
-            if borrowed:
-                group = dist.new_group(backend=backend, timeout=limit)
-            else:
+            if not borrowed:
                 dist.init_process_group(backend, timeout=limit)
-                group = dist.group.WORLD
+            group = dist.new_group(backend=backend, timeout=limit) if borrowed else dist.group.WORLD
         except RuntimeError as error:
             if not borrowed and dist.is_initialized():
                 dist.destroy_process_group()
@@ -116,9 +113,7 @@ class TorchCommunicator(PeerCommunicator):
 
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
         try:
-            sending = None
-            if sent is not None:
-                sending = self._dist.isend(self._torch.from_numpy(sent), peer, self._group)
+            sending = None if sent is None else self._dist.isend(self._torch.from_numpy(sent), peer, self._group)
             if received is not None:
                 self._dist.recv(self._torch.from_numpy(received), peer, self._group)
             if sending is not None:
@@ -129,21 +124,20 @@ class TorchCommunicator(PeerCommunicator):
     def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
         if self._device is None:
             super()._allreduce(values, combine)
-            return
-        there = self._torch.from_numpy(values).to(self._device)
-        kind = self._dist.ReduceOp.SUM if combine is np.add else self._dist.ReduceOp.MAX
-        self._dist.all_reduce(there, kind, self._group)
-        self._back(there, values)
+        else:
+            kind = self._dist.ReduceOp.SUM if combine is np.add else self._dist.ReduceOp.MAX
+            self._on_device(values, lambda there: self._dist.all_reduce(there, kind, self._group))
 
     def _broadcast(self, values: Numbers, root: int) -> None:
         if self._device is None:
             super()._broadcast(values, root)
-            return
-        there = self._torch.from_numpy(values).to(self._device)
-        self._dist.broadcast(there, root, self._group)
-        self._back(there, values)
+        else:
+            self._on_device(values, lambda there: self._dist.broadcast(there, root, self._group))
 
-    def _back(self, there: Any, values: Numbers) -> None:
+    def _on_device(self, values: Numbers, operate: Callable[[Any], object]) -> None:
+        """Let NCCL work in place on a copy of the values."""
+        there = self._torch.from_numpy(values).to(self._device)
+        operate(there)
         self.bytes_sent += values.nbytes
         self._torch.from_numpy(values).copy_(there)
 
@@ -155,14 +149,13 @@ def _report_errors() -> None:
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        chain: list[BaseException | None] = [error]
-        while chain[-1] is not None:
-            chain.append(chain[-1].__cause__ or chain[-1].__context__)
-        lost = [link for link in chain if isinstance(link, CommunicationError)]
+        lost: BaseException | None = error
+        while lost is not None and not isinstance(lost, CommunicationError):
+            lost = lost.__cause__ or lost.__context__
         with contextlib.suppress(Exception):  # the error itself is what counts
             errors = import_extra("torch.distributed.elastic.multiprocessing.errors", "distributed")
             try:
-                raise (lost[0] if lost else error).with_traceback(traceback)  # whose traceback is recorded too
+                raise (lost or error).with_traceback(traceback)  # whose traceback is recorded too
             except BaseException as raised:
                 errors.get_error_handler().record_exception(raised)
         before(kind, error, traceback)

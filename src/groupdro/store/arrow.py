@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.store.rounding import Rounding
-from groupdro.store.sources import Coded, LabelBlock, as_csr, has_classes, refuse
+from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse, refuse_not_finite
 from groupdro.store.tables import import_pyarrow, open_table
 from groupdro.utils.arguments import check_whole, short_repr
-from groupdro.utils.types import Array, Indices, Mask
+from groupdro.utils.types import Array, Indices
 
 __all__ = ["ArrowSource"]
 
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, which is no feature
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, which is not a feature
+_NUMERIC = ("boolean", "integer", "floating")  # as pyarrow calls its kinds of numbers
 _LABEL_BYTES = 64  # of a row's labels, about
 _LIST_ROWS = 2048  # sparse rows are of unknown length: few at a time
 
 
-class ArrowSource:
+class ArrowSource(Source):
     """Columns of tables that pyarrow reads in batches.
 
     Parameters
@@ -33,13 +33,16 @@ class ArrowSource:
         Columns; features may be None.
     n_features : int or None
         Number of features that lists of indices refer to.
-    dtype : dtype
+    dtype : str, type or dtype
         Type of the entries of the store.
     sparse : bool
         Whether rows are given out as CSR.
     task : {"auto", "classes", "regression"}
         What the targets are.
     """
+
+    target_name: str
+    group_names: tuple[str, ...]
 
     def __init__(
         self,
@@ -50,13 +53,13 @@ class ArrowSource:
         features: Sequence[str] | None,
         weight: str | None,
         n_features: int | None,
-        dtype: np.dtype[Any],
+        dtype: Any,
         sparse: bool,
         task: str,
     ):
+        super().__init__(dtype, sparse)
         self._pa = import_pyarrow("pyarrow")
         self._schema, self._read = open_table(source)
-        self.rounding, self.sparse = Rounding(dtype, self), sparse
         self.target_name = self._column(target, "target")
         given = list(groups) if isinstance(groups, list | tuple) else [groups]
         if not given:
@@ -64,55 +67,41 @@ class ArrowSource:
         self.group_names = tuple(self._column(name, "groups") for name in given)
         self._weight = None if weight is None else self._column(weight, "weight")
         self.weighted = weight is not None
-        self._label_types = {
-            name: self._label_type(name, argument)
-            for argument, names in (("target", (target,)), ("groups", self.group_names))
-            for name in names
-        }
-        self.has_classes = has_classes(self._kind(target), task, f"target column {target!r}")
+        self._label_types = {name: self._label_type(name, "groups") for name in self.group_names}
+        self._label_types[target] = self._label_type(target, "target")
+        self.has_classes = has_classes(self._kind(self._label_types[target]), task, f"target column {target!r}")
         self._features = self._choose_features(features)
-        self._layout = self._feature_layout(n_features)
-        named = self._layout == "columns"
-        self.feature_names = tuple(self._features) if named else None
+        self._read_layout(n_features)
 
     # ------------------------------------------------------------------ reading
 
-    def label_blocks(self, memory: int) -> Iterator[LabelBlock]:
-        """Read the columns of labels."""
+    def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
+        """Read the columns of labels, and those of features."""
+        columns = [self.target_name, *self.group_names, *([self._weight] if self._weight else [])]
+        n_rows = memory // _LABEL_BYTES
+        if not labels_only:
+            columns += self._features
+            n_rows = min(_LIST_ROWS, memory // 2**12) if self._lists else memory // (8 * self.n_features + _LABEL_BYTES)
+        n_rows = max(1, min(2**16, n_rows))
         row = 0
-        for batch in self._batches(self._label_columns(), max(1, min(2**16, memory // _LABEL_BYTES))):
-            yield self._labels(batch, row)
-            row += len(batch)
-
-    def row_blocks(self, memory: int) -> Iterator[tuple[LabelBlock, Any]]:
-        """Read all columns that the store needs."""
-        row_bytes = 8 * self.n_features + _LABEL_BYTES
-        n_rows = max(1, min(2**16, memory // row_bytes))
-        if self._layout in ("pairs", "two lists"):
-            n_rows = max(1, min(_LIST_ROWS, memory // 2**12))
-        row = 0
-        for batch in self._batches(list(dict.fromkeys([*self._label_columns(), *self._features])), n_rows):
-            yield self._labels(batch, row), self._rows(batch, row)
-            row += len(batch)
+        for given in self._read(list(dict.fromkeys(columns)), n_rows):
+            for start in range(0, len(given), n_rows):
+                batch = given.slice(start, n_rows)
+                yield self._labels(batch, row), None if labels_only else self._rows(batch, row)
+                row += len(batch)
 
     def feature(self, column: int) -> str:
         """Describe a column of X for an error."""
-        if self._layout == "columns":
+        if self.feature_names is not None:
             return f"features column {self._features[column]!r}"
         return f"features column {self._features[-1]!r}, feature {column},"
-
-    def _batches(self, columns: list[str], n_rows: int) -> Iterator[Any]:
-        for batch in self._read(columns, n_rows):
-            for start in range(0, len(batch), n_rows):
-                yield batch.slice(start, n_rows)
 
     def _labels(self, batch: Any, row: int) -> LabelBlock:
         target = self._label(batch, "target", self.target_name, row)
         weight = None
         if self._weight is not None:
             weight = self._numbers(batch, "weight", self._weight, row).astype(np.float64)
-            fault = "a value that is NaN, infinite or negative"
-            refuse(f"weight column {self._weight!r}", fault, ~(np.isfinite(weight) & (weight >= 0)), row)
+            refuse_not_finite(f"weight column {self._weight!r}", weight, row, nor_negative=True)
         return LabelBlock(
             target=_coded(target) if self.has_classes else _to_numpy(target).astype(np.float64),
             groups=_combined([_coded(self._label(batch, "groups", name, row)) for name in self.group_names]),
@@ -123,74 +112,57 @@ class ArrowSource:
         """Return a column of labels in the type that the first batch had."""
         column, wanted = self._present(batch, argument, name, row), self._label_types[name]
         try:
-            if not self._keeps_apart(column.type, wanted):
+            if not self._keeps_apart(self._kind(column.type), self._kind(wanted)):
                 raise self._pa.ArrowTypeError(f"{column.type} is not {wanted}")
             column = column.cast(wanted)
         except self._pa.ArrowException as error:
             raise ValueError(f"{argument} column {name!r} changes its type from row {row} on: {error}.") from None
-        if self._pa.types.is_floating(column.type):
-            fault = "a value that is NaN or infinite"
-            refuse(f"{argument} column {name!r}", fault, ~np.isfinite(_to_numpy(column)), row)
+        if self._kind(wanted) == "floating":
+            refuse_not_finite(f"{argument} column {name!r}", _to_numpy(column), row)
         return column
 
-    def _keeps_apart(self, given: Any, wanted: Any) -> bool:
-        """Tell whether a cast of labels takes different ones to different ones, or fails."""
-        types = self._pa.types
-        given = given.value_type if types.is_dictionary(given) else given
-        if types.is_boolean(wanted) or types.is_boolean(given):
-            return bool(given == wanted)
-        number = types.is_integer(given) or types.is_floating(given)
-        return number or not (types.is_integer(wanted) or types.is_floating(wanted))
+    @staticmethod
+    def _keeps_apart(given: str | None, wanted: str | None) -> bool:
+        """Whether a cast between kinds takes different labels to different ones, or fails."""
+        if "boolean" in (given, wanted):
+            return given == wanted
+        return given in _NUMERIC or wanted == "text"
 
     def _rows(self, batch: Any, row: int) -> Any:
-        if self._layout in ("pairs", "two lists"):
-            return self._sparse_rows(batch, row)
-        if self._layout == "vector":
-            column = self._present(batch, "features", self._features[0], row)
-            flat = column.flatten()
-            missing = flat.is_null().to_numpy(zero_copy_only=False).reshape(len(batch), self.n_features)
-            refuse(f"features column {self._features[0]!r}", "a missing value", missing.any(axis=1), row)
-            block = _to_numpy(flat).reshape(len(batch), self.n_features)
-        else:
-            columns = [self._numbers(batch, "features", name, row) for name in self._features]
-            safe = all(self.rounding.is_safe(column.dtype) for column in columns)
-            block = np.empty((len(batch), self.n_features), self.rounding.dtype if safe else np.float64)
-            for j, column in enumerate(columns):
-                block[:, j] = column
-        return as_csr(block, self.rounding, row) if self.sparse else self.rounding.convert(block, row)
+        if self._lists:
+            return self.stored(self._sparse_rows(batch, row), row)
+        if self._vector:
+            flat = self._present(batch, "features", self._features[0], row).flatten()
+            missing = _to_numpy(flat.is_null()).reshape(len(batch), self.n_features)
+            refuse(f"features column {self._features[0]!r}", "a missing value", np.logical_or.reduce(missing, 1), row)
+            return self.stored(_to_numpy(flat).reshape(len(batch), self.n_features), row)
+        columns = [self._numbers(batch, "features", name, row) for name in self._features]
+        safe = all(self.rounding.is_safe(column.dtype) for column in columns)
+        dtype = self.rounding.dtype if safe else np.dtype(np.float64)
+        return self.stored(np.stack(columns, axis=1, dtype=dtype, casting="unsafe"), row)
 
     def _sparse_rows(self, batch: Any, row: int) -> Any:
         columns = [self._present(batch, "features", name, row) for name in self._features]
-        lengths = [column.value_lengths().to_numpy(zero_copy_only=False) for column in columns]
+        lengths = [_to_numpy(column.value_lengths()) for column in columns]
         refuse("features", "lists of different lengths", lengths[0] != lengths[-1], row)
-        if len(columns) == 1:
-            both = columns[0].flatten()
-            parts = [both.field(0), both.field(1)]
-            missing = both.is_null().to_numpy(zero_copy_only=False)
-        else:
-            parts = [column.flatten() for column in columns]
-            missing = np.zeros(len(parts[0]), bool)
-        for part in parts:
-            missing = missing | part.is_null().to_numpy(zero_copy_only=False)
+        flat = [column.flatten() for column in columns]
+        parts = flat if len(flat) == 2 else [flat[0].field(0), flat[0].field(1)]
+        missing = np.logical_or.reduce([_to_numpy(part.is_null()) for part in (*flat, *parts)])
         indptr = np.concatenate([[0], np.cumsum(lengths[0], dtype=np.int64)])
         owner = np.repeat(np.arange(len(batch)), lengths[0])
-
-        def refuse_entry(fault: str, bad: Mask) -> None:
-            of_row = np.zeros(len(batch), bool)
-            of_row[owner[bad]] = True
-            refuse(f"features column {self._features[0]!r}", fault, of_row, row)
-
-        refuse_entry("a missing entry", missing)
         indices = _to_numpy(parts[0])
-        refuse_entry(f"an index outside 0 to n_features - 1 = {self.n_features - 1}",
-                     (indices < 0) | (indices > self.n_features - 1))  # fmt: skip
+        outside = (indices < 0) | (indices > self.n_features - 1)
+        for fault, bad in {
+            "a missing entry": missing,
+            f"an index outside 0 to n_features - 1 = {self.n_features - 1}": outside,
+        }.items():
+            refuse(f"features column {self._features[0]!r}", fault, np.bincount(owner, bad, len(batch)) > 0, row)
         values = _to_numpy(parts[1]).astype(np.float64)
-        matrix = sp.csr_array((values, indices.astype(np.int64), indptr), shape=(len(batch), self.n_features))
-        return as_csr(matrix, self.rounding, row)
+        return sp.csr_array((values, indices.astype(np.int64), indptr), shape=(len(batch), self.n_features))
 
     def _numbers(self, batch: Any, argument: str, name: str, row: int) -> Array:
         column = self._present(batch, argument, name, row)
-        if not _is_numeric(self._pa, column.type):
+        if self._kind(column.type) not in _NUMERIC:
             raise ValueError(f"{argument} column {name!r} is of {column.type} from row {row} on, which is not numeric.")
         return _to_numpy(column)
 
@@ -199,17 +171,16 @@ class ArrowSource:
         place = batch.schema.get_field_index(name)
         if place < 0:
             raise ValueError(f"{argument} names the column {name!r}, which is missing from row {row} on.")
-        column = _plain(self._pa, batch.column(place))
+        column = batch.column(place)
+        if isinstance(column, self._pa.ExtensionArray):
+            column = column.storage
+        if self._pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         if column.null_count:
-            bad = column.is_null().to_numpy(zero_copy_only=False)
-            refuse(f"{argument} column {name!r}", "a missing value", bad, row)
+            refuse(f"{argument} column {name!r}", "a missing value", _to_numpy(column.is_null()), row)
         return column
 
     # ------------------------------------------------------------------ columns
-
-    def _label_columns(self) -> list[str]:
-        names = [self.target_name, *self.group_names, *([self._weight] if self._weight else [])]
-        return list(dict.fromkeys(names))
 
     def _column(self, name: Any, argument: str) -> str:
         if not isinstance(name, str):
@@ -217,12 +188,10 @@ class ArrowSource:
         n_found = len(self._schema.get_all_field_indices(name))
         if n_found != 1:
             which = "is not in source" if not n_found else "is in source more than once"
-            raise ValueError(f"{argument} names the column {name!r}, which {which}; it has {self._listed()}.")
+            names = self._schema.names
+            listed = f"{names[:10]}{' and more' if len(names) > 10 else ''}"
+            raise ValueError(f"{argument} names the column {name!r}, which {which}; it has {listed}.")
         return name
-
-    def _listed(self) -> str:
-        names = self._schema.names
-        return f"{names[:10]}{' and more' if len(names) > 10 else ''}"
 
     def _type(self, name: str) -> Any:
         """Return the type of a column's values: that of the dictionary, or what an extension is stored as."""
@@ -231,21 +200,19 @@ class ArrowSource:
             kind = kind.storage_type
         return kind.value_type if self._pa.types.is_dictionary(kind) else kind
 
-    def _label_type(self, name: str, argument: str) -> Any:
-        kind, types = self._type(name), self._pa.types
-        if types.is_floating(kind):
-            return self._pa.float64()
-        if types.is_boolean(kind) or types.is_integer(kind):
-            return kind
+    def _kind(self, kind: Any) -> str | None:
+        """Return which of the kinds that this package knows a type is of."""
+        types = self._pa.types
         if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
-            return self._pa.large_string()
-        raise ValueError(f"{argument} column {name!r} is of {kind}: use text, numbers or booleans.")
+            return "text"
+        return next((name for name in _NUMERIC if getattr(types, f"is_{name}")(kind)), None)
 
-    def _kind(self, name: str) -> str:
-        kind, types = self._label_types[name], self._pa.types
-        if types.is_floating(kind):
-            return "float"
-        return "bool" if types.is_boolean(kind) else "int" if types.is_integer(kind) else "str"
+    def _label_type(self, name: str, argument: str) -> Any:
+        given = self._type(name)
+        kind = self._kind(given)
+        if kind is None:
+            raise ValueError(f"{argument} column {name!r} is of {given}: use text, numbers or booleans.")
+        return {"floating": self._pa.float64(), "text": self._pa.large_string()}.get(kind, given)
 
     def _choose_features(self, features: Sequence[str] | None) -> list[str]:
         if features is None:
@@ -264,54 +231,50 @@ class ArrowSource:
             raise ValueError(f"features has the target column {self.target_name!r}.")
         return chosen
 
-    def _feature_layout(self, n_features: int | None) -> str:
-        """Find out how columns make up X, and set the number of features."""
+    def _read_layout(self, n_features: int | None) -> None:
+        """Find out how columns make up X: numbers, vectors of one length, or lists of indices and values."""
         if n_features is not None:
             check_whole(n_features, "n_features", least=1)
-        types = [self._type(name) for name in self._features]
-        lists = [self._pa.types.is_list(kind) or self._pa.types.is_large_list(kind) for kind in types]
-        vector = len(types) == 1 and self._pa.types.is_fixed_size_list(types[0])
-        if any(lists):
-            if not self.sparse:
-                raise ValueError(
-                    "features are lists of no fixed length: cast them to lists of fixed size, or pass sparse=True."
-                )
+        self.feature_names = None
+        kinds = [self._type(name) for name in self._features]
+        self._lists = any(self._is_list(kind) for kind in kinds)
+        self._vector = len(kinds) == 1 and self._pa.types.is_fixed_size_list(kinds[0])
+        if self._lists:
+            self._check_lists(kinds)
             if n_features is None:
                 raise ValueError("n_features must be given where features are lists of indices and values.")
             self.n_features = int(n_features)
-            values = [kind.value_type if listed else kind for kind, listed in zip(types, lists, strict=True)]
-            layout = "two lists"
-            if len(values) == 1 and self._pa.types.is_struct(values[0]) and values[0].num_fields == 2:
-                layout, values = "pairs", [values[0].field(0).type, values[0].field(1).type]
-            fits = all(lists) and len(values) == 2 and self._pa.types.is_integer(values[0])
-            if not fits or not _is_numeric(self._pa, values[1]):
-                raise ValueError(
-                    "features of a sparse store must be numeric columns, one column of lists of (index, value), or a "
-                    f"column of lists of indices and one of lists of values; got {[str(kind) for kind in types]}."
-                )
-            return layout
-        text = [
-            n for n, kind in zip(self._features, types, strict=True) if not vector and not _is_numeric(self._pa, kind)
-        ]
-        if text or (vector and not _is_numeric(self._pa, types[0].value_type)):
-            raise ValueError(f"features has columns that are not numeric: {(text or self._features)[:10]}.")
-        self.n_features = types[0].list_size if vector else len(types)
+            return
+        values = [kinds[0].value_type] if self._vector else kinds
+        text = [name for name, kind in zip(self._features, values, strict=True) if self._kind(kind) not in _NUMERIC]
+        if text:
+            raise ValueError(f"features has columns that are not numeric: {text[:10]}.")
+        self.n_features = kinds[0].list_size if self._vector else len(kinds)
         if n_features not in (None, self.n_features):
             raise ValueError(f"n_features is {n_features}, but features have {self.n_features}.")
         if not self.n_features:
             raise ValueError(f"features column {self._features[0]!r} has lists of no entries.")
-        return "vector" if vector else "columns"
+        if not self._vector:
+            self.feature_names = tuple(self._features)
 
+    def _check_lists(self, kinds: list[Any]) -> None:
+        """Refuse what is neither one column of lists of pairs nor two of lists of indices and values."""
+        if not self.sparse:
+            raise ValueError(
+                "features are lists of no fixed length: cast them to lists of fixed size, or pass sparse=True."
+            )
+        values = [kind.value_type for kind in kinds if self._is_list(kind)]
+        if len(kinds) == 1 and self._pa.types.is_struct(values[0]):
+            values = [values[0].field(j).type for j in range(values[0].num_fields)]
+        found = [self._kind(value) for value in values]
+        if len(kinds) > 2 or len(found) != 2 or found[0] != "integer" or found[1] not in _NUMERIC:
+            raise ValueError(
+                "features of a sparse store must be numeric columns, one column of lists of (index, value), or a "
+                f"column of lists of indices and one of lists of values; got {[str(kind) for kind in kinds]}."
+            )
 
-def _plain(pa: Any, column: Any) -> Any:
-    """Return a column as what it is stored as, without dictionary and extension type."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _is_numeric(pa: Any, kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    def _is_list(self, kind: Any) -> bool:
+        return bool(self._pa.types.is_list(kind) or self._pa.types.is_large_list(kind))
 
 
 def _to_numpy(column: Any) -> Array:

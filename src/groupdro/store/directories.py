@@ -1,9 +1,9 @@
 """Directories of stores: new ones appear whole or not at all, and readers see the old store or the new one.
 
-A new store is filled beside its place and renamed. A store that is there is replaced in three steps: the new files move
-into a directory of their own inside of it; the manifest, which names that directory, is replaced by one rename, from
-which on readers see the new store; the old files are removed. Files are never changed once they are there. A reader
-whose files vanish while it opens them reads the manifest again.
+A new store is filled next to its place and renamed. An existing store is replaced in three steps: the new files move
+into a directory of their own inside of it; the manifest, which names that directory, is replaced by one rename, after
+which readers see the new store; the old files are removed. Files never change once they are there. A reader whose files
+vanish while it opens them reads the manifest again.
 """
 
 import errno
@@ -13,30 +13,21 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from groupdro.store.document import StoreError, parse_json
+from groupdro.store.document import MANIFEST, parse_json
 from groupdro.store.files import write_bytes
-from groupdro.store.layout import (
-    DIRECTORY,
-    FILES,
-    FORMAT,
-    LARGEST_MANIFEST,
-    MANIFEST,
-    Manifest,
-    manifest_bytes,
-    parse_manifest,
-)
-from groupdro.utils.bundle import sync_folder
+from groupdro.store.layout import DIRECTORY, FILES, FORMAT, Manifest, manifest_bytes, parse_manifest
+from groupdro.utils.bundle import BundleError, sync_folder
 
 __all__ = ["NewStore", "new_store"]
 
 
 @contextmanager
 def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
-    """Make a directory beside the place of a store, to be filled and then published.
+    """Make a directory next to the place of a store, to be filled and then published.
 
     Parameters
     ----------
@@ -53,13 +44,10 @@ def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
     """
     _clear_leftovers(target)
     _check_free(target, overwrite)
-    temporary, lock = _locked_directory(target)
-    try:
+    with ExitStack() as stack:
+        temporary = _locked_directory(target, stack)
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)  # while it is locked
         yield NewStore(target, temporary, overwrite)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,10 @@ class NewStore:
         sync_folder(self.directory)
 
     def _replace(self, manifest: Manifest) -> None:
-        with _turn(self.target) as alone:
+        with ExitStack() as stack:
+            alone = False
+            with suppress(OSError):  # a file system without locks
+                alone = stack.enter_context(_locked(self.target, wait=True))
             _check_free(self.target, self.overwrite)
             old = _old_files(self.target, everything=alone)
             # The same rows have the same name, unless they replace themselves.
@@ -130,20 +121,19 @@ class NewStore:
 
 
 def _check_free(target: Path, overwrite: bool) -> None:
-    if not os.path.lexists(target):
-        return
-    if not overwrite:
-        raise FileExistsError(errno.EEXIST, "path exists: choose another, or pass overwrite=True", os.fspath(target))
-    try:
-        content = (target / MANIFEST).read_bytes()
-        document = parse_json(content, MANIFEST, LARGEST_MANIFEST)
-        ours = isinstance(document, dict) and document.get("format") == FORMAT
-    except (OSError, StoreError):
-        ours = False
-    if not ours or not all(map(_is_ours, target.iterdir())):
-        raise FileExistsError(
-            errno.EEXIST, "path is no store, or has other files in it, and is not overwritten", os.fspath(target)
-        )
+    if os.path.lexists(target) and not (overwrite and _is_store(target)):
+        why = "path exists: choose another, or pass overwrite=True"
+        if overwrite:
+            why = "path is not a store, or has other files in it, and is not overwritten"
+        raise FileExistsError(errno.EEXIST, why, os.fspath(target))
+
+
+def _is_store(target: Path) -> bool:
+    """Whether a directory has the manifest of a store, however damaged, and nothing that stores do not have."""
+    with suppress(OSError, BundleError):
+        document = parse_json((target / MANIFEST).read_bytes(), MANIFEST)
+        return isinstance(document, dict) and document.get("format") == FORMAT and all(map(_is_ours, target.iterdir()))
+    return False
 
 
 def _is_ours(entry: Path) -> bool:
@@ -165,14 +155,12 @@ def _old_files(target: Path, *, everything: bool) -> list[Path]:
     found = [entry for entry in target.iterdir() if entry.name != MANIFEST]
     if everything:
         return found
-    named = parse_json((target / MANIFEST).read_bytes(), MANIFEST, LARGEST_MANIFEST).get("directory")
+    named = parse_json((target / MANIFEST).read_bytes(), MANIFEST).get("directory")
     return [entry for entry in found if (entry.name in FILES if named is None else entry.name == named)]
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return
+    shutil.rmtree(path, ignore_errors=True)  # which leaves files and links
     with suppress(OSError):
         path.unlink()
 
@@ -180,62 +168,43 @@ def _remove(path: Path) -> None:
 # ---------------------------------------------------------------------- locks
 
 
-def _lock(directory: Path, *, wait: bool = False) -> int | None:
-    """Lock a directory for as long as it is held open; None where the system has no such locks."""
+@contextmanager
+def _locked(directory: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a directory, or yield False where the system has no such locks. A lock dies with its process."""
     try:
         import fcntl
     except ImportError:
-        return None
+        yield False
+        return
     held = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BaseException:
-        os.close(held)
-        raise
-    return held
-
-
-@contextmanager
-def _turn(target: Path) -> Iterator[bool]:
-    """Wait until no other writer is replacing the store, and yield whether that is certain: some systems lack locks."""
-    lock = None
-    with suppress(OSError):  # a file system without locks
-        lock = _lock(target, wait=True)
-    try:
-        yield lock is not None
+        yield True
     finally:
-        if lock is not None:
-            os.close(lock)
+        os.close(held)
 
 
-def _locked_directory(target: Path) -> tuple[Path, int | None]:
-    """Make a directory and lock it. The lock dies with the process, which tells a leftover from work under way."""
+def _locked_directory(target: Path, stack: ExitStack) -> Path:
+    """Make a directory and lock it, which distinguishes work under way from a leftover."""
     while True:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
         temporary.mkdir()
         try:
-            lock = _lock(temporary)
+            stack.enter_context(_locked(temporary))
         except (BlockingIOError, FileNotFoundError):
             continue  # another writer took it for a leftover before it was locked, and removes it
         except OSError:
-            return temporary, None  # a file system without locks
+            return temporary  # a file system without locks
         if temporary.exists():
-            return temporary, lock
-        if lock is not None:
-            os.close(lock)
+            return temporary
 
 
 def _clear_leftovers(target: Path) -> None:
-    """Remove what killed writers of the same place left beside it."""
+    """Remove what killed writers of the same place left next to it."""
     pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial")
     for entry in list(target.parent.iterdir()):
-        if not pattern.fullmatch(entry.name):
-            continue
-        try:
-            lock = _lock(entry)
-        except OSError:
-            continue  # its writer lives, or the file system cannot tell
-        if lock is None:
-            continue
-        shutil.rmtree(entry, ignore_errors=True)
-        os.close(lock)
+        if pattern.fullmatch(entry.name):
+            # An error says that its writer lives, or that the file system has no locks.
+            with suppress(OSError), _locked(entry) as certain:
+                if certain:
+                    shutil.rmtree(entry, ignore_errors=True)

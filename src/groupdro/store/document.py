@@ -1,40 +1,29 @@
-"""JSON that may have been written by anyone, and the error for what is wrong with it."""
+"""The JSON files of a store, which anyone may have written."""
 
 import json
 from typing import Any
 
-__all__ = ["StoreError", "check", "parse_json", "to_json"]
+from groupdro.utils.bundle import BundleError, check
+
+__all__ = ["GROUPS", "LARGEST", "MANIFEST", "StoreError", "parse_json", "to_json"]
+
+MANIFEST, GROUPS = "manifest.json", "groups.json"
+LARGEST = {MANIFEST: 64 * 2**20, GROUPS: 256 * 2**20}  # bytes; each file is read as a whole
 
 
 class StoreError(ValueError):
-    """A directory is no store of this package, is damaged, or has something in it that is not known."""
+    """A directory is not a store of this package, is damaged, or holds something unknown."""
 
 
-def check(holds: bool, why: str) -> None:
-    """Refuse what does not hold.
-
-    Parameters
-    ----------
-    holds : bool
-        The condition.
-    why : str
-        What is wrong where it does not hold, as the end of a sentence.
-    """
-    if not holds:
-        raise StoreError(why)
-
-
-def to_json(document: Any, name: str, most: int) -> bytes:
-    """Return a document as JSON in ASCII, of which there is only one.
+def to_json(document: Any, name: str) -> bytes:
+    """Return the only way to write a document as JSON in ASCII.
 
     Parameters
     ----------
     document : object
         Dictionaries, sequences, text and finite numbers.
     name : str
-        What to call it in an error.
-    most : int
-        Bytes that it may have.
+        The file that it is for.
 
     Returns
     -------
@@ -42,41 +31,39 @@ def to_json(document: Any, name: str, most: int) -> bytes:
         The JSON.
     """
     content = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-    if len(content) > most:
-        raise ValueError(f"{name} would have {len(content)} bytes, more than {most}: shorten the names.")
+    if len(content) > LARGEST[name]:
+        raise ValueError(f"{name} would have {len(content)} bytes, more than {LARGEST[name]}: shorten the names.")
     return content
 
 
-def parse_json(content: bytes, name: str, most: int) -> Any:
+def parse_json(content: bytes, name: str) -> Any:
     """Read JSON.
 
     Parameters
     ----------
     content : bytes
-        The file.
+        Content of the file.
     name : str
-        What to call it in an error.
-    most : int
-        Bytes that it may have.
+        The file.
 
     Returns
     -------
     object
-        Dictionaries, lists, text and numbers, which may be infinite where they are too large.
+        Dictionaries, lists, text and numbers; numbers that are too large are infinite.
     """
-    check(len(content) <= most, f"its {name} has {len(content)} bytes, more than {most}")
+    check(len(content) <= LARGEST[name], f"its {name} has {len(content)} bytes, more than {LARGEST[name]}")
     try:
         return json.loads(content.decode("ascii"), parse_constant=_refuse, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"its {name} is no JSON as stores have it: {error}") from None
+        raise BundleError(f"its {name} is not JSON as stores have it: {error}") from None
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return document

@@ -3,18 +3,17 @@
 import errno
 import os
 import zlib
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from groupdro.store.document import check
 from groupdro.store.layout import BLOCK, FileRecord
-from groupdro.utils.bundle import naming_file
+from groupdro.utils.bundle import check, naming_file
 from groupdro.utils.types import Array
 
-__all__ = ["ChecksummedFile", "check_blocks", "naming_file", "read_array", "write_array", "write_bytes"]
+__all__ = ["ChecksummedFile", "check_blocks", "read_array", "write_array", "write_bytes"]
 
 _PIECE = 4 * 2**20  # bytes read at once to check them
 
@@ -39,8 +38,8 @@ def write_array(file: BinaryIO, array: Array) -> memoryview:
     return content
 
 
-def read_array(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Read the next bytes of a file as an array.
+def read_array(file: BinaryIO, dtype: np.dtype[Any], n: int) -> Array:
+    """Read the next entries of a file.
 
     Parameters
     ----------
@@ -48,18 +47,18 @@ def read_array(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
         Where from.
     dtype : dtype
         Type of the entries.
-    shape : tuple of int
-        Shape of the array.
+    n : int
+        How many.
 
     Returns
     -------
-    ndarray
+    ndarray of shape (n,)
         A new array.
     """
-    array = np.empty(shape, dtype)
-    content = array.reshape(-1).view(np.uint8).data
+    array = np.empty(n, dtype)
+    content = array.view(np.uint8).data
     if file.readinto(content) != len(content):  # type: ignore[attr-defined]  # buffered files have it
-        raise OSError(errno.EIO, "the file ends early", getattr(file, "name", None))
+        raise OSError(errno.EIO, "the file ends early")
     return array
 
 
@@ -78,17 +77,12 @@ class ChecksummedFile:
         self._size = 0
         self._crc32: list[int] = []
 
-    def __enter__(self) -> "ChecksummedFile":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
+    def __exit__(self, *error: object) -> None:
+        with suppress(OSError):  # whoever has not finished the file has an error already
             self._file.close()
-        except OSError:
-            if error is None:
-                raise
 
     def write(self, array: Array) -> None:
         """Append an array.

@@ -12,18 +12,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from groupdro.data import GroupedData
+from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.data.csr_rows import CsrRows
 from groupdro.data.dense_rows import dense_rows
-from groupdro.distributed import Communicator, SerialCommunicator, shard
+from groupdro.distributed.sharding import shard
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import manifest_bytes
-from groupdro.store.reader import Opened, check_content, read_manifest, read_store
-from groupdro.store.rows_check import RowsCheck
+from groupdro.store.reader import Opened, RowsCheck, read_manifest, read_store
 from groupdro.store.sources import ArraySource, Task
-from groupdro.store.writer import check_dtype, write_store
-from groupdro.utils.arguments import check_flag, check_kind, check_path
+from groupdro.store.writer import write_store
+from groupdro.utils.arguments import check_choice, check_kind, check_path
+from groupdro.utils.bundle import BundleError
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["GroupedStore"]
@@ -81,10 +82,16 @@ class GroupedStore:
     (('north', 'south'), [2, 2])
     """
 
-    def __init__(self, path: Path, opened: Opened):
-        self.path, self.names = path, opened.names
-        self._opened, self._manifest, self._offsets = opened, opened.manifest, opened.offsets
-        self._comm: Communicator = SerialCommunicator()
+    def __init__(self, path: Path, opened: Opened, comm: Communicator | None = None):
+        manifest = opened.manifest
+        self._opened, self._manifest, self._arrays = opened, manifest, opened.arrays
+        self._comm = comm or SerialCommunicator()
+        self.path, self.names, self.group_sizes = path, opened.names, np.diff(opened.offsets)
+        self.n_rows, self.n_features, self.n_groups = manifest.n_rows, manifest.n_features, manifest.n_groups
+        self.feature_names, self.target, self.group_columns = manifest.feature_names, manifest.target, manifest.groups
+        self.classes = None if manifest.classes is None else classes_array(manifest.classes)
+        self.source: Indices = opened.arrays["source.bin"]
+        self.nbytes = sum(manifest.files[name].size for name in manifest.arrays)
 
     # ------------------------------------------------------------------ writing
 
@@ -108,9 +115,9 @@ class GroupedStore:
     ) -> "GroupedStore":
         """Write a table of any size to a store. Needs pyarrow (``pip install "groupdro[store]"``).
 
-        The source is read twice: its labels, then all of it. Rows that do not fit the memory are sorted on disk, for
-        which there must be room for the table twice. The store appears when all of it is written; after an error or
-        an interrupt nothing is left.
+        The source is read twice: first the labels, then everything. Rows that do not fit into `memory` are sorted on
+        disk, which needs space for two copies of the table. The store appears once it is complete; an error or an
+        interrupt leaves nothing behind.
 
         Parameters
         ----------
@@ -124,31 +131,30 @@ class GroupedStore:
         target : str
             Column of labels or numbers.
         groups : str or list of str
-            Column of group labels: text, numbers or booleans. Of several columns, the combinations that occur are the
-            groups.
+            Column of group labels: text, numbers or booleans. With several columns, each combination that occurs is
+            a group.
         features : list of str, optional
             Numeric columns, or one column of lists of a fixed size. For a sparse store also one column of lists of
-            (index, value), or a column of lists of indices and one of lists of values. None is all other columns,
-            but for an index of pandas.
+            (index, value), or a column of lists of indices and one of lists of values. By default all other columns,
+            except an index of pandas.
         weight : str, optional
-            Column of weights that are not negative, used relative to the total of the group.
+            Column of nonnegative weights, used relative to the total of the group.
         dtype : {"float16", "float32", "float64"}
-            Type of the stored features. Sparse ones have no "float16". Columns of whole numbers that it cannot hold
-            (beyond 2^24 in float32, 2^11 in float16) are refused, and a warning names columns whose rounding is not
-            small beside their spread.
+            Type of the stored features; "float16" for dense ones only. Columns of whole numbers that it cannot hold
+            (beyond 2^24 in float32, 2^11 in float16) are refused, and a warning names columns whose rounding error is
+            not small compared with their spread.
         sparse : bool
-            Whether to store only entries that are not zero.
+            Whether to store only nonzero entries.
         n_features : int, optional
-            Number of features, where they are lists of indices and values.
+            Number of features; needed if they are lists of indices and values.
         task : {"auto", "classes", "regression"}
-            What the target is. "auto" takes text, booleans and whole numbers for classes and floating point for
-            numbers.
+            What the target is. "auto" treats text, booleans and integers as classes and floating point as numbers.
         seed : int
-            Seed of the order within groups. The same seed and rows give the same bytes.
+            Seed of the order within groups. The same seed and rows give the same bytes on disk.
         memory : int
-            Bytes of rows to hold at once; up to three times as much is used, besides what pyarrow needs.
+            Bytes of rows to hold at once; peak use is up to three times as much, in addition to what pyarrow needs.
         overwrite : bool
-            Whether to replace a store that is there, at once for all who open it. Nothing else is ever replaced.
+            Whether to replace an existing store, atomically. Nothing but a store is ever replaced.
 
         Returns
         -------
@@ -161,11 +167,8 @@ class GroupedStore:
             If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or whole
             numbers that the type cannot hold.
         FileExistsError
-            If the path exists.
+            If the path exists and `overwrite` is false, or if it is not a store.
         """
-        place = check_path(path, "path").resolve()
-        check_flag(sparse, "sparse")
-        kind = check_dtype(dtype, sparse=sparse)
         table = ArrowSource(
             source,
             target=target,
@@ -173,12 +176,12 @@ class GroupedStore:
             features=features,
             weight=weight,
             n_features=n_features,
-            dtype=kind,
+            dtype=dtype,
             sparse=sparse,
             task=task,
         )
-        write_store(place, table, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(place)
+        write_store(path, table, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(path)
 
     @classmethod
     def write_arrays(
@@ -207,26 +210,22 @@ class GroupedStore:
         y : array-like of shape (n_rows,)
             Labels or numbers.
         groups : array-like, Series or DataFrame, or None
-            One label a row, or several columns, whose combinations are the groups. None is one group of all rows.
+            One label per row, or several columns, whose combinations are the groups. None is one group of all rows.
         sample_weight : array-like of shape (n_rows,), optional
-            Weights that are not negative, used relative to the total of the group.
+            Nonnegative weights, used relative to the total of the group.
         dtype, task, seed, memory, overwrite
             As in `write`.
         sparse : bool, optional
-            Whether to store only entries that are not zero. None is as X is.
+            Whether to store only nonzero entries; by default if X is sparse.
 
         Returns
         -------
         GroupedStore
             The store, opened.
         """
-        place = check_path(path, "path").resolve()
-        if sparse is not None:
-            check_flag(sparse, "sparse")
-        kind = check_dtype(dtype, sparse=sp.issparse(X) if sparse is None else sparse)
-        arrays = ArraySource(X, y, groups, sample_weight, kind, sparse, task)
-        write_store(place, arrays, dtype=kind, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(place)
+        arrays = ArraySource(X, y, groups, sample_weight, dtype, sparse, task)
+        write_store(path, arrays, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(path)
 
     # ------------------------------------------------------------------ reading
 
@@ -240,31 +239,30 @@ class GroupedStore:
             Its directory.
         verify : {"small", "full"}
             "small" checks the manifest, the sizes of all files, the names and offsets of the groups, and the targets,
-            weights and row pointers where each takes at most 64 MiB. "full" reads everything, as `verify` does: open
-            a store so that comes from someone you do not trust.
+            weights and row pointers where each takes at most 64 MiB. "full" reads everything, as `verify` does; use
+            it for a store from a source that you do not trust.
 
         Returns
         -------
         GroupedStore
-            The store. Its arrays are mapped read-only. They stay as they are if the store is replaced: open it again
-            to see the new one.
+            The store. Its arrays are mapped read-only and stay valid if the store is replaced; open it again to see
+            the new one.
 
         Raises
         ------
         StoreError
-            If it is no store, is of an unknown version or is damaged.
+            If it is not a store, has an unknown version or is damaged.
         FileNotFoundError
             If there is no such directory.
         """
-        if verify not in ("small", "full"):
-            raise ValueError(f'verify must be "small" or "full", got {verify!r}.')
-        check_path(path, "path")
-        if not os.path.isdir(path):
+        check_choice(verify, "verify", ("small", "full"))
+        place = check_path(path, "path")
+        if not os.path.isdir(place):
             raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
-        place = Path(path).resolve()
         try:
+            place = place.resolve()
             return cls(place, read_store(place, full=verify == "full"))
-        except (StoreError, OSError) as error:
+        except (BundleError, OSError) as error:
             raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
 
     def verify(self) -> None:
@@ -273,14 +271,13 @@ class GroupedStore:
         Raises
         ------
         StoreError
-            If a block of a file is damaged, and the message names both; or if the store was replaced since it was
-            opened.
+            If a block of a file is damaged, which the message names, or if the store was replaced since it was opened.
         """
         try:
             if read_manifest(self.path) == self._manifest:
-                check_content(self.path, self._opened, full=True)
+                read_store(self.path, full=True)
                 return
-        except (StoreError, OSError) as error:
+        except (BundleError, OSError) as error:
             raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
         raise StoreError(f"{os.fspath(self.path)!r} has another manifest than when it was opened: open it again.")
 
@@ -297,9 +294,10 @@ class GroupedStore:
         GroupedData
             The rows in the order of the store. Their norms are computed by a pass when they are first asked for.
         """
-        # Kernels are compiled anew for arrays that are read-only, so what is small beside X is loaded.
-        arrays = self._opened.arrays
-        y = np.array(arrays["y.bin"])
+        # Kernels would be compiled anew for read-only arrays, so everything that is small compared with X is loaded.
+        y = np.array(self._arrays["y.bin"])
+        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
+        key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
         if labels is not None:
             if self.classes is None:
                 raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
@@ -308,16 +306,13 @@ class GroupedStore:
             if not fits or not np.isfinite(numbers).all():
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
             y = numbers[y]
-        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
-        key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
-        if labels is not None:
-            key.update(np.asarray(labels, dtype=np.float64).tobytes())
+            key.update(numbers.astype(np.float64).tobytes())
         whole = GroupedData(
             rows=dense_rows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
             y=y,
-            offsets=self._offsets,
+            offsets=self._opened.offsets,
             members=np.empty(0, np.int64),
-            weights=np.array(arrays["weights.bin"]) if self._manifest.weighted else np.empty(0),
+            weights=np.array(self._arrays["weights.bin"]) if self._manifest.weighted else np.empty(0),
             names=self.names,
             source=self.source,
             feature_names=self.feature_names,
@@ -340,82 +335,25 @@ class GroupedStore:
             For `fit`, or for a problem of one's own.
         """
         check_kind(comm, "comm", Communicator, "a Communicator")
-        store = GroupedStore(self.path, self._opened)
-        store._comm = comm
-        return store
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._manifest.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return self._manifest.n_features
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return self._manifest.n_groups
-
-    @property
-    def group_sizes(self) -> Indices:
-        """Number of rows of each group."""
-        return np.diff(self._offsets)
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the columns of X, where they had names."""
-        return self._manifest.feature_names
-
-    @property
-    def target(self) -> str | None:
-        """Column that the targets came from, where they came from one."""
-        return self._manifest.target
-
-    @property
-    def group_columns(self) -> tuple[str, ...] | None:
-        """Columns that the groups came from, where they came from some."""
-        return self._manifest.groups
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays on disk."""
-        return sum(self._manifest.files[name].size for name in self._manifest.arrays)
-
-    @cached_property
-    def classes(self) -> Array | None:
-        """Classes in order; None where the targets are numbers."""
-        return None if self._manifest.classes is None else classes_array(self._manifest.classes)
+        return GroupedStore(self.path, self._opened, comm)
 
     @cached_property
     def X(self) -> Any:
         """The mapped features."""
         if self._manifest.nnz is None:
-            return self._opened.arrays["X.bin"]
-        shape = self.n_rows, self.n_features
-        parts = [np.asarray(self._opened.arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
-        if parts[2].dtype.itemsize == 4:
-            matrix = sp.csr_array(tuple(parts), shape=shape, copy=False)
-        else:
-            # Given to the constructor, indices of 64 bits would be read to see whether 32 are enough.
-            matrix = sp.csr_array(shape, dtype=parts[0].dtype)
-            matrix.data, matrix.indices, matrix.indptr = parts
+            return self._arrays["X.bin"]
+        parts = [np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
+        # Given to the constructor, indices of 64 bits would be read to see whether 32 are enough.
+        matrix = sp.csr_array((self.n_rows, self.n_features), dtype=parts[0].dtype)
+        matrix.data, matrix.indices, matrix.indptr = parts
         matrix.has_sorted_indices = matrix.has_canonical_format = True  # as they are written
         return matrix
 
     @cached_property
     def y(self) -> Array:
         """Labels as they were given, or mapped numbers."""
-        stored = self._opened.arrays["y.bin"]
+        stored: Array = self._arrays["y.bin"]
         return stored if self.classes is None else self.classes[stored]
-
-    @property
-    def source(self) -> Indices:
-        """Row of the input of each stored row."""
-        found: Indices = self._opened.arrays["source.bin"]
-        return found
 
     def __len__(self) -> int:
         return self.n_rows

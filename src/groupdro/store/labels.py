@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.store.document import check, parse_json, to_json
+from groupdro.store.document import GROUPS, parse_json, to_json
+from groupdro.utils.bundle import check
 from groupdro.utils.types import Array
 
-__all__ = ["GROUPS", "LARGEST_GROUPS", "classes_array", "label_to_json", "names_bytes", "parse_classes", "parse_names"]
-
-GROUPS = "groups.json"
-LARGEST_GROUPS = 256 * 2**20  # bytes; the file is read as a whole
+__all__ = ["check_classes", "classes_array", "label_to_json", "names_bytes", "parse_names"]
 
 
 def names_bytes(names: Sequence[Any]) -> bytes:
-    """Return the content of the file of the groups' names.
+    """Return the content of the file of the groups' names, unless it could not be read again.
 
     Parameters
     ----------
@@ -29,7 +27,9 @@ def names_bytes(names: Sequence[Any]) -> bytes:
     bytes
         JSON in ASCII.
     """
-    return to_json([label_to_json(name, "groups") for name in names], GROUPS, LARGEST_GROUPS)
+    content = to_json([label_to_json(name, "groups") for name in names], GROUPS)
+    parse_names(content, len(names), None)
+    return content
 
 
 def label_to_json(label: Any, argument: str) -> Any:
@@ -51,9 +51,9 @@ def label_to_json(label: Any, argument: str) -> Any:
         label = label.item()
     if isinstance(label, tuple) and label:
         return [label_to_json(part, argument) for part in label]
-    if isinstance(label, str | bool | int) or (isinstance(label, float) and math.isfinite(label)):
-        return label
-    raise ValueError(f"{argument} has a label that cannot be stored: {label!r}. Name it by text or a number.")
+    if not _is_scalar(label):
+        raise ValueError(f"{argument} has a label that cannot be stored: {label!r}. Name it by text or a number.")
+    return label
 
 
 def parse_names(content: bytes, n_groups: int, n_columns: int | None) -> tuple[Any, ...]:
@@ -73,11 +73,11 @@ def parse_names(content: bytes, n_groups: int, n_columns: int | None) -> tuple[A
     tuple
         The names, as they were given.
     """
-    labels = parse_json(content, GROUPS, LARGEST_GROUPS)
+    labels = parse_json(content, GROUPS)
     check(isinstance(labels, list) and len(labels) == n_groups, f"its {GROUPS} does not name every group")
     for label in labels:
         parts = label if isinstance(label, list) else [label]
-        check(bool(parts) and all(map(_is_scalar, parts)), "the name of a group is no text or number")
+        check(bool(parts) and all(map(_is_scalar, parts)), "the name of a group is neither text nor a number")
         check(n_columns in (None, len(parts)), "the name of a group does not fit the group columns")
     names = tuple(tuple(label) if isinstance(label, list) else label for label in labels)
     check(len(set(names)) == len(names), "two groups have the same name")
@@ -99,35 +99,28 @@ def classes_array(classes: Sequence[Any]) -> Array:
     """
     if isinstance(classes[0], str) and any(label.endswith("\0") for label in classes):
         return np.array(classes, dtype=object)
-    whole = isinstance(classes[0], int) and not isinstance(classes[0], bool)
-    return np.array(classes, dtype=np.int64 if whole else None)
+    return np.array(classes, dtype=np.int64 if type(classes[0]) is int else None)
 
 
-def parse_classes(label_kind: Any, classes: Any) -> tuple[Any, ...] | None:
-    """Read the classes of a manifest.
+def check_classes(label_kind: Any, classes: Any) -> None:
+    """Check the classes of a manifest.
 
     Parameters
     ----------
     label_kind : object
         "classes", or "float" for targets that are numbers.
     classes : object
-        The classes as JSON has them.
-
-    Returns
-    -------
-    tuple or None
-        The classes in order; None where targets are numbers.
+        The classes as JSON has them: in order, all of one kind; None where targets are numbers.
     """
     if label_kind == "float":
         check(classes is None, "it has classes though its targets are numbers")
-        return None
+        return
     check(label_kind == "classes", f"its kind of labels is {str(label_kind)[:40]!r}")
-    check(isinstance(classes, list) and bool(classes) and all(map(_is_scalar, classes)), "its classes are no labels")
+    check(isinstance(classes, list) and bool(classes) and all(map(_is_scalar, classes)), "its classes are not labels")
     kinds = {type(label) for label in classes}
     check(len(kinds) == 1, "its classes are of several kinds")
     check(int not in kinds or max(map(abs, classes)) < 2**63, "its classes are numbers of more than 64 bits")
     check(all(a < b for a, b in itertools.pairwise(classes)), "its classes are not in order")
-    return tuple(classes)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -1,21 +1,22 @@
-"""What a store looks like on disk: raw arrays, and a manifest that is checked before anything is believed.
+"""What a store looks like on disk: raw arrays, and a manifest that is checked before anything else is read.
 
-The manifest is JSON with the shape of the table and the size and checksums of every other file. Sizes are compared as
-whole numbers of Python with those of the files, so that no manifest makes the reader allocate more than there is.
+The manifest is JSON with the shape of the table and the size and checksums of every other file. Sizes are compared with
+those of the files as Python integers, so that no manifest makes the reader allocate more than there is.
 """
 
 import math
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from groupdro.store.document import StoreError, check, parse_json, to_json
-from groupdro.store.labels import GROUPS, LARGEST_GROUPS, parse_classes
+from groupdro.store.document import GROUPS, LARGEST, MANIFEST, parse_json, to_json
+from groupdro.store.labels import check_classes
+from groupdro.utils.bundle import BundleError, check
 
 __all__ = [
     "BLOCK",
@@ -23,8 +24,6 @@ __all__ = [
     "DTYPES",
     "FILES",
     "FORMAT",
-    "LARGEST_MANIFEST",
-    "MANIFEST",
     "FileRecord",
     "Manifest",
     "index_dtype",
@@ -33,8 +32,7 @@ __all__ = [
 ]
 
 FORMAT = "groupdro-store"
-VERSION, VERSION_IN_DIRECTORY = 1, 2  # of a store whose files are beside the manifest, or in a directory that it names
-MANIFEST = "manifest.json"
+VERSION, VERSION_IN_DIRECTORY = 1, 2  # with the files next to the manifest, or in a directory that it names
 FILES = (
     "X.bin", "data.bin", "indices.bin", "indptr.bin", "y.bin", "offsets.bin", "weights.bin", "source.bin", GROUPS
 )  # fmt: skip
@@ -42,12 +40,8 @@ DIRECTORY = re.compile(r"rows-[0-9a-f]{16}")
 DTYPES = ("float16", "float32", "float64")
 BLOCK = 64 * 2**20  # bytes that share a checksum
 
+_DERIVED = {"format", "version", "crc32", "kind", "label_kind"}  # keys of the file that are not entries of `Manifest`
 _LARGEST_COUNT = 2**48  # of rows, columns or entries: products of two and a size still fit a file system's numbers
-LARGEST_MANIFEST = 64 * 2**20  # bytes; the file is read as a whole
-_KEYS = {
-    "format", "version", "crc32", "n_rows", "n_features", "n_groups", "kind", "dtype", "nnz", "seed", "weighted",
-    "label_kind", "classes", "target", "groups", "feature_names", "files",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ class Manifest:
     files : mapping from str to FileRecord
         All other files.
     directory : str or None
-        Where they are, inside the directory of the store; None is beside the manifest.
+        Where they are, inside the directory of the store; None is next to the manifest.
     """
 
     n_rows: int
@@ -117,23 +111,21 @@ class Manifest:
     @property
     def arrays(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """Type and shape of each binary file."""
-        whole, real = np.dtype("<i8"), np.dtype("<f8")
-        entry = np.dtype(self.dtype).newbyteorder("<")
-        arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
-            "y.bin": (real if self.classes is None else whole, (self.n_rows,)),
-            "offsets.bin": (whole, (self.n_groups + 1,)),
-            "source.bin": (whole, (self.n_rows,)),
+        n_rows = self.n_rows
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "y.bin": ("<f8" if self.classes is None else "<i8", (n_rows,)),
+            "offsets.bin": ("<i8", (self.n_groups + 1,)),
+            "source.bin": ("<i8", (n_rows,)),
         }
         if self.weighted:
-            arrays["weights.bin"] = (real, (self.n_rows,))
+            arrays["weights.bin"] = ("<f8", (n_rows,))
         if self.nnz is None:
-            return arrays | {"X.bin": (entry, (self.n_rows, self.n_features))}
-        index = index_dtype(self.n_features, self.nnz)
-        return arrays | {
-            "data.bin": (entry, (self.nnz,)),
-            "indices.bin": (index, (self.nnz,)),
-            "indptr.bin": (index, (self.n_rows + 1,)),
-        }
+            arrays["X.bin"] = (self.dtype, (n_rows, self.n_features))
+        else:
+            index = index_dtype(self.n_features, self.nnz)
+            arrays |= {"indices.bin": (index, (self.nnz,)), "indptr.bin": (index, (n_rows + 1,))}
+            arrays["data.bin"] = (self.dtype, (self.nnz,))
+        return {name: (np.dtype(dtype).newbyteorder("<"), shape) for name, (dtype, shape) in arrays.items()}
 
 
 def index_dtype(n_features: int, nnz: int) -> np.dtype[Any]:
@@ -152,9 +144,6 @@ def index_dtype(n_features: int, nnz: int) -> np.dtype[Any]:
     return np.dtype("<i4" if max(n_features, nnz) <= np.iinfo(np.int32).max else "<i8")
 
 
-# ---------------------------------------------------------------------- writing
-
-
 def manifest_bytes(manifest: Manifest) -> bytes:
     """Return the content of the manifest's file, which is the same for the same store.
 
@@ -168,30 +157,16 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     bytes
         JSON in ASCII.
     """
-    document: dict[str, Any] = {
+    document = vars(manifest) | {
         "format": FORMAT,
         "version": VERSION if manifest.directory is None else VERSION_IN_DIRECTORY,
-        "n_rows": manifest.n_rows,
-        "n_features": manifest.n_features,
-        "n_groups": manifest.n_groups,
         "kind": "dense" if manifest.nnz is None else "csr",
-        "dtype": manifest.dtype,
-        "nnz": manifest.nnz,
-        "seed": manifest.seed,
-        "weighted": manifest.weighted,
         "label_kind": "float" if manifest.classes is None else "classes",
-        "classes": manifest.classes,
-        "target": manifest.target,
-        "groups": manifest.groups,
-        "feature_names": manifest.feature_names,
         "files": {name: {"bytes": file.size, "crc32": file.crc32} for name, file in manifest.files.items()},
     }
-    if manifest.directory is not None:
-        document["directory"] = manifest.directory
-    return _to_json(document | {"crc32": zlib.crc32(_to_json(document))})
-
-
-# ---------------------------------------------------------------------- reading
+    if manifest.directory is None:
+        del document["directory"]
+    return to_json(document | {"crc32": zlib.crc32(to_json(document, MANIFEST))}, MANIFEST)
 
 
 def parse_manifest(content: bytes) -> Manifest:
@@ -207,84 +182,80 @@ def parse_manifest(content: bytes) -> Manifest:
     Manifest
         What it says.
     """
-    document = parse_json(content, MANIFEST, LARGEST_MANIFEST)
-    check(isinstance(document, dict), "its manifest is no object")
-    check(document.get("format") == FORMAT, f"its format is {str(document.get('format'))[:40]!r}, not {FORMAT!r}")
-    version = document.get("version")
-    known = _is_count(version) and version in (VERSION, VERSION_IN_DIRECTORY)
-    check(known, f"its version is {str(version)[:40]}; this reads {VERSION} and {VERSION_IN_DIRECTORY}")
-    keys = _KEYS if version == VERSION else _KEYS | {"directory"}
-    check(set(document) == keys, f"its manifest has other keys than expected: {str(set(document) ^ keys)[:200]}")
-    stated = document.pop("crc32")
-    try:
-        crc32 = zlib.crc32(_to_json(document))
-    except (ValueError, RecursionError) as error:  # infinite numbers, or lists of lists of lists
-        raise StoreError(f"its manifest is no JSON as stores have it: {error}") from None
-    check(_is_count(stated) and stated == crc32, "its manifest does not match its checksum")
-
+    document = _parse_signed(content)
     n_rows, n_features, n_groups = (document[key] for key in ("n_rows", "n_features", "n_groups"))
     for key in ("n_rows", "n_features", "n_groups"):
-        number = document[key]
-        check(_is_count(number) and 0 < number <= _LARGEST_COUNT, f"its {key} is {str(number)[:40]}")
-    check(n_groups <= n_rows, f"it has {n_groups} groups of {n_rows} rows")
-    kind, dtype, nnz = document["kind"], document["dtype"], document["nnz"]
-    check(kind in ("dense", "csr"), f"its kind is {str(kind)[:40]!r}")
-    check(dtype in (DTYPES if kind == "dense" else DTYPES[1:]), f"its dtype is {str(dtype)[:40]!r}")
-    most = n_rows * n_features
-    fits = nnz is None if kind == "dense" else _is_count(nnz) and nnz <= min(most, _LARGEST_COUNT)
-    check(fits, f"its number of entries is {str(nnz)[:40]}")
-    check(_is_count(document["seed"]) and document["seed"] < 2**64, "its seed is no whole number of 64 bits")
-    directory = document.get("directory")
-    named = directory is None if version == VERSION else isinstance(directory, str) and DIRECTORY.fullmatch(directory)
-    check(bool(named), f"its files are in {str(directory)[:40]!r}")
-    check(isinstance(document["weighted"], bool), "its 'weighted' is neither true nor false")
-    check(document["target"] is None or isinstance(document["target"], str), "its target is no name of a column")
-    for key, length in (("groups", None), ("feature_names", n_features)):
-        names = document[key]
-        listed = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
-        check(names is None or bool(listed), f"its {key} are no names of columns")
-        check(names is None or length in (None, len(names)), f"its {key} are {len(names or ())}, not {length}")
-    manifest = Manifest(
-        n_rows=n_rows,
-        n_features=n_features,
-        n_groups=n_groups,
-        nnz=nnz,
-        dtype=dtype,
-        seed=document["seed"],
-        weighted=document["weighted"],
-        classes=parse_classes(document["label_kind"], document["classes"]),
-        target=document["target"],
-        groups=None if document["groups"] is None else tuple(document["groups"]),
-        feature_names=None if document["feature_names"] is None else tuple(document["feature_names"]),
-        files=_parse_files(document["files"]),
-        directory=directory,
-    )
+        _check_entry(document, key, _is_count(document[key], 1, _LARGEST_COUNT))
+    sparse, nnz, directory = document["kind"] == "csr", document["nnz"], document.get("directory")
+    for key, fits in {
+        "n_groups": n_groups <= n_rows,
+        "kind": document["kind"] in ("dense", "csr"),
+        "dtype": document["dtype"] in (DTYPES[1:] if sparse else DTYPES),
+        "nnz": _is_count(nnz, 0, min(n_rows * n_features, _LARGEST_COUNT)) if sparse else nnz is None,
+        "seed": _is_count(document["seed"], 0, 2**64 - 1),
+        "weighted": isinstance(document["weighted"], bool),
+        "target": isinstance(document["target"], str | None),
+        "groups": _are_names(document["groups"]),
+        "feature_names": _are_names(document["feature_names"], n_features),
+        "files": isinstance(document["files"], dict),
+        "directory": "directory" not in document or (isinstance(directory, str) and DIRECTORY.fullmatch(directory)),
+    }.items():
+        _check_entry(document, key, fits)
+    check_classes(document["label_kind"], document["classes"])
+    entries: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
+    }
+    entries["files"] = {name: _parse_record(name, entry) for name, entry in document["files"].items()}
+    manifest = Manifest(**{key: value for key, value in entries.items() if key not in _DERIVED})
     expected = {name: math.prod(shape) * dtype.itemsize for name, (dtype, shape) in manifest.arrays.items()}
     check(set(manifest.files) == {*expected, GROUPS}, f"its files are {str(sorted(manifest.files))[:200]}")
     for name, size in expected.items():
         stated = manifest.files[name].size
         check(stated == size, f"its {name} has {stated} bytes where its shape needs {size}")
-    check(manifest.files[GROUPS].size <= LARGEST_GROUPS, f"its {GROUPS} is too large")
+    check(manifest.files[GROUPS].size <= LARGEST[GROUPS], f"its {GROUPS} is too large")
     return manifest
 
 
-def _parse_files(files: Any) -> dict[str, FileRecord]:
-    check(isinstance(files, dict), "its list of files is no object")
-    records = {}
-    for name, entry in files.items():
-        check(name in FILES, f"it has a file that is not known: {name[:80]!r}")
-        check(isinstance(entry, dict) and set(entry) == {"bytes", "crc32"}, f"its record of {name} is not complete")
-        size, sums = entry["bytes"], entry["crc32"]
-        check(_is_count(size), f"its {name} has a size of {str(size)[:40]}")
-        listed = isinstance(sums, list) and all(_is_count(one) and one < 2**32 for one in sums)
-        check(listed and len(sums) == -(-size // BLOCK), f"its checksums of {name} are not one for each block")
-        records[name] = FileRecord(size, tuple(sums))
-    return records
+def _parse_signed(content: bytes) -> dict[str, Any]:
+    """Read what has the keys of a manifest and the checksum that fits."""
+    document = parse_json(content, MANIFEST)
+    check(isinstance(document, dict), "its manifest is not an object")
+    check(document.get("format") == FORMAT, f"its format is {str(document.get('format'))[:40]!r}, not {FORMAT!r}")
+    version = document.get("version")
+    known = _is_count(version, VERSION, VERSION_IN_DIRECTORY)
+    check(known, f"its version is {str(version)[:40]}; this reads {VERSION} and {VERSION_IN_DIRECTORY}")
+    keys = {field.name for field in fields(Manifest)} | _DERIVED
+    if version == VERSION:
+        keys.remove("directory")
+    check(set(document) == keys, f"its manifest has other keys than expected: {str(set(document) ^ keys)[:200]}")
+    stated = document.pop("crc32")
+    try:
+        crc32 = zlib.crc32(to_json(document, MANIFEST))
+    except (ValueError, RecursionError) as error:  # infinite numbers, or lists of lists of lists
+        raise BundleError(f"its manifest is not JSON as stores have it: {error}") from None
+    check(type(stated) is int and stated == crc32, "its manifest does not match its checksum")
+    return document
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0  # a boolean is an int, but no count
+def _parse_record(name: str, entry: Any) -> FileRecord:
+    check(name in FILES, f"it has an unknown file: {name[:80]!r}")
+    check(isinstance(entry, dict) and set(entry) == {"bytes", "crc32"}, f"its record of {name} is not complete")
+    size, sums = entry["bytes"], entry["crc32"]
+    check(_is_count(size), f"its {name} has a size of {str(size)[:40]}")
+    listed = isinstance(sums, list) and all(_is_count(one, 0, 2**32 - 1) for one in sums)
+    check(listed and len(sums) == -(-size // BLOCK), f"its checksums of {name} are not one for each block")
+    return FileRecord(size, tuple(sums))
 
 
-def _to_json(document: dict[str, Any]) -> bytes:
-    return to_json(document, MANIFEST, LARGEST_MANIFEST)
+def _check_entry(document: dict[str, Any], key: str, fits: Any) -> None:
+    check(bool(fits), f"its {key} is not valid: {str(document.get(key))[:40]!r}")
+
+
+def _is_count(value: Any, least: int = 0, most: float = math.inf) -> bool:
+    return type(value) is int and least <= value <= most  # a boolean is an int, but not a count
+
+
+def _are_names(value: Any, length: int | None = None) -> bool:
+    """Whether a value is a list of names, or None."""
+    listed = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
+    return value is None or bool(listed and length in (None, len(value)))

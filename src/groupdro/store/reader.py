@@ -1,25 +1,29 @@
-"""Checking a store before its arrays are used."""
+"""Checking a store before its arrays are used, and its rows again before a checkpoint is."""
 
+import math
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from groupdro.store.document import StoreError, check
+from groupdro.data.communicator import Communicator
+from groupdro.store.document import GROUPS, LARGEST, MANIFEST, StoreError
 from groupdro.store.files import check_blocks
-from groupdro.store.labels import GROUPS, parse_names
-from groupdro.store.layout import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, parse_manifest
-from groupdro.utils.types import Array, Indices
+from groupdro.store.labels import parse_names
+from groupdro.store.layout import BLOCK, Manifest, parse_manifest
+from groupdro.utils.bundle import BundleError, check
+from groupdro.utils.types import Array, Floats, Indices
 
-__all__ = ["Opened", "check_content", "manifest_content", "read_manifest", "read_store"]
+__all__ = ["PIECE", "Opened", "RowsCheck", "read_manifest", "read_store", "sums_by_group"]
 
+PIECE = 2**20  # entries that are checked or summed at once; stored weights depend on it by their rounding
 _ATTEMPTS = 100  # to open a store that others replace meanwhile
-_PIECE = 2**20  # entries that are checked at once
 _ROUNDING = 1e-6  # of the sum of a group's weights, however many
-_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # beside X
+_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # compared with X
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def read_store(path: Path, *, full: bool) -> Opened:
     path : Path
         Its directory.
     full : bool
-        As `check_content` has it.
+        Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
 
     Returns
     -------
@@ -60,24 +64,23 @@ def read_store(path: Path, *, full: bool) -> Opened:
         The store.
     """
     for _ in range(_ATTEMPTS):
-        content = manifest_content(path)
+        content = _manifest_content(path)
         try:
-            manifest = _check_sizes(path, parse_manifest(content))
-            names, offsets = _read_groups_of(manifest.place(path), manifest)
-            opened = Opened(manifest, names, offsets, _map_arrays(manifest.place(path), manifest))
-            check_content(path, opened, full=full)
-        except (StoreError, OSError):
-            if manifest_content(path) == content:
+            manifest = parse_manifest(content)
+            opened = _open(path, manifest)
+            _check_content(manifest.place(path), opened, full=full)
+        except (BundleError, OSError):
+            if _manifest_content(path) == content:
                 raise
             continue  # the files were removed because the store was replaced
-        # Files in a directory of their own belong to this manifest only; those beside it might not.
-        if manifest.directory is not None or manifest_content(path) == content:
+        # Files in a directory of their own belong to this manifest only; those next to it might not.
+        if manifest.directory is not None or _manifest_content(path) == content:
             return opened
-    raise StoreError(f"it was replaced {_ATTEMPTS} times while it was being opened")
+    raise BundleError(f"it was replaced {_ATTEMPTS} times while it was being opened")
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest and check that all files are there and have their sizes.
+    """Read the manifest, without a look at the other files.
 
     Parameters
     ----------
@@ -89,97 +92,97 @@ def read_manifest(path: Path) -> Manifest:
     Manifest
         What it says.
     """
-    return _check_sizes(path, parse_manifest(manifest_content(path)))
+    return parse_manifest(_manifest_content(path))
 
 
-def manifest_content(path: Path) -> bytes:
-    """Read the file of the manifest.
-
-    Parameters
-    ----------
-    path : Path
-        Directory of the store.
-
-    Returns
-    -------
-    bytes
-        Its content, unless the file is missing or too large.
-    """
-    found = _lstat(path / MANIFEST)
-    check(found is not None and stat.S_ISREG(found.st_mode), f"it has no {MANIFEST}")
-    check(found is not None and found.st_size <= LARGEST_MANIFEST, f"its {MANIFEST} is too large")
+def _manifest_content(path: Path) -> bytes:
+    size = _file_size(path / MANIFEST)
+    check(size is not None, f"it has no {MANIFEST}")
+    check((size or 0) <= LARGEST[MANIFEST], f"its {MANIFEST} is too large")
     return (path / MANIFEST).read_bytes()
 
 
-def _check_sizes(path: Path, manifest: Manifest) -> Manifest:
-    """Return the manifest, if all of its files are there and have their sizes."""
+def _file_size(path: Path) -> int | None:
+    """Return the bytes of a regular file; None where there is none, or something else."""
+    with suppress(OSError):
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size
+    return None
+
+
+def _open(path: Path, manifest: Manifest) -> Opened:
+    """Map the arrays, if all files are there and have their sizes and the groups are in order."""
     place = manifest.place(path)
-    found = _lstat(place)
-    check(found is not None and (place == path or stat.S_ISDIR(found.st_mode)), f"its {place.name} is missing")
+    check(place == path or (place.is_dir() and not place.is_symlink()), f"its {place.name} is missing")
     for name, record in manifest.files.items():
-        found = _lstat(place / name)
-        check(found is not None and stat.S_ISREG(found.st_mode), f"its {name} is missing or no plain file")
-        size = found.st_size if found else 0
+        size = _file_size(place / name)
+        check(size is not None, f"its {name} is missing or not a regular file")
         check(size == record.size, f"its {name} has {size} bytes instead of {record.size}")
-    return manifest
-
-
-def _read_groups_of(path: Path, manifest: Manifest) -> tuple[tuple[Any, ...], Indices]:
-    """Read the names and the offsets of the groups, and check both."""
     # The names come first: there cannot be more than their file has bytes, which bounds the offsets.
-    check_blocks(path / GROUPS, manifest.files[GROUPS])
+    check_blocks(place / GROUPS, manifest.files[GROUPS])
     n_columns = None if manifest.groups is None else len(manifest.groups)
-    names = parse_names((path / GROUPS).read_bytes(), manifest.n_groups, n_columns)
-    check_blocks(path / "offsets.bin", manifest.files["offsets.bin"])
-    offsets = np.fromfile(path / "offsets.bin", "<i8").astype(np.int64, copy=False)
+    names = parse_names((place / GROUPS).read_bytes(), manifest.n_groups, n_columns)
+    check_blocks(place / "offsets.bin", manifest.files["offsets.bin"])
+    offsets = np.fromfile(place / "offsets.bin", "<i8").astype(np.int64, copy=False)
     check(int(offsets[0]) == 0 and int(offsets[-1]) == manifest.n_rows, "its groups do not cover its rows")
     check(bool((offsets[1:] > offsets[:-1]).all()), "its groups are not in order, or one has no rows")
-    return names, offsets
+    arrays = {
+        # An empty file cannot be mapped.
+        name: np.memmap(place / name, dtype=dtype, mode="r", shape=shape) if 0 not in shape else np.empty(shape, dtype)
+        for name, (dtype, shape) in manifest.arrays.items()
+    }
+    return Opened(manifest, names, offsets, arrays)
 
 
-def check_content(path: Path, opened: Opened, *, full: bool) -> None:
-    """Compare files with their checksums, and look at their entries.
-
-    Parameters
-    ----------
-    path : Path
-        Directory of the store.
-    opened : Opened
-        What it was opened as.
-    full : bool
-        Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
-    """
+def _check_content(place: Path, opened: Opened, *, full: bool) -> None:
+    """Compare files with their checksums, and look at their entries."""
     manifest, arrays = opened.manifest, opened.arrays
     for name, record in manifest.files.items():
-        if full or (name in _SMALL and record.size <= BLOCK):
-            check_blocks(manifest.place(path) / name, record)
-    for name in manifest.arrays:
-        if name in ("X.bin", "data.bin", "offsets.bin"):
-            continue  # any bits are numbers; offsets are checked when they are read
-        if full or (name in _SMALL and manifest.files[name].size <= BLOCK):
+        if not full and (name not in _SMALL or record.size > BLOCK):
+            continue
+        check_blocks(place / name, record)
+        if name not in ("X.bin", "data.bin", "offsets.bin", GROUPS):  # any bits are numbers; the others were checked
             _check_entries(name, arrays[name], manifest)
-    if manifest.weighted and (full or manifest.files["weights.bin"].size <= BLOCK):
-        _check_weights(arrays["weights.bin"], opened.offsets)
+        if name == "weights.bin":  # sums over a group would not be averages
+            fits = np.abs(sums_by_group(arrays[name], opened.offsets) - 1.0) <= _ROUNDING
+            check(bool(fits.all()), f"its weights of group {int(np.argmin(fits))} do not sum to one")
     if full and manifest.nnz:
         _check_columns(arrays["indices.bin"], arrays["indptr.bin"])
 
 
-def _map_arrays(path: Path, manifest: Manifest) -> dict[str, Any]:
-    """Map all arrays of the store."""
-    return {
-        # An empty file cannot be mapped.
-        name: np.memmap(path / name, dtype=dtype, mode="r", shape=shape) if 0 not in shape else np.empty(shape, dtype)
-        for name, (dtype, shape) in manifest.arrays.items()
-    }
+def sums_by_group(values: Array, offsets: Indices) -> Floats:
+    """Add up a number per row over the rows of each group, piece by piece.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        The numbers, which may be mapped.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's rows begin and end.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        The sums.
+    """
+    totals = np.zeros(len(offsets) - 1)
+    for start in range(0, len(values), PIECE):
+        piece = np.asarray(values[start : start + PIECE])
+        first = int(np.searchsorted(offsets, start, side="right")) - 1
+        last = int(np.searchsorted(offsets, start + len(piece), side="left"))
+        with np.errstate(over="ignore"):
+            totals[first:last] += np.add.reduceat(piece, np.maximum(offsets[first:last] - start, 0))
+    return totals
 
 
 def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
-    """Refuse entries that would make solvers read outside of arrays, or that are no numbers."""
+    """Refuse entries that would make solvers read outside of arrays, or that are not numbers."""
     stops = {"source.bin": manifest.n_rows, "indices.bin": manifest.n_features, "indptr.bin": (manifest.nnz or 0) + 1}
     if manifest.classes is not None:
         stops["y.bin"] = len(manifest.classes)
-    for start in range(0, len(values), _PIECE):
-        piece = np.asarray(values[start : start + _PIECE + 1])  # one more, for the order across pieces
+    for start in range(0, len(values), PIECE):
+        piece = np.asarray(values[start : start + PIECE + 1])  # one more, for the order across pieces
         if name in stops:
             fits = piece.min() >= 0 and piece.max() < stops[name]
         else:
@@ -190,30 +193,83 @@ def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
         check(int(values[0]) == 0 and int(values[-1]) == manifest.nnz, f"its {name} does not cover the entries")
 
 
-def _check_weights(weights: Array, offsets: Indices) -> None:
-    """Refuse weights that do not sum to one in each group, whose sums would be no averages."""
-    totals = np.zeros(len(offsets) - 1)
-    for start in range(0, len(weights), _PIECE):
-        piece = np.asarray(weights[start : start + _PIECE])
-        first = int(np.searchsorted(offsets, start, side="right")) - 1
-        last = int(np.searchsorted(offsets, start + len(piece), side="left"))
-        with np.errstate(over="ignore"):
-            totals[first:last] += np.add.reduceat(piece, np.maximum(offsets[first:last] - start, 0))
-    fits = np.abs(totals - 1.0) <= _ROUNDING
-    check(bool(fits.all()), f"its weights of group {int(np.argmin(fits))} do not sum to one")
-
-
 def _check_columns(indices: Array, indptr: Array) -> None:
-    """Refuse rows whose columns do not rise: a column that is there twice would count once here and twice there."""
-    for start in range(0, len(indices), _PIECE):
-        piece = np.asarray(indices[start : start + _PIECE + 1])
+    """Refuse rows whose columns do not rise: some code would count a repeated column once and other code twice."""
+    for start in range(0, len(indices), PIECE):
+        piece = np.asarray(indices[start : start + PIECE + 1])
         begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # where only another row can begin
         found = np.searchsorted(indptr, begins.astype(indptr.dtype))  # of another type, all of it would be converted
         check(bool((np.asarray(indptr[found]) == begins).all()), "its indices.bin has a row whose columns do not rise")
 
 
-def _lstat(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except OSError:
-        return None
+class RowsCheck:
+    """Compares the files behind the rows with the checksums of the manifest, when it is first called.
+
+    Every worker reads the blocks that hold its own part of the rows, in bounded memory. If one of them finds a
+    difference, all raise the same error.
+
+    Parameters
+    ----------
+    path : Path
+        Directory of the store.
+    opened : Opened
+        What it was opened as.
+    comm : Communicator
+        The way to the other workers, all of whom make the call.
+    """
+
+    def __init__(self, path: Path, opened: Opened, comm: Communicator):
+        self.path, self.opened, self.comm = path, opened, comm
+        self._passed = False
+
+    def __call__(self) -> None:
+        """Check once.
+
+        Raises
+        ------
+        StoreError
+            If a file has changed; the message names it.
+        """
+        if self._passed:
+            return
+        manifest = self.opened.manifest
+        # Row pointers come first: they say which entries of the others are read.
+        names = sorted(manifest.files, key=lambda name: (name != "indptr.bin", name))
+        changed, fault = 0, None  # 1 for a store that was replaced, 2 and more for a file
+        for number, name in enumerate(names, 2):
+            try:
+                check_blocks(manifest.place(self.path) / name, manifest.files[name], *self._span(name))
+            except (BundleError, OSError) as error:
+                changed, fault = number, error
+                break
+        if not self._is_current():
+            changed = 1
+        changed = int(self.comm.allreduce_max(np.array([changed]))[0])
+        if changed == 1:
+            raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
+        if changed:
+            raise StoreError(
+                f"{os.fspath(self.path)!r} has changed: its {names[changed - 2]} does not match the checksums that the "
+                "store was opened with, and neither would a checkpoint. Restore the file, or write the store again."
+            ) from fault
+        self._passed = True
+
+    def _is_current(self) -> bool:
+        """Whether the manifest is still the one that the store was opened with."""
+        with suppress(BundleError, OSError):
+            return read_manifest(self.path) == self.opened.manifest
+        return False
+
+    def _span(self, name: str) -> tuple[int, int]:
+        """Return which bytes of a file belong to the rows of this worker."""
+        manifest = self.opened.manifest
+        if name not in manifest.arrays or name == "offsets.bin":
+            return 0, manifest.files[name].size
+        dtype, shape = manifest.arrays[name]
+        first, last = (manifest.n_rows * rank // self.comm.size for rank in (self.comm.rank, self.comm.rank + 1))
+        if name in ("data.bin", "indices.bin"):
+            first, last = (int(self.opened.arrays["indptr.bin"][row]) for row in (first, last))
+        else:
+            last += name == "indptr.bin"
+        width = dtype.itemsize * math.prod(shape[1:])
+        return first * width, last * width

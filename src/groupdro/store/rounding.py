@@ -1,9 +1,11 @@
-"""Rows in the type of a store: no column may lose in it what tells its rows apart."""
+"""Rows in the type of a store, which must not lose the differences between the rows of a column."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from groupdro.utils.types import Array, Floats, Mask
 
@@ -12,26 +14,27 @@ __all__ = ["Rounding"]
 
 _LOST = {2: 1e-2, 4: 1e-3}  # root mean square of the rounding, in standard deviations, by the bytes of an entry
 _LARGEST_WHOLE = 2.0**53  # beyond which every number is whole
-_SAMPLED = 1024  # rows of a block by which columns are judged
+_SAMPLED = 1024  # rows of a block that estimate the spread of columns
 _NAMED = 5  # columns in a warning
 
 
 class Rounding:
-    """Converts rows to the type of a store, and watches what that does to their columns.
+    """Converts rows to the type of a store, and measures the rounding error of their columns.
 
     A column of whole numbers that the type cannot hold is refused: 300 distinct seconds since 1970 are three numbers in
-    float32. Of other columns those are remembered whose rounding is not small beside their spread.
+    float32. So are entries that are not finite. Other columns are reported by `warn` if their rounding error is not
+    small compared with their spread.
 
     Parameters
     ----------
     dtype : dtype
         Type of the entries of the store.
-    source : object
-        The rows, whose `feature` describes a column.
+    describe : callable
+        Describes a column of X for an error.
     """
 
-    def __init__(self, dtype: np.dtype[Any], source: Any):
-        self.dtype, self.source = dtype, source
+    def __init__(self, dtype: np.dtype[Any], describe: Callable[[int], str]):
+        self.dtype, self._describe = dtype, describe
         self._exact_to = 2.0 ** (np.finfo(dtype).nmant + 1)  # whole numbers up to this are exact
         self._first: Floats | None = None
         self._sums: Floats = np.zeros((3, 0))  # of the differences from the first row, their squares, and the errors'
@@ -54,27 +57,30 @@ class Rounding:
         Returns
         -------
         ndarray of shape (n_rows, n_features)
-            A new array, in C order; infinite where numbers are too large.
+            A new array, in C order.
         """
-        with np.errstate(over="ignore"):  # what overflows is refused with its row
+        with np.errstate(over="ignore"):  # what overflows is refused below
             rounded = np.array(block, self.dtype, order="C", subok=False)
         if not self.is_safe(block.dtype) and len(block):
             exact = block.astype(np.float64, copy=False)
-            largest = np.maximum(exact.max(axis=0), -exact.min(axis=0))
-            for column in np.flatnonzero(largest > self._exact_to):
-                whole, wrong = _whole(exact[:, column], rounded[:, column])
-                if wrong.any() and whole.all():
-                    row = int(np.argmax(wrong))
-                    self._refuse(int(column), first_row + row, exact[row, column], rounded[row, column])
+            risky = np.flatnonzero(np.maximum(exact.max(axis=0), -exact.min(axis=0)) > self._exact_to)
+            whole, wrong = _whole(exact[:, risky], rounded[:, risky])
+            refused = np.argwhere((wrong & whole.all(axis=0)).T)
+            if len(refused):
+                column, row = risky[refused[0, 0]], refused[0, 1]
+                self._refuse_whole(column, first_row + row, exact[row, column])
             self._add(exact, rounded)
+        self._check_finite(rounded, lambda entry: divmod(entry, rounded.shape[1]), first_row)
         return rounded
 
-    def convert_sparse(self, matrix: Any, first_row: int) -> Any:
-        """Return sparse rows in the type of the store. Only whole numbers are checked: zeros make for a wide spread.
+    def convert_sparse(self, block: Any, first_row: int) -> Any:
+        """Return rows as CSR in the type of the store, with sorted indices, sums of duplicates and no zeros.
+
+        Only whole numbers are checked for what rounding does: zeros make for a wide spread.
 
         Parameters
         ----------
-        matrix : csr_array of shape (n_rows, n_features)
+        block : ndarray or sparse array of shape (n_rows, n_features)
             The rows.
         first_row : int
             Row of the source at which they begin.
@@ -84,20 +90,27 @@ class Rounding:
         csr_array
             A new array.
         """
+        matrix = sp.csr_array(block, copy=True)
+        matrix.sum_duplicates()
         with np.errstate(over="ignore"):
             rounded = matrix.astype(self.dtype)
+
+        def locate(entry: int) -> tuple[int, int]:
+            return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1, int(matrix.indices[entry])
+
         if not self.is_safe(matrix.dtype) and matrix.nnz:
             whole, wrong = _whole(matrix.data.astype(np.float64, copy=False), rounded.data)
             if wrong.any():
                 wrong &= ~np.isin(matrix.indices, np.unique(matrix.indices[~whole]))
             if wrong.any():
-                entry = int(np.argmax(wrong))
-                row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
-                self._refuse(int(matrix.indices[entry]), first_row + row, matrix.data[entry], rounded.data[entry])
+                row, column = locate(int(np.argmax(wrong)))
+                self._refuse_whole(column, first_row + row, matrix.data[np.argmax(wrong)])
+        self._check_finite(rounded.data, locate, first_row)
+        rounded.eliminate_zeros()
         return rounded
 
     def warn(self) -> None:
-        """Warn of columns whose rounding is not small beside their spread, when all rows have passed."""
+        """Warn of columns whose rounding error is not small compared with their spread, after all rows."""
         lost = _LOST.get(self.dtype.itemsize)
         if lost is None or not self._n:
             return
@@ -107,23 +120,37 @@ class Rounding:
         if not len(found):
             return
         worst = max(float(np.sqrt(errors[j]) / spread[j]) for j in found)
-        named = "; ".join(self.source.feature(int(j)).rstrip(",") for j in found[:_NAMED])
+        named = "; ".join(self._describe(int(j)).rstrip(",") for j in found[:_NAMED])
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         warnings.warn(
-            f"{self.dtype.name} rounds away part of what tells rows apart, up to {worst:.1g} standard deviations, in "
-            f'{named}{more}. Pass dtype="float64", or subtract an offset first.',
+            f"{self.dtype.name} rounds away part of the differences between rows, up to {worst:.1g} standard "
+            f'deviations, in {named}{more}. Pass dtype="float64", or subtract an offset first.',
             UserWarning,
             stacklevel=4,  # who called the method that writes
         )
 
-    def _refuse(self, column: int, row: int, exact: Any, rounded: Any) -> None:
+    def _refuse_whole(self, column: int, row: int, exact: Any) -> None:
         raise ValueError(
-            f"{self.source.feature(column)} has whole numbers that {self.dtype.name} cannot hold, first {exact:.0f} in "
-            f'row {row}, which would become {rounded:.0f}: pass dtype="float64", or subtract an offset first.'
+            f"{self._describe(column)} has whole numbers that {self.dtype.name} cannot hold, first {exact:.0f} in "
+            f"row {row}, which would become {self.dtype.type(exact):.0f}: "
+            'pass dtype="float64", or subtract an offset first.'
         )
 
+    def _check_finite(self, values: Array, locate: Callable[[int], tuple[int, int]], first_row: int) -> None:
+        """Refuse numbers that are not finite; `locate` finds the row and the column of an entry."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(values.sum(dtype=np.float64)):  # no entry that is not finite gives a finite sum
+                return
+        bad = ~np.isfinite(values)
+        if bad.any():
+            row, column = locate(int(np.argmax(bad)))
+            raise ValueError(
+                f"{self._describe(column)} has a value that is NaN, infinite or too large for {self.dtype.name}, "
+                f"first in row {first_row + row}."
+            )
+
     def _add(self, exact: Floats, rounded: Array) -> None:
-        """Add up what tells the spread of each column and the size of its rounding, over a sample of the rows."""
+        """Accumulate the spread and the rounding error of each column over a sample of the rows."""
         step = -(-len(exact) // _SAMPLED)
         exact, rounded = exact[::step], rounded[::step]
         if self._first is None:

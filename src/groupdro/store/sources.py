@@ -1,24 +1,23 @@
 """What is written to a store: blocks of rows with their labels, whatever they come from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import narwhals.stable.v1 as nw
 import numpy as np
-import scipy.sparse as sp
 
 from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
+from groupdro.store.layout import DTYPES
 from groupdro.store.rounding import Rounding
-from groupdro.utils.arguments import error_prefix
+from groupdro.utils.arguments import check_choice, check_flag, error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "as_csr", "has_classes", "refuse"]
+__all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "has_classes", "refuse", "refuse_not_finite"]
 
 Task = Literal["auto", "classes", "regression"]
-
-_MOST_ROWS = 2**16  # of a block, for labels take memory too
 
 
 @dataclass(frozen=True)
@@ -56,41 +55,69 @@ class LabelBlock:
     weight: Floats | None
 
 
-class Source(Protocol):
-    """Rows that can be read twice, in the same order."""
+class Source(ABC):
+    """Rows that can be read twice, in the same order.
+
+    Parameters
+    ----------
+    dtype : str, type or dtype
+        Type of the entries of the store: float16, float32 or float64.
+    sparse : bool
+        Whether rows are given out as CSR, for which there is no float16.
+
+    Attributes
+    ----------
+    sparse : bool
+        As given.
+    rounding : Rounding
+        Converts the rows, and knows in the end what that has done to their columns.
+    n_features : int
+        Number of columns of X.
+    feature_names : tuple of str or None
+        Their names, where they have some.
+    has_classes, weighted : bool
+        Whether targets are classes, and whether rows have weights.
+    target_name : str or None
+        Column of the targets, where they come from one.
+    group_names : tuple of str or None
+        Columns of the groups, where they come from some.
+    """
 
     n_features: int
     feature_names: tuple[str, ...] | None
     has_classes: bool
     weighted: bool
-    sparse: bool
+    target_name: str | None = None
+    group_names: tuple[str, ...] | None = None
 
-    @property
-    def target_name(self) -> str | None:
-        """Column of the targets, where they come from one."""
-        ...
+    def __init__(self, dtype: Any, sparse: bool):
+        check_flag(sparse, "sparse")
+        try:
+            name = None if dtype is None else np.dtype(dtype).name
+        except TypeError:
+            name = None
+        allowed = DTYPES[1:] if sparse else DTYPES
+        if name not in allowed:
+            where = " where rows are sparse" if sparse else ""
+            raise ValueError(f"dtype must be one of {allowed}{where}, got {dtype!r}.")
+        self.sparse = sparse
+        self.rounding = Rounding(np.dtype(name).newbyteorder("<"), self.feature)
 
-    @property
-    def group_names(self) -> tuple[str, ...] | None:
-        """Columns of the groups, where they come from some."""
-        ...
+    @abstractmethod
+    def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
+        """Read labels and rows in blocks of at most about the given number of bytes.
 
-    def label_blocks(self, memory: int) -> Iterator[LabelBlock]:
-        """Read only the labels, in blocks of at most about so many bytes."""
-        ...
+        Rows are arrays of the store's type, or CSR arrays with sorted indices and no zeros; None if only labels are
+        read.
+        """
 
-    def row_blocks(self, memory: int) -> Iterator[tuple[LabelBlock, Any]]:
-        """Read labels and rows: arrays of the store's type, or CSR arrays with sorted indices and no zeros."""
-        ...
-
+    @abstractmethod
     def feature(self, column: int) -> str:
         """Describe a column of X for an error."""
-        ...
 
-    @property
-    def rounding(self) -> Rounding:
-        """What converts the rows, and knows in the end what that has done to their columns."""
-        ...
+    def stored(self, block: Any, first_row: int) -> Any:
+        """Return rows as the store has them; `first_row` is that of the source at which they begin."""
+        return (self.rounding.convert_sparse if self.sparse else self.rounding.convert)(block, first_row)
 
 
 def refuse(argument: str, fault: str, bad: Mask, first_row: int) -> None:
@@ -111,13 +138,31 @@ def refuse(argument: str, fault: str, bad: Mask, first_row: int) -> None:
         raise ValueError(f"{argument} has {fault}, first in row {first_row + int(np.argmax(bad))}.")
 
 
-def has_classes(kind: str, task: str, argument: str) -> bool:
+def refuse_not_finite(argument: str, values: Array, first_row: int, *, nor_negative: bool = False) -> None:
+    """Raise an error that names the first row whose value is NaN or infinite, or perhaps negative.
+
+    Parameters
+    ----------
+    argument : str
+        What has the values.
+    values : ndarray of shape (n_rows,)
+        The values of a block.
+    first_row : int
+        Row of the source at which the block begins.
+    nor_negative : bool
+        Whether negative values are refused too.
+    """
+    fault = "a value that is NaN, infinite or negative" if nor_negative else "a value that is NaN or infinite"
+    refuse(argument, fault, ~np.isfinite(values) | (nor_negative & (values < 0)), first_row)
+
+
+def has_classes(kind: str | None, task: str, argument: str) -> bool:
     """Decide whether targets are classes.
 
     Parameters
     ----------
-    kind : {"bool", "int", "float", "str"}
-        Kind of the values.
+    kind : str or None
+        Kind of the targets: "text", "floating" or any other.
     task : {"auto", "classes", "regression"}
         What the user asked for; "auto" takes only floating point for numbers.
     argument : str
@@ -128,38 +173,13 @@ def has_classes(kind: str, task: str, argument: str) -> bool:
     bool
         True for classes, False for numbers.
     """
-    if task not in ("auto", "classes", "regression"):
-        raise ValueError(f'task must be "auto", "classes" or "regression", got {task!r}.')
-    if task == "regression" and kind == "str":
+    check_choice(task, "task", ("auto", "classes", "regression"))
+    if task == "regression" and kind == "text":
         raise ValueError(f'{argument} is text, which task="regression" cannot use: pass task="classes".')
-    return task == "classes" or (task == "auto" and kind != "float")
+    return task == "classes" or (task == "auto" and kind != "floating")
 
 
-def as_csr(block: Any, rounding: Rounding, first_row: int) -> Any:
-    """Return rows as CSR in the store's type, with sorted indices, sums of duplicates and no zeros.
-
-    Parameters
-    ----------
-    block : ndarray or sparse array
-        The rows.
-    rounding : Rounding
-        What converts the entries.
-    first_row : int
-        Row of the source at which they begin.
-
-    Returns
-    -------
-    csr_array
-        A new array.
-    """
-    matrix = sp.csr_array(block, copy=True)
-    matrix.sum_duplicates()
-    matrix = rounding.convert_sparse(matrix, first_row)
-    matrix.eliminate_zeros()
-    return matrix
-
-
-class ArraySource:
+class ArraySource(Source):
     """Arrays in memory, or mapped.
 
     Parameters
@@ -172,7 +192,7 @@ class ArraySource:
         Groups as `groupdro.data.grouping.read_groups` reads them, without overlap.
     sample_weight : array-like or None
         Weights.
-    dtype : dtype
+    dtype : str, type or dtype
         Type of the entries of the store.
     sparse : bool or None
         Whether rows are given out as CSR; None is as X is.
@@ -180,19 +200,12 @@ class ArraySource:
         What the targets are.
     """
 
-    target_name: str | None = None
-    group_names: tuple[str, ...] | None = None
-
-    def __init__(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, dtype: np.dtype[Any], sparse: bool | None, task: str
-    ):
-        rows, self.feature_names = read_rows(X)
-        self._X: Any = rows.X
-        self.rounding = Rounding(dtype, self)
-        n_rows, self.n_features = self._X.shape
+    def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, dtype: Any, sparse: bool | None, task: str):
+        self._rows, self.feature_names = read_rows(X)
+        super().__init__(dtype, self._rows.sparse if sparse is None else sparse)
+        n_rows, self.n_features = self._rows.n_rows, self._rows.n_features
         if not self.n_features:
             raise ValueError("X has no columns.")
-        self.sparse = sp.issparse(self._X) if sparse is None else sparse
         grouping = read_groups(groups, n_rows)
         if grouping.overlapping:
             raise ValueError("groups is a membership matrix: a store has every row in one group.")
@@ -204,28 +217,13 @@ class ArraySource:
         self._weight = None if sample_weight is None else _read_weight(sample_weight, n_rows)
         self.weighted = self._weight is not None
 
-    def label_blocks(self, memory: int) -> Iterator[LabelBlock]:
-        """Give out all labels at once, which are in memory anyway."""
-        del memory
-        yield self._labels(slice(None))
-
-    def row_blocks(self, memory: int) -> Iterator[tuple[LabelBlock, Any]]:
-        """Give out slices of rows, converted."""
-        start, n_rows = 0, self._X.shape[0]
-        while start < n_rows:
-            stop = start + max(1, memory // (8 * (self.n_features + 8)))
-            if self.sparse and sp.issparse(self._X):
-                # Twelve bytes an entry, and as many again for the copy that is sorted.
-                most = int(self._X.indptr[start]) + memory // 24
-                stop = max(start + 1, int(np.searchsorted(self._X.indptr, most, side="right")) - 1)
-            place = slice(start, min(stop, start + _MOST_ROWS, n_rows))
-            start = place.stop
-            block = self._X[place]
-            if self.sparse:
-                yield self._labels(place), as_csr(block, self.rounding, place.start)
-                continue
-            dense = block.toarray() if sp.issparse(block) else block
-            yield self._labels(place), self.rounding.convert(dense, place.start)
+    def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
+        """Give out slices of rows, converted; all labels at once, which are in memory anyway."""
+        if labels_only:
+            yield self._labels(slice(None)), None
+            return
+        for place, block in self._rows.pieces(memory, dense=not self.sparse):
+            yield self._labels(place), self.stored(block, place.start)
 
     def feature(self, column: int) -> str:
         """Describe a column of X for an error."""
@@ -244,11 +242,11 @@ def _read_target(y: Any, n_rows: int, task: str) -> Coded | Floats:
     values = _read_vector(y, "y", n_rows)
     if values.dtype.kind == "O":
         values = _of_one_kind(values)
-    kind = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "O": "str"}.get(values.dtype.kind)
-    if kind is None:
+    if values.dtype.kind not in "biufUO":
         raise ValueError(f"y must be numbers, booleans or text, got dtype {values.dtype}.")
-    if kind == "float":
-        refuse("y", "a value that is NaN or infinite", ~np.isfinite(values), 0)
+    kind = {"f": "floating", "U": "text", "O": "text"}.get(values.dtype.kind)
+    if kind == "floating":
+        refuse_not_finite("y", values, 0)
     if not has_classes(kind, task, "y"):
         return values.astype(np.float64)
     classes, codes = np.unique(values, return_inverse=True)
@@ -274,7 +272,7 @@ def _read_weight(sample_weight: Any, n_rows: int) -> Floats:
     if values.dtype.kind not in "fiub":
         raise ValueError(f"sample_weight must be numeric, got dtype {values.dtype}.")
     weight = values.astype(np.float64)
-    refuse("sample_weight", "a value that is NaN, infinite or negative", ~(np.isfinite(weight) & (weight >= 0)), 0)
+    refuse_not_finite("sample_weight", weight, 0, nor_negative=True)
     return weight
 
 
@@ -293,5 +291,5 @@ def _read_vector(values: Any, name: str, n_rows: int) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
-        raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
+        raise ValueError(f"{name} must have one value per row of X ({n_rows}), got shape {array.shape}.")
     return array

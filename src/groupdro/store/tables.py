@@ -12,7 +12,7 @@ from groupdro.utils.optional import import_extra
 
 __all__ = ["Reader", "import_pyarrow", "open_table"]
 
-#: Reads the named columns in batches of at most about so many rows.
+#: Reads the named columns in batches of at most about the given number of rows.
 Reader = Callable[[list[str], int], Iterator[Any]]
 
 _FORMATS = {
@@ -43,12 +43,10 @@ def open_table(source: Any) -> tuple[Any, Reader]:
         return source.schema, lambda columns, n_rows: source.select(columns).to_batches(max_chunksize=n_rows)
     if callable(source):
         return _open_callable(pa, source)
-    if isinstance(source, str | os.PathLike):
-        return _open_paths([source])
-    if isinstance(source, list | tuple):
-        return _open_paths(source)
+    if isinstance(source, str | os.PathLike | list | tuple):
+        return _open_paths(source if isinstance(source, list | tuple) else [source])
     if isinstance(source, import_pyarrow("pyarrow.dataset").Dataset):
-        return source.schema, _scanned(source)
+        return source.schema, partial(_scan, source)
     raise ValueError(
         "source must be a path, a list of paths, a pyarrow Dataset or Table, or a function that returns record "
         f"batches; got {type(source).__name__}."
@@ -67,7 +65,7 @@ def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
         found = dataset.dataset(paths[0], format="parquet", partitioning="hive")
         if not found.files:
             raise ValueError(f"source {os.fspath(paths[0])!r} has no Parquet files in it.")
-        return found.schema, _parquet(found)
+        return found.schema, partial(_read_parquet, found)
     formats = {_FORMATS.get(path.suffix.lower(), path.suffix) for path in paths}
     if len(formats) > 1 or not formats <= set(_FORMATS.values()):
         raise ValueError(
@@ -80,40 +78,29 @@ def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
         convert = import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
         form = dataset.CsvFileFormat(convert_options=convert)
     found = dataset.dataset([os.fspath(path) for path in paths], format=form)
-    return found.schema, _parquet(found) if one == "parquet" else _scanned(found)
+    return found.schema, partial(_read_parquet if one == "parquet" else _scan, found)
 
 
-def _scanned(found: Any) -> Reader:
-    def read(columns: list[str], n_rows: int) -> Iterator[Any]:
-        # One batch ahead: by default the scanner holds gigabytes of what it has read before it is asked.
-        scanner = found.scanner(
-            columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1, use_threads=False
-        )
-        yield from scanner.to_batches()
-
-    return read
+def _scan(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
+    # One batch ahead: by default the scanner holds gigabytes of what it has read before it is asked.
+    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+    yield from found.to_batches(columns=columns, batch_size=n_rows, use_threads=False, **ahead)
 
 
-def _parquet(found: Any) -> Reader:
+def _read_parquet(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
     """Read Parquet page by page; the scanner of a dataset would hold a whole row group, decoded."""
     dataset, parquet, pa = (import_pyarrow(name) for name in ("pyarrow.dataset", "pyarrow.parquet", "pyarrow"))
-
-    def read(columns: list[str], n_rows: int) -> Iterator[Any]:
-        buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
-        for fragment in found.get_fragments():
-            of_directory = dataset.get_partition_keys(fragment.partition_expression)
-            with _naming_file(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
-                file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
-                own = [name for name in columns if name not in of_directory]
-                for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
-                    for name in columns:
-                        if name in of_directory:
-                            kind = found.schema.field(name).type
-                            constant = pa.repeat(pa.scalar(of_directory[name], kind), len(batch))
-                            batch = batch.append_column(name, constant)
-                    yield batch
-
-    return read
+    buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
+    for fragment in found.get_fragments():
+        of_directory = dataset.get_partition_keys(fragment.partition_expression)
+        own = [name for name in columns if name not in of_directory]
+        with _naming_file(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
+            file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
+            for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
+                for name in set(columns) - set(own):
+                    value = pa.scalar(of_directory[name], found.schema.field(name).type)
+                    batch = batch.append_column(name, pa.repeat(value, len(batch)))
+                yield batch
 
 
 @contextmanager
@@ -135,7 +122,7 @@ def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, R
         raise ValueError("source has no rows.")
     if not isinstance(first, pa.RecordBatch):
         raise ValueError(f"source must return pyarrow record batches, got {type(first).__name__}.")
-    begun = [itertools.chain([first], opened)]  # the first pass goes on where this look at the schema ended
+    begun = [itertools.chain([first], opened)]  # the first pass continues where this look at the schema ended
 
     def read(columns: list[str], n_rows: int) -> Iterator[Any]:
         del columns, n_rows

@@ -1,20 +1,21 @@
-"""Files of this package: a zip of a JSON manifest and arrays, which holds no code and is checked before it is believed.
+"""Files of this package: a zip of a JSON manifest and arrays, which holds no code and is checked before it is used.
 
 Members are stored without compression, so that nothing in the file can grow when it is read; the manifest has every
-array's checksum, and the zip that of the manifest; what the reader does not know, it refuses. A file is written whole
-or not at all.
+array's checksum, and the zip that of the manifest; the reader refuses whatever it does not know. A file is written
+whole or not at all.
 """
 
 import errno
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _MANIFEST = "manifest.json"
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _DTYPES = ("<f8", "<f4", "<i8", "|b1")
 
 
@@ -51,7 +53,7 @@ def check(holds: bool, why: str) -> None:
 
 
 def is_finite_array(value: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether what a file holds is an array of finite float64 in such a shape."""
+    """Whether what a file holds is an array of finite float64 of the given shape."""
     fits = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
     return fits and bool(np.isfinite(value).all())
 
@@ -83,7 +85,7 @@ def write_content(path: str | os.PathLike[str], content: bytes) -> None:
     """
     target = Path(os.path.realpath(path))  # a link stays one
     if target.exists() and not (target.is_file() or target.is_dir()):  # a file would replace even /dev/null
-        raise FileExistsError(errno.EEXIST, "path is no plain file, and is not replaced", os.fspath(target))
+        raise FileExistsError(errno.EEXIST, "path is not a regular file; refusing to replace it", os.fspath(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with naming_file(target), temporary.open("xb") as file:
@@ -126,16 +128,12 @@ def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> byt
 
 def sync_folder(folder: Path) -> None:
     """Make a rename last through a loss of power, where the system lets folders be opened."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -154,14 +152,10 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
         The arrays, whose checksums are right.
     """
     # A pipe is not waited for, and a device, which may have no end, not read.
-    with open(Path(path), "rb", opener=_open_at_once) as file:
-        check(stat.S_ISREG(os.fstat(file.fileno()).st_mode), "it is no plain file")
+    with open(Path(path), "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCK)) as file:
+        check(stat.S_ISREG(os.fstat(file.fileno()).st_mode), "it is not a regular file")
         content = file.read()
     return parse_bundle(content)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def parse_bundle(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -170,7 +164,7 @@ def parse_bundle(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             blobs = _members(archive, len(content))
         manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
-        check(isinstance(manifest, dict), "its manifest is no object")
+        check(isinstance(manifest, dict), "its manifest is not an object")
         digests = manifest.pop("sha256", None)
         check(isinstance(digests, dict) and set(digests) == set(blobs), "its arrays are not those of the manifest")
         for name, blob in blobs.items():
@@ -187,12 +181,10 @@ def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
     names = [member.filename for member in members]
     check(len(set(names)) == len(names) and _MANIFEST in names, "it has no manifest, or members with the same name")
     strange = sorted(name for name in names if name != _MANIFEST and not name.endswith(".npy"))
-    check(not strange, f"it has a member that is not known: {strange}")
+    check(not strange, f"it has an unknown member: {strange}")
     for member in members:
-        check(
-            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size,
-            f"its member {member.filename!r} is compressed",
-        )
+        stored = member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size
+        check(stored, f"its member {member.filename!r} is compressed")
     # Stored as they are, and no byte for two of them: the size of the file bounds what is read.
     check(sum(member.file_size for member in members) <= file_size, "its members are larger than the file")
     return {name: archive.read(name) for name in names}
@@ -209,9 +201,7 @@ def _from_npy(blob: bytes) -> Array:
     check(npy.read_magic(buffer) == (1, 0), "an array is of an unknown version")
     shape, fortran, dtype = npy.read_array_header_1_0(buffer)
     check(dtype.str in _DTYPES and not fortran, f"an array is of {dtype}")
-    n_bytes = dtype.itemsize
-    for length in shape:  # whole numbers of Python, which cannot overflow
-        n_bytes *= length
+    n_bytes = dtype.itemsize * math.prod(shape)  # whole numbers of Python, which cannot overflow
     left = blob[buffer.tell() :]
     check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape is not that of its content")
     return np.frombuffer(left, dtype=dtype).astype(dtype.newbyteorder("=")).reshape(shape)

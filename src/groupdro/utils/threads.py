@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["interruptibly", "map_threads", "n_threads"]
+__all__ = ["interruptibly", "map_threads", "n_cores", "n_threads"]
 
 T = TypeVar("T")
 
@@ -19,6 +19,11 @@ def n_threads() -> int:
     named = os.environ.get("OMP_NUM_THREADS", "")
     if named.isdigit() and int(named) > 0:
         return int(named)
+    return n_cores()
+
+
+def n_cores() -> int:
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,9 +1,8 @@
-"""What processes that work on one problem ask of each other: sums, maxima, copies and waiting, all in place."""
+"""How processes that work on one problem exchange numbers: sums, maxima, copies and barriers, all in place."""
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
@@ -20,11 +19,11 @@ _DTYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 class CommunicationError(RuntimeError):
-    """A collective operation failed: a process is gone or does not answer, or there is no connection to it."""
+    """A collective operation failed: a process is lost or does not answer, or there is no connection to it."""
 
 
 class Communicator(ABC):
-    """Collective operations of `size` processes, of which this one is number `rank`.
+    """Collective operations of `size` processes; this one has number `rank`.
 
     Every process calls the same operations in the same order, on arrays of the same shape and type: C-contiguous,
     writeable, of float64 or int64. All end with identical bits, and for a given number of processes those bits are a
@@ -49,13 +48,10 @@ class Communicator(ABC):
     """
 
     def __init__(self, rank: int, size: int):
-        self.rank = rank
-        self.size = size
+        self.rank, self.size = rank, size
         self.seconds = 0.0
-        self.calls = 0
-        self.bytes_sent = 0
-        self._closed = False
-        self._failed = False
+        self.calls = self.bytes_sent = 0
+        self._closed = self._failed = False
 
     def allreduce(self, array: Given) -> Given:
         """Replace the array of every process by the sum of all.
@@ -120,20 +116,18 @@ class Communicator(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------ what a kind of communicator implements
 
     @abstractmethod
     def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
-        """Reduce one-dimensional values, of which there is at least one, by `add` or `maximum`, in place."""
+        """Reduce a one-dimensional array, which is not empty, by `add` or `maximum`, in place."""
 
     @abstractmethod
     def _broadcast(self, values: Numbers, root: int) -> None:
-        """Copy one-dimensional values, of which there is at least one, from the root, in place."""
+        """Copy a one-dimensional array, which is not empty, from the root, in place."""
 
     def _run(self, operation: str, array: Numbers, method: Callable[[Numbers], None]) -> None:
         values = _flat(operation, array)
@@ -148,7 +142,7 @@ class Communicator(ABC):
             self._failed = True
             what = f"{operation} of {values.size} {values.dtype}"
             raise CommunicationError(f"Rank {self.rank} of {self.size}: {what} failed: {error}") from error
-        except BaseException:  # such as Ctrl-C: others may have gone on
+        except BaseException:  # such as Ctrl-C: others may have continued
             self._failed = True
             raise
         finally:
