@@ -16,13 +16,14 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import Grouping, group_name, read_groups
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
 from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
-from groupdro.evaluation.report import GroupReport, group_report, table_html, table_text
+from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.run.result import relative_gap
 from groupdro.utils.arguments import error_prefix, number_of_rows, printable, short_repr
+from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["Comparison", "compare"]

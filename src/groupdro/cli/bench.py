@@ -17,8 +17,8 @@ from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.metrics import means_by_group, row_losses
-from groupdro.evaluation.report import table_text
 from groupdro.solvers import ALEG, GroupSQP
+from groupdro.utils.text import table_text
 from groupdro.utils.types import Floats
 
 __all__ = ["bench"]

@@ -17,8 +17,8 @@ from groupdro.cli.training import Options, Training, read_training, training_opt
 from groupdro.compare import Comparison
 from groupdro.compare import compare as compare_models
 from groupdro.evaluation.metrics import final_estimator
-from groupdro.evaluation.report import table_html, table_text
 from groupdro.utils.arguments import printable
+from groupdro.utils.text import table_html, table_text
 
 __all__ = ["compare"]
 

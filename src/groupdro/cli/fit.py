@@ -12,11 +12,10 @@ from groupdro.cli.failures import NOT_CONVERGED, debug_option, users_mistake
 from groupdro.cli.output import check_output, json_option, print_json, progress, records
 from groupdro.cli.terminal import echo
 from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
-from groupdro.data.grouping import group_name
-from groupdro.evaluation.report import table_text
 from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
 from groupdro.utils.arguments import printable
+from groupdro.utils.text import group_name, table_text
 
 __all__ = ["certificate_lines", "certificate_of", "fit"]
 

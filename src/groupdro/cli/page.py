@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from groupdro.cli.charts import bounds_chart, decimals_of, fixed, gap_chart, risk_chart, weight_chart
-from groupdro.data.grouping import group_name
 from groupdro.evaluation.report import GroupReport
 from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
+from groupdro.utils.text import group_name
 
 __all__ = ["report_page"]
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from groupdro.cli.failures import UserError, users_mistake
 from groupdro.cli.output import progress
 from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
-from groupdro.data.grouping import group_name, read_groups
+from groupdro.data.grouping import read_groups
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.progress import seconds_left
 from groupdro.estimators.training_rows import rows_digest
@@ -25,6 +25,7 @@ from groupdro.store import GroupedStore
 from groupdro.tables.columns import as_numbers, as_text, kind_of
 from groupdro.tables.encoder import TableEncoder
 from groupdro.utils.arguments import printable
+from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats
 
 __all__ = [

@@ -6,11 +6,11 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.data.grouping import group_name
 from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
 from groupdro.utils.arguments import check_choice, check_kind, check_whole, short_repr
+from groupdro.utils.text import group_name
 from groupdro.utils.types import Floats, Mask
 
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]

@@ -1,6 +1,5 @@
 """How each group fares under a fitted model: a table for people and for programs."""
 
-import html
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -9,12 +8,12 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import Grouping, group_name, read_groups
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, read_labels, row_losses
-from groupdro.utils.arguments import printable
+from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
 
-__all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "table_text"]
+__all__ = ["GroupReport", "bootstrap_interval", "group_report"]
 
 
 _RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn at a time
@@ -265,80 +264,3 @@ def bootstrap_interval(
     tail = 0.5 * (1.0 - confidence)
     low, high = np.quantile(np.concatenate(means), [tail, 1.0 - tail])
     return float(low), float(high)
-
-
-# ---------------------------------------------------------------------- tables without pandas
-
-
-def _cells(key: str, values: list[Any]) -> list[str]:
-    """Return a column as text; groups by their full names, whatever kind of label they are."""
-    return [group_name(value) if key in ("group", "worst_group") else _text(value) for value in values]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else f"{value:.4g}"
-    return str(value)
-
-
-def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-    """Lay a table out as text.
-
-    Parameters
-    ----------
-    title : str
-        Line above it.
-    columns : dict of str to list
-        The table.
-    footer : dict, optional
-        A last row, by column.
-
-    Returns
-    -------
-    str
-        Several lines.
-    """
-    columns = {printable(key): values for key, values in columns.items()}
-    cells = {key: [printable(cell) for cell in _cells(key, values)] for key, values in columns.items()}
-    last = {key: _text(footer[key]) if key in footer else "" for key in cells} if footer else None
-    width = {k: max(len(k), *map(len, v), len(last[k]) if last else 0) for k, v in cells.items()}
-    text = {k for k, v in columns.items() if all(isinstance(value, str | tuple) for value in v)}
-
-    def line(row: dict[str, str]) -> str:
-        parts = [row[k].ljust(width[k]) if k in text else row[k].rjust(width[k]) for k in cells]
-        return "  ".join(parts).rstrip()
-
-    n = len(next(iter(cells.values())))
-    lines = [printable(title), line({k: k for k in cells}), *(line({k: cells[k][i] for k in cells}) for i in range(n))]
-    return "\n".join(lines + ([line(last)] if last else []))
-
-
-def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-    """Lay a table out as HTML.
-
-    Parameters
-    ----------
-    title : str
-        Its caption.
-    columns : dict of str to list
-        The table.
-    footer : dict, optional
-        A last row, by column.
-
-    Returns
-    -------
-    str
-        A `table` element; all text is escaped.
-    """
-
-    def row(cells: list[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    n = len(next(iter(columns.values())))
-    cells = [_cells(key, values) for key, values in columns.items()]
-    body = "".join(row([column[i] for column in cells], "td") for i in range(n))
-    foot = f"<tfoot>{row([_text(footer.get(k, '')) for k in columns], 'td')}</tfoot>" if footer else ""
-    return (
-        f"<table><caption>{html.escape(title)}</caption><thead>{row(list(columns), 'th')}</thead>"
-        f"<tbody>{body}</tbody>{foot}</table>"
-    )

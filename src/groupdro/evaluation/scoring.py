@@ -11,7 +11,7 @@ from sklearn.metrics import get_scorer, get_scorer_names
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
-from groupdro.data.grouping import Grouping, group_name, read_groups
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.evaluation.metrics import (
     check_model,
     final_estimator,
@@ -22,6 +22,7 @@ from groupdro.evaluation.metrics import (
     take_columns,
 )
 from groupdro.utils.arguments import check_whole, error_prefix, short_repr
+from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
 
 __all__ = ["WorstGroupScorer", "worst_group_scorer"]
