@@ -1,7 +1,7 @@
 """What `groupdro fit`, `compare` and `bench` share: options, rows to fit on, and the estimator."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +16,13 @@ from groupdro.cli.output import progress
 from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
 from groupdro.data.grouping import read_groups
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
-from groupdro.estimators.progress import seconds_left
+from groupdro.estimators.progress import ProgressLine
 from groupdro.estimators.training_rows import rows_digest
 from groupdro.evaluation.folds import MOST_CLASSES, keep_classes
-from groupdro.run.result import relative_gap
-from groupdro.solvers import Progress, TraceRow
 from groupdro.store import GroupedStore
 from groupdro.tables.columns import as_numbers, as_text, kind_of
 from groupdro.tables.encoder import TableEncoder
 from groupdro.utils.arguments import printable
-from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats
 
 __all__ = [
@@ -350,33 +347,9 @@ def warnings_kept() -> Iterator[list[str]]:
 def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
     """Fit a model and return what it warned of, besides of not having converged, which its status says."""
     with warnings_kept() as kept, progress(doing) as tell, users_mistake():
-        callback = _Line(tell, model.tol)
-        model.set_params(callbacks=[callback])
+        model.set_params(callbacks=[ProgressLine(model.tol, write=tell)])
         try:
             model.fit(rows.X, rows.y, groups=rows.groups)
         finally:
             model.set_params(callbacks=None)
     return kept
-
-
-class _Line:
-    """Tell after each epoch where the run stands."""
-
-    def __init__(self, tell: Callable[[str], None], tol: float):
-        self.tell, self.tol, self.trace = tell, tol, list[TraceRow]()
-
-    def __call__(self, run: Progress) -> None:
-        row, problem = run.latest, run.certificate.problem
-        self.trace.append(row)
-        risks = run.certificate.group_risks
-        if risks is None:
-            return
-        values = risks - problem.baseline.lower
-        left = seconds_left(self.trace, self.tol * abs(row.upper))
-        relative = relative_gap(row.gap, row.upper)
-        self.tell(
-            f"epoch {row.epoch}, gap {relative:.1e} of {self.tol:.0e}"
-            + ("" if np.isnan(left) else f", about {left:.0f} s left")
-            + f", worst {'regret' if problem.regret else 'risk'} {values.max():.4g}"
-            + f" ({group_name(problem.data.names[values.argmax()])})"
-        )

@@ -1,9 +1,10 @@
 """What the classifier and the regressor share: parameters, fit, and what is known after it."""
 
 import os
-from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any, Self
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -31,13 +32,26 @@ from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import check_path, error_prefix
+from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDROEstimator"]
 
 
+_NUMBERS: dict[str, dict[str, bool]] = {
+    "alpha": {},
+    "tol": {},
+    "atol": {},
+    "small_group_adjustment": {},
+    "radius": {"positive": True},
+    "max_passes": {"positive": True, "finite": False},
+    "max_time": {"positive": True, "finite": False},
+}
+_OPTIONAL = ("atol", "radius", "max_time")
 _LEAST = 1e-100  # penalty and radius, whose squares must not vanish
+# What a fitted estimator has of its result under the same name, with an underscore.
+_TAKEN_OVER = ("group_risks", "worst_group", "upper_bound", "lower_bound", "gap", "bound_radius", "criterion",
+               "message", "solver", "trace")  # fmt: skip
 _REMEDIES = {
     Status.PASS_LIMIT: "Raise max_passes={max_passes} or tol={tol}.",
     Status.TIME_LIMIT: "Raise max_time={max_time} or tol={tol}.",
@@ -48,36 +62,38 @@ _REMEDIES = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators: a linear model whose worst group is as well off as it can be."""
 
     # Groups go to fit wherever scikit-learn routes metadata, without a set_fit_request.
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
 
-    objective: str
-    loss: str
-    alpha: float
-    radius: float | None
-    fit_intercept: bool
-    precondition: bool
-    tol: float
-    atol: float | None
-    max_passes: float
-    max_time: float | None
-    solver: str | Solver
-    warm_start: bool
-    random_state: Any
-    verbose: int
-    callbacks: Any
-    checkpoint_dir: str | os.PathLike[str] | None
-    missing_group: str
-    min_group_size: int
-    small_groups: str
-    small_group_adjustment: float
-    reference_risks: Any
+    _losses: ClassVar[tuple[str, ...]]
+    _regression: ClassVar[bool]
 
-    _losses: tuple[str, ...]
-    _regression: bool
+    objective: str = "risk"
+    _: KW_ONLY
+    loss: str
+    alpha: float = 1e-4
+    radius: float | None = None
+    fit_intercept: bool = True
+    precondition: bool = True
+    tol: float = 1e-4
+    atol: float | None = None
+    max_passes: float = 1000
+    max_time: float | None = None
+    solver: str | Solver = "auto"
+    warm_start: bool = False
+    random_state: Any = None
+    verbose: int = 0
+    callbacks: Any = None
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    missing_group: str = "error"
+    min_group_size: int = 1
+    small_groups: str = "warn"
+    small_group_adjustment: float = 0.0
+    reference_risks: Any = None
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -196,7 +212,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         callbacks = list(self.callbacks or ())
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
-            callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
+            callbacks.append(ProgressLine(self.tol, every=every))
         radius = None if self.radius is None else float(self.radius)
         problem, to_user_units = task.problem(float(alpha), radius, start)
         if bridge is not None and bridge.listens:
@@ -261,20 +277,12 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         for name, value in self._attributes(result.w).items():
             setattr(self, name, value)
         self.groups_ = names_array(result.group_names)
-        self.group_risks_ = result.group_risks
         self.group_weights_ = result.q
-        self.worst_group_ = result.worst_group
-        self.upper_bound_ = result.upper_bound
-        self.lower_bound_ = result.lower_bound
-        self.gap_ = result.gap
-        self.bound_radius_ = result.bound_radius
-        self.criterion_ = result.criterion
-        self._atol = result.atol  # in force, which the parameter may leave open
         self.status_ = result.status.name.lower()
-        self.message_ = result.message
-        self.solver_ = result.solver
         self.n_passes_ = result.passes
-        self.trace_ = result.trace
+        self._atol = result.atol  # in force, which the parameter may leave open
+        for name in _TAKEN_OVER:
+            setattr(self, f"{name}_", getattr(result, name))
         self._interrupted = result.interrupted
         if self.objective == "excess_risk":
             self.reference_risks_ = result.references.upper
@@ -292,56 +300,29 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     # ------------------------------------------------------------------ checks
 
     def _check_parameters(self) -> None:
-        choices = {
-            "objective": ("risk", "excess_risk"),
-            "loss": self._losses,
-            "missing_group": ("error", "own"),
-            "small_groups": ("warn", "merge", "raise"),
-        }
-        for name, allowed in choices.items():
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value in allowed):
-                raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
+        check_choice(self.objective, "objective", ("risk", "excess_risk"))
+        check_choice(self.loss, "loss", self._losses)
+        check_choice(self.missing_group, "missing_group", ("error", "own"))
+        check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
         for name in ("fit_intercept", "precondition", "warm_start"):
+            check_flag(getattr(self, name), name)
+        for name, limits in _NUMBERS.items():
             value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} must be True or False, got {value!r}.")
-        self._check_number("alpha", low=0.0)
-        self._check_number("tol", low=0.0)
-        if self.atol is not None:
-            self._check_number("atol", low=0.0)
-        self._check_number("max_passes", low=0.0, open_low=True, infinite=True)
-        self._check_number("small_group_adjustment", low=0.0)
+            if value is None and name in _OPTIONAL:
+                continue
+            check_number(value, name, **limits)
+            if name in ("alpha", "radius") and 0 < value < _LEAST:
+                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
         check_scalar(self.verbose, "verbose", Integral, min_val=0)
-        for name in ("radius", "max_time"):
-            if getattr(self, name) is not None:
-                self._check_number(name, low=0.0, open_low=True, infinite=name == "max_time")
-        for name in ("alpha", "radius"):
-            value = getattr(self, name)
-            if value is not None and 0 < value < _LEAST:
-                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
-        if not isinstance(self.solver, str | Solver):
-            raise TypeError(f"solver must be a name or a Solver, got {self.solver!r}.")
-        if self.callbacks is not None:
-            try:
-                works = all(callable(callback) for callback in self.callbacks)
-            except TypeError:
-                works = False
-            if not works:
-                raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
-        if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
-            raise TypeError(f"checkpoint_dir must be a path or None, got {self.checkpoint_dir!r}.")
+        check_kind(self.solver, "solver", str | Solver, "a name or a Solver")
+        called = self.callbacks
+        if called is not None and not (isinstance(called, Iterable) and all(map(callable, called))):
+            raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
+        if self.checkpoint_dir is not None:
+            check_path(self.checkpoint_dir, "checkpoint_dir")
         if self.reference_risks is not None and self.objective != "excess_risk":
             raise ValueError("reference_risks needs objective='excess_risk'.")
-
-    def _check_number(self, name: str, *, low: float, open_low: bool = False, infinite: bool = False) -> None:
-        value = getattr(self, name)
-        check_scalar(value, name, Real, min_val=low, include_boundaries="neither" if open_low else "left")
-        with error_prefix(name):
-            number = float(value)
-        if isinstance(value, bool | np.bool_) or np.isnan(number) or (np.isinf(number) and not infinite):
-            raise ValueError(f"{name} must be a finite number, got {value!r}.")
 
     # ------------------------------------------------------------------ after the fit
 

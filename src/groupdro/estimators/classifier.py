@@ -1,7 +1,7 @@
 """The classifier."""
 
-import os
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -12,7 +12,6 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
-from groupdro.solvers import Solver
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 
@@ -25,6 +24,7 @@ def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     """Linear classifier that is as good as it can be on its worst group, with a certificate.
 
@@ -157,55 +157,10 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     True
     """
 
-    _losses = ("logistic", "squared_hinge")
-    _regression = False
+    _losses: ClassVar[tuple[str, ...]] = ("logistic", "squared_hinge")
+    _regression: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        objective: str = "risk",
-        *,
-        loss: str = "logistic",
-        alpha: float = 1e-4,
-        radius: float | None = None,
-        fit_intercept: bool = True,
-        precondition: bool = True,
-        tol: float = 1e-4,
-        atol: float | None = None,
-        max_passes: float = 1000,
-        max_time: float | None = None,
-        solver: str | Solver = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        missing_group: str = "error",
-        min_group_size: int = 1,
-        small_groups: str = "warn",
-        small_group_adjustment: float = 0.0,
-        reference_risks: Any = None,
-    ):
-        self.objective = objective
-        self.loss = loss
-        self.alpha = alpha
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.precondition = precondition
-        self.tol = tol
-        self.atol = atol
-        self.max_passes = max_passes
-        self.max_time = max_time
-        self.solver = solver
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint_dir = checkpoint_dir
-        self.missing_group = missing_group
-        self.min_group_size = min_group_size
-        self.small_groups = small_groups
-        self.small_group_adjustment = small_group_adjustment
-        self.reference_risks = reference_risks
+    loss: str = "logistic"
 
     def decision_function(self, X: Any) -> Floats:
         """Return the model's outputs.
