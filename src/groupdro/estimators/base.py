@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, check_scalar
 
 from groupdro.data import GroupedData
@@ -25,7 +26,7 @@ from groupdro.estimators.fitting import (
 from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.training_rows import rows_digest
-from groupdro.estimators.validation import read_features, read_init, read_seed, read_target
+from groupdro.estimators.validation import read_features, read_init, read_seed
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss, References
 from groupdro.run.checkpoint import fingerprint
@@ -34,6 +35,7 @@ from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import read_target
 
 __all__ = ["GroupDROEstimator"]
 
@@ -175,14 +177,15 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
                     raise ValueError(f"{name} must be None where X is a store, which has its own.")
             return self._task(*self._read_store(X)), X, None
         X = read_features(self, X, reset=True)
-        y = read_target(self, y, X, numeric=self._regression)
+        target = read_target(y, X.shape[0], numeric=self._regression)
+        column_or_1d(y, warn=True)  # a column is taken, with scikit-learn's warning
         grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
-        labels, loss, self._n_outputs = self._encode(y, sample_weight)
+        labels, loss, self._n_outputs = self._encode(target, sample_weight)
         self.training_digest_: str | None = rows_digest(X, labels)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
-        return self._task(data, loss), X, y
+        return self._task(data, loss), X, target
 
     def _read_store(self, store: GroupedStore) -> tuple[GroupedData, Any]:
         """Set what a store tells about the model, and return its rows and the loss."""

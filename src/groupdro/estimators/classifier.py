@@ -14,6 +14,7 @@ from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import class_codes
 
 __all__ = ["GroupDROClassifier"]
 
@@ -301,11 +302,9 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     def _codes(self, y: Any) -> Array:
         y = np.asarray(y)
-        with error_prefix("y"):
-            codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
-        if (self.classes_[codes] != y).any():
-            strange = y[self.classes_[codes] != y].tolist()[0]
-            raise ValueError(f"y has the class {strange!r}, which was not there at fit.")
+        codes, known = class_codes(y, self.classes_)
+        if not known.all():
+            raise ValueError(f"y has the class {y[~known].tolist()[0]!r}, which was not there at fit.")
         return codes
 
     def _row_losses(self, X: Any, y: Any) -> Floats:

@@ -9,8 +9,9 @@ from sklearn.pipeline import Pipeline
 
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
-from groupdro.utils.arguments import check_choice, error_prefix, number_of_rows, short_repr
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.arguments import check_choice, short_repr
+from groupdro.utils.types import Floats
+from groupdro.utils.vectors import class_codes
 
 __all__ = [
     "check_model",
@@ -18,7 +19,6 @@ __all__ = [
     "means_by_group",
     "own_groups",
     "reach",
-    "read_labels",
     "row_losses",
     "take_columns",
 ]
@@ -124,46 +124,6 @@ def check_model(model: Any, name: str) -> None:
         raise TypeError(f"{name} must be a fitted estimator, got {short_repr(model)}.")
 
 
-def read_labels(y: Any, X: Any, *, numeric: bool) -> Array:
-    """Return y as an array with one value a row of X.
-
-    Parameters
-    ----------
-    y : array-like
-        Labels or numbers.
-    X : array-like
-        The rows.
-    numeric : bool
-        Whether y must be finite numbers.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        The labels.
-    """
-    n_rows = number_of_rows(X, "X")
-    if isinstance(y, np.ma.MaskedArray) and y.mask.any():
-        raise ValueError("y has masked entries: fill them or drop the rows.")
-    with error_prefix("y"):
-        labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must have one value a row of X ({n_rows}), got shape {labels.shape}.")
-    if not len(labels):
-        raise ValueError("X and y have no rows.")
-    if numeric:
-        try:
-            if labels.dtype.kind in "mMc":
-                raise TypeError
-            labels = labels.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"y must be numbers for a regressor, got dtype {labels.dtype}.") from None
-        if not np.isfinite(labels).all():
-            raise ValueError("y has NaN or infinite values.")
-    return labels
-
-
 def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
     """Average a quantity of the rows over each group.
 
@@ -223,9 +183,7 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         return losses
     if loss == "log":
         probability = np.asarray(model.predict_proba(X))
-        with error_prefix("y"):
-            codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
-        known = np.asarray(model.classes_)[codes] == labels
+        codes, known = class_codes(labels, np.asarray(model.classes_))
         own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
         return -np.log(np.maximum(own, np.finfo(np.result_type(probability, np.float32)).eps))
     predicted = np.asarray(model.predict(X))

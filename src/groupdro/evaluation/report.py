@@ -9,9 +9,11 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, read_labels, row_losses
+from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, row_losses
+from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import read_target
 
 __all__ = ["GroupReport", "bootstrap_interval", "group_report"]
 
@@ -147,7 +149,7 @@ def group_report(
     check_scalar(min_rows, "min_rows", Integral, min_val=0)
     check_scalar(random_state, "random_state", Integral, min_val=0)
     check_model(model, "model")
-    labels = read_labels(y, X, numeric=not is_classifier(model))
+    labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
     groups = own_groups(model, X) if groups is None else groups
     grouping = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss)

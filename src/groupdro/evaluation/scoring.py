@@ -17,13 +17,13 @@ from groupdro.evaluation.metrics import (
     final_estimator,
     means_by_group,
     own_groups,
-    read_labels,
     row_losses,
     take_columns,
 )
-from groupdro.utils.arguments import check_whole, error_prefix, short_repr
+from groupdro.utils.arguments import check_whole, error_prefix, number_of_rows, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
+from groupdro.utils.vectors import read_target
 
 __all__ = ["WorstGroupScorer", "worst_group_scorer"]
 
@@ -108,7 +108,7 @@ class WorstGroupScorer(BaseEstimator):
                 "groups did not reach the scorer: turn on metadata routing "
                 "(sklearn.set_config(enable_metadata_routing=True)), or name a column of X by group_by."
             )
-        y = read_labels(y, X, numeric=not is_classifier(estimator))
+        y = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(estimator))
         grouping = read_groups(groups, len(y), missing="own")
         judged = grouping.sizes >= self.min_group_size
         if not judged.any():
