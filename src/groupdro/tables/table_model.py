@@ -11,7 +11,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 
 from groupdro.estimators import GroupBy
-from groupdro.estimators.model_file import build_model, model_document, reading, write_model
+from groupdro.estimators.model_file import as_model_error, build_model, model_document, write_model
 from groupdro.tables.columns import as_numbers, as_text
 from groupdro.tables.encoder import Category, TableEncoder
 from groupdro.utils.arguments import check_path
@@ -216,7 +216,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is damaged, was not written by this package, or contradicts itself.
     """
     place = check_path(path, "path")
-    with reading(place):
+    with as_model_error(f"{os.fspath(place)!r} cannot be read as a model"):
         return _build(*read_bundle(place))
 
 
