@@ -7,11 +7,11 @@ import click
 import numpy as np
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
-from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
-from groupdro.cli.tables import read_table, refuse_bytes, table_format
-from groupdro.cli.terminal import echo
-from groupdro.cli.training import unknown_option, warnings_kept
+from groupdro.cli.options import PATH, flag, json_option, option, unknown_option
+from groupdro.cli.output import check_output, progress, show, written_whole
+from groupdro.cli.training import warnings_kept
 from groupdro.tables.columns import arrow
+from groupdro.tables.files import read_table, refuse_bytes, table_format
 from groupdro.tables.table_model import TableModel, columns_in_order
 from groupdro.utils.arguments import printable
 
@@ -19,11 +19,10 @@ __all__ = ["predict"]
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("table", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
-              help="Table to write, named .csv, .csv.gz or .parquet.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the table if it exists.")
+@click.argument("model", type=PATH)
+@click.argument("table", type=PATH)
+@option("-o --output", "Table to write, named .csv, .csv.gz or .parquet.", type=PATH, required=True)
+@flag("--force", "Replace the table if it exists.")
 @unknown_option
 @json_option
 @debug_option
@@ -55,14 +54,10 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
         with users_mistake("--output"), written_whole(output) as temporary:
             _write(rows, temporary)
     summary = _summary(fitted, added["prediction"])
-    for warning in warned:
-        echo(f"Warning: {warning}", err=True)
-    if as_json:
-        document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary}
-        print_json({**document, "unknown_labels": unknown})
-    else:
-        told = ", ".join(f"{printable(name)}: {_text(value)}" for name, value in next(iter(summary.values())).items())
-        echo(f"{rows.num_rows} predictions ({told})\nWrote {printable(output)}")
+    document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary}
+    listed = ", ".join(f"{printable(name)}: {_text(value)}" for name, value in next(iter(summary.values())).items())
+    text = f"{rows.num_rows} predictions ({listed})\nWrote {printable(output)}"
+    show({**document, "unknown_labels": unknown}, text, as_json=as_json, warned=warned)
 
 
 def _predictions(fitted: TableModel, X: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from groupdro.evaluation.drawing import bounds_window, drawn_gaps, heaviest_groups
 from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
@@ -16,7 +17,6 @@ from groupdro.utils.types import Floats, Mask
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
 
-_BINDING = 1e-3  # weight from which a group counts
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
 
 
@@ -151,11 +151,8 @@ class ConvergenceDisplay:
         (self.upper_line_,) = ax.plot(along, self.upper, color=_ORANGE, marker="o", ms=3, label="the model's own")
         (self.lower_line_,) = ax.plot(along, self.lower, color=_BLUE, marker="o", ms=3, label="no model is below")
         self.band_ = ax.fill_between(along, self.lower, self.upper, color=_GREY, alpha=0.2, lw=0, label="certified gap")
-        # The first lower bounds may be far off; what counts is where both meet.
-        final, first = self.upper[-1], self.upper[0]
-        height = max(first - final, 3.0 * (final - self.lower[-1]), 1e-3 * abs(final), 1e-12)
-        bottom = max(final - 1.1 * height, float(self.lower.min()) - 0.1 * height)
-        ax.set_ylim(bottom, final + 1.1 * height)
+        ax.set_ylim(*bounds_window(self.upper, self.lower))
+        final = self.upper[-1]
         ax.set_ylabel(f"{self.value}, with penalty")
         gap = final - self.lower[-1]
         relative = f", {gap / abs(final):.1e} of the upper bound" if final else ""
@@ -164,7 +161,7 @@ class ConvergenceDisplay:
         ax.spines[["top", "right"]].set_visible(False)
         self.gap_line_ = None
         if gap_ax is not None:
-            gaps = np.maximum(self.upper - self.lower, max(1e-16 * abs(final), 1e-300))
+            gaps = drawn_gaps(self.upper, self.lower)
             (self.gap_line_,) = gap_ax.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
             gap_ax.set_ylabel("certified gap")
             gap_ax.spines[["top", "right"]].set_visible(False)
@@ -386,8 +383,7 @@ class GroupWeightsDisplay:
         check_whole(max_groups, "max_groups", least=1)
         inner = _fitted(estimator)
         names, weights = inner.groups_.tolist(), inner.group_weights_
-        heaviest = np.argsort(-weights, kind="stable")[:max_groups]
-        order = [k for k in heaviest if weights[k] >= min(_BINDING, weights.max())]
+        order = heaviest_groups(weights, max_groups)
         return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
