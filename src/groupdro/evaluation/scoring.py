@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = ["WorstGroupScorer", "worst_group_scorer"]
 _OWN_METRICS = ("risk", "accuracy", "regret")
 
 
+@dataclass(eq=False, repr=False)
 class WorstGroupScorer(BaseEstimator):
     """Score a model by its worst group; larger is better.
 
@@ -59,21 +61,15 @@ class WorstGroupScorer(BaseEstimator):
 
     __metadata_request__score = {"groups": True, "estimator": UNUSED}  # noqa: RUF012
 
-    def __init__(
-        self,
-        metric: Any = "risk",
-        *,
-        loss: Any = "auto",
-        references: Mapping[Any, float] | None = None,
-        group_by: str | list[str] | None = None,
-        min_group_size: int = 1,
-    ):
-        _check_metric(metric)
-        self.metric = metric
-        self.loss = loss
-        self.references = references
-        self.group_by = group_by
-        self.min_group_size = min_group_size
+    metric: Any = "risk"
+    _: KW_ONLY
+    loss: Any = "auto"
+    references: Mapping[Any, float] | None = None
+    group_by: str | list[str] | None = None
+    min_group_size: int = 1
+
+    def __post_init__(self) -> None:
+        _check_metric(self.metric)
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Score a fitted estimator; see `score`."""
@@ -148,11 +144,12 @@ class WorstGroupScorer(BaseEstimator):
         return values
 
 
+worst_group_scorer = WorstGroupScorer  # the name under which scikit-learn's makers of scorers are known
+
+
 def _check_metric(metric: Any) -> None:
     """Refuse what is neither a metric of this module nor a scorer."""
-    if callable(metric):
-        return
-    if not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
+    if not callable(metric) and not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
         raise ValueError(
             f"metric must be 'risk', 'accuracy' or 'regret', the name of a scikit-learn scorer, or a callable "
             f"scorer(estimator, X, y), got {short_repr(metric)}."
@@ -198,34 +195,3 @@ def _least_score(
             stacklevel=4,
         )
     return min(scores)
-
-
-def worst_group_scorer(
-    metric: Any = "risk",
-    *,
-    loss: Any = "auto",
-    references: Mapping[Any, float] | None = None,
-    group_by: str | list[str] | None = None,
-    min_group_size: int = 1,
-) -> WorstGroupScorer:
-    """Make a scorer of the worst group; see `WorstGroupScorer` for the parameters.
-
-    Parameters
-    ----------
-    metric : {"risk", "accuracy", "regret"}, name of a scikit-learn scorer, or callable
-        What is scored.
-    loss : str or callable
-        The loss of "risk" and "regret".
-    references : mapping, optional
-        Reference risk of each group.
-    group_by : str or list of str, optional
-        Columns of X that hold the groups.
-    min_group_size : int
-        Rows that a group needs to be judged.
-
-    Returns
-    -------
-    WorstGroupScorer
-        A new scorer, with a metadata request of its own.
-    """
-    return WorstGroupScorer(metric, loss=loss, references=references, group_by=group_by, min_group_size=min_group_size)
