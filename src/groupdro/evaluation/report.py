@@ -1,6 +1,6 @@
 """How each group fares under a fitted model: a table for people and for programs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,7 +15,7 @@ from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_target
 
-__all__ = ["GroupReport", "bootstrap_interval", "group_report"]
+__all__ = ["GroupReport", "bootstrap_interval", "check_resampling", "group_report", "middle_of"]
 
 
 _RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn at a time
@@ -53,7 +53,7 @@ class GroupReport:
     columns: dict[str, list[Any]]
     overall: dict[str, Any]
     confidence: float
-    title: str = field(default="")
+    title: str = ""
     in_sample: bool | None = None
 
     @property
@@ -142,12 +142,7 @@ def group_report(
     GroupReport
         The table, worst group first.
     """
-    check_scalar(confidence, "confidence", Real)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
-    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=0)
-    check_scalar(min_rows, "min_rows", Integral, min_val=0)
-    check_scalar(random_state, "random_state", Integral, min_val=0)
+    check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
     labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
     groups = own_groups(model, X) if groups is None else groups
@@ -191,6 +186,16 @@ def group_report(
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
     )
+
+
+def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
+    """Refuse what cannot be resampled by; `least` is the least number of resamples."""
+    check_scalar(confidence, "confidence", Real)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
+    for name, value in {"min_rows": min_rows, "random_state": random_state}.items():
+        check_scalar(value, name, Integral, min_val=0)
+    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=least)
 
 
 def _measure(model: Any, X: Any, y: Array, loss: Any) -> dict[str, Floats]:
@@ -263,6 +268,11 @@ def bootstrap_interval(
         values[rng.integers(0, n, size=(min(at_once, n_bootstrap - start), n))].mean(axis=1)
         for start in range(0, n_bootstrap, at_once)
     ]
+    return middle_of(np.concatenate(means), confidence)
+
+
+def middle_of(values: Floats, confidence: float) -> tuple[float, float]:
+    """Return the ends of the interval that holds the middle share of some values."""
     tail = 0.5 * (1.0 - confidence)
-    low, high = np.quantile(np.concatenate(means), [tail, 1.0 - tail])
+    low, high = np.quantile(values, [tail, 1.0 - tail])
     return float(low), float(high)
