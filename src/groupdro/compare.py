@@ -248,21 +248,19 @@ def _judge(
     names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
     rows = {}
     for (name, report), spent in zip(reports.items(), seconds, strict=True):
-        risk, measured = (
-            dict(zip(report.columns["group"], report.columns[key], strict=True)) for key in ("risk", measure)
-        )
-        worst = max(names, key=lambda group: risk[group])
+        c, at = report.columns, {group: k for k, group in enumerate(report.columns["group"])}
+        risk, measured = ({group: c[key][at[group]] for group in names} for key in ("risk", measure))
+        regrets = [risk[group] - reference[group] for group in names if group in reference]
+        worst = max(risk, key=lambda group: risk[group])
         fitted = final_estimator(models[name])
         rows[name] = {
             "model": name,
             "mean_risk": report.overall["risk"],
             "worst_risk": risk[worst],
             "worst_group": worst,
-            "worst_regret": max(
-                (risk[group] - reference[group] for group in names if group in reference), default=np.nan
-            ),
+            "worst_regret": max(regrets, default=np.nan),
             measure: report.overall[measure],
-            f"worst_{measure}": (min if measure == "accuracy" else max)(measured[group] for group in names),
+            f"worst_{measure}": (min if measure == "accuracy" else max)(measured.values()),
             "gap": relative_gap(fitted.gap_, fitted.upper_bound_),
             "seconds": spent,
         }
@@ -298,7 +296,7 @@ def _verdict(
     _, low, high = gain
     before, after = rows[ERM]["worst_risk"], rows[GDRO]["worst_risk"]
     price = rows[GDRO]["mean_risk"] - rows[ERM]["mean_risk"]
-    interval = f"{confidence:.0%} interval of the fall {low:.2g} to {high:.2g}"
+    interval = f"{confidence:.0%} confidence interval of the improvement {low:.2g} to {high:.2g}"
     shown = f"{before:.4g} under ERM, {after:.4g} under GDRO ({interval})"
     if low > 0:
         text = (

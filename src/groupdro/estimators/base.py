@@ -16,7 +16,6 @@ from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import (
     Task,
-    by_group,
     check_adjustment,
     check_sizes,
     choose_solver,
@@ -35,7 +34,7 @@ from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
 from groupdro.utils.types import Array, Floats
-from groupdro.utils.vectors import read_target
+from groupdro.utils.vectors import read_by_group, read_target
 
 __all__ = ["GroupDROEstimator"]
 
@@ -99,8 +98,16 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ what a subclass says
 
-    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
-        """Set what is learned of y, and return encoded labels, the loss, and the number of outputs."""
+    def _encode(self, y: Array, sample_weight: Any) -> Array:
+        """Set what is learned of y, and return encoded labels."""
+        raise NotImplementedError
+
+    def _take_classes(self, classes: Array | None) -> None:
+        """Set what a store knows of its labels, whose classes are None where they are numbers."""
+        raise NotImplementedError
+
+    def _own_loss(self) -> Loss:
+        """Return the loss of what was learned of y."""
         raise NotImplementedError
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
@@ -113,7 +120,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _row_losses(self, X: Any, y: Any) -> Floats:
         """Return the loss of each row, for reports."""
-        raise NotImplementedError
+        outputs, loss = np.ascontiguousarray(self._outputs(X)), self._own_loss()
+        return loss.value(outputs, loss.encode(self._codes(y)))
 
     # ------------------------------------------------------------------ fit
 
@@ -175,20 +183,20 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
                     raise ValueError(f"{name} must be None where X is a store, which has its own.")
-            return self._task(*self._read_store(X)), X, None
+            return self._task(self._read_store(X)), X, None
         X = read_features(self, X, reset=True)
         target = read_target(y, X.shape[0], numeric=self._regression)
         column_or_1d(y, warn=True)  # a column is taken, with scikit-learn's warning
         grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
-        labels, loss, self._n_outputs = self._encode(target, sample_weight)
+        labels = self._encode(target, sample_weight)
         self.training_digest_: str | None = rows_digest(X, labels)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
-        return self._task(data, loss), X, target
+        return self._task(data), X, target
 
-    def _read_store(self, store: GroupedStore) -> tuple[GroupedData, Any]:
-        """Set what a store tells about the model, and return its rows and the loss."""
+    def _read_store(self, store: GroupedStore) -> GroupedData:
+        """Set what a store knows about the model, and return its rows."""
         if self.small_groups == "merge":
             raise ValueError("small_groups='merge' needs rows in memory: merge groups before a store is written.")
         check_sizes(store.names, store.group_sizes, least=self.min_group_size, small=self.small_groups)
@@ -196,16 +204,17 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
-        loss, self._n_outputs = self._store_loss(store.classes)
+        self._take_classes(store.classes)
         data = store.data()
         # A worker has the labels of its own rows only.
         self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
-        return data, loss
+        return data
 
-    def _task(self, data: GroupedData, loss: Any) -> Task:
-        given = None
+    def _task(self, data: GroupedData) -> Task:
+        loss, given = self._own_loss(), None
+        self._n_outputs = loss.n_outputs(data.y)
         if self.reference_risks is not None:
-            values = by_group(self.reference_risks, data.names, "reference_risks")
+            values = read_by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
         offsets = float(self.small_group_adjustment) / np.sqrt(data.all_sizes)
         return Task(data, loss, self.fit_intercept, offsets, given)
@@ -255,7 +264,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             q_init = self.group_weights_
         q = None
         if q_init is not None:
-            q = by_group(q_init, names, "q_init")
+            q = read_by_group(q_init, names, "q_init")
             if (q < 0).any() or not q.max() > 0:
                 raise ValueError("q_init must have no negative entry and a positive sum.")
             q = q / q.max()  # first, so that the sum cannot overflow

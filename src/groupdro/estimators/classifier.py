@@ -254,31 +254,28 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         with error_prefix("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
+    def _encode(self, y: Array, sample_weight: Any) -> Array:
         with error_prefix("y"):
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
-        loss, n_outputs = self._class_loss()
         if sample_weight is not None:
             self._refuse_classes_without_weight(codes, sample_weight)
-        return codes, loss, n_outputs
+        return codes
 
-    def _class_loss(self) -> tuple[Loss, int]:
-        """Return the loss of as many classes as there are, and its outputs."""
+    def _own_loss(self) -> Loss:
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more.")
         if n_classes > 2 and self.loss == "squared_hinge":
             raise ValueError(f"loss='squared_hinge' needs two classes, y has {n_classes}: use loss='logistic'.")
         if n_classes > 2:
-            return Softmax(n_classes), n_classes
-        return Logistic() if self.loss == "logistic" else SquaredHinge(), 1
+            return Softmax(n_classes)
+        return Logistic() if self.loss == "logistic" else SquaredHinge()
 
-    def _store_loss(self, classes: Array | None) -> tuple[Loss, int]:
+    def _take_classes(self, classes: Array | None) -> None:
         if classes is None:
             raise ValueError("X is a store of numbers as targets: a classifier needs one written with task='classes'.")
         self.classes_ = classes
-        return self._class_loss()
 
     def _refuse_classes_without_weight(self, codes: Array, sample_weight: Any) -> None:
         """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""
@@ -306,10 +303,3 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         if not known.all():
             raise ValueError(f"y has the class {y[~known].tolist()[0]!r}, which was not there at fit.")
         return codes
-
-    def _row_losses(self, X: Any, y: Any) -> Floats:
-        outputs, codes = self._outputs(X), self._codes(y)
-        if outputs.ndim == 2:
-            return Softmax(len(self.classes_)).value(outputs, codes)
-        loss = Logistic() if self.loss == "logistic" else SquaredHinge()
-        return loss.value(np.ascontiguousarray(outputs), 2.0 * codes - 1.0)

@@ -195,17 +195,16 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         super()._check_parameters()
         check_number(self.delta, "delta", positive=True)
 
-    def _loss(self) -> Loss:
+    def _own_loss(self) -> Loss:
         return Squared() if self.loss == "squared" else Huber(float(self.delta))
 
-    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
+    def _encode(self, y: Array, sample_weight: Any) -> Array:
         del sample_weight
-        return y, self._loss(), 1
+        return y
 
-    def _store_loss(self, classes: Array | None) -> tuple[Loss, int]:
+    def _take_classes(self, classes: Array | None) -> None:
         if classes is not None:
             raise ValueError("X is a store of classes: a regressor needs one written with task='regression'.")
-        return self._loss(), 1
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
         d = self.n_features_in_
@@ -213,6 +212,3 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
 
     def _codes(self, y: Any) -> Array:
         return np.asarray(y, dtype=np.float64)
-
-    def _row_losses(self, X: Any, y: Any) -> Floats:
-        return self._loss().value(np.ascontiguousarray(self._outputs(X)), self._codes(y))

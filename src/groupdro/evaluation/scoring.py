@@ -21,10 +21,10 @@ from groupdro.evaluation.metrics import (
     row_losses,
     take_columns,
 )
-from groupdro.utils.arguments import check_whole, error_prefix, number_of_rows, short_repr
+from groupdro.utils.arguments import check_whole, number_of_rows, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
-from groupdro.utils.vectors import read_target
+from groupdro.utils.vectors import read_by_group, read_target
 
 __all__ = ["WorstGroupScorer", "worst_group_scorer"]
 
@@ -134,14 +134,7 @@ class WorstGroupScorer(BaseEstimator):
             known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
         if not isinstance(known, Mapping):
             raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
-        lacking = [name for name in names if name not in known]
-        if lacking:
-            raise ValueError(f"references has no value for the group {lacking[0]!r}.")
-        with error_prefix("references"):
-            values = np.array([known[name] for name in names], dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("references has NaN or infinite values.")
-        return values
+        return read_by_group(known, names, "references")
 
 
 worst_group_scorer = WorstGroupScorer  # the name under which scikit-learn's makers of scorers are known

@@ -1,5 +1,6 @@
-"""Readers of one value per row: labels, targets, weights."""
+"""Readers of one value per row or group: labels, targets, weights."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -7,9 +8,9 @@ import numpy as np
 from sklearn.utils import assert_all_finite
 
 from groupdro.utils.arguments import error_prefix
-from groupdro.utils.types import Array, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["LARGEST", "class_codes", "read_target", "read_vector", "refuse_masked"]
+__all__ = ["LARGEST", "class_codes", "read_by_group", "read_target", "read_vector", "refuse_masked"]
 
 LARGEST = 1e150  # number whose square is still finite
 
@@ -80,6 +81,39 @@ def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
     if numeric and (np.abs(target) > LARGEST).any():
         raise ValueError(f"y has values that are too large: beyond {LARGEST:g} their squares are not finite.")
     return target
+
+
+def read_by_group(values: Any, names: Sequence[Any], argument: str) -> Floats:
+    """Return one finite number per group.
+
+    Parameters
+    ----------
+    values : mapping or array-like
+        Numbers by group, or in the order of the groups.
+    names : sequence
+        Names of the groups.
+    argument : str
+        What to call the numbers in an error.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        The numbers.
+    """
+    if isinstance(values, Mapping):
+        lacking = [name for name in names if name not in values]
+        if lacking:
+            raise ValueError(f"{argument} has no value for {len(lacking)} groups, such as {lacking[0]!r}.")
+        values = [values[name] for name in names]
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{argument} must be numbers, one per group, or a mapping from group to number.") from None
+    if array.shape != (len(names),):
+        raise ValueError(f"{argument} must have one value per group ({len(names)}), got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{argument} has NaN or infinite values.")
+    return array
 
 
 def class_codes(y: Any, classes: Array) -> tuple[Indices, Mask]:
