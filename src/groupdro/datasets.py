@@ -20,12 +20,7 @@ __all__ = ["load_fashion_mnist", "make_gdro", "make_mero"]
 
 
 def make_gdro(
-    n_groups: int = 25,
-    n_per_group: int = 1000,
-    n_features: int = 1024,
-    *,
-    correct: float = 0.9,
-    seed: int = 0,
+    n_groups: int = 25, n_per_group: int = 1000, n_features: int = 1024, *, correct: float = 0.9, seed: int = 0
 ) -> tuple[Floats, Floats, Indices]:
     """Generate groups that each follow a linear rule of their own, with labels flipped at random.
 

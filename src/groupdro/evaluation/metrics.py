@@ -13,15 +13,7 @@ from groupdro.utils.arguments import check_choice, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes
 
-__all__ = [
-    "check_model",
-    "final_estimator",
-    "means_by_group",
-    "own_groups",
-    "reach",
-    "row_losses",
-    "take_columns",
-]
+__all__ = ["check_model", "final_estimator", "means_by_group", "own_groups", "reach", "row_losses", "take_columns"]
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:

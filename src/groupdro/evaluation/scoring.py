@@ -150,13 +150,7 @@ def _check_metric(metric: Any) -> None:
 
 
 def _least_score(
-    scorer: Callable[..., float],
-    estimator: Any,
-    X: Any,
-    y: Array,
-    sample_weight: Any,
-    grouping: Grouping,
-    judged: Mask,
+    scorer: Callable[..., float], estimator: Any, X: Any, y: Array, sample_weight: Any, grouping: Grouping, judged: Mask
 ) -> float:
     """Score each group on its own, and return the least score of those for which it is defined."""
     scores, undefined = [], []

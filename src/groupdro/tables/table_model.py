@@ -134,9 +134,7 @@ class TableModel:
         if counts:
             listed = ", ".join(f"column {name!r} in {count} of {table.num_rows} rows" for name, count in counts.items())
             warnings.warn(
-                f"labels that were not there at fit are encoded as zeros: {listed}.",
-                UnknownLabelsWarning,
-                stacklevel=4,
+                f"labels that were not there at fit are encoded as zeros: {listed}.", UnknownLabelsWarning, stacklevel=4
             )
 
     def labels(self, table: Any, target: str) -> Array:
