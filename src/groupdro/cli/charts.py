@@ -10,7 +10,7 @@ from groupdro.evaluation.drawing import bounds_window, drawn_gaps, heaviest_grou
 from groupdro.evaluation.report import GroupReport
 from groupdro.utils.types import Floats
 
-__all__ = ["bounds_chart", "decimals_of", "fixed", "gap_chart", "risk_chart", "weight_chart"]
+__all__ = ["decimals_of", "fixed", "risk_chart", "run_charts", "weight_chart"]
 
 Namer = Callable[[Any], str]
 
@@ -98,11 +98,17 @@ def _figure(label: str, rows: list[str], caption: str) -> str:
 # ---------------------------------------------------------------------- the run
 
 
-def bounds_chart(model: Any) -> str:
-    """Draw both bounds against the passes over the data."""
-    passes, upper, lower = _trace(model)
-    if len(passes) < 2:
+def run_charts(model: Any) -> str:
+    """Draw the bounds of a fit and their gap against the passes over the data."""
+    rows = np.array([(row.passes, row.upper, row.lower) for row in model.trace_]).reshape(-1, 3)
+    passes, upper, lower = rows[np.isfinite(rows).all(axis=1)].T
+    if len(passes) < 2 or not passes[-1] > 0:
         return ""
+    title = f"Worst {value_name(model)} during the fit"
+    return _bounds_chart(title, passes, upper, lower) + _gap_chart(passes, upper, lower, float(model.tol))
+
+
+def _bounds_chart(title: str, passes: Floats, upper: Floats, lower: Floats) -> str:
     bottom, top = bounds_window(upper, lower)
     x = passes / passes[-1]
     # What lies far outside is cut off by the frame, whose coordinates should stay moderate.
@@ -112,36 +118,23 @@ def bounds_chart(model: Any) -> str:
     ticks = [tick for tick in _ticks(bottom, top) if bottom <= tick <= top]
     marks = [((tick - bottom) / (top - bottom), _short(tick)) for tick in ticks]
     keys = '<span><i class="key up-key"></i>this model</span><span><i class="key low-key"></i>no model is below</span>'
-    return _graph(f"Worst {value_name(model)} during the fit", drawn, marks, passes[-1], keys)
+    return _graph(title, drawn, marks, passes[-1], keys)
 
 
-def gap_chart(model: Any) -> str:
+def _gap_chart(passes: Floats, upper: Floats, lower: Floats, tol: float) -> str:
     """Draw the certified gap on a logarithmic scale."""
-    passes, upper, lower = _trace(model)
-    if len(passes) < 2:
-        return ""
-    goal = float(model.tol) * abs(upper[-1])
+    goal = tol * abs(upper[-1])
     logs, aim = np.log10(drawn_gaps(upper, lower)), np.log10(goal) if goal > 0 else np.nan
     bottom = float(np.floor(np.nanmin([logs.min(), aim])))
     top = float(max(np.ceil(logs.max()), bottom + 1))
-    x, y = passes / passes[-1], (logs - bottom) / (top - bottom)
-    drawn, keys = _curve(x, y, "gap-curve"), ""
+    drawn, keys = _curve(passes / passes[-1], (logs - bottom) / (top - bottom), "gap-curve"), ""
     if np.isfinite(aim):
         at = _HEIGHT * (1 - (aim - bottom) / (top - bottom))
         drawn = f'<line class="goal" x1="0" x2="100" y1="{at:.2f}" y2="{at:.2f}"/>{drawn}'
         keys = '<span><i class="key goal-key"></i>tolerance</span>'
-    step = max(1, round((top - bottom) / 5))
-    marks = [
-        ((power - bottom) / (top - bottom), f"10<sup>{power:d}</sup>".replace("-", "\u2212"))
-        for power in range(int(bottom), int(top) + 1, step)
-    ]
+    powers = range(int(bottom), int(top) + 1, max(1, round((top - bottom) / 5)))
+    marks = [((k - bottom) / (top - bottom), f"10<sup>{k:d}</sup>".replace("-", "\u2212")) for k in powers]
     return _graph("Certified gap", drawn, marks, passes[-1], keys)
-
-
-def _trace(model: Any) -> tuple[Floats, Floats, Floats]:
-    rows = np.array([(row.passes, row.upper, row.lower) for row in model.trace_]).reshape(-1, 3)
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    return (rows[:, 0], rows[:, 1], rows[:, 2]) if len(rows) and rows[-1, 0] > 0 else (rows[:0, 0],) * 3
 
 
 def _points(x: Floats, y: Floats) -> list[str]:

@@ -14,8 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.cli.failures import UserError, users_mistake
-from groupdro.cli.terminal import echo
+from groupdro.cli.failures import UserError, echo, users_mistake
 from groupdro.utils.arguments import printable
 from groupdro.utils.bundle import sync_folder
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.cli.certificate import digits_apart, value_name
-from groupdro.cli.charts import bounds_chart, decimals_of, fixed, gap_chart, risk_chart, weight_chart
+from groupdro.cli.charts import decimals_of, fixed, risk_chart, run_charts, weight_chart
 from groupdro.cli.training import Training
 from groupdro.compare import Comparison
 from groupdro.evaluation.report import GroupReport
@@ -73,7 +73,7 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sam
         title=_text(f"{target} by {groups}"),
         subtitle=_text(f"How each group of {table_name} fares under {type(model).__name__}. {in_sample}"),
         tiles=_tiles(report, model, worst, name),
-        certificate=_certificate(model, name),
+        **_certificate(model, name),
         risks=risk_chart(report, worst, name, regret=_regret(report, model)),
         weights=weight_chart(model, name),
         table=_table(report, worst, name),
@@ -143,7 +143,7 @@ def _regret(report: GroupReport, model: Any) -> bool:
 def _worst(report: GroupReport, model: Any) -> int:
     """Return the place of the group that fares worst, by what the model minimises, among those not too small."""
     values = np.array(report.columns["regret" if _regret(report, model) else "risk"], dtype=float)
-    judged = np.array(["small" not in note and "absent" not in note for note in report.columns["note"]])
+    judged = np.array(report.judged)
     if (judged & np.isfinite(values)).any():
         values[~judged] = -np.inf
     return int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
@@ -179,29 +179,26 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g}%" if share >= 1e-6 else "&lt; 0.0001%"
 
 
-def _certificate(model: Any, name: Namer) -> str:
-    value = value_name(model)
-    lower, upper, gap = model.lower_bound_, model.upper_bound_, model.gap_
+def _certificate(model: Any, name: Namer) -> dict[str, str]:
+    """Return the parts of the page about the certificate."""
+    lower, upper, status = model.lower_bound_, model.upper_bound_, model.status_.replace("_", " ")
     digits = digits_apart(lower, upper)
-    status = model.status_.replace("_", " ")
-    kind = "good" if status == "converged" else "bad"
     hold = "" if status in ("converged", "numerical failure") else " The bounds hold nevertheless."
-    penalty = "" if not model.alpha else f", with the penalty of alpha = {model.alpha:g}"
-    return (
-        f'<div class="bounds"><div><span class="label">Lower bound</span><b class="low">{_number(lower, digits)}</b>'
-        f"<span>no linear model is below</span></div>"
-        f'<div><span class="label">Upper bound</span><b class="up">{_number(upper, digits)}</b>'
-        f"<span>this model</span></div>"
-        f'<div><span class="label">Gap</span><b>{_number(gap, 2)}</b><span>'
-        f"{_percent(relative_gap(gap, upper))} of the upper bound; tolerance: {_percent(float(model.tol))}</span></div>"
-        f'<div><span class="label">Status</span><b><span class="status {kind}">{_text(status)}</span>'
-        f"</b><span>{model.n_passes_:.3g} passes over the rows</span></div></div>"
-        f"<p>On the rows of the fit, this model&rsquo;s worst {value} is {_number(upper, digits)}{penalty}, in the "
-        f"group <b>{name(model.worst_group_)}</b>. No linear model with this penalty has a worst {value} "
-        f"below {_number(lower, digits)}: that is proved, by the weights of the groups below. "
-        f"{_text(model.message_)}{hold}</p>"
-        f'<div class="pair">{bounds_chart(model)}{gap_chart(model)}</div>'
-    )
+    return {
+        "value": value_name(model),
+        "lower": _number(lower, digits),
+        "upper": _number(upper, digits),
+        "gap": _number(model.gap_, 2),
+        "relative": _percent(relative_gap(model.gap_, upper)),
+        "tol": _percent(float(model.tol)),
+        "kind": "good" if status == "converged" else "bad",
+        "status": _text(status),
+        "passes": f"{model.n_passes_:.3g}",
+        "penalty": f", with the penalty of alpha = {model.alpha:g}" if model.alpha else "",
+        "worst_group": name(model.worst_group_),
+        "message": _text(model.message_) + hold,
+        "charts": run_charts(model),
+    }
 
 
 def _table(report: GroupReport, worst: int, name: Namer) -> str:
@@ -255,28 +252,23 @@ def _cell(key: str, row: dict[str, Any], decimals: dict[str, int]) -> str:
 
 
 def _facts(fitted: TableModel, report: GroupReport, table_name: str) -> str:
-    model, known = fitted.model, fitted.facts
-    shown: list[tuple[str, Any]] = [
-        ("Reported table", table_name),
-        ("Rows, groups", f"{_number(report.overall['n'])}, {len(report.columns['group'])}"),
-        ("Target", fitted.target or _NONE),
-        ("Groups by", _TIMES.join(fitted.groups) or _NONE),
-    ]
-    if "table" in known:
-        shown.append(("Fitted on", f"{known['table']}, {_number(int(known['rows']))} rows"))
-    if fitted.classifies:
-        classes = ", ".join(map(str, model.classes_.tolist()[:12])) + (" …" if len(model.classes_) > 12 else "")
-        shown.append(("Classes", classes))
-    shown += [
-        ("Model", type(model).__name__),
-        ("Objective", "worst regret (MERO)" if model.objective == "excess_risk" else "worst risk (GDRO)"),
-        ("Loss", model.loss),
-        ("Penalty alpha", f"{model.alpha:g}"),
-        ("Features", _number(int(model.n_features_in_))),
-    ]
-    if fitted.encoder is not None:
-        shown.append(("Columns", ", ".join(column.name for column in fitted.encoder.columns)))
-    shown.append(("Solver", model.solver_))
-    if "seconds" in known:
-        shown.append(("Time of the fit", f"{known['seconds']:.2g} s"))
-    return "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in shown)
+    model, known, classes = fitted.model, fitted.facts, getattr(fitted.model, "classes_", np.array([])).tolist()
+    shown = {
+        "Reported table": table_name,
+        "Rows, groups": f"{_number(report.overall['n'])}, {len(report.columns['group'])}",
+        "Target": fitted.target or _NONE,
+        "Groups by": _TIMES.join(fitted.groups) or _NONE,
+        "Fitted on": f"{known['table']}, {_number(int(known['rows']))} rows" if "table" in known else "",
+        "Classes": ", ".join(map(str, classes[:12])) + (" …" if len(classes) > 12 else ""),
+        "Model": type(model).__name__,
+        "Objective": "worst regret (MERO)" if model.objective == "excess_risk" else "worst risk (GDRO)",
+        "Loss": model.loss,
+        "Penalty alpha": f"{model.alpha:g}",
+        "Features": _number(int(model.n_features_in_)),
+        "Columns": ", ".join(column.name for column in fitted.encoder.columns) if fitted.encoder else "",
+        "Solver": model.solver_,
+        "Time of the fit": f"{known['seconds']:.2g} s" if "seconds" in known else "",
+    }
+    return "".join(
+        f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in shown.items() if value
+    )

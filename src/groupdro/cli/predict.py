@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.options import PATH, flag, json_option, option, unknown_option
@@ -53,9 +52,17 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
             rows = rows.append_column(name, arrow().array(values))
         with users_mistake("--output"), written_whole(output) as temporary:
             _write(rows, temporary)
-    summary = _summary(fitted, added["prediction"])
-    document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary}
-    listed = ", ".join(f"{printable(name)}: {_text(value)}" for name, value in next(iter(summary.values())).items())
+    predicted = added["prediction"]
+    if fitted.classifies:
+        kind, summary = (
+            "counts",
+            {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()},
+        )
+    else:
+        kind, summary = "values", {"min": predicted.min(), "mean": predicted.mean(), "max": predicted.max()}
+    document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), kind: summary}
+    form = "d" if fitted.classifies else ".4g"
+    listed = ", ".join(f"{printable(name)}: {value:{form}}" for name, value in summary.items())
     text = f"{rows.num_rows} predictions ({listed})\nWrote {printable(output)}"
     show({**document, "unknown_labels": unknown}, text, as_json=as_json, warned=warned)
 
@@ -75,14 +82,3 @@ def _write(table: Any, path: Path) -> None:
         return
     with arrow().output_stream(path) as stream:  # which compresses by the name
         arrow("pyarrow.csv").write_csv(table, stream)
-
-
-def _summary(fitted: TableModel, predicted: Any) -> dict[str, dict[str, Any]]:
-    if fitted.classifies:
-        counts = {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()}
-        return {"counts": counts}
-    return {"values": {"min": np.min(predicted), "mean": np.mean(predicted), "max": np.max(predicted)}}
-
-
-def _text(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4g}"

@@ -69,8 +69,7 @@ def report(
                 X, y, labels, n_bootstrap=bootstrap, confidence=confidence, random_state=seed
             )  # fmt: skip
     found = dataclasses.replace(found, title=f"{type(fitted.model).__name__} on {len(y)} rows of {table.name}")
-    in_sample = _in_sample(fitted, found, X, y)
-    sentence = _in_sample_sentence(in_sample, fitted)
+    in_sample, sentence = _in_sample(fitted, found, X, y)
     if html is not None:
         write_page(html, report_page(fitted, found, table.name, sentence))
     document = {
@@ -94,20 +93,15 @@ def report(
     show(document, text, as_json=as_json, warned=warned)
 
 
-def _in_sample(fitted: TableModel, found: GroupReport, X: Any, y: Any) -> str:
-    """Return "yes" for the training rows, "partly" for a table of which some were held out, otherwise "unknown"."""
+def _in_sample(fitted: TableModel, found: GroupReport, X: Any, y: Any) -> tuple[str, str]:
+    """Return "yes" for the training rows, "partly" if some were held out, otherwise "unknown", and a sentence."""
     if found.in_sample:
-        return "yes"
+        return "yes", "In-sample: these are the rows the model was fitted on."
     table = fitted.facts.get("table_digest")
-    return "partly" if table is not None and table == rows_digest(X, fitted.model._codes(y)) else "unknown"
-
-
-def _in_sample_sentence(in_sample: str, fitted: TableModel) -> str:
-    if in_sample == "yes":
-        return "In-sample: these are the rows the model was fitted on."
-    if in_sample == "partly":
-        return f"Partly in-sample: the model was fitted on {fitted.facts.get('rows', 'some')} of these rows."
-    return "Whether some of these rows were used for training is not known."
+    if table is not None and table == rows_digest(X, fitted.model._codes(y)):
+        n_rows = fitted.facts.get("rows", "some")
+        return "partly", f"Partly in-sample: the model was fitted on {n_rows} of these rows."
+    return "unknown", "Whether some of these rows were used for training is not known."
 
 
 def _rows_of_table(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple[Any, Any, Any]:

@@ -50,27 +50,27 @@ class Training:
     ----------
     path : Path
         Where it comes from.
-    fitted, held_out : Rows
-        Rows to fit on, and those kept apart, which may be None.
-    encoder : TableEncoder or None
-        From columns to features; None for a store.
     task, reason : str
         "classification" or "regression", and why.
     target, groups : str or None, tuple of str
         Columns, where they are known.
+    fitted, held_out : Rows
+        Rows to fit on, and those kept apart, which may be None.
+    encoder : TableEncoder or None
+        From columns to features; None for a store.
     digest : str or None
         Digest of all rows of a table, those held out among them; None for a store.
     """
 
     path: Path
-    fitted: Rows
-    held_out: Rows | None
-    encoder: TableEncoder | None
     task: str
     reason: str
     target: str | None
     groups: tuple[str, ...]
-    digest: str | None
+    fitted: Rows
+    held_out: Rows | None = None
+    encoder: TableEncoder | None = None
+    digest: str | None = None
 
     @property
     def n_held_out(self) -> int:
@@ -138,17 +138,11 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
             X = encoder.encode(table)
     if task == "classification":
         _check_classes(y[own], options.target)
-    return Training(
-        path=path,
-        fitted=Rows(X[own], y[own], groups.take(own)) if len(held) else Rows(X, y, groups),
-        held_out=Rows(X[held], y[held], groups.take(held)) if len(held) else None,
-        encoder=encoder,
-        task=task,
-        reason=reason,
-        target=options.target,
-        groups=options.groups,
-        digest=rows_digest(X, np.unique(y, return_inverse=True)[1] if task == "classification" else y),
-    )
+    digest = rows_digest(X, np.unique(y, return_inverse=True)[1] if task == "classification" else y)
+    fitted, held_out = Rows(X, y, groups), None
+    if len(held):
+        fitted, held_out = (Rows(X[rows], y[rows], groups.take(rows)) for rows in (own, held))
+    return Training(path, task, reason, options.target, options.groups, fitted, held_out, encoder, digest)
 
 
 def _open_store(path: Path, options: Options, test_size: float) -> Training:
@@ -163,17 +157,8 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
     task = "regression" if store.classes is None else "classification"
     if options.task not in ("auto", task):
         raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
-    return Training(
-        path=path,
-        fitted=Rows(store, None, None),
-        held_out=None,
-        encoder=None,
-        task=task,
-        reason="the store was written for it",
-        target=store.target,
-        groups=store.group_columns or (),
-        digest=None,
-    )
+    reason, groups = "the store was written for it", store.group_columns or ()
+    return Training(path, task, reason, store.target, groups, Rows(store, None, None))
 
 
 def _read_target(table: Any, options: Options) -> tuple[str, str, Array]:

@@ -161,7 +161,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         start = self._start(task, coef_init, intercept_init, q_init)
         # Scikit-learn's own monitors hand all metadata to every scorer, and few of these know groups.
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        bridge = TaskBridge(self, X, y, metadata, self._attributes)
+        bridge = TaskBridge(self, X, y, metadata)
         result = self._solve(task, self.alpha, start, bridge)
         self._store(result)
         bridge.end()

@@ -17,15 +17,8 @@ from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.utils.types import Floats, Indices
 
-__all__ = [
-    "MissingGroupsWarning",
-    "SmallGroupWarning",
-    "Task",
-    "check_adjustment",
-    "choose_solver",
-    "read_grouping",
-    "warn_caller",
-]
+__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_adjustment", "check_sizes", "choose_solver",
+           "read_grouping", "warn_caller"]  # fmt: skip
 
 
 # Norm of coefficients that no sensible model has, in units of the columns' typical entries, and of y's for a

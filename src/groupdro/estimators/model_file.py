@@ -211,9 +211,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
     _check_claims(model, fitted, arrays)
 
-    for name in _NUMBERS:
-        setattr(model, name, float(fitted[name]))
-    for name in (*_TEXTS, "criterion_"):
+    for name in (*_NUMBERS, *_TEXTS, "criterion_", "n_features_in_"):
         setattr(model, name, fitted[name])
     model.training_digest_ = fitted.get(_DIGEST)
     for name in _LABELS:
@@ -227,7 +225,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
             model.classes_ = model.classes_.astype(fitted["class_kind"])
     if "feature_names_in_" in fitted:
         model.feature_names_in_ = model.feature_names_in_.astype(object)
-    model.worst_group_, model.n_features_in_ = _from_json(fitted["worst_group_"]), fitted["n_features_in_"]
+    model.worst_group_ = _from_json(fitted["worst_group_"])
     trace = [dict(zip(_TRACE, row, strict=True)) for row in arrays.pop("trace_").tolist()]
     model.trace_ = tuple(TraceRow(**{k: int(v) if k in _WHOLE else v for k, v in row.items()}) for row in trace)
     for name, array in arrays.items():

@@ -104,8 +104,6 @@ class TaskBridge:
         The one that is being fitted.
     X, y, metadata : array-like, dict or None
         Its training data, and what came with them.
-    attributes : callable
-        Takes a w in the user's units and returns the fitted attributes that a prediction needs.
 
     Attributes
     ----------
@@ -113,15 +111,8 @@ class TaskBridge:
         Takes a w of the run and returns it in the user's units.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        metadata: dict[str, Any] | None,
-        attributes: Callable[[Any], dict[str, Any]],
-    ):
-        self.estimator, self.attributes = estimator, attributes
+    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any] | None):
+        self.estimator = estimator
         self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.to_user_units: Callable[[Any], Any] = lambda w: w
         begin = getattr(estimator, "_init_callback_context", None)
@@ -136,12 +127,12 @@ class TaskBridge:
         return self.context is not None and bool(getattr(self.estimator, "_skl_callbacks", None))
 
     def __call__(self, progress: Progress) -> bool:
-        """Report an epoch; tell whether a callback asks for the end."""
+        """Report an epoch; return whether a callback asks for the end."""
         context = self.context.subcontext(task_name="epoch")
         context.call_on_fit_task_begin(**self.data)
 
         def model() -> dict[str, Any]:
-            return self.attributes(self.to_user_units(progress.w))
+            return self.estimator._attributes(self.to_user_units(progress.w))
 
         return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.grouping import MERGED, read_groups
 from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, table_html, table_text
@@ -59,9 +59,12 @@ class GroupReport:
     @property
     def worst_group(self) -> Any:
         """The group with the largest risk among those that are not too small to judge."""
-        notes = self.columns["note"]
-        judged = [k for k, note in enumerate(notes) if "small" not in note and "absent" not in note]
-        return self.columns["group"][judged[0] if judged else 0]
+        return self.columns["group"][self.judged.index(True) if True in self.judged else 0]
+
+    @property
+    def judged(self) -> list[bool]:
+        """Whether each group has enough rows to be judged."""
+        return ["small" not in note and "absent" not in note for note in self.columns["note"]]
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
@@ -152,28 +155,29 @@ def group_report(
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
         known = {}  # fitted without groups, so that none of these is new to the model
-    own_loss = isinstance(loss, str) and loss == "auto"
-    references = getattr(inner, "reference_risks_", None) if own_loss else None
+    references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
     rng = np.random.default_rng(random_state)
 
     rows = []
     for i, name in enumerate(grouping.names):
-        own = grouping.rows_of(i)
+        own, k = grouping.rows_of(i), known.get(name)
         low, high = bootstrap_interval(measured["risk"][own], n_bootstrap, confidence, rng)
         row: dict[str, Any] = {"group": name, "n": len(own), "risk": float(measured["risk"][own].mean())}
         row |= {"risk_low": low, "risk_high": high}
         if references is not None:
-            row["regret"] = row["risk"] - float(references[known[name]]) if name in known else np.nan
+            row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
         row |= _summarise({key: values[own] for key, values in measured.items()})
-        notes = ["small"] * (len(own) < min_rows)
-        row["weight"] = float(inner.group_weights_[known[name]]) if name in known else np.nan
-        if known and name not in known:
+        row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
+        notes = ["small"] if len(own) < min_rows else []
+        if known and k is None:
             notes.append("merged" if name in merged else "unseen")
         row["note"] = ", ".join(notes)
         rows.append(row)
     rows.sort(key=lambda row: -row["risk"])
-    rows += _absent_rows(grouping, known, inner, rows[0])
+    for name in [name for name in known if name not in {*grouping.names, MERGED}]:
+        weight = float(inner.group_weights_[known[name]])
+        rows.append({**dict.fromkeys(rows[0], np.nan), "group": name, "n": 0, "weight": weight, "note": "absent"})
 
     overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
     found = reach(model, X, "_are_training_rows")
@@ -222,21 +226,6 @@ def _summarise(measured: dict[str, Floats]) -> dict[str, float]:
         gaps = np.bincount(bins, weights=sure - right, minlength=_BINS)
         out |= {"overconfidence": float((sure - right).mean()), "ece": float(np.abs(gaps).sum() / len(sure))}
     return out
-
-
-def _absent_rows(grouping: Grouping, known: dict[Any, int], inner: Any, like: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return empty rows for the groups of the fit that have no row here."""
-    absent = [name for name in known if name not in set(grouping.names) and name != "(merged)"]
-    return [
-        {
-            **dict.fromkeys(like, np.nan),
-            "group": name,
-            "n": 0,
-            "weight": float(inner.group_weights_[known[name]]),
-            "note": "absent",
-        }
-        for name in absent
-    ]
 
 
 def bootstrap_interval(
