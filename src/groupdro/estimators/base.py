@@ -91,7 +91,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ what a subclass says
 
-    def _encode(self, y: Array, sample_weight: Any) -> Array:
+    def _encode(self, y: Array) -> Array:
         """Set what is learned of y, and return encoded labels."""
         raise NotImplementedError
 
@@ -183,9 +183,11 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
-        labels = self._encode(target, sample_weight)
+        labels = self._encode(target)
         self.training_digest_: str | None = rows_digest(X, labels)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
+        if sample_weight is not None and not self._regression:
+            self._check_weights(labels, sample_weight)
         return self._task(data), X, target
 
     def _read_store(self, store: GroupedStore) -> GroupedData:

@@ -254,12 +254,10 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         with error_prefix("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _encode(self, y: Array, sample_weight: Any) -> Array:
+    def _encode(self, y: Array) -> Array:
         with error_prefix("y"):
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
-        if sample_weight is not None:
-            self._refuse_classes_without_weight(codes, sample_weight)
         return codes
 
     def _own_loss(self) -> Loss:
@@ -277,15 +275,12 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
             raise ValueError("X is a store of numbers as targets: a classifier needs one written with task='classes'.")
         self.classes_ = classes
 
-    def _refuse_classes_without_weight(self, codes: Array, sample_weight: Any) -> None:
-        """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""
-        with error_prefix("sample_weight"):
-            weight = np.asarray(sample_weight)
-        if weight.shape != codes.shape or weight.dtype.kind not in "fiub":
-            return
-        total = np.bincount(codes, weights=(weight != 0).astype(np.float64))
-        if (total == 0).any():
-            label = self.classes_[[np.argmin(total)]].tolist()[0]
+    def _check_weights(self, codes: Array, sample_weight: Any) -> None:
+        """Refuse what would send an intercept to infinity."""
+        weighted = codes[np.asarray(sample_weight).ravel() != 0]
+        lacking = np.setdiff1d(np.arange(len(self.classes_)), weighted)
+        if len(lacking):
+            label = self.classes_[lacking[:1]].tolist()[0]
             raise ValueError(f"sample_weight is zero on all rows of class {label!r}.")
 
     def _attributes(self, w: Floats) -> dict[str, Any]:

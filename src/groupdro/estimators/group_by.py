@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
-from groupdro.evaluation.metrics import final_estimator, reach, row_losses, take_columns
+from groupdro.evaluation.metrics import ask, final_estimator, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag, check_path
 from groupdro.utils.bundle import check
@@ -218,8 +218,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return take_columns(X, self.group_by)[0]
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:
-        found = reach(self._fitted(), self._without_groups(X), "_are_training_rows")
-        return None if found is None else found[0]._are_training_rows(found[1], y)
+        training: bool | None = ask(self._fitted(), self._without_groups(X), "_are_training_rows", y)
+        return training
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
         """Report how each group fares; see `group_report`.

@@ -198,8 +198,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     def _own_loss(self) -> Loss:
         return Squared() if self.loss == "squared" else Huber(float(self.delta))
 
-    def _encode(self, y: Array, sample_weight: Any) -> Array:
-        del sample_weight
+    def _encode(self, y: Array) -> Array:
         return y
 
     def _take_classes(self, classes: Array | None) -> None:

@@ -64,8 +64,6 @@ def read_init(values: Any, argument: str, size: int) -> Floats:
         array = np.asarray(values, dtype=np.float64).ravel()
     if array.size != size:
         raise ValueError(f"{argument} must have {size} entries, got {array.size}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{argument} has NaN or infinite values.")
-    if (np.abs(array) > LARGEST).any():
-        raise ValueError(f"{argument} has values beyond {LARGEST:g}.")
+    if not (np.abs(array) <= LARGEST).all():
+        raise ValueError(f"{argument} has values that are NaN or beyond {LARGEST:g}.")
     return array

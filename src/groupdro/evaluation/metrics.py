@@ -13,7 +13,7 @@ from groupdro.utils.arguments import check_choice, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes
 
-__all__ = ["check_model", "final_estimator", "means_by_group", "own_groups", "reach", "row_losses", "take_columns"]
+__all__ = ["ask", "check_model", "final_estimator", "means_by_group", "row_losses", "take_columns"]
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
@@ -56,31 +56,31 @@ def final_estimator(model: Any) -> Any:
     for _ in range(20):
         if isinstance(model, Pipeline):
             model = model[-1]
-        elif hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif hasattr(model, "estimator_"):
-            model = model.estimator_
+        elif hasattr(model, "best_estimator_") or hasattr(model, "estimator_"):
+            model = model.best_estimator_ if hasattr(model, "best_estimator_") else model.estimator_
         else:
             break
     return model
 
 
-def reach(model: Any, X: Any, method: str) -> tuple[Any, Any] | None:
-    """Find the model with a method inside pipelines and searches.
+def ask(model: Any, X: Any, method: str, *more: Any) -> Any:
+    """Call a method of a model, or of the first one inside pipelines and searches that has it.
 
     Parameters
     ----------
     model : fitted estimator
         Where to look.
     X : array-like
-        Rows as `model` takes them.
+        Rows as `model` takes them; the method gets them as they reach its model.
     method : str
         Name of the method.
+    *more
+        What else the method takes.
 
     Returns
     -------
-    tuple of estimator and array-like, or None
-        The first model that has it, and the rows as they get there.
+    object
+        What the method returns; None where no model has it.
     """
     steps = []
     while not hasattr(model, method):
@@ -93,13 +93,7 @@ def reach(model: Any, X: Any, method: str) -> tuple[Any, Any] | None:
             return None
     for step in steps:
         X = step(X)
-    return model, X
-
-
-def own_groups(model: Any, X: Any) -> Any:
-    """Return the groups that a fitted `GroupBy`, alone or inside a search, finds in X; None for other models."""
-    found = reach(model, X, "_own_groups")
-    return None if found is None else found[0]._own_groups(found[1])
+    return getattr(model, method)(X, *more)
 
 
 def check_model(model: Any, name: str) -> None:
@@ -161,9 +155,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":
-        found = reach(model, X, "_row_losses")
-        if found is not None:
-            return np.asarray(found[0]._row_losses(found[1], y))
+        own = ask(model, X, "_row_losses", y)
+        if own is not None:
+            return np.asarray(own)
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
@@ -176,8 +170,8 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if loss == "log":
         probability = np.asarray(model.predict_proba(X))
         codes, known = class_codes(labels, np.asarray(model.classes_))
-        own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
-        return -np.log(np.maximum(own, np.finfo(np.result_type(probability, np.float32)).eps))
+        of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
+        return -np.log(np.maximum(of_label, np.finfo(np.result_type(probability, np.float32)).eps))
     predicted = np.asarray(model.predict(X))
     if loss == "zero_one":
         return (predicted != labels).astype(np.float64)

@@ -9,7 +9,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
 from groupdro.data.grouping import MERGED, read_groups
-from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, row_losses
+from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
@@ -148,7 +148,7 @@ def group_report(
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
     labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
-    groups = own_groups(model, X) if groups is None else groups
+    groups = ask(model, X, "_own_groups") if groups is None else groups
     grouping = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss)
     inner = final_estimator(model)
@@ -180,8 +180,7 @@ def group_report(
         rows.append({**dict.fromkeys(rows[0], np.nan), "group": name, "n": 0, "weight": weight, "note": "absent"})
 
     overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
-    found = reach(model, X, "_are_training_rows")
-    in_sample = None if found is None else found[0]._are_training_rows(found[1], labels)
+    in_sample = ask(model, X, "_are_training_rows", labels)
     rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},

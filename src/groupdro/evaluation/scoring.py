@@ -13,14 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.metrics import (
-    check_model,
-    final_estimator,
-    means_by_group,
-    own_groups,
-    row_losses,
-    take_columns,
-)
+from groupdro.evaluation.metrics import ask, check_model, final_estimator, means_by_group, row_losses, take_columns
 from groupdro.utils.arguments import check_whole, number_of_rows, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
@@ -98,7 +91,7 @@ class WorstGroupScorer(BaseEstimator):
         check_whole(self.min_group_size, "min_group_size")
         check_model(estimator, "estimator")
         if groups is None:
-            groups = own_groups(estimator, X) if self.group_by is None else take_columns(X, self.group_by)[0]
+            groups = ask(estimator, X, "_own_groups") if self.group_by is None else take_columns(X, self.group_by)[0]
         if groups is None:
             raise ValueError(
                 "groups did not reach the scorer: turn on metadata routing "
