@@ -114,7 +114,7 @@ def test_the_verdict_tells_the_numbers_of_the_table(kind):
     measure = "rmse" if kind == "regression" else "accuracy"
     risk, worst, mean = (by_model(found, key) for key in ("worst_risk", f"worst_{measure}", "mean_risk"))
     assert f"{risk['ERM']:.4g} under ERM, {risk['GDRO']:.4g} under GDRO" in found.verdict
-    assert f"(95% interval of the fall {found.gain[1]:.2g} to {found.gain[2]:.2g})" in found.verdict
+    assert f"(95% confidence interval of the improvement {found.gain[1]:.2g} to {found.gain[2]:.2g})" in found.verdict
     shown = f"Worst-group {measure}: {worst['ERM']:.4g} under ERM, {worst['GDRO']:.4g} under GDRO."
     assert shown in found.verdict
     assert f"the average risk changes by {mean['GDRO'] - mean['ERM']:+.2g}" in found.verdict.lower()

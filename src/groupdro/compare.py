@@ -4,7 +4,6 @@ import html
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,15 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import Grouping, group_name, read_groups
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
 from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
-from groupdro.evaluation.report import GroupReport, group_report, table_html, table_text
+from groupdro.evaluation.report import GroupReport, check_resampling, group_report, middle_of
 from groupdro.run.result import relative_gap
 from groupdro.utils.arguments import error_prefix, number_of_rows, printable, short_repr
+from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["Comparison", "compare"]
@@ -137,12 +136,7 @@ def compare(
     Comparison
         The table, the verdict, the models and their reports.
     """
-    check_scalar(confidence, "confidence", Real)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
-    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=1)
-    check_scalar(min_rows, "min_rows", Integral, min_val=0)
-    check_scalar(random_state, "random_state", Integral, min_val=0)
+    check_resampling(n_bootstrap, confidence, min_rows, random_state, least=1)
     if held_out is not None and not (isinstance(held_out, tuple | list) and len(held_out) == 3):
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     number_of_rows(X, "X")
@@ -248,33 +242,32 @@ def _judge(
     if not judged.any():
         judged[:], left_out = True, []
     reports = {name: group_report(model, X, y, groups, random_state=seed) for name, model in models.items()}
-    losses = {name: row_losses(model, X, y) for name, model in models.items()}
     inner = final_estimator(models[MERO])
     reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
     measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
-    pick = min if measure == "accuracy" else max
-
-    columns: dict[str, list[Any]] = {key: [] for key in ("model", "mean_risk", "worst_risk", "worst_group")}
-    columns |= {key: [] for key in ("worst_regret", measure, f"worst_{measure}", "gap")}
-    names = [name for name, keep in zip(grouping.names, judged, strict=True) if keep]
-    for name, report in reports.items():
-        row_of = {group: k for k, group in enumerate(report.columns["group"])}
-        risk = {group: report.columns["risk"][row_of[group]] for group in names}
+    names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
+    rows = {}
+    for (name, report), spent in zip(reports.items(), seconds, strict=True):
+        c, at = report.columns, {group: k for k, group in enumerate(report.columns["group"])}
+        risk, measured = ({group: c[key][at[group]] for group in names} for key in ("risk", measure))
+        regrets = [risk[group] - reference[group] for group in names if group in reference]
         worst = max(risk, key=lambda group: risk[group])
-        known = [risk[group] - reference[group] for group in names if group in reference]
         fitted = final_estimator(models[name])
-        columns["model"].append(name)
-        columns["mean_risk"].append(report.overall["risk"])
-        columns["worst_risk"].append(risk[worst])
-        columns["worst_group"].append(worst)
-        columns["worst_regret"].append(max(known, default=np.nan))
-        columns[measure].append(report.overall[measure])
-        columns[f"worst_{measure}"].append(pick(report.columns[measure][row_of[group]] for group in names))
-        columns["gap"].append(relative_gap(fitted.gap_, fitted.upper_bound_))
-    columns["seconds"] = seconds
-
-    gain = _gain(losses[ERM], losses[GDRO], grouping, judged, n_bootstrap, confidence, seed)
-    verdict = _verdict(columns, gain, measure, confidence, left_out)
+        rows[name] = {
+            "model": name,
+            "mean_risk": report.overall["risk"],
+            "worst_risk": risk[worst],
+            "worst_group": worst,
+            "worst_regret": max(regrets, default=np.nan),
+            measure: report.overall[measure],
+            f"worst_{measure}": (min if measure == "accuracy" else max)(measured.values()),
+            "gap": relative_gap(fitted.gap_, fitted.upper_bound_),
+            "seconds": spent,
+        }
+    before, after = (row_losses(models[name], X, y) for name in (ERM, GDRO))
+    gain = _gain(before, after, grouping, judged, n_bootstrap, confidence, seed)
+    columns = {key: [row[key] for row in rows.values()] for key in rows[ERM]}
+    verdict = _verdict(rows, gain, measure, confidence, left_out)
     return Comparison(columns, verdict, gain[1] > 0, gain, models, reports, left_out)
 
 
@@ -290,24 +283,20 @@ def _gain(
         point = np.maximum(point, pair.mean(axis=1))
         for k in range(n):
             worst[:, k] = np.maximum(worst[:, k], pair[:, rng.integers(0, len(own), len(own))].mean(axis=1))
-    falls = worst[0] - worst[1]
-    tail = 0.5 * (1.0 - confidence)
-    low, high = np.quantile(falls, [tail, 1.0 - tail])
-    return float(point[0] - point[1]), float(low), float(high)
+    return float(point[0] - point[1]), *middle_of(worst[0] - worst[1], confidence)
 
 
 def _verdict(
-    columns: dict[str, list[Any]],
+    rows: dict[str, dict[str, Any]],
     gain: tuple[float, float, float],
     measure: str,
     confidence: float,
     left_out: list[Any],
 ) -> str:
-    row = {name: k for k, name in enumerate(columns["model"])}
     _, low, high = gain
-    before, after = columns["worst_risk"][row[ERM]], columns["worst_risk"][row[GDRO]]
-    price = columns["mean_risk"][row[GDRO]] - columns["mean_risk"][row[ERM]]
-    interval = f"{confidence:.0%} interval of the fall {low:.2g} to {high:.2g}"
+    before, after = rows[ERM]["worst_risk"], rows[GDRO]["worst_risk"]
+    price = rows[GDRO]["mean_risk"] - rows[ERM]["mean_risk"]
+    interval = f"{confidence:.0%} confidence interval of the improvement {low:.2g} to {high:.2g}"
     shown = f"{before:.4g} under ERM, {after:.4g} under GDRO ({interval})"
     if low > 0:
         text = (
@@ -321,10 +310,10 @@ def _verdict(
             f"and the average risk changes by {price:+.2g}."
         )
     key = f"worst_{measure}"
-    text += f" Worst-group {measure}: {columns[key][row[ERM]]:.4g} under ERM, {columns[key][row[GDRO]]:.4g} under GDRO."
-    least = columns["worst_risk"].index(min(columns["worst_risk"]))
-    if columns["model"][least] not in (ERM, GDRO) and columns["worst_risk"][least] < min(before, after):
-        text += f" {columns['model'][least]} has the least worst-group risk, {columns['worst_risk'][least]:.4g}."
+    text += f" Worst-group {measure}: {rows[ERM][key]:.4g} under ERM, {rows[GDRO][key]:.4g} under GDRO."
+    least = min(rows.values(), key=lambda row: row["worst_risk"])
+    if least["model"] not in (ERM, GDRO) and least["worst_risk"] < min(before, after):
+        text += f" {least['model']} has the least worst-group risk, {least['worst_risk']:.4g}."
     if left_out:
         groups = "1 group has" if len(left_out) == 1 else f"{len(left_out)} groups have"
         text += f" {groups} too few held-out rows to be judged."

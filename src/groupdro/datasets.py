@@ -13,18 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.utils.arguments import check_choice, check_number, check_path, check_whole
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["load_fashion_mnist", "make_gdro", "make_mero"]
 
 
 def make_gdro(
-    n_groups: int = 25,
-    n_per_group: int = 1000,
-    n_features: int = 1024,
-    *,
-    correct: float = 0.9,
-    seed: int = 0,
+    n_groups: int = 25, n_per_group: int = 1000, n_features: int = 1024, *, correct: float = 0.9, seed: int = 0
 ) -> tuple[Floats, Floats, Indices]:
     """Generate groups that each follow a linear rule of their own, with labels flipped at random.
 
@@ -49,11 +45,10 @@ def make_gdro(
     groups : ndarray
         Group of each row, from 0.
     """
-    _check_sizes(seed, n_groups=n_groups, n_per_group=n_per_group, n_features=n_features)
-    given: Any = correct
-    if not isinstance(given, float | int | np.number) or not 0 <= given <= 1:
+    check_number(correct, "correct")
+    if correct > 1:
         raise ValueError(f"correct must be a probability, got {correct!r}.")
-    return _generate(n_groups, n_per_group, n_features, np.full(n_groups, correct), seed)
+    return _generate(n_groups, n_per_group, n_features, (correct, correct), seed)
 
 
 def make_mero(
@@ -76,8 +71,7 @@ def make_mero(
     X, y, groups : ndarray
         As `make_gdro`.
     """
-    _check_sizes(seed, n_groups=n_groups, n_per_group=n_per_group, n_features=n_features)
-    return _generate(n_groups, n_per_group, n_features, np.linspace(0.95, 0.80, n_groups), seed)
+    return _generate(n_groups, n_per_group, n_features, (0.95, 0.80), seed)
 
 
 def load_fashion_mnist(
@@ -102,28 +96,21 @@ def load_fashion_mnist(
     labels : ndarray of shape (n_images,)
         0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
     """
-    if not (isinstance(part, str) and part in ("train", "test")):
-        raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
-    if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
-        raise TypeError(f"folder must be a path, got {folder!r}.")
-    stem = "train" if part == "train" else "t10k"
-    images = _read_idx(Path(folder), f"{stem}-images-idx3-ubyte", 3)
-    labels = _read_idx(Path(folder), f"{stem}-labels-idx1-ubyte", 1)
+    check_choice(part, "part", ("train", "test"))
+    place, stem = check_path(folder, "folder"), "train" if part == "train" else "t10k"
+    images = _read_idx(place, f"{stem}-images-idx3-ubyte", 3)
+    labels = _read_idx(place, f"{stem}-labels-idx1-ubyte", 1)
     if len(images) != len(labels):
-        raise ValueError(f"{folder} has {len(images)} images and {len(labels)} labels of part {part!r}.")
+        raise ValueError(f"{place} has {len(images)} images and {len(labels)} labels of part {part!r}.")
     return images, labels
 
 
 def _read_idx(folder: Path, name: str, n_dimensions: int) -> NDArray[np.uint8]:
     """Read an array of bytes: a magic number that tells type and dimensions, the shape, the values."""
-    path = folder / f"{name}.gz"
-    if path.exists():
-        content = gzip.decompress(path.read_bytes())
-    elif (folder / name).exists():
-        path = folder / name
-        content = path.read_bytes()
-    else:
+    path = next((path for path in (folder / f"{name}.gz", folder / name) if path.exists()), None)
+    if path is None:
         raise FileNotFoundError(f"{folder} has neither {name}.gz nor {name}.")
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     header = 4 + 4 * n_dimensions
     unsigned_bytes = 8  # the only type of values that these files have
     if len(content) < header or content[:4] != bytes([0, 0, unsigned_bytes, n_dimensions]):
@@ -134,20 +121,17 @@ def _read_idx(folder: Path, name: str, n_dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
 
 
-def _check_sizes(seed: Any, **sizes: Any) -> None:
-    for name, value in (*sizes.items(), ("seed", seed)):
-        least = int(name != "seed")
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be a whole number from {least}, got {value!r}.")
-
-
-def _generate(n_groups: int, n_per_group: int, n_features: int, correct: Floats, seed: int) -> Any:
+def _generate(n_groups: int, n_per_group: int, n_features: int, correct: tuple[float, float], seed: int) -> Any:
+    """Generate rows; the labels of the first and of the last group are correct with these probabilities."""
+    for name, size in {"n_groups": n_groups, "n_per_group": n_per_group, "n_features": n_features}.items():
+        check_whole(size, name, least=1)
+    check_whole(seed, "seed")
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((n_groups, n_features))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     groups = np.repeat(np.arange(n_groups), n_per_group)
     X = rng.standard_normal((len(groups), n_features))
     scores = np.concatenate([X[groups == i] @ directions[i] for i in range(n_groups)])
-    follows = rng.random(len(groups)) < correct[groups]
+    follows = rng.random(len(groups)) < np.linspace(*correct, n_groups)[groups]
     y = np.where((scores >= 0) == follows, 1.0, -1.0)
     return X, y, groups

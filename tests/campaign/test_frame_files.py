@@ -119,7 +119,7 @@ def test_a_model_that_is_read_although_it_is_damaged_is_a_failure(folder, withou
 
 
 def test_a_forged_model_that_is_not_checked_is_a_failure(folder, monkeypatch):
-    monkeypatch.setattr("groupdro.estimators.model_file._check", lambda holds, why: None)
+    monkeypatch.setattr("groupdro.estimators.model_file.check", lambda holds, why: None)
     assert list(failures(part_files.forged_model, folder, 300))
 
 

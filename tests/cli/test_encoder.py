@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from groupdro.cli.tables import read_table
 from groupdro.tables.encoder import Category, Number, TableEncoder
+from groupdro.tables.files import read_table
 from groupdro.utils.bundle import BundleError
 
 pa = pytest.importorskip("pyarrow")

@@ -97,9 +97,9 @@ def test_an_infinite_gap_at_the_start_is_left_out():
 # ---------------------------------------------------------------------- the line
 
 LINE = re.compile(
-    r"epoch +(?P<epoch>\d+)  passes +(?P<passes>[\d.]+)  worst (?P<what>risk|regret) (?P<worst>\S+) "
-    r"\(group (?P<group>.+?)\)  relative gap (?P<gap>\S+) of (?P<tol>\S+)  "
-    r"active groups (?P<active>\d+) of (?P<groups>\d+)  (?P<seconds>[\d.]+) s(?:, about (?P<left>[\d.]+) s left)?"
+    r"epoch (?P<epoch>\d+), gap (?P<gap>\S+) of (?P<tol>\S+)(?:, about (?P<left>\d+) s left)?, "
+    r"worst (?P<what>risk|regret) (?P<worst>\S+) \((?P<group>.+?)\), (?P<active>\d+) of (?P<groups>\d+) groups active, "
+    r"(?P<passes>[\d.]+) passes, (?P<seconds>[\d.]+) s"
 )
 
 
@@ -111,8 +111,9 @@ def lines_of(capsys):
     return lines
 
 
-def progress_of(seconds, gap, risks, q, *, upper=0.5, references=0.0, regret=False):
-    problem = SimpleNamespace(regret=regret, baseline=SimpleNamespace(lower=np.asarray(references)))
+def progress_of(names, seconds, gap, risks, q, *, upper=0.5, references=0.0, regret=False):
+    data, baseline = SimpleNamespace(names=names), SimpleNamespace(lower=np.asarray(references))
+    problem = SimpleNamespace(regret=regret, data=data, baseline=baseline)
     return SimpleNamespace(
         latest=TraceRow(7, 12.34, 0, 0, seconds, upper, upper - gap),
         certificate=SimpleNamespace(problem=problem, group_risks=np.array(risks)),
@@ -121,23 +122,22 @@ def progress_of(seconds, gap, risks, q, *, upper=0.5, references=0.0, regret=Fal
 
 
 def test_the_line_is_made_of_risks_gap_weights_and_time():
-    lines = []
-    line = progress_module.ProgressLine(("east", ("north", 2), 3), tol=1e-4, every=0.0, write=lines.append)
-    line(progress_of(10.0, 0.05, [0.1, 0.5, 0.2], [0.2, 0.8, 0.0]))
-    line(progress_of(30.0, 0.0005, [0.1, 0.4, 0.45678912], [0.0005, 0.4995, 0.5]))
+    lines, names = [], ("east", ("north", 2), 3)
+    line = progress_module.ProgressLine(tol=1e-4, write=lines.append)
+    line(progress_of(names, 10.0, 0.05, [0.1, 0.5, 0.2], [0.2, 0.8, 0.0]))
+    line(progress_of(names, 30.0, 0.0005, [0.1, 0.4, 0.45678912], [0.0005, 0.4995, 0.5]))
     assert lines == [
-        "epoch    7  passes    12.3  worst risk 0.5 (group ('north', 2))  relative gap 1.0e-01 of 1e-04  "
-        "active groups 2 of 3  10.0 s",
-        "epoch    7  passes    12.3  worst risk 0.45679 (group 3)  relative gap 1.0e-03 of 1e-04  "
-        "active groups 2 of 3  30.0 s, about 10.0 s left",
+        "epoch 7, gap 1.0e-01 of 1e-04, worst risk 0.5 (north & 2), 2 of 3 groups active, 12.3 passes, 10.0 s",
+        "epoch 7, gap 1.0e-03 of 1e-04, about 10 s left, worst risk 0.4568 (3), 2 of 3 groups active, 12.3 passes, "
+        "30.0 s",
     ]
 
 
 def test_the_worst_regret_is_the_risk_less_the_reference():
     lines = []
-    line = progress_module.ProgressLine(("a", "b"), tol=1e-2, every=0.0, write=lines.append)
-    line(progress_of(1.0, 0.05, [0.9, 0.5], [0.0, 1.0], references=[0.8, 0.25], regret=True))
-    assert "worst regret 0.25 (group 'b')  relative gap 1.0e-01 of 1e-02  active groups 1 of 2" in lines[0]
+    line = progress_module.ProgressLine(tol=1e-2, write=lines.append)
+    line(progress_of(("a", "b"), 1.0, 0.05, [0.9, 0.5], [0.0, 1.0], references=[0.8, 0.25], regret=True))
+    assert "gap 1.0e-01 of 1e-02, worst regret 0.25 (b), 1 of 2 groups active" in lines[0]
 
 
 def test_a_line_an_epoch_tells_how_the_fit_stands(capsys):
@@ -154,15 +154,15 @@ def test_a_line_an_epoch_tells_how_the_fit_stands(capsys):
         at = model.trace_[int(line["epoch"])]
         assert float(line["passes"]) == pytest.approx(at.passes, abs=0.06)
         assert line["what"] == "risk"
-        assert float(line["worst"]) == pytest.approx(risk.max(), rel=1e-4)
-        assert line["group"] == repr(model.groups_.tolist()[risk.argmax()])
+        assert float(line["worst"]) == pytest.approx(risk.max(), rel=1e-3)
+        assert line["group"] == str(model.groups_.tolist()[risk.argmax()])
         assert float(line["gap"]) == pytest.approx(at.gap / at.upper, rel=0.06)
         assert line["tol"] == "1e-06"
         assert int(line["active"]) == (q > 1e-3).sum()
         assert line["groups"] == "3"
         assert float(line["seconds"]) == pytest.approx(at.seconds, abs=0.06)
         left = seconds_left(list(model.trace_[: at.epoch + 1]), 1e-6 * at.upper)
-        assert np.isnan(left) if line["left"] is None else float(line["left"]) == pytest.approx(left, abs=0.06)
+        assert np.isnan(left) if line["left"] is None else float(line["left"]) == pytest.approx(left, abs=0.51)
     assert lines[0]["left"] is None
     assert lines[-1]["left"] is not None
 
@@ -178,7 +178,7 @@ def test_the_worst_group_of_the_line_is_the_one_with_the_largest_risk(capsys):
     rows[-2:] = 1.0
     GroupDROClassifier(verbose=2).fit(rows, y, groups=groups)
     last = lines_of(capsys)[-1]
-    assert last["group"] == "'even'"
+    assert last["group"] == "even"
     assert float(last["worst"]) == pytest.approx(np.log(2), rel=1e-3)
 
 

@@ -10,15 +10,15 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from groupdro.cli.failures import UserError, debug_option
-from groupdro.cli.fit import certificate_of
-from groupdro.cli.output import json_option, print_json, progress, records
-from groupdro.cli.terminal import echo
-from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
+from groupdro.cli.certificate import certificate_of
+from groupdro.cli.failures import UserError, debug_option, echo
+from groupdro.cli.options import PATH, POSITIVE, Options, json_option, option, training_options
+from groupdro.cli.output import progress, records, show
+from groupdro.cli.training import Training, fit_with_progress, read_training
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.metrics import means_by_group, row_losses
-from groupdro.evaluation.report import table_text
 from groupdro.solvers import ALEG, GroupSQP
+from groupdro.utils.text import table_text
 from groupdro.utils.types import Floats
 
 __all__ = ["bench"]
@@ -31,15 +31,14 @@ _SOLVERS: dict[str, Any] = {
     "sqp-newton": lambda: GroupSQP("newton"),
     "sqp-lbfgs": lambda: GroupSQP("lbfgs"),
 }
+_ALL = (*_SOLVERS, "sklearn")
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", type=PATH)
 @training_options
-@click.option("--solver", "solvers", type=click.Choice([*_SOLVERS, "sklearn"]), multiple=True,
-              help="What to run. May be repeated.  [default: all]")  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(min=0.0, min_open=True), default=60.0, show_default=True,
-              help="Most seconds of each solver.")  # fmt: skip
+@option("--solver solvers", "What to run. May be repeated.  [default: all]", type=click.Choice(_ALL), multiple=True)
+@option("--time-limit", "Time limit of each solver in seconds.", type=POSITIVE, default=60.0)
 @json_option
 @debug_option
 def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: bool, **given: Any) -> None:
@@ -52,12 +51,11 @@ def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: boo
     """
     options = Options(**given)
     training = read_training(table, options)
-    chosen = solvers or (*_SOLVERS, "sklearn")
     if not as_json:
         echo(f"{training.summary}\n")
     found: list[dict[str, Any]] = []
     references: Floats | None = None
-    for name in dict.fromkeys(chosen):
+    for name in dict.fromkeys(solvers or _ALL):
         if name == "sklearn":
             found.append(_run_plain(training, options, references))
         else:
@@ -65,11 +63,16 @@ def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: boo
             references = own if own is not None else references
             found.append(row)
     columns = {key: [row[key] for row in found] for key in found[0]}
-    if as_json:
-        told = {"command": "bench", "task": training.task, "target": training.target, "rows": training.fitted.n_rows}
-        print_json({**told, "tol": options.tol, "time_limit": time_limit, "solvers": records(columns)})
-        return
-    echo(table_text(f"tolerance {options.tol:.0e}, at most {time_limit:g} s each", columns))
+    document = {
+        "command": "bench",
+        "task": training.task,
+        "target": training.target,
+        "rows": training.fitted.n_rows,
+        "tol": options.tol,
+        "time_limit": time_limit,
+        "solvers": records(columns),
+    }
+    show(document, table_text(f"tolerance {options.tol:.0e}, at most {time_limit:g} s each", columns), as_json=as_json)
 
 
 def _row(solver: str, status: str, **known: float) -> dict[str, Any]:
@@ -117,20 +120,13 @@ def _run_plain(training: Training, options: Options, references: Floats | None) 
         warnings.simplefilter("always")
         begun = time.perf_counter()
         model.fit(rows.X, rows.y)
-        seconds = time.perf_counter() - begun
+        known = {"seconds": time.perf_counter() - begun}
     late = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    status = "minimises the average" + (", not converged" if late else "")
-    loss = "log" if training.task == "classification" else "squared"
-    if options.loss not in (None, "logistic", "squared"):
-        return _row(type(model).__name__, status, seconds=seconds)  # its risks would be of another kind
-    risks = means_by_group(row_losses(model, rows.X, rows.y, loss), read_groups(rows.groups, n, missing="own"))
-    values = risks if references is None else risks - references
-    known = options.objective == "risk" or references is not None
-    objective = float(values.max()) + 0.5 * options.alpha * float(np.square(model.coef_).sum())
-    return _row(
-        type(model).__name__,
-        status,
-        seconds=seconds,
-        objective=objective if known else np.nan,
-        worst_risk=float(risks.max()),
-    )
+    if options.loss in (None, "logistic", "squared"):  # otherwise its risks would be of another kind
+        loss = "log" if training.task == "classification" else "squared"
+        risks = means_by_group(row_losses(model, rows.X, rows.y, loss), read_groups(rows.groups, n, missing="own"))
+        known["worst_risk"] = float(risks.max())
+        if options.objective == "risk" or references is not None:
+            values = risks if references is None else risks - references
+            known["objective"] = float(values.max()) + 0.5 * options.alpha * float(np.square(model.coef_).sum())
+    return _row(type(model).__name__, "minimises the average" + (", not converged" if late else ""), **known)

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.cli.certificate import value_name
+from groupdro.evaluation.drawing import bounds_window, drawn_gaps, heaviest_groups
 from groupdro.evaluation.report import GroupReport
 from groupdro.utils.types import Floats
 
-__all__ = ["bounds_chart", "decimals_of", "fixed", "gap_chart", "risk_chart", "weight_chart"]
+__all__ = ["decimals_of", "fixed", "risk_chart", "run_charts", "weight_chart"]
 
 Namer = Callable[[Any], str]
 
@@ -44,68 +46,70 @@ def risk_chart(report: GroupReport, worst: int, name: Namer, *, regret: bool) ->
     mean = 100 * report.overall["risk"] / top
     rows = []
     for k in shown:
-        kind = " worst" if k == worst else ""
         low, high = c["risk_low"][k], c["risk_high"][k]
         span = ""
         if not np.isnan(low):
             span = f'<i class="span" style="left:{100 * low / top:.2f}%;width:{100 * (high - low) / top:.2f}%"></i>'
-        rows.append(
-            f'<div class="name{kind}">{name(c["group"][k])}</div><div class="plot{kind}">'
-            f'<i class="line"></i><i class="mean" style="left:{mean:.2f}%"></i>{span}'
-            f'<i class="dot" style="left:{100 * c["risk"][k] / top:.2f}%"></i></div>'
-            f'<div class="num{kind}">{fixed(c["risk"][k], decimals)}</div>'
-        )
+        plot = f'<i class="line"></i><i class="mean" style="left:{mean:.2f}%"></i>{span}'
+        plot += f'<i class="dot" style="left:{100 * c["risk"][k] / top:.2f}%"></i>'
+        rows.append(_row(name(c["group"][k]), plot, fixed(c["risk"][k], decimals), worst=k == worst))
     scale = "".join(f'<span style="left:{100 * tick / top:.2f}%">{_short(tick)}</span>' for tick in ticks)
     left = len(c["group"]) - len(shown)
     mean_risk = fixed(report.overall["risk"], decimals)
-    told = f"Average loss with its {report.confidence:.0%} interval; dashed: {mean_risk} over all rows."
-    told += " The group with the largest regret is pointed out." if regret else ""
-    told += f" {left} more groups are in the table." if left else ""
-    return (
-        f'<figure role="img" aria-label="Risk of each group"><div class="rows">{"".join(rows)}'
-        f'<div class="scale">{scale}</div></div><figcaption>{told}</figcaption></figure>'
-    )
+    caption = f"Average loss with its {report.confidence:.0%} interval; dashed: {mean_risk} over all rows."
+    caption += " The group with the largest regret is pointed out." if regret else ""
+    caption += f" {left} more groups are in the table." if left else ""
+    return _figure("Risk of each group", [*rows, f'<div class="scale">{scale}</div>'], caption)
 
 
 def weight_chart(model: Any, name: Namer) -> str:
     """Draw the weights of the groups in the certificate, the heaviest first."""
-    weights, names = model.group_weights_, model.groups_.tolist()
-    heavy = [int(k) for k in np.argsort(-weights, kind="stable") if weights[k] >= min(1e-3, weights.max())]
+    q, names = model.group_weights_, model.groups_.tolist()
+    heaviest = heaviest_groups(q, _MOST_GROUPS)
     rows = []
-    for k in heavy[:_MOST_GROUPS]:
-        kind = " worst" if names[k] == model.worst_group_ else ""
-        width = 100 * weights[k] / weights.max()
-        rows.append(
-            f'<div class="name{kind}">{name(names[k])}</div><div class="plot{kind}">'
-            f'<i class="track"></i><i class="bar" style="width:{width:.2f}%"></i></div>'
-            f'<div class="num{kind}">{weights[k]:.3f}</div>'
-        )
-    share = weights[heavy[:_MOST_GROUPS]].sum()
+    for k in heaviest:
+        plot = f'<i class="track"></i><i class="bar" style="width:{100 * q[k] / q.max():.2f}%"></i>'
+        rows.append(_row(name(names[k]), plot, f"{q[k]:.3f}", worst=names[k] == model.worst_group_))
+    share = q[heaviest].sum()
     carry = "all weight" if share > 0.9995 else f"{share:.1%} of the weight"
-    told = (
+    caption = (
         f"{len(rows)} of {len(names)} groups carry {carry} in the certificate: to do better on the worst of them, a "
         "model would have to do worse on another. The other groups fare better and do not bind."
         if len(rows) > 1
         else f"One of {len(names)} groups carries {carry} in the certificate: it alone decides."
     )
+    return _figure("Weights of the groups", rows, caption)
+
+
+def _row(name: str, plot: str, number: str, *, worst: bool) -> str:
+    kind = " worst" if worst else ""
     return (
-        f'<figure role="img" aria-label="Weights of the groups"><div class="rows">{"".join(rows)}</div>'
-        f"<figcaption>{told}</figcaption></figure>"
+        f'<div class="name{kind}">{name}</div><div class="plot{kind}">{plot}</div><div class="num{kind}">{number}</div>'
+    )
+
+
+def _figure(label: str, rows: list[str], caption: str) -> str:
+    return (
+        f'<figure role="img" aria-label="{label}"><div class="rows">{"".join(rows)}</div>'
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
 # ---------------------------------------------------------------------- the run
 
 
-def bounds_chart(model: Any) -> str:
-    """Draw both bounds against the passes over the data."""
-    passes, upper, lower = _trace(model)
-    if len(passes) < 2:
+def run_charts(model: Any) -> str:
+    """Draw the bounds of a fit and their gap against the passes over the data."""
+    rows = np.array([(row.passes, row.upper, row.lower) for row in model.trace_]).reshape(-1, 3)
+    passes, upper, lower = rows[np.isfinite(rows).all(axis=1)].T
+    if len(passes) < 2 or not passes[-1] > 0:
         return ""
-    final = upper[-1]
-    # The first lower bounds may be far off; what counts is where both meet.
-    height = max(upper[0] - final, 3.0 * (final - lower[-1]), 1e-3 * abs(final), 1e-12)
-    bottom, top = max(final - 1.1 * height, lower.min() - 0.1 * height), final + 1.1 * height
+    title = f"Worst {value_name(model)} during the fit"
+    return _bounds_chart(title, passes, upper, lower) + _gap_chart(passes, upper, lower, float(model.tol))
+
+
+def _bounds_chart(title: str, passes: Floats, upper: Floats, lower: Floats) -> str:
+    bottom, top = bounds_window(upper, lower)
     x = passes / passes[-1]
     # What lies far outside is cut off by the frame, whose coordinates should stay moderate.
     up, low = (np.clip((bound - bottom) / (top - bottom), -50.0, 50.0) for bound in (upper, lower))
@@ -113,39 +117,24 @@ def bounds_chart(model: Any) -> str:
     drawn = f'<polygon class="band" points="{band}"/>{_curve(x, up, "up-curve")}{_curve(x, low, "low-curve")}'
     ticks = [tick for tick in _ticks(bottom, top) if bottom <= tick <= top]
     marks = [((tick - bottom) / (top - bottom), _short(tick)) for tick in ticks]
-    value = "regret" if model.objective == "excess_risk" else "risk"
     keys = '<span><i class="key up-key"></i>this model</span><span><i class="key low-key"></i>no model is below</span>'
-    return _graph(f"Worst {value} during the fit", drawn, marks, passes[-1], keys)
+    return _graph(title, drawn, marks, passes[-1], keys)
 
 
-def gap_chart(model: Any) -> str:
+def _gap_chart(passes: Floats, upper: Floats, lower: Floats, tol: float) -> str:
     """Draw the certified gap on a logarithmic scale."""
-    passes, upper, lower = _trace(model)
-    if len(passes) < 2:
-        return ""
-    goal = float(model.tol) * abs(upper[-1])
-    gaps = np.maximum(upper - lower, max(1e-16 * abs(upper[-1]), 1e-300))
-    logs, aim = np.log10(gaps), np.log10(goal) if goal > 0 else np.nan
+    goal = tol * abs(upper[-1])
+    logs, aim = np.log10(drawn_gaps(upper, lower)), np.log10(goal) if goal > 0 else np.nan
     bottom = float(np.floor(np.nanmin([logs.min(), aim])))
     top = float(max(np.ceil(logs.max()), bottom + 1))
-    x, y = passes / passes[-1], (logs - bottom) / (top - bottom)
-    drawn, keys = _curve(x, y, "gap-curve"), ""
+    drawn, keys = _curve(passes / passes[-1], (logs - bottom) / (top - bottom), "gap-curve"), ""
     if np.isfinite(aim):
         at = _HEIGHT * (1 - (aim - bottom) / (top - bottom))
         drawn = f'<line class="goal" x1="0" x2="100" y1="{at:.2f}" y2="{at:.2f}"/>{drawn}'
         keys = '<span><i class="key goal-key"></i>tolerance</span>'
-    step = max(1, round((top - bottom) / 5))
-    marks = [
-        ((power - bottom) / (top - bottom), f"10<sup>{power:d}</sup>".replace("-", "\u2212"))
-        for power in range(int(bottom), int(top) + 1, step)
-    ]
+    powers = range(int(bottom), int(top) + 1, max(1, round((top - bottom) / 5)))
+    marks = [((k - bottom) / (top - bottom), f"10<sup>{k:d}</sup>".replace("-", "\u2212")) for k in powers]
     return _graph("Certified gap", drawn, marks, passes[-1], keys)
-
-
-def _trace(model: Any) -> tuple[Floats, Floats, Floats]:
-    rows = np.array([(row.passes, row.upper, row.lower) for row in model.trace_]).reshape(-1, 3)
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    return (rows[:, 0], rows[:, 1], rows[:, 2]) if len(rows) and rows[-1, 0] > 0 else (rows[:0, 0],) * 3
 
 
 def _points(x: Floats, y: Floats) -> list[str]:

@@ -1,41 +1,34 @@
 """`groupdro compare`."""
 
-import datetime
 import functools
-import html as markup
-from importlib import metadata, resources
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import click
 
-from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, users_mistake
-from groupdro.cli.output import check_output, json_option, print_json, progress, records, written_whole
-from groupdro.cli.terminal import echo
-from groupdro.cli.training import Options, Training, read_training, training_options, warnings_kept
-from groupdro.compare import Comparison
+from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, echo, users_mistake
+from groupdro.cli.options import OPEN_UNIT, PATH, Options, flag, json_option, option, training_options
+from groupdro.cli.output import check_output, progress, records, show, write_page
+from groupdro.cli.page import comparison_page
+from groupdro.cli.training import read_training, warnings_kept
 from groupdro.compare import compare as compare_models
 from groupdro.evaluation.metrics import final_estimator
-from groupdro.evaluation.report import table_html, table_text
 from groupdro.utils.arguments import printable
+from groupdro.utils.text import table_text
 
 __all__ = ["compare"]
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", type=PATH)
 @functools.partial(training_options, objective=False)
-@click.option("--test-size", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True), default=0.25,
-              show_default=True, help="Fraction of each group's rows to hold out and judge on.")  # fmt: skip
-@click.option("--min-rows", type=click.IntRange(min=0), default=30, show_default=True,
-              help="Held-out rows that a group needs to be judged as the worst.")  # fmt: skip
-@click.option("--confidence", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True), default=0.95,
-              show_default=True, help="Level of the verdict's interval.")  # fmt: skip
-@click.option("--bootstrap", type=click.IntRange(min=1), default=500, show_default=True,
-              help="Resamples behind the verdict.")  # fmt: skip
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with the tables and the verdict, too.")
-@click.option("--force", is_flag=True, help="Replace the page if it exists.")
+@option("--test-size", "Fraction of each group's rows to hold out and judge on.", type=OPEN_UNIT, default=0.25)
+@option("--min-rows", "Held-out rows that a group needs to be judged as the worst.", type=click.IntRange(min=0),
+        default=30)  # fmt: skip
+@option("--confidence", "Level of the verdict's interval.", type=OPEN_UNIT, default=0.95)
+@option("--bootstrap", "Resamples behind the verdict.", type=click.IntRange(min=1), default=500)
+@option("--html", "Write a page with the tables and the verdict, too.", type=PATH)
+@flag("--force", "Replace the page if it exists.")
 @json_option
 @debug_option
 def compare(
@@ -78,64 +71,25 @@ def compare(
             confidence=confidence,
             random_state=options.seed,
         )
-    for warning in warned:
-        echo(f"Warning: {warning}", err=True)
     if html is not None:
-        with users_mistake("--html"), written_whole(html) as temporary:
-            temporary.write_text(_page(training, found), encoding="utf-8")
-    if as_json:
-        print_json(_document(training, found, options, html, warned))
-    else:
-        echo(f"\n{table_text(f'{held_out.n_rows} held-out rows', found.columns)}\n\n{found.verdict}")
-        if html is not None:
-            echo(f"Wrote {printable(html)}")
-    late = [name for name, model in found.models.items() if final_estimator(model).status_ != "converged"]
-    if late:
-        echo(f"Not converged: {', '.join(late)}, see the column gap. --tol is {options.tol:g}.", err=True)
-        click.get_current_context().exit(NOT_CONVERGED)
-
-
-def _document(
-    training: Training, found: Comparison, options: Options, html: Path | None, warned: list[str]
-) -> dict[str, Any]:
-    estimate, low, high = found.gain
-    return {
+        write_page(html, comparison_page(training, found))
+    document = {
         "command": "compare",
         "html": html,
-        "task": training.task,
-        "task_reason": training.reason,
+        **training.document,
         "alpha": options.alpha,
-        "target": training.target,
-        "group_columns": training.groups,
-        "rows": training.fitted.n_rows,
-        "held_out_rows": found.reports["ERM"].overall["n"],
         "models": records(found.columns),
         "worth_it": found.worth_it,
-        "gain": {"estimate": estimate, "low": low, "high": high},
+        "gain": dict(zip(("estimate", "low", "high"), found.gain, strict=True)),
         "left_out": found.left_out,
         "verdict": found.verdict,
         "groups": {name: records(report.columns) for name, report in found.reports.items()},
         "warnings": warned,
     }
-
-
-def _page(training: Training, found: Comparison) -> str:
-    """Return the tables and the verdict as one HTML page, without scripts or requests."""
-    files = resources.files("groupdro.cli")
-
-    def table(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-        return f'<div class="scroll" tabindex="0">{table_html(title, columns, footer)}</div>'
-
-    groups = [
-        table(name, report.columns, {"group": "(all rows)", **report.overall}) for name, report in found.reports.items()
-    ]
-    return Template(files.joinpath("compare.html").read_text(encoding="utf-8")).substitute(
-        title=markup.escape(f"{training.target} by {' x '.join(training.groups)}"),
-        subtitle=markup.escape(f"Plain and robust training on {training.path.name}"),
-        style=files.joinpath("page.css").read_text(encoding="utf-8"),
-        verdict=markup.escape(found.verdict),
-        models=table(f"{found.reports['ERM'].overall['n']} held-out rows", found.columns),
-        groups="".join(groups),
-        written=f"{datetime.date.today():%d %B %Y}".lstrip("0"),
-        version=markup.escape(metadata.version("groupdro")),
-    )
+    text = f"\n{table_text(f'{held_out.n_rows} held-out rows', found.columns)}\n\n{found.verdict}"
+    text += "" if html is None else f"\nWrote {printable(html)}"
+    show(document, text, as_json=as_json, warned=warned)
+    late = [name for name, model in found.models.items() if final_estimator(model).status_ != "converged"]
+    if late:
+        echo(f"Not converged: {', '.join(late)}, see the column gap. --tol is {options.tol:g}.", err=True)
+        click.get_current_context().exit(NOT_CONVERGED)

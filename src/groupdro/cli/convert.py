@@ -7,34 +7,34 @@ from typing import Any
 import click
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
-from groupdro.cli.output import json_option, print_json, progress
-from groupdro.cli.tables import csv_settings, table_format
-from groupdro.cli.terminal import echo
+from groupdro.cli.options import PATH, flag, json_option, option
+from groupdro.cli.output import progress, show
 from groupdro.cli.training import warnings_kept
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
 from groupdro.tables.columns import arrow, kind_of
+from groupdro.tables.files import check_columns, csv_settings, table_format
 from groupdro.utils.arguments import printable
 
 __all__ = ["convert"]
 
 
 @click.command()
-@click.argument("tables", metavar="TABLE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.argument("store", type=click.Path(path_type=Path))
-@click.option("--target", metavar="COLUMN", required=True, help="Column to predict.")
-@click.option("--group", "groups", metavar="COLUMN", multiple=True, required=True,
-              help="Column of groups. Several mean their combinations.")  # fmt: skip
-@click.option("--drop", metavar="COLUMN", multiple=True, help="Column to leave out. May be repeated.")
-@click.option("--weight", metavar="COLUMN", help="Column of row weights.")
-@click.option("--dtype", type=click.Choice(["float16", "float32", "float64"]), default="float32", show_default=True,
-              help="Type of the stored features.")  # fmt: skip
-@click.option("--task", type=click.Choice(["auto", "classification", "regression"]), default="auto", show_default=True,
-              help="What the target is; auto takes only floating point for numbers.")  # fmt: skip
-@click.option("--memory", type=click.IntRange(min=1), default=256, show_default=True, help="MiB of rows to hold.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the order of rows.")
-@click.option("--verify", is_flag=True, help="Read the store again and compare all of it with its checksums.")
-@click.option("--force", is_flag=True, help="Replace a store that is there.")
+@click.argument("tables", metavar="TABLE...", type=PATH, nargs=-1, required=True)
+@click.argument("store", type=PATH)
+@option("--target", "Column to predict.", metavar="COLUMN", required=True)
+@option("--group groups", "Column of groups. Several mean their combinations.", metavar="COLUMN", multiple=True,
+        required=True)  # fmt: skip
+@option("--drop", "Column to leave out. May be repeated.", metavar="COLUMN", multiple=True)
+@option("--weight", "Column of row weights.", metavar="COLUMN")
+@option("--dtype", "Type of the stored features.", type=click.Choice(["float16", "float32", "float64"]),
+        default="float32")  # fmt: skip
+@option("--task", "What the target is; auto takes only floating point for numbers.",
+        choices=("auto", "classification", "regression"))  # fmt: skip
+@option("--memory", "MiB of rows to hold.", type=click.IntRange(min=1), default=256)
+@option("--seed", "Seed of the order of rows.", type=click.IntRange(min=0), default=0)
+@flag("--verify", "Read the store again and compare all of it with its checksums.")
+@flag("--force", "Replace a store that is there.")
 @json_option
 @debug_option
 def convert(
@@ -65,10 +65,9 @@ def convert(
         source = _source(tables, keep={target, *groups})
         schema = open_table(source)[0]
         names = schema.names
-        for option, given in (("--target", (target,)), ("--group", groups), ("--drop", drop)):
-            _check_names(option, given, names)
-        if weight is not None:
-            _check_names("--weight", (weight,), names)
+        weights = () if weight is None else (weight,)
+        for name, given in {"--target": (target,), "--group": groups, "--drop": drop, "--weight": weights}.items():
+            check_columns(names, given, name)
         taken = {target, *groups, *drop, weight}
         for field in schema:
             if field.name not in taken and kind_of(field) in ("text", "dates or times"):
@@ -93,9 +92,7 @@ def convert(
         if verify:
             with progress(f"Verifying {store.name}"):
                 written.verify()
-    for warning in warned:
-        echo(f"Warning: {warning}", err=True)
-    told = {
+    document: dict[str, Any] = {
         "command": "convert",
         "store": store,
         "rows": written.n_rows,
@@ -107,20 +104,12 @@ def convert(
         "warnings": warned,
         "seconds": time.perf_counter() - begun,
     }
-    if as_json:
-        print_json(told)
-        return
-    echo(
+    text = (
         f"{printable(store)}: {written.n_rows} rows in {written.n_groups} groups, {written.n_features} features in "
-        f"{dtype}, for {told['task']}; {written.nbytes / 2**20:.1f} MiB in {told['seconds']:.1f} s"
+        f"{dtype}, for {document['task']}; {written.nbytes / 2**20:.1f} MiB in {document['seconds']:.1f} s"
         + ("\nVerified: every block has its checksum" if verify else "")
     )
-
-
-def _check_names(option: str, given: tuple[str, ...], names: list[str]) -> None:
-    for name in given:
-        if name not in names:
-            raise ValueError(f"{option}: there is no column {name!r}; the tables have {', '.join(map(repr, names))}.")
+    show(document, text, as_json=as_json, warned=warned)
 
 
 def _source(paths: tuple[Path, ...], *, keep: set[str]) -> Any:

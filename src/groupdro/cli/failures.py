@@ -1,4 +1,4 @@
-"""How commands end: exit codes, and errors of one sentence."""
+"""How commands speak and end: escaped text, errors of one sentence, exit codes."""
 
 import contextlib
 import sys
@@ -8,16 +8,33 @@ from typing import Any
 
 import click
 
-from groupdro.cli.terminal import echo
 from groupdro.utils.arguments import printable
 
-__all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "users_mistake"]
+__all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "echo", "users_mistake"]
 
 NOT_CONVERGED = 3
 INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 
 _DEBUG = "groupdro.debug"  # key in what click keeps for a call
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print lines of text, in which control characters are escaped.
+
+    Names of groups, columns and files come from data, and a terminal would obey what is hidden in them. A name on a
+    line should pass through `printable` of its own, which also escapes the ends of lines.
+
+    Parameters
+    ----------
+    text : str
+        The lines.
+    err : bool
+        Whether to print to stderr.
+    nl : bool
+        Whether to end with a new line.
+    """
+    click.echo(printable(text, keep="\n"), err=err, nl=nl)
 
 
 class UserError(click.ClickException):
@@ -46,21 +63,19 @@ def one_sentence(error: BaseException) -> str:
     return text if text[-1] in ".!?" else f"{text}."
 
 
-def debug_option(command: Any) -> Any:
-    """Give a command the option --debug."""
+def _remember_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    context.meta[_DEBUG] = value
 
-    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-        del parameter
-        context.meta[_DEBUG] = value
 
-    return click.option(
-        "--debug",
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=remember,
-        help="Show the traceback of an unexpected error.",
-    )(command)
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_remember_debug,
+    help="Show the traceback of an unexpected error.",
+)
 
 
 class Commands(click.Group):

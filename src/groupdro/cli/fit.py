@@ -8,17 +8,16 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.cli.failures import NOT_CONVERGED, debug_option, users_mistake
-from groupdro.cli.output import check_output, json_option, print_json, progress, records
-from groupdro.cli.terminal import echo
-from groupdro.cli.training import Options, Training, fit_with_progress, read_training, training_options
-from groupdro.data.grouping import group_name
-from groupdro.evaluation.report import table_text
-from groupdro.run.result import relative_gap
+from groupdro.cli.certificate import certificate_lines, certificate_of
+from groupdro.cli.failures import NOT_CONVERGED, debug_option, echo, users_mistake
+from groupdro.cli.options import PATH, POSITIVE, Options, flag, json_option, option, training_options
+from groupdro.cli.output import check_output, progress, records, show
+from groupdro.cli.training import Training, fit_with_progress, read_training
 from groupdro.tables.table_model import TableModel
 from groupdro.utils.arguments import printable
+from groupdro.utils.text import table_text
 
-__all__ = ["certificate_lines", "certificate_of", "fit"]
+__all__ = ["fit"]
 
 _REMEDIES = {
     "pass_limit": "Raise --max-passes or --tol.",
@@ -30,20 +29,17 @@ _REMEDIES = {
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", type=PATH)
 @training_options
-@click.option("--test-size", type=click.FloatRange(0.0, 1.0, max_open=True), default=0.0, show_default=True,
-              help="Fraction of each group's rows to hold out and report on.")  # fmt: skip
-@click.option("--solver", type=click.Choice(["auto", "aleg", "sqp"]), default="auto", show_default=True,
-              help="What solves it; auto picks by a model of the costs.")  # fmt: skip
-@click.option("--max-time", type=click.FloatRange(min=0.0, min_open=True), help="Most seconds.  [default: any]")
-@click.option("--max-passes", type=click.FloatRange(min=0.0, min_open=True), default=1000.0, show_default=True,
-              help="Most passes over the rows.")  # fmt: skip
-@click.option("--checkpoint-dir", type=click.Path(file_okay=False, path_type=Path),
-              help="Save every epoch there; the same command goes on from it.")  # fmt: skip
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("model.groupdro"), show_default=True,
-              help="File of the model.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the file of the model if it exists.")
+@option("--test-size", "Fraction of each group's rows to hold out and report on.",
+        type=click.FloatRange(0.0, 1.0, max_open=True), default=0.0)  # fmt: skip
+@option("--solver", "What solves it; auto picks by a model of the costs.", choices=("auto", "aleg", "sqp"))
+@option("--max-time", "Time limit in seconds.  [default: none]", type=POSITIVE)
+@option("--max-passes", "Most passes over the rows.", type=POSITIVE, default=1000.0)
+@option("--checkpoint-dir", "Save every epoch there; the same command resumes from it.",
+        type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
+@option("-o --output", "File of the model.", type=PATH, default=Path("model.groupdro"))
+@flag("--force", "Replace the file of the model if it exists.")
 @json_option
 @debug_option
 def fit(
@@ -76,76 +72,39 @@ def fit(
     warned = fit_with_progress(model, training.fitted, "Fitting")
     seconds = time.perf_counter() - begun
     if model.status_ == "interrupted":  # by Ctrl-C: the solver kept its best model, but no one asked for that
-        resumes = "" if checkpoint_dir is None else "; the same command goes on from the checkpoint"
+        resumes = "" if checkpoint_dir is None else "; the same command resumes from the checkpoint"
         raise KeyboardInterrupt(f"Interrupted: no model was written{resumes}.")
-    whole = TableModel(model, training.encoder, training.target, training.groups, _facts(training, seconds))
+    facts = {"table": training.path.name, "rows": training.fitted.n_rows, "held_out_rows": training.n_held_out}
+    facts |= {"seconds": seconds, **({} if training.digest is None else {"table_digest": training.digest})}
     with users_mistake("--output"):
-        whole.save(output)
+        TableModel(model, training.encoder, training.target, training.groups, facts).save(output)
     columns, text = _group_table(training, model)
-
-    for warning in warned:
-        echo(f"Warning: {warning}", err=True)
-    if as_json:
-        print_json(_document(training, model, options, output, seconds, columns, warned))
-    else:
-        echo(f"\n{text}\n\n{certificate_lines(model)}\n")
-        echo(f"{model.solver_}: {model.n_passes_:.1f} passes, {seconds:.2f} s\nWrote {printable(output)}")
+    document = {
+        "command": "fit",
+        "model": output,
+        **training.document,
+        "objective": options.objective,
+        "loss": model.loss,
+        "alpha": options.alpha,
+        "features": model.n_features_in_,
+        **certificate_of(model),
+        "solver": model.solver_,
+        "passes": model.n_passes_,
+        "seconds": seconds,
+        "reported_rows": "fit" if training.held_out is None else "held_out",
+        "groups": records(columns),
+        "warnings": warned,
+    }
+    work = f"{model.solver_}: {model.n_passes_:.1f} passes, {seconds:.2f} s"
+    text = f"\n{text}\n\n{certificate_lines(model)}\n\n{work}\nWrote {printable(output)}"
+    show(document, text, as_json=as_json, warned=warned)
     if model.status_ != "converged":
-        relative = certificate_of(model)["relative_gap"]
         echo(
-            f"Not converged: {model.message_} The relative gap is {relative:.2g}, --tol is {model.tol:g}. "
-            f"{_REMEDIES[model.status_]} The model was written to {printable(output)}.",
+            f"Not converged: {model.message_} The relative gap is {document['relative_gap']:.2g}, --tol is "
+            f"{model.tol:g}. {_REMEDIES[model.status_]} The model was written to {printable(output)}.",
             err=True,
         )
         click.get_current_context().exit(NOT_CONVERGED)
-
-
-def certificate_of(model: Any) -> dict[str, Any]:
-    """Return the certificate of a fitted model by name."""
-    upper = model.upper_bound_
-    return {
-        "lower_bound": model.lower_bound_,
-        "upper_bound": upper,
-        "gap": model.gap_,
-        "relative_gap": relative_gap(model.gap_, upper),
-        "tol": float(model.tol),
-        "status": model.status_,
-        "message": model.message_,
-        "worst_group": model.worst_group_,
-    }
-
-
-def certificate_lines(model: Any) -> str:
-    """Say what is certified in two lines."""
-    value = "regret" if model.objective == "excess_risk" else "risk"
-    shown = certificate_of(model)
-    lower, upper = _apart(model.lower_bound_, model.upper_bound_)
-    about = printable(group_name(model.worst_group_)) + (", with penalty" if model.alpha else "")
-    if model.bound_radius_ < np.inf and model.lower_bound_ > 0:
-        about += f", of models with outputs up to {model.bound_radius_:.0e}"
-    return (
-        f"{lower} <= best possible worst {value} <= {upper} (group {about})\n"
-        f"{model.status_.replace('_', ' ')}: relative gap {shown['relative_gap']:.1e}, tolerance {model.tol:.0e}"
-    )
-
-
-def _apart(lower: float, upper: float) -> tuple[str, str]:
-    """Return both bounds to the digits that tell them apart, and no more than eight."""
-    for digits in range(4, 9):
-        both = f"{lower + 0.0:.{digits}g}", f"{upper:.{digits}g}"  # not "-0"
-        if both[0] != both[1]:
-            break
-    return both
-
-
-def _facts(training: Training, seconds: float) -> dict[str, Any]:
-    return {
-        "table": training.path.name,
-        "rows": training.fitted.n_rows,
-        "held_out_rows": 0 if training.held_out is None else training.held_out.n_rows,
-        "seconds": seconds,
-        **({} if training.digest is None else {"table_digest": training.digest}),
-    }
 
 
 def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], str]:
@@ -159,40 +118,7 @@ def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], 
         worst_first = np.argsort(-model.group_risks_, kind="stable")
         columns = {name: [values[k] for k in worst_first] for name, values in columns.items()}
         return columns, table_text(f"{training.fitted.n_rows} rows of the fit", columns)
-    rows = training.fitted if training.held_out is None else training.held_out
+    rows, what = (training.held_out, "held-out rows") if training.held_out else (training.fitted, "rows of the fit")
     with progress("Reporting"), users_mistake():
         report = model.report(rows.X, rows.y, rows.groups)
-    title = f"{rows.n_rows} {'rows of the fit' if training.held_out is None else 'held-out rows'}"
-    return report.columns, repr(dataclasses.replace(report, title=title))
-
-
-def _document(
-    training: Training,
-    model: Any,
-    options: Options,
-    output: Path,
-    seconds: float,
-    columns: dict[str, list[Any]],
-    warned: list[str],
-) -> dict[str, Any]:
-    return {
-        "command": "fit",
-        "model": output,
-        "task": training.task,
-        "task_reason": training.reason,
-        "objective": options.objective,
-        "loss": model.loss,
-        "alpha": options.alpha,
-        "target": training.target,
-        "group_columns": training.groups,
-        "rows": training.fitted.n_rows,
-        "held_out_rows": 0 if training.held_out is None else training.held_out.n_rows,
-        "features": model.n_features_in_,
-        **certificate_of(model),
-        "solver": model.solver_,
-        "passes": model.n_passes_,
-        "seconds": seconds,
-        "reported_rows": "fit" if training.held_out is None else "held_out",
-        "groups": records(columns),
-        "warnings": warned,
-    }
+    return report.columns, repr(dataclasses.replace(report, title=f"{rows.n_rows} {what}"))

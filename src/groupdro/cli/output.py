@@ -7,23 +7,18 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from groupdro.cli.failures import UserError
+from groupdro.cli.failures import UserError, echo, users_mistake
 from groupdro.utils.arguments import printable
 from groupdro.utils.bundle import sync_folder
 
-__all__ = ["check_output", "json_option", "plain", "print_json", "progress", "records", "written_whole"]
-
-
-def json_option(command: Any) -> Any:
-    """Give a command the option --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+__all__ = ["check_output", "plain", "progress", "records", "show", "write_page", "written_whole"]
 
 
 def plain(value: Any) -> Any:
@@ -48,11 +43,28 @@ def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """Print the one document of a command."""
-    text = json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
-    # JSON escapes all below a space; the rest of what a terminal would obey is written as JSON has it.
-    click.echo("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
+def show(document: dict[str, Any], text: str, *, as_json: bool, warned: Iterable[str] = ()) -> None:
+    """Print what a command has found: warnings on stderr, and on stdout its one JSON document or the text.
+
+    Parameters
+    ----------
+    document : dict
+        What --json prints.
+    text : str
+        What is printed otherwise.
+    as_json : bool
+        Which of both.
+    warned : iterable of str
+        The warnings.
+    """
+    for warning in warned:
+        echo(f"Warning: {warning}", err=True)
+    if as_json:
+        text = json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+        # JSON escapes all below a space; the rest of what a terminal would obey is written as JSON has it.
+        click.echo("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
+    else:
+        echo(text)
 
 
 # ---------------------------------------------------------------------- files
@@ -79,6 +91,12 @@ def written_whole(path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write what --html asks for."""
+    with users_mistake("--html"), written_whole(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 # ---------------------------------------------------------------------- progress

@@ -1,4 +1,4 @@
-"""The report as one HTML page: no script, no request, light and dark, from a phone to a desk.
+"""Reports and comparisons as one HTML page each: no script, no request, light and dark, from a phone to a desk.
 
 Everything that comes from data goes through `html.escape`. Charts are drawn here, by elements whose places are
 percentages and by SVG, so that they take the width and the colours of the page.
@@ -13,27 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.cli.charts import bounds_chart, decimals_of, fixed, gap_chart, risk_chart, weight_chart
-from groupdro.data.grouping import group_name
+from groupdro.cli.certificate import digits_apart, value_name
+from groupdro.cli.charts import decimals_of, fixed, risk_chart, run_charts, weight_chart
+from groupdro.cli.training import Training
+from groupdro.compare import Comparison
 from groupdro.evaluation.report import GroupReport
 from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
+from groupdro.utils.text import group_name, table_html
 
-__all__ = ["report_page"]
+__all__ = ["comparison_page", "report_page"]
 
 Namer = Callable[[Any], str]  # from a group to its name in HTML
 
 _NONE, _TIMES, _MINUS, _DASH = "\u2013", " \u00d7 ", "\u2212", "\u2013"
 _MOST_ROWS = 300  # of the table
-_STATUS = {
-    "converged": "The fit converged: the certified gap is within the tolerance that was asked for.",
-    "pass_limit": "The fit ran out of passes before the gap was within the tolerance. The bounds hold all the same.",
-    "time_limit": "The fit ran out of time before the gap was within the tolerance. The bounds hold all the same.",
-    "interrupted": "The fit was interrupted. The bounds hold all the same.",
-    "no_finite_minimiser": "No finite model is the best one: without a penalty its coefficients would grow forever.",
-    "stalled": "Rounding left the solver no way to go on. The bounds hold all the same.",
-    "numerical_failure": "A risk was not finite during the fit, which ended there.",
-}
 _HEADINGS = {"n": "rows", "ece": "ECE", "rmse": "RMSE"}
 _DIGITS = {"risk": 4, "regret": 4, "rmse": 4}
 _MEANING = {
@@ -74,18 +68,45 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sam
     def name(group: Any) -> str:
         return _text(_full_name(group, fitted.groups))
 
-    return Template(_resource("page.html")).substitute(
+    return _page(
+        "page.html",
         title=_text(f"{target} by {groups}"),
         subtitle=_text(f"How each group of {table_name} fares under {type(model).__name__}. {in_sample}"),
-        style=_resource("page.css"),
         tiles=_tiles(report, model, worst, name),
-        certificate=_certificate(model, name),
+        **_certificate(model, name),
         risks=risk_chart(report, worst, name, regret=_regret(report, model)),
         weights=weight_chart(model, name),
         table=_table(report, worst, name),
         facts=_facts(fitted, report, table_name),
-        written=_text(f"{datetime.date.today():%d %B %Y}").lstrip("0"),
+    )
+
+
+def comparison_page(training: Training, found: Comparison) -> str:
+    """Return the tables and the verdict of a comparison as one HTML page."""
+
+    def table(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
+        return f'<div class="scroll" tabindex="0">{table_html(title, columns, footer)}</div>'
+
+    groups = [
+        table(name, report.columns, {"group": "(all rows)", **report.overall}) for name, report in found.reports.items()
+    ]
+    return _page(
+        "compare.html",
+        title=_text(f"{training.target} by {' x '.join(training.groups)}"),
+        subtitle=_text(f"Plain and robust training on {training.path.name}"),
+        verdict=_text(found.verdict),
+        models=table(f"{training.n_held_out} held-out rows", found.columns),
+        groups="".join(groups),
+    )
+
+
+def _page(template: str, **parts: str) -> str:
+    files = resources.files("groupdro.cli")
+    return Template(files.joinpath(template).read_text(encoding="utf-8")).substitute(
+        style=files.joinpath("page.css").read_text(encoding="utf-8"),
+        written=f"{datetime.date.today():%d %B %Y}".lstrip("0"),
         version=_text(metadata.version("groupdro")),
+        **parts,
     )
 
 
@@ -97,10 +118,6 @@ def _full_name(group: Any, columns: tuple[str, ...]) -> str:
     return " & ".join(
         str(part) if isinstance(part, str) else f"{column} {part}" for column, part in zip(columns, parts, strict=True)
     )
-
-
-def _resource(name: str) -> str:
-    return resources.files("groupdro.cli").joinpath(name).read_text(encoding="utf-8")
 
 
 def _text(value: Any) -> str:
@@ -126,7 +143,7 @@ def _regret(report: GroupReport, model: Any) -> bool:
 def _worst(report: GroupReport, model: Any) -> int:
     """Return the place of the group that fares worst, by what the model minimises, among those not too small."""
     values = np.array(report.columns["regret" if _regret(report, model) else "risk"], dtype=float)
-    judged = np.array(["small" not in note and "absent" not in note for note in report.columns["note"]])
+    judged = np.array(report.judged)
     if (judged & np.isfinite(values)).any():
         values[~judged] = -np.inf
     return int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
@@ -162,28 +179,26 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g}%" if share >= 1e-6 else "&lt; 0.0001%"
 
 
-def _certificate(model: Any, name: Namer) -> str:
-    value = "regret" if model.objective == "excess_risk" else "risk"
-    lower, upper, gap = model.lower_bound_, model.upper_bound_, model.gap_
-    digits = next((d for d in range(4, 9) if f"{lower:.{d}g}" != f"{upper:.{d}g}"), 8)
-    relative = relative_gap(gap, upper)
-    status = model.status_
-    kind = "good" if status == "converged" else "bad"
-    penalty = "" if not model.alpha else f", with the penalty of alpha = {model.alpha:g}"
-    return (
-        f'<div class="bounds"><div><span class="label">Lower bound</span><b class="low">{_number(lower, digits)}</b>'
-        f"<span>no linear model is below</span></div>"
-        f'<div><span class="label">Upper bound</span><b class="up">{_number(upper, digits)}</b>'
-        f"<span>this model</span></div>"
-        f'<div><span class="label">Gap</span><b>{_number(gap, 2)}</b><span>{_percent(relative)} of the upper bound; '
-        f"tolerance: {_percent(float(model.tol))}</span></div>"
-        f'<div><span class="label">Status</span><b><span class="status {kind}">{_text(status.replace("_", " "))}</span>'
-        f"</b><span>{model.n_passes_:.3g} passes over the rows</span></div></div>"
-        f"<p>On the rows of the fit, this model&rsquo;s worst {value} is {_number(upper, digits)}{penalty}, in the "
-        f"group <b>{name(model.worst_group_)}</b>. No linear model with this penalty has a worst {value} "
-        f"below {_number(lower, digits)}: that is proved, by the weights of the groups below. {_STATUS[status]}</p>"
-        f'<div class="pair">{bounds_chart(model)}{gap_chart(model)}</div>'
-    )
+def _certificate(model: Any, name: Namer) -> dict[str, str]:
+    """Return the parts of the page about the certificate."""
+    lower, upper, status = model.lower_bound_, model.upper_bound_, model.status_.replace("_", " ")
+    digits = digits_apart(lower, upper)
+    hold = "" if status in ("converged", "numerical failure") else " The bounds hold nevertheless."
+    return {
+        "value": value_name(model),
+        "lower": _number(lower, digits),
+        "upper": _number(upper, digits),
+        "gap": _number(model.gap_, 2),
+        "relative": _percent(relative_gap(model.gap_, upper)),
+        "tol": _percent(float(model.tol)),
+        "kind": "good" if status == "converged" else "bad",
+        "status": _text(status),
+        "passes": f"{model.n_passes_:.3g}",
+        "penalty": f", with the penalty of alpha = {model.alpha:g}" if model.alpha else "",
+        "worst_group": name(model.worst_group_),
+        "message": _text(model.message_) + hold,
+        "charts": run_charts(model),
+    }
 
 
 def _table(report: GroupReport, worst: int, name: Namer) -> str:
@@ -237,28 +252,23 @@ def _cell(key: str, row: dict[str, Any], decimals: dict[str, int]) -> str:
 
 
 def _facts(fitted: TableModel, report: GroupReport, table_name: str) -> str:
-    model, known = fitted.model, fitted.facts
-    shown: list[tuple[str, Any]] = [
-        ("Reported table", table_name),
-        ("Rows, groups", f"{_number(report.overall['n'])}, {len(report.columns['group'])}"),
-        ("Target", fitted.target or _NONE),
-        ("Groups by", _TIMES.join(fitted.groups) or _NONE),
-    ]
-    if "table" in known:
-        shown.append(("Fitted on", f"{known['table']}, {_number(int(known['rows']))} rows"))
-    if fitted.classifies:
-        classes = ", ".join(map(str, model.classes_.tolist()[:12])) + (" …" if len(model.classes_) > 12 else "")
-        shown.append(("Classes", classes))
-    shown += [
-        ("Model", type(model).__name__),
-        ("Objective", "worst regret (MERO)" if model.objective == "excess_risk" else "worst risk (GDRO)"),
-        ("Loss", model.loss),
-        ("Penalty alpha", f"{model.alpha:g}"),
-        ("Features", _number(int(model.n_features_in_))),
-    ]
-    if fitted.encoder is not None:
-        shown.append(("Columns", ", ".join(column.name for column in fitted.encoder.columns)))
-    shown.append(("Solver", model.solver_))
-    if "seconds" in known:
-        shown.append(("Time of the fit", f"{known['seconds']:.2g} s"))
-    return "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in shown)
+    model, known, classes = fitted.model, fitted.facts, getattr(fitted.model, "classes_", np.array([])).tolist()
+    shown = {
+        "Reported table": table_name,
+        "Rows, groups": f"{_number(report.overall['n'])}, {len(report.columns['group'])}",
+        "Target": fitted.target or _NONE,
+        "Groups by": _TIMES.join(fitted.groups) or _NONE,
+        "Fitted on": f"{known['table']}, {_number(int(known['rows']))} rows" if "table" in known else "",
+        "Classes": ", ".join(map(str, classes[:12])) + (" …" if len(classes) > 12 else ""),
+        "Model": type(model).__name__,
+        "Objective": "worst regret (MERO)" if model.objective == "excess_risk" else "worst risk (GDRO)",
+        "Loss": model.loss,
+        "Penalty alpha": f"{model.alpha:g}",
+        "Features": _number(int(model.n_features_in_)),
+        "Columns": ", ".join(column.name for column in fitted.encoder.columns) if fitted.encoder else "",
+        "Solver": model.solver_,
+        "Time of the fit": f"{known['seconds']:.2g} s" if "seconds" in known else "",
+    }
+    return "".join(
+        f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in shown.items() if value
+    )

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from groupdro.cli.failures import UserError, debug_option, users_mistake
-from groupdro.cli.output import check_output, json_option, print_json, progress, written_whole
-from groupdro.cli.tables import read_table, refuse_bytes, table_format
-from groupdro.cli.terminal import echo
-from groupdro.cli.training import unknown_option, warnings_kept
+from groupdro.cli.options import PATH, flag, json_option, option, unknown_option
+from groupdro.cli.output import check_output, progress, show, written_whole
+from groupdro.cli.training import warnings_kept
 from groupdro.tables.columns import arrow
+from groupdro.tables.files import read_table, refuse_bytes, table_format
 from groupdro.tables.table_model import TableModel, columns_in_order
 from groupdro.utils.arguments import printable
 
@@ -19,11 +18,10 @@ __all__ = ["predict"]
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("table", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
-              help="Table to write, named .csv, .csv.gz or .parquet.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the table if it exists.")
+@click.argument("model", type=PATH)
+@click.argument("table", type=PATH)
+@option("-o --output", "Table to write, named .csv, .csv.gz or .parquet.", type=PATH, required=True)
+@flag("--force", "Replace the table if it exists.")
 @unknown_option
 @json_option
 @debug_option
@@ -54,15 +52,19 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
             rows = rows.append_column(name, arrow().array(values))
         with users_mistake("--output"), written_whole(output) as temporary:
             _write(rows, temporary)
-    summary = _summary(fitted, added["prediction"])
-    for warning in warned:
-        echo(f"Warning: {warning}", err=True)
-    if as_json:
-        document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), **summary}
-        print_json({**document, "unknown_labels": unknown})
+    predicted = added["prediction"]
+    if fitted.classifies:
+        kind, summary = (
+            "counts",
+            {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()},
+        )
     else:
-        told = ", ".join(f"{printable(name)}: {_text(value)}" for name, value in next(iter(summary.values())).items())
-        echo(f"{rows.num_rows} predictions ({told})\nWrote {printable(output)}")
+        kind, summary = "values", {"min": predicted.min(), "mean": predicted.mean(), "max": predicted.max()}
+    document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), kind: summary}
+    form = "d" if fitted.classifies else ".4g"
+    listed = ", ".join(f"{printable(name)}: {value:{form}}" for name, value in summary.items())
+    text = f"{rows.num_rows} predictions ({listed})\nWrote {printable(output)}"
+    show({**document, "unknown_labels": unknown}, text, as_json=as_json, warned=warned)
 
 
 def _predictions(fitted: TableModel, X: Any) -> dict[str, Any]:
@@ -80,14 +82,3 @@ def _write(table: Any, path: Path) -> None:
         return
     with arrow().output_stream(path) as stream:  # which compresses by the name
         arrow("pyarrow.csv").write_csv(table, stream)
-
-
-def _summary(fitted: TableModel, predicted: Any) -> dict[str, dict[str, Any]]:
-    if fitted.classifies:
-        counts = {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()}
-        return {"counts": counts}
-    return {"values": {"min": np.min(predicted), "mean": np.mean(predicted), "max": np.max(predicted)}}
-
-
-def _text(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4g}"

@@ -1,7 +1,7 @@
-"""What `groupdro fit`, `compare` and `bench` share: options, rows to fit on, and the estimator."""
+"""What `groupdro fit`, `compare` and `bench` share: the rows to fit on, and the fit."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,115 +12,20 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.cli.failures import UserError, users_mistake
+from groupdro.cli.options import Options
 from groupdro.cli.output import progress
-from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
-from groupdro.data.grouping import group_name, read_groups
-from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
-from groupdro.estimators.progress import seconds_left
+from groupdro.data.grouping import read_groups
+from groupdro.estimators.progress import ProgressLine
 from groupdro.estimators.training_rows import rows_digest
 from groupdro.evaluation.folds import MOST_CLASSES, keep_classes
-from groupdro.run.result import relative_gap
-from groupdro.solvers import Progress, TraceRow
 from groupdro.store import GroupedStore
 from groupdro.tables.columns import as_numbers, as_text, kind_of
 from groupdro.tables.encoder import TableEncoder
+from groupdro.tables.files import check_columns, read_table, refuse_bytes, refuse_missing
 from groupdro.utils.arguments import printable
 from groupdro.utils.types import Array, Floats
 
-__all__ = [
-    "Options",
-    "Training",
-    "fit_with_progress",
-    "group_labels",
-    "read_training",
-    "training_options",
-    "unknown_option",
-    "warnings_kept",
-]
-
-_OBJECTIVES = ("risk", "excess_risk")
-_LOSSES = {"classification": ("logistic", "squared_hinge"), "regression": ("squared", "huber")}
-
-
-def training_options(command: Any, *, objective: bool = True) -> Any:
-    """Give a command the options that say what is fitted, with or without --objective; they make one `Options`."""
-    losses = [loss for losses in _LOSSES.values() for loss in losses]
-    for option in reversed(
-        [
-            _option("--target", "Column to predict.", metavar="COLUMN"),
-            _columns("--group", "Column of groups. Several mean their combinations.", "groups"),
-            _columns("--drop", "Column to leave out. May be repeated."),
-            _columns("--categorical", "Column of numbers that are labels. May be repeated."),
-            click.option("--group-as-feature", is_flag=True, help="Let the model see the group columns."),
-            _choice("--missing-group", "Refuse missing group labels, or let them be a group.", "error", "own"),
-            _option("--min-group-size", "Rows that a group should have.", type=click.IntRange(min=1), default=1),
-            _choice("--small-groups", "Warn of smaller groups, merge them, or refuse them.", "warn", "merge", "raise"),
-            _choice("--task", "What the target is.", "auto", "classification", "regression"),
-            *([_choice("--objective", "The worst risk, or the worst regret.", *_OBJECTIVES)] if objective else []),
-            _option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
-            _number("--delta", "Residual at which Huber's loss turns linear.", 1.35, min_open=True),
-            _number("--alpha", "Weight of the L2 penalty.", 1e-4),
-            _number("--tol", "Relative certified gap at which to stop.", 1e-4),
-            _option("--seed", "Seed of all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-def unknown_option(command: Any) -> Any:
-    """Give a command the option --allow-unknown."""
-    text = "Accept a column of which no label was there at fit."
-    return click.option("--allow-unknown", is_flag=True, help=text)(command)
-
-
-def _option(name: str, told: str, **more: Any) -> Any:
-    return click.option(name, help=told, show_default="default" in more, **more)
-
-
-def _columns(name: str, told: str, *parameter: str) -> Any:
-    return click.option(name, *parameter, metavar="COLUMN", multiple=True, help=told)
-
-
-def _choice(name: str, told: str, default: str, *others: str) -> Any:
-    return _option(name, told, type=click.Choice([default, *others]), default=default)
-
-
-def _number(name: str, told: str, default: float, *, min_open: bool = False) -> Any:
-    return _option(name, told, type=click.FloatRange(min=0.0, min_open=min_open), default=default)
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of `training_options`."""
-
-    target: str | None
-    groups: tuple[str, ...]
-    drop: tuple[str, ...]
-    categorical: tuple[str, ...]
-    group_as_feature: bool
-    missing_group: str
-    min_group_size: int
-    small_groups: str
-    task: str
-    loss: str | None
-    delta: float
-    alpha: float
-    tol: float
-    seed: int
-    objective: str = _OBJECTIVES[0]
-
-    def estimator(self, task: str, **parameters: Any) -> Any:
-        """Return the estimator of a task, not fitted."""
-        loss = self.loss or _LOSSES[task][0]
-        if loss not in _LOSSES[task]:
-            raise UserError(f"--loss {loss} is not for {task}: use {' or '.join(_LOSSES[task])}.")
-        shared: dict[str, Any] = {"objective": self.objective, "loss": loss, "alpha": self.alpha, "tol": self.tol}
-        shared |= {"random_state": self.seed, "missing_group": self.missing_group}
-        shared |= {"min_group_size": self.min_group_size, "small_groups": self.small_groups, **parameters}
-        if task == "classification":
-            return GroupDROClassifier(**shared)
-        return GroupDRORegressor(delta=self.delta, **shared)
+__all__ = ["Training", "fit_with_progress", "group_labels", "read_training", "warnings_kept"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,38 +50,55 @@ class Training:
     ----------
     path : Path
         Where it comes from.
-    fitted, held_out : Rows
-        Rows to fit on, and those kept apart, which may be None.
-    encoder : TableEncoder or None
-        From columns to features; None for a store.
     task, reason : str
         "classification" or "regression", and why.
     target, groups : str or None, tuple of str
         Columns, where they are known.
+    fitted, held_out : Rows
+        Rows to fit on, and those kept apart, which may be None.
+    encoder : TableEncoder or None
+        From columns to features; None for a store.
     digest : str or None
         Digest of all rows of a table, those held out among them; None for a store.
     """
 
     path: Path
-    fitted: Rows
-    held_out: Rows | None
-    encoder: TableEncoder | None
     task: str
     reason: str
     target: str | None
     groups: tuple[str, ...]
-    digest: str | None
+    fitted: Rows
+    held_out: Rows | None = None
+    encoder: TableEncoder | None = None
+    digest: str | None = None
+
+    @property
+    def n_held_out(self) -> int:
+        """Number of rows held out."""
+        return 0 if self.held_out is None else self.held_out.n_rows
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            "task": self.task,
+            "task_reason": self.reason,
+            "target": self.target,
+            "group_columns": self.groups,
+            "rows": self.fitted.n_rows,
+            "held_out_rows": self.n_held_out,
+        }
 
     @property
     def summary(self) -> str:
         """Say in two lines what was read and how the target was taken."""
         n_features = self.fitted.X.n_features if self.encoder is None else len(self.encoder.feature_names)
-        held = f", of which {self.held_out.n_rows} are held out" if self.held_out is not None else ""
-        total = self.fitted.n_rows + (0 if self.held_out is None else self.held_out.n_rows)
+        held = f", of which {self.n_held_out} are held out" if self.n_held_out else ""
         made = "" if self.encoder is None else f" from {len(self.encoder.columns)} columns"
         by = f", groups by {printable(' x '.join(self.groups))}" if self.groups else ""
+        n_rows = self.fitted.n_rows + self.n_held_out
         return (
-            f"{printable(self.path.name)}: {total} rows{held}, {n_features} features{made}{by}\n"
+            f"{printable(self.path.name)}: {n_rows} rows{held}, {n_features} features{made}{by}\n"
             f"{self.task} of {printable(self.target or 'the target')}: {self.reason}"
         )
 
@@ -192,12 +114,11 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
     with progress(f"Reading {path.name}"):
         with users_mistake():
             table = read_table(path)
-            check_columns(table, [options.target], "--target")
-            check_columns(table, options.groups, "--group")
-            check_columns(table, options.drop, "--drop")
-            check_columns(table, options.categorical, "--categorical")
-            refuse_bytes(table, [options.target], "--target")
-            refuse_bytes(table, options.groups, "--group")
+            labels = {"--target": (options.target,), "--group": options.groups}
+            for option, names in {**labels, "--drop": options.drop, "--categorical": options.categorical}.items():
+                check_columns(table.column_names, names, option)
+            for option, names in labels.items():
+                refuse_bytes(table, names, option)
         if options.target in options.groups:
             raise UserError(f"--group names the target column {options.target!r}.")
         task, reason, y = _read_target(table, options)
@@ -208,27 +129,20 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
                     refuse_missing(table.column(name), f"--group: column {name!r}", remedy)
         groups = group_labels(table, options.groups)
         taken = {options.target, *options.drop, *(() if options.group_as_feature else options.groups)}
-        names = [name for name in table.column_names if name not in taken]
+        features = [name for name in table.column_names if name not in taken]
         own, held = _divide(groups, table.num_rows, test_size, options)
         if task == "classification":
             own, held = keep_classes(own, held, y)
         with users_mistake():
-            encoder = TableEncoder.learn(_take(table, own), names, options.categorical)
+            encoder = TableEncoder.learn(table if not len(held) else table.take(own), features, options.categorical)
             X = encoder.encode(table)
-    whole = len(held) == 0
     if task == "classification":
         _check_classes(y[own], options.target)
-    return Training(
-        path=path,
-        fitted=Rows(X, y, groups) if whole else Rows(X[own], y[own], groups.take(own)),
-        held_out=None if whole else Rows(X[held], y[held], groups.take(held)),
-        encoder=encoder,
-        task=task,
-        reason=reason,
-        target=options.target,
-        groups=options.groups,
-        digest=rows_digest(X, np.unique(y, return_inverse=True)[1] if task == "classification" else y),
-    )
+    digest = rows_digest(X, np.unique(y, return_inverse=True)[1] if task == "classification" else y)
+    fitted, held_out = Rows(X, y, groups), None
+    if len(held):
+        fitted, held_out = (Rows(X[rows], y[rows], groups.take(rows)) for rows in (own, held))
+    return Training(path, task, reason, options.target, options.groups, fitted, held_out, encoder, digest)
 
 
 def _open_store(path: Path, options: Options, test_size: float) -> Training:
@@ -243,17 +157,8 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
     task = "regression" if store.classes is None else "classification"
     if options.task not in ("auto", task):
         raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
-    return Training(
-        path=path,
-        fitted=Rows(store, None, None),
-        held_out=None,
-        encoder=None,
-        task=task,
-        reason="the store was written for it",
-        target=store.target,
-        groups=store.group_columns or (),
-        digest=None,
-    )
+    reason, groups = "the store was written for it", store.group_columns or ()
+    return Training(path, task, reason, store.target, groups, Rows(store, None, None))
 
 
 def _read_target(table: Any, options: Options) -> tuple[str, str, Array]:
@@ -329,10 +234,6 @@ def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tup
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def _take(table: Any, rows: Array) -> Any:
-    return table if len(rows) == table.num_rows else table.take(rows)
-
-
 # ---------------------------------------------------------------------- fit
 
 
@@ -349,33 +250,9 @@ def warnings_kept() -> Iterator[list[str]]:
 def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
     """Fit a model and return what it warned of, besides of not having converged, which its status says."""
     with warnings_kept() as kept, progress(doing) as tell, users_mistake():
-        callback = _Line(tell, model.tol)
-        model.set_params(callbacks=[callback])
+        model.set_params(callbacks=[ProgressLine(model.tol, write=tell)])
         try:
             model.fit(rows.X, rows.y, groups=rows.groups)
         finally:
             model.set_params(callbacks=None)
     return kept
-
-
-class _Line:
-    """Tell after each epoch where the run stands."""
-
-    def __init__(self, tell: Callable[[str], None], tol: float):
-        self.tell, self.tol, self.trace = tell, tol, list[TraceRow]()
-
-    def __call__(self, run: Progress) -> None:
-        row, problem = run.latest, run.certificate.problem
-        self.trace.append(row)
-        risks = run.certificate.group_risks
-        if risks is None:
-            return
-        values = risks - problem.baseline.lower
-        left = seconds_left(self.trace, self.tol * abs(row.upper))
-        relative = relative_gap(row.gap, row.upper)
-        self.tell(
-            f"epoch {row.epoch}, gap {relative:.1e} of {self.tol:.0e}"
-            + ("" if np.isnan(left) else f", about {left:.0f} s left")
-            + f", worst {'regret' if problem.regret else 'risk'} {values.max():.4g}"
-            + f" ({group_name(problem.data.names[values.argmax()])})"
-        )

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from groupdro.utils.types import Array, Indices, Mask
 
-__all__ = ["MERGED", "MISSING", "Grouping", "group_name", "merge_small_groups", "read_groups"]
+__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "read_groups"]
 
 #: Name of the group of rows without a label, and of the one that small groups were merged into.
 MISSING, MERGED = "(missing)", "(merged)"
@@ -51,11 +51,6 @@ class Grouping:
         kept = rows[np.minimum(place, len(rows) - 1)] == self.members
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
         return Grouping(offsets, place[kept], self.names, self.overlapping)
-
-
-def group_name(group: Any) -> str:
-    """Return a group's name as text; that of a combination has all its parts."""
-    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
 
 
 def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:

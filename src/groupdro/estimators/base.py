@@ -1,43 +1,51 @@
 """What the classifier and the regressor share: parameters, fit, and what is known after it."""
 
 import os
-from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any, Self
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, check_scalar
 
 from groupdro.data import GroupedData
 from groupdro.estimators.export import to_sklearn, to_torch_linear
-from groupdro.estimators.fitting import (
-    Task,
-    by_group,
-    check_adjustment,
-    check_sizes,
-    choose_solver,
-    read_grouping,
-    warn_caller,
-)
+from groupdro.estimators.fitting import Task, check_adjustment, check_sizes, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.training_rows import rows_digest
-from groupdro.estimators.validation import read_features, read_init, read_seed, read_target
+from groupdro.estimators.validation import read_features, read_init, read_seed
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss, References
 from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Solver, Status, solve
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import check_path, error_prefix
+from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import read_by_group, read_target
 
 __all__ = ["GroupDROEstimator"]
 
 
+_NUMBERS: dict[str, dict[str, bool]] = {
+    "alpha": {},
+    "tol": {},
+    "atol": {},
+    "small_group_adjustment": {},
+    "radius": {"positive": True},
+    "max_passes": {"positive": True, "finite": False},
+    "max_time": {"positive": True, "finite": False},
+}
+_OPTIONAL = ("atol", "radius", "max_time")
 _LEAST = 1e-100  # penalty and radius, whose squares must not vanish
+# What a fitted estimator has of its result under the same name, with an underscore.
+_TAKEN_OVER = ("group_risks", "worst_group", "upper_bound", "lower_bound", "gap", "bound_radius", "criterion",
+               "message", "solver", "trace")  # fmt: skip
 _REMEDIES = {
     Status.PASS_LIMIT: "Raise max_passes={max_passes} or tol={tol}.",
     Status.TIME_LIMIT: "Raise max_time={max_time} or tol={tol}.",
@@ -48,41 +56,51 @@ _REMEDIES = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators: a linear model whose worst group is as well off as it can be."""
 
     # Groups go to fit wherever scikit-learn routes metadata, without a set_fit_request.
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
 
-    objective: str
-    loss: str
-    alpha: float
-    radius: float | None
-    fit_intercept: bool
-    precondition: bool
-    tol: float
-    atol: float | None
-    max_passes: float
-    max_time: float | None
-    solver: str | Solver
-    warm_start: bool
-    random_state: Any
-    verbose: int
-    callbacks: Any
-    checkpoint_dir: str | os.PathLike[str] | None
-    missing_group: str
-    min_group_size: int
-    small_groups: str
-    small_group_adjustment: float
-    reference_risks: Any
+    _losses: ClassVar[tuple[str, ...]]
+    _regression: ClassVar[bool]
 
-    _losses: tuple[str, ...]
-    _regression: bool
+    objective: str = "risk"
+    _: KW_ONLY
+    loss: str
+    alpha: float = 1e-4
+    radius: float | None = None
+    fit_intercept: bool = True
+    precondition: bool = True
+    tol: float = 1e-4
+    atol: float | None = None
+    max_passes: float = 1000
+    max_time: float | None = None
+    solver: str | Solver = "auto"
+    warm_start: bool = False
+    random_state: Any = None
+    verbose: int = 0
+    callbacks: Any = None
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    missing_group: str = "error"
+    min_group_size: int = 1
+    small_groups: str = "warn"
+    small_group_adjustment: float = 0.0
+    reference_risks: Any = None
 
     # ------------------------------------------------------------------ what a subclass says
 
-    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
-        """Set what is learned of y, and return encoded labels, the loss, and the number of outputs."""
+    def _encode(self, y: Array) -> Array:
+        """Set what is learned of y, and return encoded labels."""
+        raise NotImplementedError
+
+    def _take_classes(self, classes: Array | None) -> None:
+        """Set what a store knows of its labels, whose classes are None where they are numbers."""
+        raise NotImplementedError
+
+    def _own_loss(self) -> Loss:
+        """Return the loss of what was learned of y."""
         raise NotImplementedError
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
@@ -95,7 +113,8 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _row_losses(self, X: Any, y: Any) -> Floats:
         """Return the loss of each row, for reports."""
-        raise NotImplementedError
+        outputs, loss = np.ascontiguousarray(self._outputs(X)), self._own_loss()
+        return loss.value(outputs, loss.encode(self._codes(y)))
 
     # ------------------------------------------------------------------ fit
 
@@ -142,7 +161,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         start = self._start(task, coef_init, intercept_init, q_init)
         # Scikit-learn's own monitors hand all metadata to every scorer, and few of these know groups.
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        bridge = TaskBridge(self, X, y, metadata, self._attributes)
+        bridge = TaskBridge(self, X, y, metadata)
         result = self._solve(task, self.alpha, start, bridge)
         self._store(result)
         bridge.end()
@@ -157,19 +176,22 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
                     raise ValueError(f"{name} must be None where X is a store, which has its own.")
-            return self._task(*self._read_store(X)), X, None
+            return self._task(self._read_store(X)), X, None
         X = read_features(self, X, reset=True)
-        y = read_target(self, y, X, numeric=self._regression)
+        target = read_target(y, X.shape[0], numeric=self._regression)
+        column_or_1d(y, warn=True)  # a column is taken, with scikit-learn's warning
         grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
-        labels, loss, self._n_outputs = self._encode(y, sample_weight)
+        labels = self._encode(target)
         self.training_digest_: str | None = rows_digest(X, labels)
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
-        return self._task(data, loss), X, y
+        if sample_weight is not None and not self._regression:
+            self._check_weights(labels, sample_weight)
+        return self._task(data), X, target
 
-    def _read_store(self, store: GroupedStore) -> tuple[GroupedData, Any]:
-        """Set what a store tells about the model, and return its rows and the loss."""
+    def _read_store(self, store: GroupedStore) -> GroupedData:
+        """Set what a store knows about the model, and return its rows."""
         if self.small_groups == "merge":
             raise ValueError("small_groups='merge' needs rows in memory: merge groups before a store is written.")
         check_sizes(store.names, store.group_sizes, least=self.min_group_size, small=self.small_groups)
@@ -177,16 +199,17 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
-        loss, self._n_outputs = self._store_loss(store.classes)
+        self._take_classes(store.classes)
         data = store.data()
         # A worker has the labels of its own rows only.
         self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
-        return data, loss
+        return data
 
-    def _task(self, data: GroupedData, loss: Any) -> Task:
-        given = None
+    def _task(self, data: GroupedData) -> Task:
+        loss, given = self._own_loss(), None
+        self._n_outputs = loss.n_outputs(data.y)
         if self.reference_risks is not None:
-            values = by_group(self.reference_risks, data.names, "reference_risks")
+            values = read_by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
         offsets = float(self.small_group_adjustment) / np.sqrt(data.all_sizes)
         return Task(data, loss, self.fit_intercept, offsets, given)
@@ -196,7 +219,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         callbacks = list(self.callbacks or ())
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
-            callbacks.append(ProgressLine(task.data.names, self.tol, every=every))
+            callbacks.append(ProgressLine(self.tol, every=every))
         radius = None if self.radius is None else float(self.radius)
         problem, to_user_units = task.problem(float(alpha), radius, start)
         if bridge is not None and bridge.listens:
@@ -236,7 +259,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             q_init = self.group_weights_
         q = None
         if q_init is not None:
-            q = by_group(q_init, names, "q_init")
+            q = read_by_group(q_init, names, "q_init")
             if (q < 0).any() or not q.max() > 0:
                 raise ValueError("q_init must have no negative entry and a positive sum.")
             q = q / q.max()  # first, so that the sum cannot overflow
@@ -261,20 +284,12 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         for name, value in self._attributes(result.w).items():
             setattr(self, name, value)
         self.groups_ = names_array(result.group_names)
-        self.group_risks_ = result.group_risks
         self.group_weights_ = result.q
-        self.worst_group_ = result.worst_group
-        self.upper_bound_ = result.upper_bound
-        self.lower_bound_ = result.lower_bound
-        self.gap_ = result.gap
-        self.bound_radius_ = result.bound_radius
-        self.criterion_ = result.criterion
-        self._atol = result.atol  # in force, which the parameter may leave open
         self.status_ = result.status.name.lower()
-        self.message_ = result.message
-        self.solver_ = result.solver
         self.n_passes_ = result.passes
-        self.trace_ = result.trace
+        self._atol = result.atol  # in force, which the parameter may leave open
+        for name in _TAKEN_OVER:
+            setattr(self, f"{name}_", getattr(result, name))
         self._interrupted = result.interrupted
         if self.objective == "excess_risk":
             self.reference_risks_ = result.references.upper
@@ -292,56 +307,29 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
     # ------------------------------------------------------------------ checks
 
     def _check_parameters(self) -> None:
-        choices = {
-            "objective": ("risk", "excess_risk"),
-            "loss": self._losses,
-            "missing_group": ("error", "own"),
-            "small_groups": ("warn", "merge", "raise"),
-        }
-        for name, allowed in choices.items():
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value in allowed):
-                raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
+        check_choice(self.objective, "objective", ("risk", "excess_risk"))
+        check_choice(self.loss, "loss", self._losses)
+        check_choice(self.missing_group, "missing_group", ("error", "own"))
+        check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
         for name in ("fit_intercept", "precondition", "warm_start"):
+            check_flag(getattr(self, name), name)
+        for name, limits in _NUMBERS.items():
             value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} must be True or False, got {value!r}.")
-        self._check_number("alpha", low=0.0)
-        self._check_number("tol", low=0.0)
-        if self.atol is not None:
-            self._check_number("atol", low=0.0)
-        self._check_number("max_passes", low=0.0, open_low=True, infinite=True)
-        self._check_number("small_group_adjustment", low=0.0)
+            if value is None and name in _OPTIONAL:
+                continue
+            check_number(value, name, **limits)
+            if name in ("alpha", "radius") and 0 < value < _LEAST:
+                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
         check_scalar(self.verbose, "verbose", Integral, min_val=0)
-        for name in ("radius", "max_time"):
-            if getattr(self, name) is not None:
-                self._check_number(name, low=0.0, open_low=True, infinite=name == "max_time")
-        for name in ("alpha", "radius"):
-            value = getattr(self, name)
-            if value is not None and 0 < value < _LEAST:
-                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
-        if not isinstance(self.solver, str | Solver):
-            raise TypeError(f"solver must be a name or a Solver, got {self.solver!r}.")
-        if self.callbacks is not None:
-            try:
-                works = all(callable(callback) for callback in self.callbacks)
-            except TypeError:
-                works = False
-            if not works:
-                raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
-        if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
-            raise TypeError(f"checkpoint_dir must be a path or None, got {self.checkpoint_dir!r}.")
+        check_kind(self.solver, "solver", str | Solver, "a name or a Solver")
+        called = self.callbacks
+        if called is not None and not (isinstance(called, Iterable) and all(map(callable, called))):
+            raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
+        if self.checkpoint_dir is not None:
+            check_path(self.checkpoint_dir, "checkpoint_dir")
         if self.reference_risks is not None and self.objective != "excess_risk":
             raise ValueError("reference_risks needs objective='excess_risk'.")
-
-    def _check_number(self, name: str, *, low: float, open_low: bool = False, infinite: bool = False) -> None:
-        value = getattr(self, name)
-        check_scalar(value, name, Real, min_val=low, include_boundaries="neither" if open_low else "left")
-        with error_prefix(name):
-            number = float(value)
-        if isinstance(value, bool | np.bool_) or np.isnan(number) or (np.isinf(number) and not infinite):
-            raise ValueError(f"{name} must be a finite number, got {value!r}.")
 
     # ------------------------------------------------------------------ after the fit
 

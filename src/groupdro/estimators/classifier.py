@@ -1,7 +1,7 @@
 """The classifier."""
 
-import os
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -12,9 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
-from groupdro.solvers import Solver
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import class_codes
 
 __all__ = ["GroupDROClassifier"]
 
@@ -25,6 +25,7 @@ def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     """Linear classifier that is as good as it can be on its worst group, with a certificate.
 
@@ -157,55 +158,10 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     True
     """
 
-    _losses = ("logistic", "squared_hinge")
-    _regression = False
+    _losses: ClassVar[tuple[str, ...]] = ("logistic", "squared_hinge")
+    _regression: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        objective: str = "risk",
-        *,
-        loss: str = "logistic",
-        alpha: float = 1e-4,
-        radius: float | None = None,
-        fit_intercept: bool = True,
-        precondition: bool = True,
-        tol: float = 1e-4,
-        atol: float | None = None,
-        max_passes: float = 1000,
-        max_time: float | None = None,
-        solver: str | Solver = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        missing_group: str = "error",
-        min_group_size: int = 1,
-        small_groups: str = "warn",
-        small_group_adjustment: float = 0.0,
-        reference_risks: Any = None,
-    ):
-        self.objective = objective
-        self.loss = loss
-        self.alpha = alpha
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.precondition = precondition
-        self.tol = tol
-        self.atol = atol
-        self.max_passes = max_passes
-        self.max_time = max_time
-        self.solver = solver
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint_dir = checkpoint_dir
-        self.missing_group = missing_group
-        self.min_group_size = min_group_size
-        self.small_groups = small_groups
-        self.small_group_adjustment = small_group_adjustment
-        self.reference_risks = reference_risks
+    loss: str = "logistic"
 
     def decision_function(self, X: Any) -> Floats:
         """Return the model's outputs.
@@ -298,41 +254,33 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         with error_prefix("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
+    def _encode(self, y: Array) -> Array:
         with error_prefix("y"):
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
-        loss, n_outputs = self._class_loss()
-        if sample_weight is not None:
-            self._refuse_classes_without_weight(codes, sample_weight)
-        return codes, loss, n_outputs
+        return codes
 
-    def _class_loss(self) -> tuple[Loss, int]:
-        """Return the loss of as many classes as there are, and its outputs."""
+    def _own_loss(self) -> Loss:
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more.")
         if n_classes > 2 and self.loss == "squared_hinge":
             raise ValueError(f"loss='squared_hinge' needs two classes, y has {n_classes}: use loss='logistic'.")
         if n_classes > 2:
-            return Softmax(n_classes), n_classes
-        return Logistic() if self.loss == "logistic" else SquaredHinge(), 1
+            return Softmax(n_classes)
+        return Logistic() if self.loss == "logistic" else SquaredHinge()
 
-    def _store_loss(self, classes: Array | None) -> tuple[Loss, int]:
+    def _take_classes(self, classes: Array | None) -> None:
         if classes is None:
             raise ValueError("X is a store of numbers as targets: a classifier needs one written with task='classes'.")
         self.classes_ = classes
-        return self._class_loss()
 
-    def _refuse_classes_without_weight(self, codes: Array, sample_weight: Any) -> None:
-        """Refuse what would send an intercept to infinity. Weights that are no weights are refused later."""
-        with error_prefix("sample_weight"):
-            weight = np.asarray(sample_weight)
-        if weight.shape != codes.shape or weight.dtype.kind not in "fiub":
-            return
-        total = np.bincount(codes, weights=(weight != 0).astype(np.float64))
-        if (total == 0).any():
-            label = self.classes_[[np.argmin(total)]].tolist()[0]
+    def _check_weights(self, codes: Array, sample_weight: Any) -> None:
+        """Refuse what would send an intercept to infinity."""
+        weighted = codes[np.asarray(sample_weight).ravel() != 0]
+        lacking = np.setdiff1d(np.arange(len(self.classes_)), weighted)
+        if len(lacking):
+            label = self.classes_[lacking[:1]].tolist()[0]
             raise ValueError(f"sample_weight is zero on all rows of class {label!r}.")
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
@@ -346,16 +294,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     def _codes(self, y: Any) -> Array:
         y = np.asarray(y)
-        with error_prefix("y"):
-            codes = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
-        if (self.classes_[codes] != y).any():
-            strange = y[self.classes_[codes] != y].tolist()[0]
-            raise ValueError(f"y has the class {strange!r}, which was not there at fit.")
+        codes, known = class_codes(y, self.classes_)
+        if not known.all():
+            raise ValueError(f"y has the class {y[~known].tolist()[0]!r}, which was not there at fit.")
         return codes
-
-    def _row_losses(self, X: Any, y: Any) -> Floats:
-        outputs, codes = self._outputs(X), self._codes(y)
-        if outputs.ndim == 2:
-            return Softmax(len(self.classes_)).value(outputs, codes)
-        loss = Logistic() if self.loss == "logistic" else SquaredHinge()
-        return loss.value(np.ascontiguousarray(outputs), 2.0 * codes - 1.0)

@@ -27,12 +27,8 @@ def to_sklearn(model: Any) -> Any:
     from sklearn.linear_model import LogisticRegression, Ridge  # here, because few who import the package need them
     from sklearn.svm import LinearSVC
 
-    if not hasattr(model, "classes_"):
-        plain = Ridge(fit_intercept=model.fit_intercept)
-    elif model.loss == "logistic":
-        plain = LogisticRegression(fit_intercept=model.fit_intercept)
-    else:
-        plain = LinearSVC(fit_intercept=model.fit_intercept)
+    kinds = {"logistic": LogisticRegression, "squared_hinge": LinearSVC, "squared": Ridge, "huber": Ridge}
+    plain = kinds[model.loss](fit_intercept=model.fit_intercept)
     plain.coef_ = np.array(model.coef_)
     plain.intercept_ = np.array(model.intercept_) if np.ndim(model.intercept_) else float(model.intercept_)
     plain.n_features_in_ = model.n_features_in_

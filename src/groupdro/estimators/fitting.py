@@ -3,7 +3,7 @@
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +17,8 @@ from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.utils.types import Floats, Indices
 
-__all__ = [
-    "MissingGroupsWarning",
-    "SmallGroupWarning",
-    "Task",
-    "by_group",
-    "check_adjustment",
-    "choose_solver",
-    "read_grouping",
-    "warn_caller",
-]
+__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_adjustment", "check_sizes", "choose_solver",
+           "read_grouping", "warn_caller"]  # fmt: skip
 
 
 # Norm of coefficients that no sensible model has, in units of the columns' typical entries, and of y's for a
@@ -118,24 +110,6 @@ def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: Indices, 
             f"min_group_size=30 and small_groups='merge' to make them count less.",
             SmallGroupWarning,
         )
-
-
-def by_group(values: Any, names: tuple[Any, ...], argument: str) -> Floats:
-    """Read one number a group, as a mapping by name or as a sequence in the order of the groups."""
-    if isinstance(values, Mapping):
-        lacking = [name for name in names if name not in values]
-        if lacking:
-            raise ValueError(f"{argument} has no value for {len(lacking)} groups, such as {lacking[0]!r}.")
-        values = [values[name] for name in names]
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{argument} must be numbers, one a group, or a mapping from group to number.") from None
-    if array.shape != (len(names),):
-        raise ValueError(f"{argument} must have one value a group ({len(names)}), got shape {array.shape}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{argument} has NaN or infinite values.")
-    return array
 
 
 def choose_solver(solver: str | Solver, *, objective: str, references_given: bool, precondition: bool) -> Solver:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
-from groupdro.evaluation.metrics import final_estimator, reach, row_losses, take_columns
+from groupdro.evaluation.metrics import ask, final_estimator, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag, check_path
 from groupdro.utils.bundle import check
@@ -25,11 +25,11 @@ _NO_GROUPS = ("unexpected keyword argument 'groups'", "{'groups'}, which are not
 
 
 def _delegates(method: str) -> Any:
-    def check(self: "GroupBy") -> bool:
+    def has_method(self: "GroupBy") -> bool:
         getattr(self.estimator_ if hasattr(self, "estimator_") else self.estimator, method)
         return True
 
-    return available_if(check)
+    return available_if(has_method)
 
 
 class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
@@ -111,9 +111,9 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         task = self._init_callback_context(max_subtasks=1)
         return task.subcontext(task_name="estimator").propagate_callback_context(self.estimator_)
 
-    def _features(self, X: Any) -> Any:
+    def _fitted(self) -> Any:
         check_is_fitted(self)
-        return self._without_groups(X)
+        return self.estimator_
 
     def _without_groups(self, X: Any) -> Any:
         """Return X as the estimator inside takes it: without the group columns, where they are to be dropped."""
@@ -140,8 +140,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray
             Predictions.
         """
-        X = self._features(X)
-        return self.estimator_.predict(X)
+        return self._fitted().predict(self._without_groups(X))
 
     @_delegates("predict_proba")
     def predict_proba(self, X: Any) -> Any:
@@ -157,8 +156,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_rows, n_classes)
             Probabilities.
         """
-        X = self._features(X)
-        return self.estimator_.predict_proba(X)
+        return self._fitted().predict_proba(self._without_groups(X))
 
     @_delegates("predict_log_proba")
     def predict_log_proba(self, X: Any) -> Any:
@@ -174,8 +172,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_rows, n_classes)
             Logarithms of probabilities.
         """
-        X = self._features(X)
-        return self.estimator_.predict_log_proba(X)
+        return self._fitted().predict_log_proba(self._without_groups(X))
 
     @_delegates("decision_function")
     def decision_function(self, X: Any) -> Any:
@@ -191,8 +188,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray
             Outputs.
         """
-        X = self._features(X)
-        return self.estimator_.decision_function(X)
+        return self._fitted().decision_function(self._without_groups(X))
 
     @_delegates("score")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -212,19 +208,18 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         float
             The score.
         """
-        X, more = self._features(X), {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.estimator_.score(X, y, **more))
+        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self._fitted().score(self._without_groups(X), y, **more))
 
     def _row_losses(self, X: Any, y: Any) -> Any:
-        X = self._features(X)
-        return row_losses(self.estimator_, X, y)
+        return row_losses(self._fitted(), self._without_groups(X), y)
 
     def _own_groups(self, X: Any) -> Any:
         return take_columns(X, self.group_by)[0]
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:
-        found = reach(self.estimator_, self._features(X), "_are_training_rows")
-        return None if found is None else found[0]._are_training_rows(found[1], y)
+        training: bool | None = ask(self._fitted(), self._without_groups(X), "_are_training_rows", y)
+        return training
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
         """Report how each group fares; see `group_report`.
@@ -256,8 +251,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             The file, replaced if it exists. The estimator must be a `GroupDROClassifier` or `GroupDRORegressor`; save
             a pipeline with joblib.
         """
-        check_is_fitted(self)
-        if not isinstance(self.estimator_, GroupDROEstimator):
+        if not isinstance(self._fitted(), GroupDROEstimator):
             raise TypeError(
                 "save needs a GroupBy around a GroupDROClassifier or GroupDRORegressor, and this one is around a "
                 f"{type(self.estimator_).__name__}: use joblib.dump, or save the estimator at its end."
@@ -292,21 +286,6 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 if hasattr(learned, name):
                     return getattr(learned, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    @property
-    def classes_(self) -> Any:
-        """Class labels of the fitted estimator."""
-        return self.estimator_.classes_
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features, without the group columns."""
-        return int(self.estimator_.n_features_in_)
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """Names of the features, without the group columns."""
-        return self.estimator_.feature_names_in_
 
     def __sklearn_tags__(self) -> Any:
         """Take the tags of the estimator inside."""

@@ -11,11 +11,10 @@ import numpy as np
 
 from groupdro.run.result import met_tolerance
 from groupdro.solvers import Solver, Status, TraceRow
-from groupdro.utils.bundle import BundleError, dump_bundle, parse_bundle, write_content
-from groupdro.utils.bundle import check as _check
+from groupdro.utils.bundle import BundleError, check, dump_bundle, parse_bundle, write_content
 from groupdro.utils.types import Array
 
-__all__ = ["ModelFileError", "build_model", "model_document", "names_array", "reading", "write_model"]
+__all__ = ["ModelFileError", "as_model_error", "build_model", "model_document", "names_array", "write_model"]
 
 _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
@@ -25,7 +24,6 @@ _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _DIGEST = "training_digest_"
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
 _WHOLE = ("epoch", "grad_evals", "grad_evals_paper")
-_KINDS = {"i": "int", "u": "uint", "f": "float", "b": "bool", "U": "str"}
 _CLASS_KINDS = ("object", "bool", "str", *(f"{k}{n}" for k in ("int", "uint") for n in (8, 16, 32, 64)),
                 "float16", "float32", "float64")  # fmt: skip
 
@@ -82,7 +80,7 @@ def write_model(
         Makes a model of both again, as it will when the file is read.
     """
     content = dump_bundle(document, arrays)
-    with _as_model_error("The model cannot be saved, because its file could not be loaded again"):
+    with as_model_error("The model cannot be saved, because its file could not be loaded again"):
         build(*parse_bundle(content))
     write_content(path, content)
 
@@ -113,9 +111,8 @@ def model_document(model: Any, **more: Any) -> tuple[dict[str, Any], dict[str, A
     if getattr(model, _DIGEST, None) is not None:
         fitted[_DIGEST] = model.training_digest_
     if hasattr(model, "classes_"):
-        fitted["class_kind"] = _KINDS.get(model.classes_.dtype.kind, "object") + (
-            str(8 * model.classes_.dtype.itemsize) if model.classes_.dtype.kind in "iuf" else ""
-        )
+        dtype = model.classes_.dtype
+        fitted["class_kind"] = dtype.name if dtype.kind in "iufb" else "str" if dtype.kind == "U" else "object"
     document = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -159,14 +156,8 @@ def _param_to_json(name: str, value: Any) -> Any:
 
 
 @contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever a file that is not what it should be leads to into an error that names it."""
-    with _as_model_error(f"{os.fspath(path)!r} cannot be read as a model"):
-        yield
-
-
-@contextmanager
-def _as_model_error(what: str) -> Iterator[None]:
+def as_model_error(what: str) -> Iterator[None]:
+    """Turn whatever a file that is not what it should be leads to into an error that begins with `what`."""
     try:
         yield
     except OSError:
@@ -201,28 +192,26 @@ def build_model(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
 
 
 def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[str, type]) -> Any:
-    _check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
-    _check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
+    check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
+    check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
     keys = {"format", "version", "class", "params", "fitted"}
-    _check(set(manifest) == keys, f"its manifest has keys {sorted(map(str, manifest))}")
-    _check(manifest["class"] in classes, f"its class {manifest['class']!r} is not known")
-    _check(set(arrays) <= set(_ARRAYS), f"it has an array that is not known: {sorted(set(arrays) - set(_ARRAYS))}")
-    _check(all(array.dtype == np.float64 for array in arrays.values()), "an array is not of float64")
+    check(set(manifest) == keys, f"its manifest has keys {sorted(map(str, manifest))}")
+    check(manifest["class"] in classes, f"its class {manifest['class']!r} is not known")
+    check(set(arrays) <= set(_ARRAYS), f"it has an array that is not known: {sorted(set(arrays) - set(_ARRAYS))}")
+    check(all(array.dtype == np.float64 for array in arrays.values()), "an array is not of float64")
 
     cls = classes[manifest["class"]]
     params, fitted = manifest["params"], manifest["fitted"]
     model = cls()
-    _check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
-    _check(params["callbacks"] is None, "it has callbacks, which are code and never written")
-    _check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is no number")
+    check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
+    check(params["callbacks"] is None, "it has callbacks, which are code and never written")
+    check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is no number")
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
     model._check_parameters()
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
     _check_claims(model, fitted, arrays)
 
-    for name in _NUMBERS:
-        setattr(model, name, float(fitted[name]))
-    for name in (*_TEXTS, "criterion_"):
+    for name in (*_NUMBERS, *_TEXTS, "criterion_", "n_features_in_"):
         setattr(model, name, fitted[name])
     model.training_digest_ = fitted.get(_DIGEST)
     for name in _LABELS:
@@ -231,12 +220,12 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
             setattr(model, name, tuple(labels) if name == "merged_groups_" else names_array(labels))
     if "classes_" in fitted:
         labels, text = fitted["classes_"], fitted["class_kind"] == "str"
-        _check(not text or all(isinstance(label, str) for label in labels), "its classes are no text")
+        check(not text or all(isinstance(label, str) for label in labels), "its classes are no text")
         if not (text and _is_wasteful(labels)):  # those stay objects
             model.classes_ = model.classes_.astype(fitted["class_kind"])
     if "feature_names_in_" in fitted:
         model.feature_names_in_ = model.feature_names_in_.astype(object)
-    model.worst_group_, model.n_features_in_ = _from_json(fitted["worst_group_"]), fitted["n_features_in_"]
+    model.worst_group_ = _from_json(fitted["worst_group_"])
     trace = [dict(zip(_TRACE, row, strict=True)) for row in arrays.pop("trace_").tolist()]
     model.trace_ = tuple(TraceRow(**{k: int(v) if k in _WHOLE else v for k, v in row.items()}) for row in trace)
     for name, array in arrays.items():
@@ -249,80 +238,78 @@ def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) ->
     optional = {"feature_names_in_", _DIGEST}
     must = {*_NUMBERS, *_TEXTS, "criterion_", "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
     must |= {"classes_", "class_kind"} if classifier else set()
-    _check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
+    check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
     d = fitted["n_features_in_"]
-    _check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
-    _check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
-    _check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
-    _check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
-    _check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
-    _check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
+    check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
+    check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
+    check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
+    check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
+    check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
+    check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
     if classifier:
-        _check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")
+        check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")
         classes = [_from_json(value) for value in fitted["classes_"]]
         rising = all(a < b for a, b in itertools.pairwise(classes))
-        _check(len(classes) >= 2 and rising, "its classes are not two or more in order")
+        check(len(classes) >= 2 and rising, "its classes are not two or more in order")
     names = fitted.get("feature_names_in_")
-    _check(names is None or (len(names) == d and all(isinstance(n, str) for n in names)), "feature names do not fit")
-    outputs = (1 if len(fitted["classes_"]) == 2 else len(fitted["classes_"])) if classifier else 0
-    shapes: dict[str, tuple[int, ...]] = {"coef_": (outputs, d), "intercept_": (outputs,)}
-    if not classifier:
-        shapes = {"coef_": (d,), "intercept_": ()}
-    m = len(fitted["groups_"])
+    check(names is None or (len(names) == d and all(isinstance(n, str) for n in names)), "feature names do not fit")
+    m, k = len(fitted["groups_"]), len(fitted.get("classes_", ()))
+    outputs: tuple[int, ...] = (k if k > 2 else 1,) if classifier else ()
+    shapes = {"coef_": (*outputs, d), "intercept_": outputs}
     shapes |= {"group_risks_": (m,), "group_weights_": (m,), "trace_": (len(arrays["trace_"]), len(_TRACE))}
     if "reference_risks_" in arrays:
         shapes["reference_risks_"] = (m,)
-    _check({name: array.shape for name, array in arrays.items()} == shapes, "its arrays have other shapes than it says")
+    check({name: array.shape for name, array in arrays.items()} == shapes, "its arrays have other shapes than it says")
     finite = all(np.isfinite(arrays[name]).all() for name in ("coef_", "intercept_"))
-    _check(finite, "its coefficients are not finite")
+    check(finite, "its coefficients are not finite")
 
 
 def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Refuse claims that contradict each other, or the parameters."""
     regret = model.objective == "excess_risk"
     given = "its parameter objective is {!r}, but it was fitted with the other one"
-    _check(("reference_risks_" in arrays) == regret, given.format(model.objective))
+    check(("reference_risks_" in arrays) == regret, given.format(model.objective))
     upper, lower, gap, radius, passes, atol = (fitted[name] for name in _NUMBERS)
     status, risks, weights = fitted["status_"], arrays["group_risks_"], arrays["group_weights_"]
-    _check(status in _STATUSES, f"its status is {status[:40]!r}, which is not known")
-    _check(bool(np.isfinite(risks).all()) and bool(np.isfinite(weights).all()), "its risks or weights are not finite")
-    _check(bool((weights >= 0).all()) and abs(weights.sum() - 1.0) <= 1e-3, "its group weights are no shares")
+    check(status in _STATUSES, f"its status is {status[:40]!r}, which is not known")
+    check(bool(np.isfinite(risks).all()) and bool(np.isfinite(weights).all()), "its risks or weights are not finite")
+    check(bool((weights >= 0).all()) and abs(weights.sum() - 1.0) <= 1e-3, "its group weights are no shares")
     references = arrays.get("reference_risks_", np.zeros(1))
-    _check(bool(np.isfinite(references).all()), "its reference risks are not finite")
+    check(bool(np.isfinite(references).all()), "its reference risks are not finite")
     fine = np.isfinite(upper) and lower < np.inf and gap >= 0 and 0 <= passes < np.inf and 0 <= atol < np.inf
-    _check(bool(fine) and radius > 0, "its bounds, gap, passes, tolerance or radius are out of range")
+    check(bool(fine) and radius > 0, "its bounds, gap, passes, tolerance or radius are out of range")
     if status != "numerical_failure":  # which bounds that contradict each other are called
         scale = max(abs(upper), np.abs(risks).max(), np.abs(references).max(), float(model.small_group_adjustment))
-        _check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
-        _check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
+        check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
+        check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
     criterion = met_tolerance(gap, upper, float(model.tol), atol) if status == "converged" else None
     fine = status != "converged" or criterion is not None
-    _check(fine, f"its status is 'converged', but its gap {gap:g} is above its tolerance")
-    _check(fitted["criterion_"] == criterion, f"its gap {gap:g} does not meet the tolerance that it says")
+    check(fine, f"its status is 'converged', but its gap {gap:g} is above its tolerance")
+    check(fitted["criterion_"] == criterion, f"its gap {gap:g} does not meet the tolerance that it says")
     trace = arrays["trace_"]
     counts = trace[:, [_TRACE.index(name) for name in _WHOLE]]
     whole = (counts >= 0).all() and (counts < 2**63).all() and (counts == np.floor(counts)).all()
     times, bounds = trace[:, [1, 4]], trace[:, 5:]
     sizes = (times >= 0).all() and (times <= _LARGEST).all() and ((np.abs(bounds) <= _LARGEST) | np.isinf(bounds)).all()
-    _check(bool(whole and sizes), "its trace has a number that is out of range")
+    check(bool(whole and sizes), "its trace has a number that is out of range")
 
 
 def _from_json(value: Any) -> Any:
     if not isinstance(value, dict):
-        _check(not isinstance(value, list), "a label is a list")
+        check(not isinstance(value, list), "a label is a list")
         return value
-    _check(len(value) == 1, "a label is of an unknown kind")
+    check(len(value) == 1, "a label is of an unknown kind")
     ((kind, content),) = value.items()
     if kind == "tuple":
         return tuple(_from_json(part) for part in content)
     if kind == "datetime":
         return datetime.datetime.fromisoformat(content)
-    _check(kind == "date", f"a label is of the unknown kind {kind!r}")
+    check(kind == "date", f"a label is of the unknown kind {kind!r}")
     return datetime.date.fromisoformat(content)
 
 
 def _param_from_json(value: Any) -> Any:
     if isinstance(value, dict):
-        _check(set(value) == {"mapping"}, "a parameter is of an unknown kind")
+        check(set(value) == {"mapping"}, "a parameter is of an unknown kind")
         return {_from_json(key): float(number) for key, number in value["mapping"]}
     return [float(number) for number in value] if isinstance(value, list) else value

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from groupdro.run.result import Progress, TraceRow, relative_gap
+from groupdro.utils.arguments import printable
+from groupdro.utils.text import group_name
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -55,12 +57,10 @@ def seconds_left(trace: list[TraceRow], target: float) -> float:
 
 
 class ProgressLine:
-    """Print a line with the worst value, the certified gap, the active groups and the time left.
+    """Write a line on how a run stands: gap, time left, worst value, active groups, passes and seconds.
 
     Parameters
     ----------
-    names : tuple
-        Names of the groups.
     tol : float
         Relative gap at which the run ends.
     every : float
@@ -69,30 +69,29 @@ class ProgressLine:
         Takes a line.
     """
 
-    def __init__(self, names: tuple[Any, ...], tol: float, *, every: float = 1.0, write: Callable[[str], Any] = print):
-        self.names, self.tol, self.every, self.write = names, tol, every, write
+    def __init__(self, tol: float, *, every: float = 0.0, write: Callable[[str], Any] = print):
+        self.tol, self.every, self.write = tol, every, write
         self.trace: list[TraceRow] = []
         self.written = -np.inf
 
     def __call__(self, progress: Progress) -> None:
-        """Print, unless the last line is recent and the run goes on."""
-        self.trace.append(progress.latest)
-        row, certificate = progress.latest, progress.certificate
-        done = row.gap <= self.tol * abs(row.upper)
-        if time.perf_counter() - self.written < self.every and not done:
+        """Write, unless the last line is recent and the run continues."""
+        row, risks, problem = progress.latest, progress.certificate.group_risks, progress.certificate.problem
+        self.trace.append(row)
+        target = self.tol * abs(row.upper)
+        recent = time.perf_counter() - self.written < self.every
+        if risks is None or (recent and row.gap > target):
             return
         self.written = time.perf_counter()
-        problem = certificate.problem
-        assert certificate.group_risks is not None
-        values = certificate.group_risks - problem.baseline.lower
-        relative = relative_gap(row.gap, row.upper)
-        left = seconds_left(self.trace, self.tol * abs(row.upper))
+        names, values = problem.data.names, risks - problem.baseline.lower
+        left = seconds_left(self.trace, target)
         self.write(
-            f"epoch {row.epoch:4d}  passes {row.passes:7.1f}  "
-            f"worst {'regret' if problem.regret else 'risk'} {values.max():.5g} (group {self.names[values.argmax()]!r})"
-            f"  relative gap {relative:.1e} of {self.tol:.0e}  "
-            f"active groups {int((progress.state.evaluation.q > _ACTIVE).sum())} of {len(self.names)}  "
-            f"{row.seconds:.1f} s" + ("" if np.isnan(left) else f", about {left:.1f} s left")
+            f"epoch {row.epoch}, gap {relative_gap(row.gap, row.upper):.1e} of {self.tol:.0e}"
+            + ("" if np.isnan(left) else f", about {left:.0f} s left")
+            + f", worst {'regret' if problem.regret else 'risk'} {values.max():.4g}"
+            f" ({printable(group_name(names[values.argmax()]))})"
+            f", {(progress.state.evaluation.q > _ACTIVE).sum()} of {len(names)} groups active"
+            f", {row.passes:.1f} passes, {row.seconds:.1f} s"
         )
 
 
@@ -105,8 +104,6 @@ class TaskBridge:
         The one that is being fitted.
     X, y, metadata : array-like, dict or None
         Its training data, and what came with them.
-    attributes : callable
-        Takes a w in the user's units and returns the fitted attributes that a prediction needs.
 
     Attributes
     ----------
@@ -114,15 +111,8 @@ class TaskBridge:
         Takes a w of the run and returns it in the user's units.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        metadata: dict[str, Any] | None,
-        attributes: Callable[[Any], dict[str, Any]],
-    ):
-        self.estimator, self.attributes = estimator, attributes
+    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any] | None):
+        self.estimator = estimator
         self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.to_user_units: Callable[[Any], Any] = lambda w: w
         begin = getattr(estimator, "_init_callback_context", None)
@@ -137,12 +127,12 @@ class TaskBridge:
         return self.context is not None and bool(getattr(self.estimator, "_skl_callbacks", None))
 
     def __call__(self, progress: Progress) -> bool:
-        """Report an epoch; tell whether a callback asks for the end."""
+        """Report an epoch; return whether a callback asks for the end."""
         context = self.context.subcontext(task_name="epoch")
         context.call_on_fit_task_begin(**self.data)
 
         def model() -> dict[str, Any]:
-            return self.attributes(self.to_user_units(progress.w))
+            return self.estimator._attributes(self.to_user_units(progress.w))
 
         return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 

@@ -1,7 +1,7 @@
 """The regressor."""
 
-import os
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -9,13 +9,13 @@ from sklearn.metrics import r2_score
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
-from groupdro.solvers import Solver
-from groupdro.utils.arguments import error_prefix
+from groupdro.utils.arguments import check_number, error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     """Linear regression that is as good as it can be on its worst group, with a certificate.
 
@@ -149,57 +149,11 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     ('c', 'converged')
     """
 
-    _losses = ("squared", "huber")
-    _regression = True
+    _losses: ClassVar[tuple[str, ...]] = ("squared", "huber")
+    _regression: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        objective: str = "risk",
-        *,
-        loss: str = "squared",
-        delta: float = 1.35,
-        alpha: float = 1e-4,
-        radius: float | None = None,
-        fit_intercept: bool = True,
-        precondition: bool = True,
-        tol: float = 1e-4,
-        atol: float | None = None,
-        max_passes: float = 1000,
-        max_time: float | None = None,
-        solver: str | Solver = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        missing_group: str = "error",
-        min_group_size: int = 1,
-        small_groups: str = "warn",
-        small_group_adjustment: float = 0.0,
-        reference_risks: Any = None,
-    ):
-        self.objective = objective
-        self.loss = loss
-        self.delta = delta
-        self.alpha = alpha
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.precondition = precondition
-        self.tol = tol
-        self.atol = atol
-        self.max_passes = max_passes
-        self.max_time = max_time
-        self.solver = solver
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint_dir = checkpoint_dir
-        self.missing_group = missing_group
-        self.min_group_size = min_group_size
-        self.small_groups = small_groups
-        self.small_group_adjustment = small_group_adjustment
-        self.reference_risks = reference_risks
+    loss: str = "squared"
+    delta: float = 1.35
 
     def predict(self, X: Any) -> Floats:
         """Return the model's prediction of each row.
@@ -239,19 +193,17 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._check_number("delta", low=0.0, open_low=True)
+        check_number(self.delta, "delta", positive=True)
 
-    def _loss(self) -> Loss:
+    def _own_loss(self) -> Loss:
         return Squared() if self.loss == "squared" else Huber(float(self.delta))
 
-    def _encode(self, y: Array, sample_weight: Any) -> tuple[Array, Loss, int]:
-        del sample_weight
-        return y, self._loss(), 1
+    def _encode(self, y: Array) -> Array:
+        return y
 
-    def _store_loss(self, classes: Array | None) -> tuple[Loss, int]:
+    def _take_classes(self, classes: Array | None) -> None:
         if classes is not None:
             raise ValueError("X is a store of classes: a regressor needs one written with task='regression'.")
-        return self._loss(), 1
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
         d = self.n_features_in_
@@ -259,6 +211,3 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
 
     def _codes(self, y: Any) -> Array:
         return np.asarray(y, dtype=np.float64)
-
-    def _row_losses(self, X: Any, y: Any) -> Floats:
-        return self._loss().value(np.ascontiguousarray(self._outputs(X)), self._codes(y))

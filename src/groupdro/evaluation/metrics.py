@@ -9,19 +9,11 @@ from sklearn.pipeline import Pipeline
 
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
-from groupdro.utils.arguments import check_choice, error_prefix, number_of_rows, short_repr
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.arguments import check_choice, short_repr
+from groupdro.utils.types import Floats
+from groupdro.utils.vectors import class_codes
 
-__all__ = [
-    "check_model",
-    "final_estimator",
-    "means_by_group",
-    "own_groups",
-    "reach",
-    "read_labels",
-    "row_losses",
-    "take_columns",
-]
+__all__ = ["ask", "check_model", "final_estimator", "means_by_group", "row_losses", "take_columns"]
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
@@ -64,31 +56,31 @@ def final_estimator(model: Any) -> Any:
     for _ in range(20):
         if isinstance(model, Pipeline):
             model = model[-1]
-        elif hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif hasattr(model, "estimator_"):
-            model = model.estimator_
+        elif hasattr(model, "best_estimator_") or hasattr(model, "estimator_"):
+            model = model.best_estimator_ if hasattr(model, "best_estimator_") else model.estimator_
         else:
             break
     return model
 
 
-def reach(model: Any, X: Any, method: str) -> tuple[Any, Any] | None:
-    """Find the model with a method inside pipelines and searches.
+def ask(model: Any, X: Any, method: str, *more: Any) -> Any:
+    """Call a method of a model, or of the first one inside pipelines and searches that has it.
 
     Parameters
     ----------
     model : fitted estimator
         Where to look.
     X : array-like
-        Rows as `model` takes them.
+        Rows as `model` takes them; the method gets them as they reach its model.
     method : str
         Name of the method.
+    *more
+        What else the method takes.
 
     Returns
     -------
-    tuple of estimator and array-like, or None
-        The first model that has it, and the rows as they get there.
+    object
+        What the method returns; None where no model has it.
     """
     steps = []
     while not hasattr(model, method):
@@ -101,13 +93,7 @@ def reach(model: Any, X: Any, method: str) -> tuple[Any, Any] | None:
             return None
     for step in steps:
         X = step(X)
-    return model, X
-
-
-def own_groups(model: Any, X: Any) -> Any:
-    """Return the groups that a fitted `GroupBy`, alone or inside a search, finds in X; None for other models."""
-    found = reach(model, X, "_own_groups")
-    return None if found is None else found[0]._own_groups(found[1])
+    return getattr(model, method)(X, *more)
 
 
 def check_model(model: Any, name: str) -> None:
@@ -122,46 +108,6 @@ def check_model(model: Any, name: str) -> None:
     """
     if isinstance(model, type) or not callable(getattr(model, "predict", None)):
         raise TypeError(f"{name} must be a fitted estimator, got {short_repr(model)}.")
-
-
-def read_labels(y: Any, X: Any, *, numeric: bool) -> Array:
-    """Return y as an array with one value a row of X.
-
-    Parameters
-    ----------
-    y : array-like
-        Labels or numbers.
-    X : array-like
-        The rows.
-    numeric : bool
-        Whether y must be finite numbers.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        The labels.
-    """
-    n_rows = number_of_rows(X, "X")
-    if isinstance(y, np.ma.MaskedArray) and y.mask.any():
-        raise ValueError("y has masked entries: fill them or drop the rows.")
-    with error_prefix("y"):
-        labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must have one value a row of X ({n_rows}), got shape {labels.shape}.")
-    if not len(labels):
-        raise ValueError("X and y have no rows.")
-    if numeric:
-        try:
-            if labels.dtype.kind in "mMc":
-                raise TypeError
-            labels = labels.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"y must be numbers for a regressor, got dtype {labels.dtype}.") from None
-        if not np.isfinite(labels).all():
-            raise ValueError("y has NaN or infinite values.")
-    return labels
 
 
 def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
@@ -209,9 +155,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":
-        found = reach(model, X, "_row_losses")
-        if found is not None:
-            return np.asarray(found[0]._row_losses(found[1], y))
+        own = ask(model, X, "_row_losses", y)
+        if own is not None:
+            return np.asarray(own)
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
@@ -223,11 +169,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         return losses
     if loss == "log":
         probability = np.asarray(model.predict_proba(X))
-        with error_prefix("y"):
-            codes = np.searchsorted(model.classes_, labels).clip(0, len(model.classes_) - 1)
-        known = np.asarray(model.classes_)[codes] == labels
-        own = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
-        return -np.log(np.maximum(own, np.finfo(np.result_type(probability, np.float32)).eps))
+        codes, known = class_codes(labels, np.asarray(model.classes_))
+        of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
+        return -np.log(np.maximum(of_label, np.finfo(np.result_type(probability, np.float32)).eps))
     predicted = np.asarray(model.predict(X))
     if loss == "zero_one":
         return (predicted != labels).astype(np.float64)

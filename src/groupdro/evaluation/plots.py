@@ -1,12 +1,13 @@
 """Displays in scikit-learn's style: data in, axes and artists out. They need matplotlib."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.data.grouping import group_name
+from groupdro.evaluation.drawing import Display, axes_for, axis_label, bounds_window, drawn_gaps, heaviest_groups
 from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
@@ -16,28 +17,7 @@ from groupdro.utils.types import Floats, Mask
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
 
-_BINDING = 1e-3  # weight from which a group counts
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
-
-
-def _axes(ax: Any, size: tuple[float, float]) -> Any:
-    if ax is not None:
-        _check_axes(ax)
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")[1]
-
-
-def _check_axes(ax: Any) -> None:
-    if not all(callable(getattr(ax, name, None)) for name in ("plot", "barh", "hlines")):
-        raise TypeError(f"ax must be the axes of a figure or None, got {short_repr(ax)}.")
-
-
-def _label(group: Any, longest: int = 28) -> str:
-    text = group_name(group)
-    text = text if len(text) <= longest else text[: longest - 1] + "…"
-    return text.replace("$", r"\$")  # a name, not mathematics
 
 
 def _fitted(estimator: Any) -> Any:
@@ -49,7 +29,8 @@ def _fitted(estimator: Any) -> Any:
     return inner
 
 
-class ConvergenceDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConvergenceDisplay(Display):
     """Upper and lower bound of the best possible value during a fit.
 
     Parameters
@@ -69,9 +50,11 @@ class ConvergenceDisplay:
         The gap on a logarithmic axis below, which a new figure has and given axes do not.
     """
 
-    def __init__(self, *, passes: Floats, seconds: Floats, upper: Floats, lower: Floats, value: str = "worst risk"):
-        self.passes, self.seconds, self.upper, self.lower = passes, seconds, upper, lower
-        self.value = value
+    passes: Floats
+    seconds: Floats
+    upper: Floats
+    lower: Floats
+    value: str = "worst risk"
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, x: str = "passes", ax: Any = None) -> Self:
@@ -138,42 +121,30 @@ class ConvergenceDisplay:
             Itself.
         """
         check_choice(x, "x", ("passes", "seconds"))
-        gap_ax = None
-        if ax is not None:
-            _check_axes(ax)
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, (ax, gap_ax) = plt.subplots(
-                2, 1, figsize=(6.0, 4.6), sharex=True, layout="constrained", height_ratios=(3, 2)
-            )
+        ax, *below = axes_for(ax, (6.0, 4.6), with_second=True)
         along = self.passes if x == "passes" else self.seconds
         (self.upper_line_,) = ax.plot(along, self.upper, color=_ORANGE, marker="o", ms=3, label="the model's own")
         (self.lower_line_,) = ax.plot(along, self.lower, color=_BLUE, marker="o", ms=3, label="no model is below")
         self.band_ = ax.fill_between(along, self.lower, self.upper, color=_GREY, alpha=0.2, lw=0, label="certified gap")
-        # The first lower bounds may be far off; what counts is where both meet.
-        final, first = self.upper[-1], self.upper[0]
-        height = max(first - final, 3.0 * (final - self.lower[-1]), 1e-3 * abs(final), 1e-12)
-        bottom = max(final - 1.1 * height, float(self.lower.min()) - 0.1 * height)
-        ax.set_ylim(bottom, final + 1.1 * height)
+        ax.set_ylim(*bounds_window(self.upper, self.lower))
+        final = self.upper[-1]
         ax.set_ylabel(f"{self.value}, with penalty")
         gap = final - self.lower[-1]
         relative = f", {gap / abs(final):.1e} of the upper bound" if final else ""
         ax.set_title(f"certified gap {gap:.1e}{relative}", fontsize="medium", loc="left")
         ax.legend(frameon=False, loc="best")
-        ax.spines[["top", "right"]].set_visible(False)
-        self.gap_line_ = None
-        if gap_ax is not None:
-            gaps = np.maximum(self.upper - self.lower, max(1e-16 * abs(final), 1e-300))
-            (self.gap_line_,) = gap_ax.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
-            gap_ax.set_ylabel("certified gap")
-            gap_ax.spines[["top", "right"]].set_visible(False)
-        (ax if gap_ax is None else gap_ax).set_xlabel("passes over the data" if x == "passes" else "seconds")
-        self.ax_, self.gap_ax_, self.figure_ = ax, gap_ax, ax.figure
-        return self
+        self.gap_ax_ = self.gap_line_ = None
+        if below:
+            self.gap_ax_ = below[0]
+            gaps = drawn_gaps(self.upper, self.lower)
+            (self.gap_line_,) = self.gap_ax_.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
+            self.gap_ax_.set_ylabel("certified gap")
+        (self.gap_ax_ or ax).set_xlabel("passes over the data" if x == "passes" else "seconds")
+        return self._drawn_on(ax, *below)
 
 
-class GroupRiskDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class GroupRiskDisplay(Display):
     """Each group's risk before and after, with intervals.
 
     Parameters
@@ -197,18 +168,12 @@ class GroupRiskDisplay:
         The risks.
     """
 
-    def __init__(
-        self,
-        *,
-        groups: list[Any],
-        before: Floats,
-        after: Floats,
-        labels: tuple[str, str],
-        judged: Mask | None = None,
-        worst: tuple[float, float] | None = None,
-    ):
-        self.groups, self.before, self.after, self.labels = groups, before, after, labels
-        self.judged, self.worst = judged, worst
+    groups: list[Any]
+    before: Floats
+    after: Floats
+    labels: tuple[str, str]
+    judged: Mask | None = None
+    worst: tuple[float, float] | None = None
 
     @classmethod
     def from_estimators(
@@ -230,7 +195,7 @@ class GroupRiskDisplay:
         before, after : fitted estimator
             The models.
         X, y, groups : array-like
-            Rows, labels and groups, best such that neither was fitted on.
+            Rows, labels and groups, preferably held out from both fits.
         labels : tuple of two str
             Names of the models.
         max_groups : int
@@ -245,8 +210,8 @@ class GroupRiskDisplay:
         """
         for name, model in (("before", before), ("after", after)):
             check_model(model, name)
-        reports = [group_report(model, X, y, groups) for model in (before, after)]
-        return cls.from_reports(reports[0], reports[1], labels=labels, max_groups=max_groups, ax=ax)
+        old, new = (group_report(model, X, y, groups) for model in (before, after))
+        return cls.from_reports(old, new, labels=labels, max_groups=max_groups, ax=ax)
 
     @classmethod
     def from_reports(
@@ -291,12 +256,11 @@ class GroupRiskDisplay:
         groups = [group for group in old if group in new][:max_groups]
         if not groups:
             raise ValueError("before and after have no group in common.")
-        both = [np.array([side[group] for group in groups]) for side in (old, new)]
         notes = dict(zip(before.columns["group"], before.columns["note"], strict=True))
         return cls(
             groups=groups,
-            before=both[0],
-            after=both[1],
+            before=np.array([old[group] for group in groups]),
+            after=np.array([new[group] for group in groups]),
             labels=labels,
             judged=np.array(["small" not in notes[group] for group in groups]),
             worst=(old[before.worst_group][0], new[after.worst_group][0]),
@@ -316,7 +280,7 @@ class GroupRiskDisplay:
             Itself.
         """
         n = len(self.groups)
-        ax = _axes(ax, (6.5, 1.2 + 0.3 * n))
+        (ax,) = axes_for(ax, (6.5, 1.2 + 0.3 * n))
         place = np.arange(n)[::-1]  # the worst on top
         judged = np.ones(n, bool) if self.judged is None or not self.judged.any() else self.judged
         worst = self.worst or (self.before[judged, 0].max(), self.after[judged, 0].max())
@@ -332,17 +296,16 @@ class GroupRiskDisplay:
         self.before_points_, self.after_points_ = points
         for k in place[1::2]:
             ax.axhspan(k - 0.5, k + 0.5, color=_GREY, alpha=0.1, lw=0, zorder=-1)
-        ax.set_yticks(place, [_label(group) for group in self.groups])
+        ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_ylim(-0.5, n - 0.5)
         hollow = "" if judged.all() else "; hollow: too few rows to judge"
         ax.set_xlabel(f"average loss, with interval; dashed: the worst group{hollow}")
         ax.legend(frameon=False, loc="lower right")
-        ax.spines[["top", "right"]].set_visible(False)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._drawn_on(ax)
 
 
-class GroupWeightsDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class GroupWeightsDisplay(Display):
     """The groups that bind: their weights in the certificate.
 
     Parameters
@@ -362,8 +325,9 @@ class GroupWeightsDisplay:
         The bars.
     """
 
-    def __init__(self, *, groups: list[Any], weights: Floats, n_groups: int):
-        self.groups, self.weights, self.n_groups = groups, weights, n_groups
+    groups: list[Any]
+    weights: Floats
+    n_groups: int
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, max_groups: int = 20, ax: Any = None) -> Self:
@@ -386,8 +350,7 @@ class GroupWeightsDisplay:
         check_whole(max_groups, "max_groups", least=1)
         inner = _fitted(estimator)
         names, weights = inner.groups_.tolist(), inner.group_weights_
-        heaviest = np.argsort(-weights, kind="stable")[:max_groups]
-        order = [k for k in heaviest if weights[k] >= min(_BINDING, weights.max())]
+        order = heaviest_groups(weights, max_groups)
         return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
@@ -404,18 +367,14 @@ class GroupWeightsDisplay:
             Itself.
         """
         n = len(self.groups)
-        ax = _axes(ax, (6.0, 1.3 + 0.27 * n))
+        (ax,) = axes_for(ax, (6.0, 1.3 + 0.27 * n))
         place = np.arange(n)[::-1]
         self.bars_ = ax.barh(place, self.weights, color=_BLUE, height=0.65)
         ax.bar_label(self.bars_, [f"{weight:.2g}" for weight in self.weights], padding=3)
-        ax.set_yticks(place, [_label(group) for group in self.groups])
+        ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_xlim(0.0, max(float(self.weights.max()) * 1.15, 1e-3))
         ax.set_xlabel("weight in the certificate")
         share = float(self.weights.sum())
-        told = f"{n} of {self.n_groups} groups carry " + (
-            "all weight" if share > 0.995 else f"{share:.0%} of the weight"
-        )
-        ax.set_title(told, fontsize="medium", loc="left")
-        ax.spines[["top", "right"]].set_visible(False)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        carried = "all weight" if share > 0.995 else f"{share:.0%} of the weight"
+        ax.set_title(f"{n} of {self.n_groups} groups carry {carried}", fontsize="medium", loc="left")
+        return self._drawn_on(ax)

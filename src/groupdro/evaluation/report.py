@@ -1,7 +1,6 @@
 """How each group fares under a fitted model: a table for people and for programs."""
 
-import html
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -9,12 +8,14 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import Grouping, group_name, read_groups
-from groupdro.evaluation.metrics import check_model, final_estimator, own_groups, reach, read_labels, row_losses
-from groupdro.utils.arguments import printable
+from groupdro.data.grouping import MERGED, read_groups
+from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
+from groupdro.utils.arguments import number_of_rows
+from groupdro.utils.text import group_name, table_html, table_text
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import read_target
 
-__all__ = ["GroupReport", "bootstrap_interval", "group_report", "table_html", "table_text"]
+__all__ = ["GroupReport", "bootstrap_interval", "check_resampling", "group_report", "middle_of"]
 
 
 _RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn at a time
@@ -52,15 +53,18 @@ class GroupReport:
     columns: dict[str, list[Any]]
     overall: dict[str, Any]
     confidence: float
-    title: str = field(default="")
+    title: str = ""
     in_sample: bool | None = None
 
     @property
     def worst_group(self) -> Any:
         """The group with the largest risk among those that are not too small to judge."""
-        notes = self.columns["note"]
-        judged = [k for k, note in enumerate(notes) if "small" not in note and "absent" not in note]
-        return self.columns["group"][judged[0] if judged else 0]
+        return self.columns["group"][self.judged.index(True) if True in self.judged else 0]
+
+    @property
+    def judged(self) -> list[bool]:
+        """Whether each group has enough rows to be judged."""
+        return ["small" not in note and "absent" not in note for note in self.columns["note"]]
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
@@ -141,47 +145,42 @@ def group_report(
     GroupReport
         The table, worst group first.
     """
-    check_scalar(confidence, "confidence", Real)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
-    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=0)
-    check_scalar(min_rows, "min_rows", Integral, min_val=0)
-    check_scalar(random_state, "random_state", Integral, min_val=0)
+    check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
-    labels = read_labels(y, X, numeric=not is_classifier(model))
-    groups = own_groups(model, X) if groups is None else groups
+    labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
+    groups = ask(model, X, "_own_groups") if groups is None else groups
     grouping = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss)
     inner = final_estimator(model)
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
         known = {}  # fitted without groups, so that none of these is new to the model
-    own_loss = isinstance(loss, str) and loss == "auto"
-    references = getattr(inner, "reference_risks_", None) if own_loss else None
+    references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
     rng = np.random.default_rng(random_state)
 
     rows = []
     for i, name in enumerate(grouping.names):
-        own = grouping.rows_of(i)
+        own, k = grouping.rows_of(i), known.get(name)
         low, high = bootstrap_interval(measured["risk"][own], n_bootstrap, confidence, rng)
         row: dict[str, Any] = {"group": name, "n": len(own), "risk": float(measured["risk"][own].mean())}
         row |= {"risk_low": low, "risk_high": high}
         if references is not None:
-            row["regret"] = row["risk"] - float(references[known[name]]) if name in known else np.nan
+            row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
         row |= _summarise({key: values[own] for key, values in measured.items()})
-        notes = ["small"] * (len(own) < min_rows)
-        row["weight"] = float(inner.group_weights_[known[name]]) if name in known else np.nan
-        if known and name not in known:
+        row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
+        notes = ["small"] if len(own) < min_rows else []
+        if known and k is None:
             notes.append("merged" if name in merged else "unseen")
         row["note"] = ", ".join(notes)
         rows.append(row)
     rows.sort(key=lambda row: -row["risk"])
-    rows += _absent_rows(grouping, known, inner, rows[0])
+    for name in [name for name in known if name not in {*grouping.names, MERGED}]:
+        weight = float(inner.group_weights_[known[name]])
+        rows.append({**dict.fromkeys(rows[0], np.nan), "group": name, "n": 0, "weight": weight, "note": "absent"})
 
     overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
-    found = reach(model, X, "_are_training_rows")
-    in_sample = None if found is None else found[0]._are_training_rows(found[1], labels)
+    in_sample = ask(model, X, "_are_training_rows", labels)
     rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},
@@ -190,6 +189,16 @@ def group_report(
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
     )
+
+
+def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
+    """Refuse what cannot be resampled by; `least` is the least number of resamples."""
+    check_scalar(confidence, "confidence", Real)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
+    for name, value in {"min_rows": min_rows, "random_state": random_state}.items():
+        check_scalar(value, name, Integral, min_val=0)
+    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=least)
 
 
 def _measure(model: Any, X: Any, y: Array, loss: Any) -> dict[str, Floats]:
@@ -216,21 +225,6 @@ def _summarise(measured: dict[str, Floats]) -> dict[str, float]:
         gaps = np.bincount(bins, weights=sure - right, minlength=_BINS)
         out |= {"overconfidence": float((sure - right).mean()), "ece": float(np.abs(gaps).sum() / len(sure))}
     return out
-
-
-def _absent_rows(grouping: Grouping, known: dict[Any, int], inner: Any, like: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return empty rows for the groups of the fit that have no row here."""
-    absent = [name for name in known if name not in set(grouping.names) and name != "(merged)"]
-    return [
-        {
-            **dict.fromkeys(like, np.nan),
-            "group": name,
-            "n": 0,
-            "weight": float(inner.group_weights_[known[name]]),
-            "note": "absent",
-        }
-        for name in absent
-    ]
 
 
 def bootstrap_interval(
@@ -262,83 +256,11 @@ def bootstrap_interval(
         values[rng.integers(0, n, size=(min(at_once, n_bootstrap - start), n))].mean(axis=1)
         for start in range(0, n_bootstrap, at_once)
     ]
+    return middle_of(np.concatenate(means), confidence)
+
+
+def middle_of(values: Floats, confidence: float) -> tuple[float, float]:
+    """Return the ends of the interval that holds the middle share of some values."""
     tail = 0.5 * (1.0 - confidence)
-    low, high = np.quantile(np.concatenate(means), [tail, 1.0 - tail])
+    low, high = np.quantile(values, [tail, 1.0 - tail])
     return float(low), float(high)
-
-
-# ---------------------------------------------------------------------- tables without pandas
-
-
-def _cells(key: str, values: list[Any]) -> list[str]:
-    """Return a column as text; groups by their full names, whatever kind of label they are."""
-    return [group_name(value) if key in ("group", "worst_group") else _text(value) for value in values]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else f"{value:.4g}"
-    return str(value)
-
-
-def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-    """Lay a table out as text.
-
-    Parameters
-    ----------
-    title : str
-        Line above it.
-    columns : dict of str to list
-        The table.
-    footer : dict, optional
-        A last row, by column.
-
-    Returns
-    -------
-    str
-        Several lines.
-    """
-    columns = {printable(key): values for key, values in columns.items()}
-    cells = {key: [printable(cell) for cell in _cells(key, values)] for key, values in columns.items()}
-    last = {key: _text(footer[key]) if key in footer else "" for key in cells} if footer else None
-    width = {k: max(len(k), *map(len, v), len(last[k]) if last else 0) for k, v in cells.items()}
-    text = {k for k, v in columns.items() if all(isinstance(value, str | tuple) for value in v)}
-
-    def line(row: dict[str, str]) -> str:
-        parts = [row[k].ljust(width[k]) if k in text else row[k].rjust(width[k]) for k in cells]
-        return "  ".join(parts).rstrip()
-
-    n = len(next(iter(cells.values())))
-    lines = [printable(title), line({k: k for k in cells}), *(line({k: cells[k][i] for k in cells}) for i in range(n))]
-    return "\n".join(lines + ([line(last)] if last else []))
-
-
-def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-    """Lay a table out as HTML.
-
-    Parameters
-    ----------
-    title : str
-        Its caption.
-    columns : dict of str to list
-        The table.
-    footer : dict, optional
-        A last row, by column.
-
-    Returns
-    -------
-    str
-        A `table` element; all text is escaped.
-    """
-
-    def row(cells: list[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    n = len(next(iter(columns.values())))
-    cells = [_cells(key, values) for key, values in columns.items()]
-    body = "".join(row([column[i] for column in cells], "td") for i in range(n))
-    foot = f"<tfoot>{row([_text(footer.get(k, '')) for k in columns], 'td')}</tfoot>" if footer else ""
-    return (
-        f"<table><caption>{html.escape(title)}</caption><thead>{row(list(columns), 'th')}</thead>"
-        f"<tbody>{body}</tbody>{foot}</table>"
-    )

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,12 @@ from sklearn.metrics import get_scorer, get_scorer_names
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
-from groupdro.data.grouping import Grouping, group_name, read_groups
-from groupdro.evaluation.metrics import (
-    check_model,
-    final_estimator,
-    means_by_group,
-    own_groups,
-    read_labels,
-    row_losses,
-    take_columns,
-)
-from groupdro.utils.arguments import check_whole, error_prefix, short_repr
+from groupdro.data.grouping import Grouping, read_groups
+from groupdro.evaluation.metrics import ask, check_model, final_estimator, means_by_group, row_losses, take_columns
+from groupdro.utils.arguments import check_whole, number_of_rows, short_repr
+from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
+from groupdro.utils.vectors import read_by_group, read_target
 
 __all__ = ["WorstGroupScorer", "worst_group_scorer"]
 
@@ -30,6 +25,7 @@ __all__ = ["WorstGroupScorer", "worst_group_scorer"]
 _OWN_METRICS = ("risk", "accuracy", "regret")
 
 
+@dataclass(eq=False, repr=False)
 class WorstGroupScorer(BaseEstimator):
     """Score a model by its worst group; larger is better.
 
@@ -58,21 +54,15 @@ class WorstGroupScorer(BaseEstimator):
 
     __metadata_request__score = {"groups": True, "estimator": UNUSED}  # noqa: RUF012
 
-    def __init__(
-        self,
-        metric: Any = "risk",
-        *,
-        loss: Any = "auto",
-        references: Mapping[Any, float] | None = None,
-        group_by: str | list[str] | None = None,
-        min_group_size: int = 1,
-    ):
-        _check_metric(metric)
-        self.metric = metric
-        self.loss = loss
-        self.references = references
-        self.group_by = group_by
-        self.min_group_size = min_group_size
+    metric: Any = "risk"
+    _: KW_ONLY
+    loss: Any = "auto"
+    references: Mapping[Any, float] | None = None
+    group_by: str | list[str] | None = None
+    min_group_size: int = 1
+
+    def __post_init__(self) -> None:
+        _check_metric(self.metric)
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Score a fitted estimator; see `score`."""
@@ -101,13 +91,13 @@ class WorstGroupScorer(BaseEstimator):
         check_whole(self.min_group_size, "min_group_size")
         check_model(estimator, "estimator")
         if groups is None:
-            groups = own_groups(estimator, X) if self.group_by is None else take_columns(X, self.group_by)[0]
+            groups = ask(estimator, X, "_own_groups") if self.group_by is None else take_columns(X, self.group_by)[0]
         if groups is None:
             raise ValueError(
                 "groups did not reach the scorer: turn on metadata routing "
                 "(sklearn.set_config(enable_metadata_routing=True)), or name a column of X by group_by."
             )
-        y = read_labels(y, X, numeric=not is_classifier(estimator))
+        y = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(estimator))
         grouping = read_groups(groups, len(y), missing="own")
         judged = grouping.sizes >= self.min_group_size
         if not judged.any():
@@ -137,21 +127,15 @@ class WorstGroupScorer(BaseEstimator):
             known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
         if not isinstance(known, Mapping):
             raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
-        lacking = [name for name in names if name not in known]
-        if lacking:
-            raise ValueError(f"references has no value for the group {lacking[0]!r}.")
-        with error_prefix("references"):
-            values = np.array([known[name] for name in names], dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("references has NaN or infinite values.")
-        return values
+        return read_by_group(known, names, "references")
+
+
+worst_group_scorer = WorstGroupScorer  # the name under which scikit-learn's makers of scorers are known
 
 
 def _check_metric(metric: Any) -> None:
     """Refuse what is neither a metric of this module nor a scorer."""
-    if callable(metric):
-        return
-    if not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
+    if not callable(metric) and not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
         raise ValueError(
             f"metric must be 'risk', 'accuracy' or 'regret', the name of a scikit-learn scorer, or a callable "
             f"scorer(estimator, X, y), got {short_repr(metric)}."
@@ -159,13 +143,7 @@ def _check_metric(metric: Any) -> None:
 
 
 def _least_score(
-    scorer: Callable[..., float],
-    estimator: Any,
-    X: Any,
-    y: Array,
-    sample_weight: Any,
-    grouping: Grouping,
-    judged: Mask,
+    scorer: Callable[..., float], estimator: Any, X: Any, y: Array, sample_weight: Any, grouping: Grouping, judged: Mask
 ) -> float:
     """Score each group on its own, and return the least score of those for which it is defined."""
     scores, undefined = [], []
@@ -197,34 +175,3 @@ def _least_score(
             stacklevel=4,
         )
     return min(scores)
-
-
-def worst_group_scorer(
-    metric: Any = "risk",
-    *,
-    loss: Any = "auto",
-    references: Mapping[Any, float] | None = None,
-    group_by: str | list[str] | None = None,
-    min_group_size: int = 1,
-) -> WorstGroupScorer:
-    """Make a scorer of the worst group; see `WorstGroupScorer` for the parameters.
-
-    Parameters
-    ----------
-    metric : {"risk", "accuracy", "regret"}, name of a scikit-learn scorer, or callable
-        What is scored.
-    loss : str or callable
-        The loss of "risk" and "regret".
-    references : mapping, optional
-        Reference risk of each group.
-    group_by : str or list of str, optional
-        Columns of X that hold the groups.
-    min_group_size : int
-        Rows that a group needs to be judged.
-
-    Returns
-    -------
-    WorstGroupScorer
-        A new scorer, with a metadata request of its own.
-    """
-    return WorstGroupScorer(metric, loss=loss, references=references, group_by=group_by, min_group_size=min_group_size)

@@ -1,5 +1,6 @@
 """Columns of pyarrow tables, as NumPy has them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from groupdro.utils.optional import import_extra
 from groupdro.utils.types import Floats
 
-__all__ = ["arrow", "as_numbers", "as_text", "kind_of"]
+__all__ = ["arrow", "as_numbers", "as_text", "kind_of", "refuse_absent"]
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -55,3 +56,11 @@ def as_text(column: Any) -> Any:
         if np.isfinite(values).all() and (values == np.round(values)).all() and (np.abs(values) < 2**53).all():
             column = column.cast(pa.int64())
     return column.cast(pa.string())
+
+
+def refuse_absent(names: Iterable[str], table: Any) -> None:
+    """Refuse a table without the columns that a model needs."""
+    absent = [name for name in names if name not in table.column_names]
+    if absent:
+        more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+        raise ValueError(f"the model needs the column {absent[0]!r}{more}, which the table does not have.")

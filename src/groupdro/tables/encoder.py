@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.tables.columns import arrow, as_numbers, as_text, kind_of
+from groupdro.tables.columns import arrow, as_numbers, as_text, kind_of, refuse_absent
 from groupdro.utils.bundle import check
 from groupdro.utils.types import Floats, Indices
 
@@ -172,9 +172,8 @@ class TableEncoder:
         dict of str to int
             The numbers.
         """
-        labelled = [column for column in self.columns if isinstance(column, Category)]
-        there = [column for column in labelled if column.name in table.column_names]
-        counts = {column.name: int((column.codes(table.column(column.name)) < 0).sum()) for column in there}
+        there = [c for c in self.columns if isinstance(c, Category) and c.name in table.column_names]
+        counts = {c.name: int((c.codes(table.column(c.name)) < 0).sum()) for c in there}
         return {name: count for name, count in counts.items() if count}
 
     def encode(self, table: Any) -> Floats:
@@ -190,11 +189,8 @@ class TableEncoder:
         ndarray of shape (n_rows, n_features)
             The features.
         """
-        absent = [column.name for column in self.columns if column.name not in table.column_names]
-        if absent:
-            more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
-            raise ValueError(f"the model needs the column {absent[0]!r}{more}, which the table does not have.")
-        out = np.empty((table.num_rows, sum(len(column.features) for column in self.columns)))
+        refuse_absent((column.name for column in self.columns), table)
+        out = np.empty((table.num_rows, len(self.feature_names)))
         place = 0
         for column in self.columns:
             width = len(column.features)

@@ -11,12 +11,13 @@ import narwhals.stable.v1 as nw
 import numpy as np
 
 from groupdro.estimators import GroupBy
-from groupdro.estimators.model_file import build_model, model_document, reading, write_model
-from groupdro.tables.columns import as_numbers, as_text
+from groupdro.estimators.model_file import as_model_error, build_model, model_document, write_model
+from groupdro.tables.columns import as_numbers, as_text, refuse_absent
 from groupdro.tables.encoder import Category, TableEncoder
 from groupdro.utils.arguments import check_path
 from groupdro.utils.bundle import check, read_bundle
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import class_codes
 
 __all__ = ["TableModel", "UnknownLabelsWarning", "columns_in_order", "load"]
 
@@ -110,10 +111,7 @@ class TableModel:
         names = getattr(self.model, "feature_names_in_", None)
         if names is None:
             raise ValueError("the model has no names of columns: fit it on a DataFrame, or by `groupdro fit`.")
-        absent = [name for name in names if name not in table.column_names]
-        if absent:
-            more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
-            raise ValueError(f"the model needs the column {absent[0]!r}{more}, which the table does not have.")
+        refuse_absent(names, table)
         columns = [as_numbers(table.column(name), name) for name in names]
         for name, column in zip(names, columns, strict=True):
             if np.isnan(column).any():
@@ -136,20 +134,20 @@ class TableModel:
         if counts:
             listed = ", ".join(f"column {name!r} in {count} of {table.num_rows} rows" for name, count in counts.items())
             warnings.warn(
-                f"labels that were not there at fit are encoded as zeros: {listed}.",
-                UnknownLabelsWarning,
-                stacklevel=4,
+                f"labels that were not there at fit are encoded as zeros: {listed}.", UnknownLabelsWarning, stacklevel=4
             )
 
     def labels(self, table: Any, target: str) -> Array:
         """Return the target of the rows of a pyarrow Table, as the model has its classes or numbers."""
         column = table.column(target)
-        if self.classifies and self.model.classes_.dtype.kind in "UO":
-            labels = np.array(as_text(column).to_pylist(), dtype=str)
-        else:
-            labels = as_numbers(column, target)
-        if self.classifies and not np.isin(labels, self.model.classes_).all():
-            strange = labels[~np.isin(labels, self.model.classes_)].tolist()[0]
+        if not self.classifies:
+            return as_numbers(column, target)
+        classes = self.model.classes_
+        as_label = classes.dtype.kind in "UO"
+        labels = np.array(as_text(column).to_pylist(), dtype=str) if as_label else as_numbers(column, target)
+        _, known = class_codes(labels, classes)
+        if not known.all():
+            strange = labels[~known].tolist()[0]
             raise ValueError(f"column {target!r} has the class {strange!r}, which was not there at fit.")
         return labels
 
@@ -216,7 +214,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is damaged, was not written by this package, or contradicts itself.
     """
     place = check_path(path, "path")
-    with reading(place):
+    with as_model_error(f"{os.fspath(place)!r} cannot be read as a model"):
         return _build(*read_bundle(place))
 
 

@@ -91,7 +91,9 @@ def check_number(value: Any, name: str, *, positive: bool = False, finite: bool 
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {short_repr(value)}.")
     number: Any = value  # a number may be any that compares, such as a fraction
-    if not (number > 0 if positive else number >= 0) or (finite and not np.isfinite(float(number))):
+    with error_prefix(name):
+        infinite = np.isinf(float(value))  # which a whole number may be too large for
+    if not (number > 0 if positive else number >= 0) or (finite and infinite):
         wanted = "positive" + " and finite" * finite if positive else "finite and " * finite + "not negative"
         raise ValueError(f"{name} must be {wanted}, got {short_repr(value)}.")
 

@@ -30,7 +30,7 @@ def read_table(path: Path) -> Any:
     ----------
     path : Path
         A CSV file, which may be compressed by gzip, or a Parquet file. A CSV file has a header in its first line; its
-        delimiter is told from it. Empty cells, NA, NaN and null are missing.
+        delimiter is detected from it. Empty cells, NA, NaN and null are missing.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def read_table(path: Path) -> Any:
     """
     kind = table_format(path)
     if not path.is_file():
-        raise ValueError(f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}.")
+        raise ValueError(f"{str(path)!r} {'is not a file' if path.exists() else 'does not exist'}.")
     reader = arrow("pyarrow.csv" if kind == "csv" else "pyarrow.parquet")
     try:
         if kind == "csv":
@@ -63,7 +63,7 @@ def read_table(path: Path) -> Any:
 
 
 def csv_settings(path: Path) -> tuple[Any, Any]:
-    """Return pyarrow's options for parsing and converting a CSV file, whose delimiter is told from its header."""
+    """Return pyarrow's options for parsing and converting a CSV file, whose delimiter is detected from its header."""
     module = arrow("pyarrow.csv")
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -82,12 +82,12 @@ def _plain(table: Any) -> Any:
     return table
 
 
-def check_columns(table: Any, names: Iterable[str], argument: str) -> None:
-    """Refuse names that are no columns of a table."""
+def check_columns(columns: list[str], names: Iterable[str], argument: str) -> None:
+    """Refuse names that are not among the columns of a table."""
     for name in names:
-        if name not in table.column_names:
-            close = difflib.get_close_matches(name, table.column_names, n=3)
-            has = close + [other for other in table.column_names if other not in close]  # the likeliest first
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, n=3)
+            has = close + [other for other in columns if other not in close]  # the likeliest first
             listed = ", ".join(map(repr, has[:12])) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
             raise ValueError(f"{argument}: there is no column {name!r}; the table has {listed}.")
 

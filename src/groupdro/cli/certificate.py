@@ -1,0 +1,49 @@
+"""What a fitted model has certified, in the words of the commands."""
+
+from typing import Any
+
+import numpy as np
+
+from groupdro.run.result import relative_gap
+from groupdro.utils.arguments import printable
+from groupdro.utils.text import group_name
+
+__all__ = ["certificate_lines", "certificate_of", "digits_apart", "value_name"]
+
+
+def certificate_of(model: Any) -> dict[str, Any]:
+    """Return the certificate of a fitted model by name."""
+    return {
+        "lower_bound": model.lower_bound_,
+        "upper_bound": model.upper_bound_,
+        "gap": model.gap_,
+        "relative_gap": relative_gap(model.gap_, model.upper_bound_),
+        "tol": float(model.tol),
+        "status": model.status_,
+        "message": model.message_,
+        "worst_group": model.worst_group_,
+    }
+
+
+def value_name(model: Any) -> str:
+    """Return what the worst is taken of: "risk" or "regret"."""
+    return "regret" if model.objective == "excess_risk" else "risk"
+
+
+def digits_apart(lower: float, upper: float) -> int:
+    """Return the digits at which two bounds differ: at least four, at most eight."""
+    return next((digits for digits in range(4, 8) if f"{lower:.{digits}g}" != f"{upper:.{digits}g}"), 8)
+
+
+def certificate_lines(model: Any) -> str:
+    """Say what is certified in two lines."""
+    lower, upper = model.lower_bound_ + 0.0, model.upper_bound_  # not "-0"
+    digits = digits_apart(lower, upper)
+    about = printable(group_name(model.worst_group_)) + (", with penalty" if model.alpha else "")
+    if model.bound_radius_ < np.inf and lower > 0:
+        about += f", of models with outputs up to {model.bound_radius_:.0e}"
+    relative = certificate_of(model)["relative_gap"]
+    return (
+        f"{lower:.{digits}g} <= best possible worst {value_name(model)} <= {upper:.{digits}g} (group {about})\n"
+        f"{model.status_.replace('_', ' ')}: relative gap {relative:.1e}, tolerance {model.tol:.0e}"
+    )

@@ -1,0 +1,116 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from groupdro.cli.failures import UserError
+from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
+
+__all__ = ["OPEN_UNIT", "PATH", "POSITIVE", "Options", "flag", "json_option", "option", "training_options",
+           "unknown_option"]  # fmt: skip
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+PATH = click.Path(path_type=Path)
+POSITIVE = click.FloatRange(min=0.0, min_open=True)
+OPEN_UNIT = click.FloatRange(0.0, 1.0, min_open=True, max_open=True)
+
+_OBJECTIVES = ("risk", "excess_risk")
+_LOSSES = {"classification": ("logistic", "squared_hinge"), "regression": ("squared", "huber")}
+
+
+def option(names: str, text: str, *, choices: tuple[str, ...] = (), **more: Any) -> Decorator:
+    """Make an option.
+
+    Parameters
+    ----------
+    names : str
+        Its names, with a space between them, and that of the parameter where it is another.
+    text : str
+        Its help.
+    choices : tuple of str
+        Its values, of which the first is the default.
+    **more
+        Passed to `click.option`.
+
+    Returns
+    -------
+    callable
+        Gives a command the option.
+    """
+    if choices:
+        more |= {"type": click.Choice(choices), "default": choices[0]}
+    return click.option(*names.split(), help=text, show_default="default" in more, **more)
+
+
+def flag(names: str, text: str) -> Decorator:
+    """Make an option without a value."""
+    return option(names, text, is_flag=True)
+
+
+json_option = flag("--json as_json", "Print one JSON document on stdout.")
+unknown_option = flag("--allow-unknown", "Accept a column of which no label was there at fit.")
+
+
+def training_options(command: Any, *, objective: bool = True) -> Any:
+    """Give a command the options that say what is fitted, with or without --objective; they make one `Options`."""
+    column: dict[str, Any] = {"metavar": "COLUMN", "multiple": True}
+    losses = [loss for losses in _LOSSES.values() for loss in losses]
+    least = click.FloatRange(min=0.0)
+    options = [
+        option("--target", "Column to predict.", metavar="COLUMN"),
+        option("--group groups", "Column of groups. Several mean their combinations.", **column),
+        option("--drop", "Column to leave out. May be repeated.", **column),
+        option("--categorical", "Column of numbers that are labels. May be repeated.", **column),
+        flag("--group-as-feature", "Let the model see the group columns."),
+        option("--missing-group", "Refuse missing group labels, or let them be a group.", choices=("error", "own")),
+        option("--min-group-size", "Rows that a group should have.", type=click.IntRange(min=1), default=1),
+        option("--small-groups", "Warn of smaller groups, merge them, or refuse them.",
+               choices=("warn", "merge", "raise")),
+        option("--task", "What the target is.", choices=("auto", "classification", "regression")),
+        *([option("--objective", "The worst risk, or the worst regret.", choices=_OBJECTIVES)] if objective else []),
+        option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
+        option("--delta", "Residual at which Huber's loss turns linear.", type=POSITIVE, default=1.35),
+        option("--alpha", "Weight of the L2 penalty.", type=least, default=1e-4),
+        option("--tol", "Relative certified gap at which to stop.", type=least, default=1e-4),
+        option("--seed", "Seed of all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
+    ]  # fmt: skip
+    for give in reversed(options):
+        command = give(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `training_options`."""
+
+    target: str | None
+    groups: tuple[str, ...]
+    drop: tuple[str, ...]
+    categorical: tuple[str, ...]
+    group_as_feature: bool
+    missing_group: str
+    min_group_size: int
+    small_groups: str
+    task: str
+    loss: str | None
+    delta: float
+    alpha: float
+    tol: float
+    seed: int
+    objective: str = _OBJECTIVES[0]
+
+    def estimator(self, task: str, **parameters: Any) -> Any:
+        """Return the estimator of a task, not fitted."""
+        parameters["loss"] = self.loss or _LOSSES[task][0]
+        if parameters["loss"] not in _LOSSES[task]:
+            raise UserError(f"--loss {self.loss} is not for {task}: use {' or '.join(_LOSSES[task])}.")
+        for name in ("objective", "alpha", "tol", "missing_group", "min_group_size", "small_groups"):
+            parameters[name] = getattr(self, name)
+        if task == "classification":
+            return GroupDROClassifier(random_state=self.seed, **parameters)
+        return GroupDRORegressor(random_state=self.seed, delta=self.delta, **parameters)

@@ -1,0 +1,86 @@
+"""Names of groups and tables, as text and as HTML."""
+
+import html
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from groupdro.utils.arguments import printable
+
+__all__ = ["group_name", "table_html", "table_text"]
+
+
+def group_name(group: Any) -> str:
+    """Return a group's name as text; that of a combination has all its parts."""
+    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
+    """Lay a table out as text.
+
+    Parameters
+    ----------
+    title : str
+        Line above it.
+    columns : dict of str to list
+        The table.
+    footer : dict, optional
+        A last row, by column.
+
+    Returns
+    -------
+    str
+        Several lines.
+    """
+    rows = [tuple(columns), *_body(columns), *([_footer(columns, footer)] if footer else [])]
+    rows = [[printable(cell) for cell in row] for row in rows]
+    marks = ["<" if all(isinstance(value, str | tuple) for value in values) else ">" for values in columns.values()]
+    forms = [f"{mark}{max(map(len, cells))}" for mark, cells in zip(marks, zip(*rows, strict=True), strict=True)]
+    lines = ["  ".join(map(format, row, forms)).rstrip() for row in rows]
+    return "\n".join([printable(title), *lines])
+
+
+def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
+    """Lay a table out as HTML.
+
+    Parameters
+    ----------
+    title : str
+        Its caption.
+    columns : dict of str to list
+        The table.
+    footer : dict, optional
+        A last row, by column.
+
+    Returns
+    -------
+    str
+        A `table` element; all text is escaped.
+    """
+
+    def row(cells: Iterable[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(row(cells, "td") for cells in _body(columns))
+    foot = f"<tfoot>{row(_footer(columns, footer), 'td')}</tfoot>" if footer else ""
+    return (
+        f"<table><caption>{html.escape(title)}</caption><thead>{row(columns, 'th')}</thead>"
+        f"<tbody>{body}</tbody>{foot}</table>"
+    )
+
+
+def _body(columns: dict[str, list[Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row; groups by their full names, whatever kind of label they are."""
+    texts = [map(group_name if key in ("group", "worst_group") else _text, values) for key, values in columns.items()]
+    return zip(*texts, strict=True)
+
+
+def _footer(columns: dict[str, list[Any]], footer: dict[str, Any]) -> list[str]:
+    return [_text(footer.get(key, "")) for key in columns]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,157 @@
+"""Readers of one value per row or group: labels, targets, weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+from sklearn.utils import assert_all_finite
+
+from groupdro.utils.arguments import error_prefix
+from groupdro.utils.types import Array, Floats, Indices, Mask
+
+__all__ = ["LARGEST", "class_codes", "read_by_group", "read_target", "read_vector", "refuse_masked"]
+
+LARGEST = 1e150  # number whose square is still finite
+
+
+def refuse_masked(values: Any, argument: str) -> None:
+    """Refuse masked entries, which NumPy would take for numbers silently."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise ValueError(f"{argument} has masked entries: fill them or drop the rows.")
+
+
+def read_vector(values: Any, argument: str, n_rows: int) -> Array:
+    """Return one value per row as an array.
+
+    Parameters
+    ----------
+    values : array-like or Series
+        The values; a single column is taken too.
+    argument : str
+        What to call them in an error.
+    n_rows : int
+        The number of rows of X.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        The values, of whatever type they have.
+    """
+    refuse_masked(values, argument)
+    native = nw.from_native(values, pass_through=True, allow_series=True)
+    with error_prefix(argument):
+        array: Array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise ValueError(f"{argument} must have one value per row of X ({n_rows}), got shape {array.shape}.")
+    return array
+
+
+def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
+    """Return labels or targets, none of them missing.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels or targets.
+    n_rows : int
+        The number of rows of X.
+    numeric : bool
+        Whether y must be numbers.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Labels, or finite numbers in float64.
+    """
+    if y is None:
+        raise ValueError("y is missing: this estimator requires y to be passed, but the target y is None.")
+    if not n_rows:
+        raise ValueError("X and y have no rows.")
+    if not numeric and any(map(_is_missing, _objects_in(y))):
+        raise ValueError("y has missing labels: name them or drop the rows. Input contains NaN or None.")
+    target = read_vector(y, "y", n_rows)
+    if target.dtype.kind in ("cmM" if numeric else "c"):
+        raise ValueError(f"y must be {'numbers' if numeric else 'labels'}, got dtype {target.dtype}.")
+    with error_prefix("y"):
+        target = target.astype(np.float64, copy=False) if numeric else target
+        assert_all_finite(target, input_name="y")
+    if numeric and (np.abs(target) > LARGEST).any():
+        raise ValueError(f"y has values that are too large: beyond {LARGEST:g} their squares are not finite.")
+    return target
+
+
+def read_by_group(values: Any, names: Sequence[Any], argument: str) -> Floats:
+    """Return one finite number per group.
+
+    Parameters
+    ----------
+    values : mapping or array-like
+        Numbers by group, or in the order of the groups.
+    names : sequence
+        Names of the groups.
+    argument : str
+        What to call the numbers in an error.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        The numbers.
+    """
+    if isinstance(values, Mapping):
+        lacking = [name for name in names if name not in values]
+        if lacking:
+            raise ValueError(f"{argument} has no value for {len(lacking)} groups, such as {lacking[0]!r}.")
+        values = [values[name] for name in names]
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{argument} must be numbers, one per group, or a mapping from group to number.") from None
+    if array.shape != (len(names),):
+        raise ValueError(f"{argument} must have one value per group ({len(names)}), got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{argument} has NaN or infinite values.")
+    return array
+
+
+def class_codes(y: Any, classes: Array) -> tuple[Indices, Mask]:
+    """Find labels among classes.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,)
+        Labels.
+    classes : ndarray of shape (n_classes,)
+        Classes in order.
+
+    Returns
+    -------
+    codes : ndarray of shape (n_rows,)
+        Place of each label among the classes; any place for a label that is not one of them.
+    known : ndarray of bool of shape (n_rows,)
+        Whether it is.
+    """
+    with error_prefix("y"):
+        codes = np.searchsorted(classes, y).clip(0, len(classes) - 1)
+    return codes, np.asarray(classes[codes] == y)
+
+
+def _objects_in(y: Any) -> list[Any]:
+    """Return the labels of a container of objects, or none where the type leaves no room for a missing one."""
+    if isinstance(y, list | tuple):
+        return list(y)
+    native = nw.from_native(y, pass_through=True, allow_series=True)
+    if isinstance(native, nw.Series):
+        return native.to_list() if native.is_null().any() or native.dtype == nw.Object else []
+    return y.ravel().tolist() if isinstance(y, np.ndarray) and y.dtype == object else []
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)  # NaN and NaT differ from themselves
+    except (TypeError, ValueError):
+        return type(label).__name__ == "NAType"
