@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, group_report, load
-from groupdro.estimators.training_rows import rows_digest
+from groupdro.data.training_digest import rows_digest
 from groupdro.evaluation.report import bootstrap_interval
 from groupdro.utils.bundle import read_bundle, write_bundle
 

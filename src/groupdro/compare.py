@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.multiclass import type_of_target
 
 from groupdro.data.grouping import Grouping, read_groups
@@ -150,7 +149,7 @@ def compare(
     groups = _groups_of(wrapper, X, groups, "groups")
     given = held_out is not None
     if held_out is None:
-        groups = groups.tocsr() if sp.issparse(groups) else groups
+        (groups,) = indexable(groups)
         folds = GroupStratifiedKFold(n_splits, random_state=random_state)
         train, test = next(folds.split(X, y, groups))
         if is_classifier(estimator):

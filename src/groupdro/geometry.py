@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupdro.kernels.mirror import descend
+from groupdro.utils.bundle import is_finite_array
 from groupdro.utils.types import Floats
 
 __all__ = ["Ball", "Entropy", "Euclidean", "Geometry", "Spectral", "softmax"]
@@ -208,6 +209,14 @@ class Spectral(_Round):
             bound /= shrink0
         bound += V @ (wanted / shrink.reshape(shape) - have / shrink0)
         return w
+
+    def is_sound(self, ball: Ball | None, n_features: int) -> bool:
+        """Return whether this is a metric of a ball, with numbers of the right shapes and signs."""
+        r, scales = np.size(self.scales), (self.scales, self.rest, self.free_scale)
+        finite = is_finite_array(self.directions, (n_features, r)) and is_finite_array(self.scales, (r,))
+        finite = finite and all(is_finite_array(np.asarray(scale), ()) for scale in scales[1:])
+        same = ball is not None and (self.radius, self.penalty, self.n_bound) == (*ball, n_features)
+        return same and finite and all(bool((np.asarray(scale) > 0).all()) for scale in scales)
 
     def _multiplier(self, squares: Floats, across: float, s: Floats, s0: float) -> float:
         nu = 0.0

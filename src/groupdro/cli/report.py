@@ -14,7 +14,7 @@ from groupdro.cli.output import check_output, progress, records, show, write_pag
 from groupdro.cli.page import report_page
 from groupdro.cli.training import group_labels, warnings_kept
 from groupdro.data.grouping import Grouping
-from groupdro.estimators.training_rows import rows_digest
+from groupdro.data.training_digest import rows_digest
 from groupdro.evaluation.report import GroupReport
 from groupdro.store import GroupedStore
 from groupdro.tables.files import check_columns, read_table, refuse_missing

@@ -15,8 +15,8 @@ from groupdro.cli.failures import UserError, users_mistake
 from groupdro.cli.options import Options
 from groupdro.cli.output import progress
 from groupdro.data.grouping import read_groups
+from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.progress import ProgressLine
-from groupdro.estimators.training_rows import rows_digest
 from groupdro.evaluation.folds import MOST_CLASSES, keep_classes
 from groupdro.store import GroupedStore
 from groupdro.tables.columns import as_numbers, as_text, kind_of

@@ -31,18 +31,9 @@ class CsrRows(Rows):
 
     # ------------------------------------------------------------------ products
 
-    def _like(self, v: Floats) -> Any:
+    def like(self, v: Floats) -> Any:
+        """Widen for one output."""
         return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.X
-
-    def matvec(self, w: Floats) -> Floats:
-        """Multiply."""
-        X = self._like(w)
-        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
-
-    def rmatvec(self, v: Floats) -> Floats:
-        """Multiply the transpose."""
-        X = self._like(v)
-        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""

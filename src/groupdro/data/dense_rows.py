@@ -39,18 +39,9 @@ class DenseRows(Rows):
 
     # ------------------------------------------------------------------ products
 
-    def _like(self, v: Floats) -> Array:
+    def like(self, v: Floats) -> Array:
+        """Widen for one output."""
         return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.dense()
-
-    def matvec(self, w: Floats) -> Floats:
-        """Multiply."""
-        X = self._like(w)
-        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
-
-    def rmatvec(self, v: Floats) -> Floats:
-        """Multiply the transpose."""
-        X = self._like(v)
-        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""

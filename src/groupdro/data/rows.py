@@ -38,12 +38,18 @@ class Rows(ABC):
     # ------------------------------------------------------------------ products
 
     @abstractmethod
+    def like(self, v: Floats) -> Any:
+        """Return X in the precision in which it is multiplied with v."""
+
     def matvec(self, w: Floats) -> Floats:
         """Return X w, of one output or several."""
+        X = self.like(w)
+        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
 
-    @abstractmethod
     def rmatvec(self, v: Floats) -> Floats:
         """Return X' v, of one output or several."""
+        X = self.like(v)
+        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
 
     @abstractmethod
     def gram(self, weights: Floats) -> Floats:

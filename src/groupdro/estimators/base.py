@@ -13,11 +13,11 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, check_scalar
 
 from groupdro.data import GroupedData
+from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import Task, check_adjustment, check_sizes, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
-from groupdro.estimators.training_rows import rows_digest
 from groupdro.estimators.validation import read_features, read_init, read_seed
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss, References

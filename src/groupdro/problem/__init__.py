@@ -1,9 +1,11 @@
 """A loss of a linear model over a domain, averaged within groups."""
 
+from groupdro.problem.counting import Counters
 from groupdro.problem.domains import BoxDomain, Domain, L2Domain, SimplexDomain
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Softmax, Squared, SquaredHinge
-from groupdro.problem.records import Constants, Counters, Evaluation, References
+from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
+from groupdro.problem.records import Constants, Evaluation, References
+from groupdro.problem.softmax import Softmax
 from groupdro.problem.weight_sets import Floor, Simplex, WeightSet
 
 __all__ = [

@@ -1,30 +1,29 @@
 """The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
 
-import contextlib
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from groupdro.data import Draw, GroupedData
+from groupdro.data import GroupedData
 from groupdro.geometry import Geometry
-from groupdro.kernels.arguments import Drawn
+from groupdro.problem.counting import Counters
 from groupdro.problem.domains import Domain
 from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
 from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss
 from groupdro.problem.output_ball import OutputBall
-from groupdro.problem.records import Constants, Counters, Evaluation, References
+from groupdro.problem.records import Constants, Evaluation, References
+from groupdro.problem.samples import Samples
 from groupdro.problem.set_check import check_domain, check_weight_set
 from groupdro.problem.starts import read_numbers, read_start
 from groupdro.problem.weight_sets import Simplex, WeightSet
 from groupdro.utils.arguments import check_flag, check_kind
-from groupdro.utils.types import Floats, Indices, Mask
+from groupdro.utils.types import Floats, Mask
 
 __all__ = ["GroupRisk"]
 
 
-class GroupRisk:
+class GroupRisk(Samples):
     """A loss of a linear model, averaged within groups, over a domain.
 
     The problem is to minimise over w the largest of the groups' values, or what else the set of group weights makes of
@@ -174,41 +173,6 @@ class GroupRisk:
         """Return how q moves."""
         return self.weight_set.geometry(self.n_groups)
 
-    @property
-    def passes(self) -> float:
-        """Passes over the data so far."""
-        return self.counters.row_reads / self.n_rows
-
-    # ------------------------------------------------------------------ counting
-
-    def _count(self, n_rows: int, *, gradients: int = 1, read: bool = True) -> None:
-        """Count rows, and the paper's count of the gradients of each; with `read`, as read from X."""
-        evaluated = n_rows if gradients else 0
-        reads = n_rows if read else 0
-        self.counters.add(grad_evals=evaluated, grad_evals_paper=gradients * n_rows, row_reads=reads)
-
-    def count_pass(self) -> None:
-        """Count a pass with gradients that a module of this room made."""
-        self._count(self.n_rows)
-
-    def count_draw(self, draw: Draw) -> None:
-        """Count drawn members whose derivatives a module of this room took."""
-        self._count(len(draw.members))
-
-    @contextlib.contextmanager
-    def uncounted(self) -> Iterator[None]:
-        """Leave what happens inside uncounted: evaluations for a trace or a final check."""
-        with self.counters.suspended():
-            yield
-
-    def count_apart(self, others: Iterable[Counters]) -> None:
-        """Count what was asked of problems with counters of their own, by all workers."""
-        total = np.zeros(3)
-        for other in others:
-            total += other.counts
-        self.data.add_up(total)
-        self.counters.add(**dict(zip(Counters.NAMES, map(int, total), strict=True)))
-
     # ------------------------------------------------------------------ passes over the data
 
     def evaluate(self, w: Floats, q: Floats) -> Evaluation:
@@ -237,16 +201,6 @@ class GroupRisk:
         return gradient, mass
 
     @property
-    def _flat_here(self) -> Any:
-        kernel = self.loss.kernel
-        return None if kernel is None else self.data.rows.flat(self.data.y, kernel, intercept=self.fit_intercept)
-
-    @property
-    def flat(self) -> Any:
-        """Rows, labels and loss as kernels take them; None where the loss, the rows or their place do not allow it."""
-        return self.data.flat(self.loss.kernel, intercept=self.fit_intercept)
-
-    @property
     def row_norms(self) -> Floats:
         """Norm of each row, with the 1 that stands for an intercept."""
         if self._norms is None:
@@ -273,96 +227,6 @@ class GroupRisk:
         self.data.add_up(out)
         self._count(self.n_rows, gradients=0)
         return out
-
-    # ------------------------------------------------------------------ drawn members
-
-    def drawn_rows(self, members: Indices) -> Indices:
-        """Return the stored rows of members for a compiled step, counted as differences from a snapshot."""
-        self._count(members.size, gradients=2)
-        return self.data.rows_of(members)
-
-    def sampled_difference(self, draw: Draw, at: Evaluation, w: Floats, q: Floats) -> tuple[Floats, Floats]:
-        """Return what variance reduction adds to the snapshot's risks and gradient.
-
-        For the drawn rows, the losses at w minus those at the snapshot, by group; and the gradient at (w, q) minus
-        that at the snapshot's own (w, q). Both slopes multiply the same x, and the snapshot's margins are known, so
-        each drawn row is read once.
-
-        Parameters
-        ----------
-        draw : Draw
-            The drawn members.
-        at : Evaluation
-            The snapshot.
-        w, q : ndarray
-            The point of the step.
-
-        Returns
-        -------
-        loss_difference : ndarray of shape (n_groups,)
-            Unbiased for R(w) - R(snapshot).
-        gradient_difference : ndarray, shaped as w
-            Unbiased for grad F(w, q) - grad F(snapshot), without the penalty.
-        """
-        self._count(len(draw.members), gradients=2)
-        draw = self.data.own(draw)
-        rows, flat = self.data.rows_of(draw.members), self._flat_here
-        change, gradient = np.zeros(self.n_groups), np.zeros(self.shape)
-        drawn = Drawn(rows, draw.groups, draw.weights)
-        if flat is None or not self.data.rows.fused_difference(flat, w, q, at.q, drawn, at.margins, change, gradient):
-            X, y = self.data.rows.take(rows), self.data.y[rows]
-            new, new_slope = self.loss.value_and_slope(self.model.outputs(X, w), y)
-            old, old_slope = self.loss.value_and_slope(at.margins[rows], y)
-            change = self._by_group(draw, new - old)
-            weighted = scale_rows(new_slope, draw.weights * q[draw.groups])
-            weighted -= scale_rows(old_slope, draw.weights * at.q[draw.groups])
-            gradient = self.model.gradient(X, weighted)
-        self.data.add_up(change, gradient)
-        return change, gradient
-
-    def sampled(self, draw: Draw, w: Floats, q: Floats) -> tuple[Floats, Floats]:
-        """Estimate the group risks and the gradient of F(., q) at w from a few members, without a snapshot.
-
-        Parameters
-        ----------
-        draw : Draw
-            The drawn members.
-        w, q : ndarray
-            The point of the step.
-
-        Returns
-        -------
-        risks : ndarray of shape (n_groups,)
-            Unbiased for R(w).
-        gradient : ndarray, shaped as w
-            Unbiased for grad F(w, q), without the penalty.
-        """
-        self._count(len(draw.members))
-        draw = self.data.own(draw)
-        rows = self.data.rows_of(draw.members)
-        X = self.data.rows.take(rows)
-        losses, slopes = self.loss.value_and_slope(self.model.outputs(X, w), self.data.y[rows])
-        risks = self._by_group(draw, losses)
-        gradient = self.model.gradient(X, scale_rows(slopes, draw.weights * q[draw.groups]))
-        self.data.add_up(risks, gradient)
-        return risks, gradient
-
-    def _by_group(self, draw: Draw, values: Floats) -> Floats:
-        """Add up weighted values of drawn members by group."""
-        sums = np.bincount(draw.groups, weights=draw.weights * values, minlength=self.n_groups)
-        return sums.astype(np.float64, copy=False)
-
-    def own_losses(self, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
-        """Return the loss of one member of each group under the group's own model, and its gradient there.
-
-        Without `read` the rows were read just before, and are not counted as read again.
-        """
-        self._count(len(draw.members), read=read)
-        rows = self.data.rows_of(draw.members)
-        X = self.data.rows.take(rows).dense().astype(np.float64, copy=False)
-        outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
-        losses, slopes = self.loss.value_and_slope(outputs, self.data.y[rows])
-        return losses, np.asarray(np.einsum("md,m...->md...", X, slopes))
 
     # ------------------------------------------------------------------ values
 
@@ -405,7 +269,7 @@ class GroupRisk:
 
     def group(self, i: int) -> "GroupRisk":
         """Return the problem of group i alone, counted together with this one."""
-        return self._of(self.data.group(i))
+        return self._of_risks(data=self.data.group(i), weight_set=Simplex(), offsets=None)
 
     def pooled(self) -> "GroupRisk":
         """Return the problem of all rows as one group, with every group counted alike, counted together with this."""
@@ -416,43 +280,36 @@ class GroupRisk:
         weights = self.data.row_weights(q)
         total = np.array([weights.sum()])
         self.data.add_up(total)
-        return self._of(self.data.as_one_group(weights / total))
+        return self._of_risks(data=self.data.as_one_group(weights / total), weight_set=Simplex(), offsets=None)
 
     def with_references(self, references: References) -> "GroupRisk":
         """Return the problem of the worst regret against the references, counted together with this one."""
-        return self._with(self.data, references, self._start)
+        return self._changed(references=references)
 
     def starting_at(self, w: Floats, q: Floats | None = None) -> "GroupRisk":
         """Return the same problem with another start, counted together with this one."""
-        return self.on(self.data, start=(w, q))
+        return self._changed(start=(w, q))
 
     def on(self, data: GroupedData, *, start: tuple[Floats | None, Floats | None]) -> "GroupRisk":
         """Return the same problem on other data, with another start, counted together with this one."""
-        return self._with(data, self.references if self.regret else None, start)
+        return self._changed(data=data, start=start)
 
     def with_data(self, data: GroupedData, loss: Loss) -> "GroupRisk":
         """Return the problem of risks on rows of another shape, from the centre, counted together with this one."""
-        return GroupRisk(
-            data,
-            loss,
-            self.domain,
-            self.weight_set,
-            fit_intercept=self.fit_intercept,
-            offsets=self.offsets,
-            counters=self.counters,
-        )
+        return self._of_risks(data=data, loss=loss)
 
     def apart(self) -> "GroupRisk":
         """Return the same problem with counters of its own, for `count_apart`."""
-        out = self.on(self.data, start=self._start)
-        out.counters = Counters()
-        return out
+        return self._changed(counters=Counters())
 
-    def _with(self, data: GroupedData, references: References | None, start: Any) -> "GroupRisk":
-        return self._of(data, weight_set=self.weight_set, references=references, offsets=self.offsets, start=start)
+    def _of_risks(self, **changes: Any) -> "GroupRisk":
+        return self._changed(references=None, start=(None, None), **changes)
 
-    def _of(self, data: GroupedData, **more: Any) -> "GroupRisk":
-        return GroupRisk(data, self.loss, self.domain, fit_intercept=self.fit_intercept, counters=self.counters, **more)
+    def _changed(self, **changes: Any) -> "GroupRisk":
+        names = ("data", "loss", "domain", "weight_set", "fit_intercept", "offsets", "counters")
+        made = {name: getattr(self, name) for name in names}
+        made |= {"references": self.references if self.regret else None, "start": self._start}
+        return GroupRisk(**(made | changes))
 
     # ------------------------------------------------------------------ constants
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from groupdro.kernels import losses as kernels
-from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Softmax, Squared, SquaredHinge
+from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
+from groupdro.problem.softmax import Softmax
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["check_loss"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from groupdro.problem.attainment import weighted_labels
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.losses import Softmax
+from groupdro.problem.softmax import Softmax
 from groupdro.utils.types import Indices
 
 __all__ = ["with_present_classes"]

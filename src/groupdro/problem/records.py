@@ -1,62 +1,13 @@
-"""What passes between a problem and its solvers: counts, references, evaluations and constants."""
+"""What passes between a problem and its solvers: references, evaluations and constants."""
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from groupdro.utils.types import Floats
 
-__all__ = ["Constants", "Counters", "Evaluation", "References"]
-
-
-@dataclass
-class Counters:
-    """What was asked of the data, in rows.
-
-    Attributes
-    ----------
-    grad_evals : int
-        Loss gradients of single rows, where those at a snapshot are free because its margins are kept.
-    grad_evals_paper : int
-        The same as the paper counts, with a drawn row's gradient at the snapshot counted again.
-    row_reads : int
-        Rows of X read; divided by the number of rows, the passes over the data.
-    """
-
-    NAMES: ClassVar[tuple[str, ...]] = ("grad_evals", "grad_evals_paper", "row_reads")
-
-    grad_evals: int = 0
-    grad_evals_paper: int = 0
-    row_reads: int = 0
-    counting: bool = field(default=True, repr=False)
-
-    def add(self, *, grad_evals: int = 0, grad_evals_paper: int = 0, row_reads: int = 0) -> None:
-        """Count, unless counting is suspended."""
-        if self.counting:
-            self.grad_evals += grad_evals
-            self.grad_evals_paper += grad_evals_paper
-            self.row_reads += row_reads
-
-    @property
-    def counts(self) -> Floats:
-        """All counts, in the order of `NAMES`."""
-        return np.array([getattr(self, name) for name in self.NAMES], dtype=np.float64)
-
-    def since(self, before: "Counters") -> "Counters":
-        """Return what was counted since another time."""
-        return Counters(*(getattr(self, name) - getattr(before, name) for name in self.NAMES))
-
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Leave what happens inside uncounted: evaluations for a trace or a final check."""
-        before, self.counting = self.counting, False
-        try:
-            yield
-        finally:
-            self.counting = before
+__all__ = ["Constants", "Evaluation", "References"]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.losses import Logistic, Softmax
+from groupdro.problem.losses import Logistic
+from groupdro.problem.softmax import Softmax
 from groupdro.utils.threads import interruptibly
 from groupdro.utils.types import Array, Floats
 

@@ -98,7 +98,8 @@ def solve(
 def _refuse_changed_objective(problem: GroupRisk) -> None:
     """Refuse a subclass that changes what solvers and certificates rest on: they would prove something else."""
     kind = type(problem)
-    for name, own in vars(GroupRisk).items():
+    parts = {name: part for base in reversed(GroupRisk.__mro__[:-1]) for name, part in vars(base).items()}
+    for name, own in parts.items():
         if not name.startswith("__") and (getattr(kind, name) is not own or name in vars(problem)):
             raise TypeError(
                 f"problem is a {kind.__name__}, which changes {name!r} of GroupRisk: no bound would hold for it. "

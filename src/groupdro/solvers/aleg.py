@@ -5,7 +5,7 @@ whose measurements break the inequality of the proof, or whose gap rose, is take
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -172,7 +172,9 @@ class ALEG(Solver):
         fits = isinstance(state.metric, float) or is_finite_array(state.metric, problem.shape)
         fits &= is_finite_array(state.rotation, (0, 0)) or (rotated and is_finite_array(state.rotation, (d, d)))
         fits &= is_finite_array(state.shift, (0,)) or (shifted and is_finite_array(state.shift, (d,)))
-        fits &= state.spectral is None or (measured and not rotated and _is_spectral_of(problem, state.spectral))
+        if state.spectral is not None:
+            sound = isinstance(state.spectral, Spectral) and state.spectral.is_sound(problem.domain.ball, d)
+            fits &= measured and not rotated and sound
         check(fits, "its curvature does not fit")
         super().restore_state(problem, state)
 
@@ -388,16 +390,3 @@ def _per_entry(problem: GroupRisk, scale: Floats) -> Floats:
     """Return a scale per feature, and that of the intercept, for every entry of w."""
     full = scale if problem.model.n_outputs == 1 else scale[:, None]
     return np.ascontiguousarray(np.broadcast_to(full, problem.shape))
-
-
-def _is_spectral_of(problem: GroupRisk, metric: Any) -> bool:
-    """Return whether what a checkpoint has in the place of the metric of many features fits a problem."""
-    d, ball = problem.data.n_features, problem.domain.ball
-    if not (isinstance(metric, Spectral) and ball is not None and isinstance(metric.scales, np.ndarray)):
-        return False
-    same = (metric.radius, metric.penalty, metric.n_bound) == (*ball, d)
-    shaped = is_finite_array(metric.directions, (d, metric.scales.size))
-    scales = [np.asarray(scale) for scale in (metric.scales, metric.rest, metric.free_scale)]
-    shapes = (metric.scales.size,), (), ()
-    sized = all(is_finite_array(scale, shape) for scale, shape in zip(scales, shapes, strict=True))
-    return same and shaped and sized and all(bool((scale > 0).all()) for scale in scales)
