@@ -18,7 +18,7 @@ from groupdro.cli.failures import UserError, echo, users_mistake
 from groupdro.utils.arguments import printable
 from groupdro.utils.bundle import sync_folder
 
-__all__ = ["check_output", "plain", "progress", "records", "show", "write_page", "written_whole"]
+__all__ = ["check_output", "plain", "progress", "show", "write_page", "written_whole"]
 
 
 def plain(value: Any) -> Any:
@@ -36,11 +36,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date | os.PathLike):
         return str(value)
     raise TypeError(f"{value!r} has no place in JSON")
-
-
-def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return a table as a list of its rows."""
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def show(document: dict[str, Any], text: str, *, as_json: bool, warned: Iterable[str] = ()) -> None:
@@ -105,11 +100,16 @@ def write_page(path: Path, page: str) -> None:
 @contextlib.contextmanager
 def progress(doing: str) -> Iterator[Callable[[str], None]]:
     """Tell on stderr what is being done, where that is a terminal; what is given to the yielded function follows it."""
-    console = _terminal()
+    console = None
+    if sys.stderr.isatty():
+        with contextlib.suppress(ImportError):  # the command works without it, and says nothing on its way
+            from rich.console import Console
+            from rich.text import Text  # text that is never read as markup, as a group's name might be
+
+            console = Console(stderr=True, highlight=False)
     if console is None:
         yield lambda _: None
         return
-    from rich.text import Text  # text that is never read as markup, as a group's name might be
 
     def line(text: str) -> Any:
         room = max(10, console.width - 4)  # beside the spinner, so that no line is broken
@@ -118,13 +118,3 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
 
     with console.status(line(f"{doing} ...")) as status:
         yield lambda more: status.update(line(f"{doing}: {more}"))
-
-
-def _terminal() -> Any:
-    if not sys.stderr.isatty():
-        return None
-    try:
-        from rich.console import Console
-    except ImportError:  # the command works without it, and says nothing on its way
-        return None
-    return Console(stderr=True, highlight=False)

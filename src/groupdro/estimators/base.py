@@ -32,15 +32,7 @@ from groupdro.utils.vectors import read_by_group, read_target
 __all__ = ["GroupDROEstimator"]
 
 
-_NUMBERS: dict[str, dict[str, bool]] = {
-    "alpha": {},
-    "tol": {},
-    "atol": {},
-    "small_group_adjustment": {},
-    "radius": {"positive": True},
-    "max_passes": {"positive": True, "finite": False},
-    "max_time": {"positive": True, "finite": False},
-}
+_NUMBERS = ("alpha", "tol", "atol", "small_group_adjustment", "radius", "max_passes", "max_time")
 _OPTIONAL = ("atol", "radius", "max_time")
 _LEAST = 1e-100  # penalty and radius, whose squares must not vanish
 # What a fitted estimator has of its result under the same name, with an underscore.
@@ -313,11 +305,12 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
         for name in ("fit_intercept", "precondition", "warm_start"):
             check_flag(getattr(self, name), name)
-        for name, limits in _NUMBERS.items():
+        for name in _NUMBERS:
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
-            check_number(value, name, **limits)
+            unlimited = name in ("max_passes", "max_time")
+            check_number(value, name, positive=unlimited or name == "radius", finite=not unlimited)
             if name in ("alpha", "radius") and 0 < value < _LEAST:
                 raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)

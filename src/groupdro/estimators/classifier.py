@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
@@ -230,8 +230,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         outputs = self._outputs(X)
         if outputs.ndim == 1:
             return -np.column_stack([np.logaddexp(0.0, outputs), np.logaddexp(0.0, -outputs)])
-        largest = outputs.max(axis=1, keepdims=True)
-        return outputs - largest - np.log(np.exp(outputs - largest).sum(axis=1, keepdims=True))
+        return np.asarray(log_softmax(outputs, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose class is right.

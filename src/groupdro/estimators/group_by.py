@@ -263,9 +263,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     @classmethod
     def _around(cls, model: Any, document: Any) -> "GroupBy":
         """Return the wrapper that `save` wrote, around its fitted estimator."""
-        check(
-            isinstance(document, dict) and set(document) == {"columns", "drop"}, "its group columns are not an object"
-        )
+        keys = set(document) if isinstance(document, dict) else None
+        check(keys == {"columns", "drop"}, "its group columns are not an object")
         columns, drop = document["columns"], document["drop"]
         named = [columns] if isinstance(columns, str) else columns
         fine = isinstance(named, list) and bool(named) and all(isinstance(name, str) for name in named)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_scalar
 from groupdro.data.grouping import MERGED, read_groups
 from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
-from groupdro.utils.text import group_name, table_html, table_text
+from groupdro.utils.text import group_name, records, table_html, table_text
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_target
 
@@ -65,6 +65,11 @@ class GroupReport:
     def judged(self) -> list[bool]:
         """Whether each group has enough rows to be judged."""
         return ["small" not in note and "absent" not in note for note in self.columns["note"]]
+
+    @property
+    def by_group(self) -> dict[Any, dict[str, Any]]:
+        """The rows of the table, by group."""
+        return {row["group"]: row for row in records(self.columns)}
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
