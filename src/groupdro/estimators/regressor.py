@@ -5,11 +5,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
-from groupdro.utils.arguments import check_number, error_prefix
+from groupdro.utils.arguments import check_number
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
@@ -169,27 +168,6 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
             Predictions.
         """
         return self._outputs(X)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of the targets' variance that is explained, R squared.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows.
-        y : array-like of shape (n_rows,)
-            Their targets.
-        sample_weight : array-like of shape (n_rows,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            R squared.
-        """
-        predicted = self.predict(X)
-        with error_prefix("y"):
-            return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
