@@ -37,7 +37,7 @@ class Comparison:
     Attributes
     ----------
     columns : dict of str to list
-        A row a model: `mean_risk` over all rows, `worst_risk` and `worst_group`, `worst_regret` against the least
+        One row per model: `mean_risk` over all rows, `worst_risk` and `worst_group`, `worst_regret` against the least
         training risk that any such model reaches in a group, `accuracy` and `worst_accuracy` (or `rmse` and
         `worst_rmse`), `gap`, the certified relative gap of the fit, and `seconds`.
     verdict : str
@@ -68,7 +68,7 @@ class Comparison:
         Returns
         -------
         pandas.DataFrame
-            A row a model.
+            One row per model.
         """
         import pandas as pd
 
@@ -80,7 +80,7 @@ class Comparison:
         Returns
         -------
         polars.DataFrame
-            A row a model.
+            One row per model.
         """
         import polars as pl
 

@@ -78,7 +78,7 @@ def check_output(path: Path, option: str, *, force: bool) -> None:
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to, which becomes the file when all went well and is removed otherwise."""
-    # The suffix stays: writers may tell formats and compression by it.
+    # The suffix stays: writers may choose format and compression by it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
     try:
         yield temporary
@@ -99,7 +99,7 @@ def write_page(path: Path, page: str) -> None:
 
 @contextlib.contextmanager
 def progress(doing: str) -> Iterator[Callable[[str], None]]:
-    """Tell on stderr what is being done, where that is a terminal; what is given to the yielded function follows it."""
+    """Show on stderr, if that is a terminal, what is being done, followed by what the yielded function is given."""
     console = None
     if sys.stderr.isatty():
         with contextlib.suppress(ImportError):  # the command works without it, and says nothing on its way
@@ -112,7 +112,7 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
         return
 
     def line(text: str) -> Any:
-        room = max(10, console.width - 4)  # beside the spinner, so that no line is broken
+        room = max(10, console.width - 4)  # next to the spinner, so that no line is broken
         text = printable(text)
         return Text(text if len(text) <= room else f"{text[: room - 3]}...")
 

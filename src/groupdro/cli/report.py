@@ -1,6 +1,7 @@
 """`groupdro report`."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,8 @@ def report(
             fitted = TableModel.load(model)
         fitted = dataclasses.replace(fitted, target=target or fitted.target, groups=groups or fitted.groups)
         with warnings_kept() as warned:
-            X, y, labels = (
-                _rows_of_store(fitted, table) if table.is_dir() else _rows_of_table(fitted, table, allow_unknown)
-            )
+            read = _rows_of_store if table.is_dir() else partial(_rows_of_table, allow_unknown=allow_unknown)
+            X, y, labels = read(fitted, table)
         with users_mistake(), columns_in_order():
             found = fitted.model.report(
                 X, y, labels, n_bootstrap=bootstrap, confidence=confidence, random_state=seed

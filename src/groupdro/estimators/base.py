@@ -105,9 +105,9 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             Non-negative weights, relative within each group: they say which rows of a group count more, not which
             group does.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
-            A label a row; or several columns, whose combinations are the groups; or a boolean or sparse membership
-            matrix with a column a group, where groups may overlap. Without it a warning is given and all rows are one
-            group: plain empirical risk minimisation.
+            One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
+            matrix with one column per group, where groups may overlap. Without it a warning is given and all rows are
+            one group: plain empirical risk minimisation.
         coef_init, intercept_init : array-like, optional
             Coefficients and intercepts to begin with, shaped as `coef_` and `intercept_`.
         q_init : array-like of shape (n_groups,) or mapping, optional
@@ -286,7 +286,7 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         return rows_digest(read_features(self, X, reset=False), codes) == self.training_digest_
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Tell how each group fares on rows, best such that the model was not fitted on.
+        """Report how each group fares, preferably on held-out data.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         Returns
         -------
         GroupReport
-            A table with a row a group, the worst first.
+            A table with one row per group, worst first.
         """
         return group_report(self, X, y, groups, **options)
 
@@ -323,7 +323,7 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         Returns
         -------
         torch.nn.Linear
-            With one output, or one a class where there are more than two.
+            With one output, or one per class where there are more than two.
         """
         check_is_fitted(self)
         return to_torch_linear(self)

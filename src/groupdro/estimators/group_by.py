@@ -99,7 +99,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             try:
                 self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
-                if not any(told in str(error) for told in _NO_GROUPS):
+                if not any(phrase in str(error) for phrase in _NO_GROUPS):
                     raise
                 raise TypeError(f"estimator must take groups in fit: {error}") from error
         return self

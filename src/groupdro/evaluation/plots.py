@@ -17,7 +17,7 @@ from groupdro.utils.types import Floats, Mask
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
 
-_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
 
 
 def _fitted(estimator: Any) -> Any:
@@ -345,9 +345,9 @@ class GroupWeightsDisplay(Display):
         """
         check_whole(max_groups, "max_groups", least=1)
         inner = _fitted(estimator)
-        names, weights = inner.groups_.tolist(), inner.group_weights_
-        order = heaviest_groups(weights, max_groups)
-        return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
+        names, q = inner.groups_.tolist(), inner.group_weights_
+        order = heaviest_groups(q, max_groups)
+        return cls(groups=[names[k] for k in order], weights=q[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw.

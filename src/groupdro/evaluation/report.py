@@ -25,7 +25,7 @@ _BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """A row a group, the worst first.
+    """One row per group, worst first.
 
     Prints as text, shows as HTML in notebooks, and turns into a DataFrame.
 
@@ -77,7 +77,7 @@ class GroupReport:
         Returns
         -------
         pandas.DataFrame
-            A row a group.
+            One row per group.
         """
         import pandas as pd
 
@@ -89,14 +89,14 @@ class GroupReport:
         Returns
         -------
         polars.DataFrame
-            A row a group.
+            One row per group.
         """
         import polars as pl
 
         return pl.DataFrame(self._with_text_groups(), strict=False)
 
     def _with_text_groups(self) -> dict[str, list[Any]]:
-        """Give groups of several kinds, or of several columns, as text: frames have one type a column."""
+        """Give groups of several kinds, or of several columns, as text: frames have one type per column."""
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
         if len(kinds) == 1 and not kinds & {tuple}:
@@ -122,7 +122,7 @@ def group_report(
     min_rows: int = 30,
     random_state: int = 0,
 ) -> GroupReport:
-    """Tell how each group fares under a fitted model.
+    """Report how each group fares under a fitted model.
 
     Parameters
     ----------
