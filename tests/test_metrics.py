@@ -260,7 +260,7 @@ def test_a_class_that_an_own_model_does_not_know_is_named():
 
 def test_a_callable_must_return_one_number_a_row():
     model = Ridge().fit(X, TARGET)
-    with pytest.raises(ValueError, match=r"loss must return one number a row.*\(\)"):
+    with pytest.raises(ValueError, match=r"loss must return one number per row.*\(\)"):
         worst_group_scorer(loss=lambda y, predicted: np.mean(y - predicted))(model, X, TARGET, groups=GROUPS)
 
 

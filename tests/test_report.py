@@ -602,7 +602,7 @@ def test_an_unknown_loss_is_refused_by_name():
 
 
 def test_a_loss_that_is_not_one_number_a_row_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"^loss must return one number a row, got shape \(\)"):
+    with pytest.raises(ValueError, match=r"^loss must return one number per row, got shape \(\)"):
         group_report(*fitted("binary"), loss=lambda y, predicted: 1.0)
 
 

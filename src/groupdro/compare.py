@@ -36,7 +36,7 @@ class Comparison:
     Attributes
     ----------
     columns : dict of str to list
-        A row a model: `mean_risk` over all rows, `worst_risk` and `worst_group`, `worst_regret` against the least
+        One row per model: `mean_risk` over all rows, `worst_risk` and `worst_group`, `worst_regret` against the least
         training risk that any such model reaches in a group, `accuracy` and `worst_accuracy` (or `rmse` and
         `worst_rmse`), `gap`, the certified relative gap of the fit, and `seconds`.
     verdict : str
@@ -67,7 +67,7 @@ class Comparison:
         Returns
         -------
         pandas.DataFrame
-            A row a model.
+            One row per model.
         """
         import pandas as pd
 
@@ -79,7 +79,7 @@ class Comparison:
         Returns
         -------
         polars.DataFrame
-            A row a model.
+            One row per model.
         """
         import polars as pl
 
@@ -163,15 +163,12 @@ def compare(
     models, seconds = {}, []
     for name, fit_groups, weight, objective in _ways(groups, n_rows):
         changed = {"objective": objective, "random_state": random_state}
-        if objective == "risk":
-            changed["reference_risks"] = None
+        changed |= {"reference_risks": None} if objective == "risk" else {}
         model = clone(inner).set_params(**{path + key: value for key, value in changed.items()})
-        more = {f"{path}groups": fit_groups}
-        if weight is not None:
-            more[f"{path}sample_weight"] = weight
+        more = {"groups": fit_groups} if weight is None else {"groups": fit_groups, "sample_weight": weight}
         begun = time.perf_counter()
         with config_context(enable_metadata_routing=False):  # the names of steps lead the way here
-            model.fit(features, y, **more)
+            model.fit(features, y, **{path + key: value for key, value in more.items()})
         models[name] = model if wrapper is None else wrapper._holding(model)
         if final_estimator(model)._interrupted:
             raise KeyboardInterrupt  # which ended this fit alone, and there is nothing to compare yet
@@ -247,8 +244,8 @@ def _judge(
     names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
     rows = {}
     for (name, report), spent in zip(reports.items(), seconds, strict=True):
-        c, at = report.columns, {group: k for k, group in enumerate(report.columns["group"])}
-        risk, measured = ({group: c[key][at[group]] for group in names} for key in ("risk", measure))
+        by_group = report.by_group
+        risk, measured = ({group: by_group[group][key] for group in names} for key in ("risk", measure))
         regrets = [risk[group] - reference[group] for group in names if group in reference]
         worst = max(risk, key=lambda group: risk[group])
         fitted = final_estimator(models[name])

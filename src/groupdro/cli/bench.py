@@ -13,12 +13,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from groupdro.cli.certificate import certificate_of
 from groupdro.cli.failures import UserError, debug_option, echo
 from groupdro.cli.options import PATH, POSITIVE, Options, json_option, option, training_options
-from groupdro.cli.output import progress, records, show
+from groupdro.cli.output import progress, show
 from groupdro.cli.training import Training, fit_with_progress, read_training
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.metrics import means_by_group, row_losses
 from groupdro.solvers import ALEG, GroupSQP
-from groupdro.utils.text import table_text
+from groupdro.utils.text import records, table_text
 from groupdro.utils.types import Floats
 
 __all__ = ["bench"]

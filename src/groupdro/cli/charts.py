@@ -179,13 +179,13 @@ def _short(tick: float) -> str:
 
 
 def decimals_of(values: list[Any], digits: int = 4) -> int:
-    """Return the decimals with which the largest of some numbers has so many digits."""
+    """Return the decimals that give the largest of some numbers this many digits."""
     sizes = np.abs(np.array([value for value in values if np.isfinite(value) and value], dtype=float))
     return int(np.clip(digits - 1 - np.floor(np.log10(sizes.max())), 0, 8)) if len(sizes) else 0
 
 
 def fixed(value: float, decimals: int) -> str:
-    """Return a number to so many decimals, with spaces between thousands; a dash for none."""
+    """Return a number to this many decimals, with spaces between thousands; a dash for none."""
     if np.isnan(value):
         return "\u2013"
     return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "\u2212")

@@ -8,13 +8,13 @@ import click
 
 from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, echo, users_mistake
 from groupdro.cli.options import OPEN_UNIT, PATH, Options, flag, json_option, option, training_options
-from groupdro.cli.output import check_output, progress, records, show, write_page
+from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import comparison_page
 from groupdro.cli.training import read_training, warnings_kept
 from groupdro.compare import compare as compare_models
 from groupdro.evaluation.metrics import final_estimator
 from groupdro.utils.arguments import printable
-from groupdro.utils.text import table_text
+from groupdro.utils.text import records, table_text
 
 __all__ = ["compare"]
 

@@ -132,7 +132,7 @@ def _source(paths: tuple[Path, ...], *, keep: set[str]) -> Any:
     layout = dataset.CsvFileFormat(parse_options=parse, convert_options=options)
     schema = dataset.dataset(files[0], format=layout).schema
     for place, field in enumerate(schema):
-        # Types are told from the first rows: a column of features that begins with whole numbers may go on otherwise.
+        # Types are inferred from the first rows: a feature that begins with whole numbers may have fractions later.
         if field.name not in keep and (pa.types.is_integer(field.type) or pa.types.is_null(field.type)):
             schema = schema.set(place, field.with_type(pa.float64()))
     return dataset.dataset(files, format=layout, schema=schema)

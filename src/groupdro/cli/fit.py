@@ -11,11 +11,11 @@ import numpy as np
 from groupdro.cli.certificate import certificate_lines, certificate_of
 from groupdro.cli.failures import NOT_CONVERGED, debug_option, echo, users_mistake
 from groupdro.cli.options import PATH, POSITIVE, Options, flag, json_option, option, training_options
-from groupdro.cli.output import check_output, progress, records, show
+from groupdro.cli.output import check_output, progress, show
 from groupdro.cli.training import Training, fit_with_progress, read_training
 from groupdro.tables.table_model import TableModel
 from groupdro.utils.arguments import printable
-from groupdro.utils.text import table_text
+from groupdro.utils.text import records, table_text
 
 __all__ = ["fit"]
 

@@ -18,7 +18,7 @@ from groupdro.cli.failures import UserError, echo, users_mistake
 from groupdro.utils.arguments import printable
 from groupdro.utils.bundle import sync_folder
 
-__all__ = ["check_output", "plain", "progress", "records", "show", "write_page", "written_whole"]
+__all__ = ["check_output", "plain", "progress", "show", "write_page", "written_whole"]
 
 
 def plain(value: Any) -> Any:
@@ -36,11 +36,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date | os.PathLike):
         return str(value)
     raise TypeError(f"{value!r} has no place in JSON")
-
-
-def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return a table as a list of its rows."""
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def show(document: dict[str, Any], text: str, *, as_json: bool, warned: Iterable[str] = ()) -> None:
@@ -83,7 +78,7 @@ def check_output(path: Path, option: str, *, force: bool) -> None:
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to, which becomes the file when all went well and is removed otherwise."""
-    # The suffix stays: writers may tell formats and compression by it.
+    # The suffix stays: writers may choose format and compression by it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
     try:
         yield temporary
@@ -104,27 +99,22 @@ def write_page(path: Path, page: str) -> None:
 
 @contextlib.contextmanager
 def progress(doing: str) -> Iterator[Callable[[str], None]]:
-    """Tell on stderr what is being done, where that is a terminal; what is given to the yielded function follows it."""
-    console = _terminal()
+    """Show on stderr, if that is a terminal, what is being done, followed by what the yielded function is given."""
+    console = None
+    if sys.stderr.isatty():
+        with contextlib.suppress(ImportError):  # the command works without it, and says nothing on its way
+            from rich.console import Console
+            from rich.text import Text  # text that is never read as markup, as a group's name might be
+
+            console = Console(stderr=True, highlight=False)
     if console is None:
         yield lambda _: None
         return
-    from rich.text import Text  # text that is never read as markup, as a group's name might be
 
     def line(text: str) -> Any:
-        room = max(10, console.width - 4)  # beside the spinner, so that no line is broken
+        room = max(10, console.width - 4)  # next to the spinner, so that no line is broken
         text = printable(text)
         return Text(text if len(text) <= room else f"{text[: room - 3]}...")
 
     with console.status(line(f"{doing} ...")) as status:
         yield lambda more: status.update(line(f"{doing}: {more}"))
-
-
-def _terminal() -> Any:
-    if not sys.stderr.isatty():
-        return None
-    try:
-        from rich.console import Console
-    except ImportError:  # the command works without it, and says nothing on its way
-        return None
-    return Console(stderr=True, highlight=False)

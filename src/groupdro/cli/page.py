@@ -111,7 +111,7 @@ def _page(template: str, **parts: str) -> str:
 
 
 def _full_name(group: Any, columns: tuple[str, ...]) -> str:
-    """Return a group's name; a bare number is told with its column."""
+    """Return a group's name; a bare number comes with its column."""
     parts = group if isinstance(group, tuple) else (group,)
     if len(parts) != len(columns):
         return group_name(group)
@@ -125,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any, digits: int = 4) -> str:
-    """Return a number as HTML, to so many digits."""
+    """Return a number as HTML, to this many digits."""
     if isinstance(value, int | np.integer):
         return fixed(float(value), 0)
     if value is None or np.isnan(value):

@@ -1,6 +1,7 @@
 """`groupdro report`."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from groupdro.cli.certificate import certificate_lines, certificate_of
 from groupdro.cli.failures import UserError, debug_option, users_mistake
 from groupdro.cli.options import OPEN_UNIT, PATH, flag, json_option, option, unknown_option
-from groupdro.cli.output import check_output, progress, records, show, write_page
+from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import report_page
 from groupdro.cli.training import group_labels, warnings_kept
 from groupdro.data.grouping import Grouping
@@ -20,6 +21,7 @@ from groupdro.store import GroupedStore
 from groupdro.tables.files import check_columns, read_table, refuse_missing
 from groupdro.tables.table_model import TableModel, columns_in_order
 from groupdro.utils.arguments import printable
+from groupdro.utils.text import records
 
 __all__ = ["report"]
 
@@ -62,8 +64,8 @@ def report(
             fitted = TableModel.load(model)
         fitted = dataclasses.replace(fitted, target=target or fitted.target, groups=groups or fitted.groups)
         with warnings_kept() as warned:
-            read = _rows_of_store if table.is_dir() else _rows_of_table
-            X, y, labels = read(fitted, table, allow_unknown)
+            read = _rows_of_store if table.is_dir() else partial(_rows_of_table, allow_unknown=allow_unknown)
+            X, y, labels = read(fitted, table)
         with users_mistake(), columns_in_order():
             found = fitted.model.report(
                 X, y, labels, n_bootstrap=bootstrap, confidence=confidence, random_state=seed
@@ -118,8 +120,7 @@ def _rows_of_table(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple
         return X, fitted.labels(rows, fitted.target), group_labels(rows, fitted.groups)
 
 
-def _rows_of_store(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple[Any, Any, Any]:
-    del allow_unknown  # a store has numbers only
+def _rows_of_store(fitted: TableModel, path: Path) -> tuple[Any, Any, Any]:
     if fitted.encoder is not None:
         raise UserError(f"TABLE {str(path)!r} is a store, but the model was fitted on the columns of a table.")
     with users_mistake():

@@ -1,48 +1,35 @@
-"""What the classifier and the regressor share: parameters, fit, and what is known after it."""
+"""What the classifier and the regressor share: the fit, and what is known after it."""
 
 import os
-from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_is_fitted, check_scalar
+from sklearn.utils.validation import check_is_fitted
 
 from groupdro.data import GroupedData
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import Task, check_adjustment, check_sizes, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
+from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.validation import read_features, read_init, read_seed
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss, References
 from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
-from groupdro.solvers import Result, Solver, Status, solve
+from groupdro.solvers import Result, Status, solve
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
+from groupdro.utils.arguments import check_path
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_by_group, read_target
 
 __all__ = ["GroupDROEstimator"]
 
 
-_NUMBERS: dict[str, dict[str, bool]] = {
-    "alpha": {},
-    "tol": {},
-    "atol": {},
-    "small_group_adjustment": {},
-    "radius": {"positive": True},
-    "max_passes": {"positive": True, "finite": False},
-    "max_time": {"positive": True, "finite": False},
-}
-_OPTIONAL = ("atol", "radius", "max_time")
-_LEAST = 1e-100  # penalty and radius, whose squares must not vanish
 # What a fitted estimator has of its result under the same name, with an underscore.
 _TAKEN_OVER = ("group_risks", "worst_group", "upper_bound", "lower_bound", "gap", "bound_radius", "criterion",
                "message", "solver", "trace")  # fmt: skip
@@ -56,38 +43,13 @@ _REMEDIES = {
 }
 
 
-@dataclass(eq=False, repr=False)
-class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
+class GroupDROEstimator(CallbackSupportMixin, Parameters):
     """Base of the estimators: a linear model whose worst group is as well off as it can be."""
 
     # Groups go to fit wherever scikit-learn routes metadata, without a set_fit_request.
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
 
-    _losses: ClassVar[tuple[str, ...]]
     _regression: ClassVar[bool]
-
-    objective: str = "risk"
-    _: KW_ONLY
-    loss: str
-    alpha: float = 1e-4
-    radius: float | None = None
-    fit_intercept: bool = True
-    precondition: bool = True
-    tol: float = 1e-4
-    atol: float | None = None
-    max_passes: float = 1000
-    max_time: float | None = None
-    solver: str | Solver = "auto"
-    warm_start: bool = False
-    random_state: Any = None
-    verbose: int = 0
-    callbacks: Any = None
-    checkpoint_dir: str | os.PathLike[str] | None = None
-    missing_group: str = "error"
-    min_group_size: int = 1
-    small_groups: str = "warn"
-    small_group_adjustment: float = 0.0
-    reference_risks: Any = None
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -143,9 +105,9 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             Non-negative weights, relative within each group: they say which rows of a group count more, not which
             group does.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
-            A label a row; or several columns, whose combinations are the groups; or a boolean or sparse membership
-            matrix with a column a group, where groups may overlap. Without it a warning is given and all rows are one
-            group: plain empirical risk minimisation.
+            One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
+            matrix with one column per group, where groups may overlap. Without it a warning is given and all rows are
+            one group: plain empirical risk minimisation.
         coef_init, intercept_init : array-like, optional
             Coefficients and intercepts to begin with, shaped as `coef_` and `intercept_`.
         q_init : array-like of shape (n_groups,) or mapping, optional
@@ -304,33 +266,6 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
             ConvergenceWarning,
         )
 
-    # ------------------------------------------------------------------ checks
-
-    def _check_parameters(self) -> None:
-        check_choice(self.objective, "objective", ("risk", "excess_risk"))
-        check_choice(self.loss, "loss", self._losses)
-        check_choice(self.missing_group, "missing_group", ("error", "own"))
-        check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
-        for name in ("fit_intercept", "precondition", "warm_start"):
-            check_flag(getattr(self, name), name)
-        for name, limits in _NUMBERS.items():
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            check_number(value, name, **limits)
-            if name in ("alpha", "radius") and 0 < value < _LEAST:
-                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
-        check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
-        check_scalar(self.verbose, "verbose", Integral, min_val=0)
-        check_kind(self.solver, "solver", str | Solver, "a name or a Solver")
-        called = self.callbacks
-        if called is not None and not (isinstance(called, Iterable) and all(map(callable, called))):
-            raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
-        if self.checkpoint_dir is not None:
-            check_path(self.checkpoint_dir, "checkpoint_dir")
-        if self.reference_risks is not None and self.objective != "excess_risk":
-            raise ValueError("reference_risks needs objective='excess_risk'.")
-
     # ------------------------------------------------------------------ after the fit
 
     def _outputs(self, X: Any) -> Floats:
@@ -351,7 +286,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         return rows_digest(read_features(self, X, reset=False), codes) == self.training_digest_
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Tell how each group fares on rows, best such that the model was not fitted on.
+        """Report how each group fares, preferably on held-out data.
 
         Parameters
         ----------
@@ -365,7 +300,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         GroupReport
-            A table with a row a group, the worst first.
+            A table with one row per group, worst first.
         """
         return group_report(self, X, y, groups, **options)
 
@@ -388,7 +323,7 @@ class GroupDROEstimator(CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         torch.nn.Linear
-            With one output, or one a class where there are more than two.
+            With one output, or one per class where there are more than two.
         """
         check_is_fitted(self)
         return to_torch_linear(self)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -65,7 +64,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     max_passes : float, default=1000
         Most passes over the data.
     max_time : float, default=None
-        Most seconds; None for any.
+        Time limit in seconds; None for no limit.
     solver : str or Solver, default="auto"
         "auto" picks by a cost model; `solver_` says what and why. Otherwise a name, such as "aleg" or "sqp", or a
         solver with options.
@@ -74,13 +73,13 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     random_state : int, RandomState instance or None, default=None
         Seed of the solvers that draw rows.
     verbose : int, default=0
-        1 prints a line a second, 2 a line an epoch: worst value, certified gap, active groups, time left.
+        1 prints one line per second, 2 one per epoch: certified gap, time left, worst value, active groups.
     callbacks : list of callable, default=None
         Each is called with a `Progress` after every epoch; one that returns True ends the fit. Callbacks of
         scikit-learn (1.9 and later) are set by `set_callbacks`.
     checkpoint_dir : str or path-like, default=None
         Directory to which a fit is saved after every epoch, each fit in a folder of its own. A fit of the same data
-        with the same parameters goes on where the last one was broken off; a random state of None is 0 then.
+        with the same parameters resumes where the last one was interrupted; a random state of None is 0 then.
     missing_group : {"error", "own"}, default="error"
         Whether missing group labels are refused, or a group of their own, named "(missing)".
     min_group_size : int, default=1
@@ -121,7 +120,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     lower_bound_ : float
         No model has a smaller objective: this is proved.
     gap_ : float
-        Their difference: the model is at most so far from the best possible.
+        Their difference: an upper bound on the model's suboptimality.
     bound_radius_ : float
         Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for all models whose outputs on the
         training rows, less their mean where there is an intercept, have a root mean square of at most this:
@@ -174,7 +173,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_classes)
-            For two classes one number a row, positive for the second class; otherwise one a class.
+            For two classes one number per row, positive for the second class; otherwise one per class.
         """
         return self._outputs(X)
 
@@ -230,29 +229,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         outputs = self._outputs(X)
         if outputs.ndim == 1:
             return -np.column_stack([np.logaddexp(0.0, outputs), np.logaddexp(0.0, -outputs)])
-        largest = outputs.max(axis=1, keepdims=True)
-        return outputs - largest - np.log(np.exp(outputs - largest).sum(axis=1, keepdims=True))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose class is right.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows.
-        y : array-like of shape (n_rows,)
-            Their classes.
-        sample_weight : array-like of shape (n_rows,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            The accuracy.
-        """
-        predicted = self.predict(X)
-        with error_prefix("y"):
-            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        return np.asarray(log_softmax(outputs, axis=1))
 
     def _encode(self, y: Array) -> Array:
         with error_prefix("y"):

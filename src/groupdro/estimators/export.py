@@ -50,7 +50,7 @@ def to_torch_linear(model: Any) -> Any:
     Returns
     -------
     torch.nn.Linear
-        In double precision, with one output, or one a class where there are more than two.
+        In double precision, with one output, or one per class where there are more than two.
     """
     import torch
 

@@ -88,22 +88,22 @@ def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: st
     few = np.flatnonzero(sizes < least)
     if not len(few):
         return few
-    told = (
+    found = (
         f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {[names[i] for i in few[:5]]}"
     )
     if small == "raise":
-        raise ValueError(f"{told}. Merge or drop them, or set small_groups='merge'.")
+        raise ValueError(f"{found}. Merge or drop them, or set small_groups='merge'.")
     if small == "warn":
-        warn_caller(f"{told}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning)
+        warn_caller(f"{found}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning)
     return few
 
 
-def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: Indices, weights: Floats) -> None:
+def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: Indices, q: Floats) -> None:
     """Warn where the upper confidence bound of `small_group_adjustment` lets very small groups decide."""
-    few = np.flatnonzero((sizes < _VERY_SMALL) & (weights > 0)) if adjustment > 0 else np.array([], dtype=np.int64)
-    share = float(weights[few].sum())
+    few = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)) if adjustment > 0 else np.array([], dtype=np.int64)
+    share = float(q[few].sum())
     if share > 0.5:
-        heaviest = [names[i] for i in few[np.argsort(-weights[few], kind="stable")][:5]]
+        heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]
         warn_caller(
             f"small_group_adjustment={adjustment:g} is an upper confidence bound, which makes small groups count more: "
             f"groups of fewer than {_VERY_SMALL} rows have {share:.1%} of the weight, such as {heaviest}. Set "

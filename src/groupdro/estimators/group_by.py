@@ -99,7 +99,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             try:
                 self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
-                if not any(told in str(error) for told in _NO_GROUPS):
+                if not any(phrase in str(error) for phrase in _NO_GROUPS):
                     raise
                 raise TypeError(f"estimator must take groups in fit: {error}") from error
         return self
@@ -263,9 +263,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     @classmethod
     def _around(cls, model: Any, document: Any) -> "GroupBy":
         """Return the wrapper that `save` wrote, around its fitted estimator."""
-        check(
-            isinstance(document, dict) and set(document) == {"columns", "drop"}, "its group columns are not an object"
-        )
+        keys = set(document) if isinstance(document, dict) else None
+        check(keys == {"columns", "drop"}, "its group columns are not an object")
         columns, drop = document["columns"], document["drop"]
         named = [columns] if isinstance(columns, str) else columns
         fine = isinstance(named, list) and bool(named) and all(isinstance(name, str) for name in named)

@@ -35,7 +35,7 @@ _LARGEST_TEXT = 2**24  # bytes of an array of names, beyond which it must not be
 
 
 class ModelFileError(ValueError):
-    """A file is no model of this package, is damaged, or has something in it that is not known."""
+    """A file is not a model of this package, is damaged, or contains something unknown."""
 
 
 def names_array(names: Any) -> Array:
@@ -55,7 +55,7 @@ def names_array(names: Any) -> Array:
 
 
 def _is_wasteful(names: list[str]) -> bool:
-    """Tell whether an array of names would be large, and much larger than the names."""
+    """Return whether an array of names would be large, and much larger than the names."""
     return 4 * len(names) * max(map(len, names)) > max(_LARGEST_TEXT, 64 * len("".join(names)))
 
 
@@ -205,7 +205,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
     model = cls()
     check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
     check(params["callbacks"] is None, "it has callbacks, which are code and never written")
-    check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is no number")
+    check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is not a number")
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
     model._check_parameters()
     _check_fitted(fitted, arrays, classifier=hasattr(model, "decision_function"))
@@ -220,7 +220,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
             setattr(model, name, tuple(labels) if name == "merged_groups_" else names_array(labels))
     if "classes_" in fitted:
         labels, text = fitted["classes_"], fitted["class_kind"] == "str"
-        check(not text or all(isinstance(label, str) for label in labels), "its classes are no text")
+        check(not text or all(isinstance(label, str) for label in labels), "its classes are not text")
         if not (text and _is_wasteful(labels)):  # those stay objects
             model.classes_ = model.classes_.astype(fitted["class_kind"])
     if "feature_names_in_" in fitted:
@@ -240,12 +240,12 @@ def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) ->
     must |= {"classes_", "class_kind"} if classifier else set()
     check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
     d = fitted["n_features_in_"]
-    check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is no positive integer")
-    check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is no number")
-    check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is no text")
+    check(isinstance(d, int) and not isinstance(d, bool) and d > 0, "its number of features is not a positive integer")
+    check(all(isinstance(fitted[name], float) for name in _NUMBERS), "a bound is not a number")
+    check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is not text")
     check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
     check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
-    check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are no list")
+    check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are not a list")
     if classifier:
         check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")
         classes = [_from_json(value) for value in fitted["classes_"]]
@@ -260,8 +260,7 @@ def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) ->
     if "reference_risks_" in arrays:
         shapes["reference_risks_"] = (m,)
     check({name: array.shape for name, array in arrays.items()} == shapes, "its arrays have other shapes than it says")
-    finite = all(np.isfinite(arrays[name]).all() for name in ("coef_", "intercept_"))
-    check(finite, "its coefficients are not finite")
+    check(all(np.isfinite(arrays[name]).all() for name in ("coef_", "intercept_")), "its coefficients are not finite")
 
 
 def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -270,10 +269,10 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) 
     given = "its parameter objective is {!r}, but it was fitted with the other one"
     check(("reference_risks_" in arrays) == regret, given.format(model.objective))
     upper, lower, gap, radius, passes, atol = (fitted[name] for name in _NUMBERS)
-    status, risks, weights = fitted["status_"], arrays["group_risks_"], arrays["group_weights_"]
+    status, risks, q = fitted["status_"], arrays["group_risks_"], arrays["group_weights_"]
     check(status in _STATUSES, f"its status is {status[:40]!r}, which is not known")
-    check(bool(np.isfinite(risks).all()) and bool(np.isfinite(weights).all()), "its risks or weights are not finite")
-    check(bool((weights >= 0).all()) and abs(weights.sum() - 1.0) <= 1e-3, "its group weights are no shares")
+    check(bool(np.isfinite(risks).all()) and bool(np.isfinite(q).all()), "its risks or weights are not finite")
+    check(bool((q >= 0).all()) and abs(q.sum() - 1.0) <= 1e-3, "its group weights are not shares of one")
     references = arrays.get("reference_risks_", np.zeros(1))
     check(bool(np.isfinite(references).all()), "its reference risks are not finite")
     fine = np.isfinite(upper) and lower < np.inf and gap >= 0 and 0 <= passes < np.inf and 0 <= atol < np.inf
@@ -283,8 +282,8 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) 
         check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
         check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
     criterion = met_tolerance(gap, upper, float(model.tol), atol) if status == "converged" else None
-    fine = status != "converged" or criterion is not None
-    check(fine, f"its status is 'converged', but its gap {gap:g} is above its tolerance")
+    unmet = status == "converged" and criterion is None
+    check(not unmet, f"its status is 'converged', but its gap {gap:g} is above its tolerance")
     check(fitted["criterion_"] == criterion, f"its gap {gap:g} does not meet the tolerance that it says")
     trace = arrays["trace_"]
     counts = trace[:, [_TRACE.index(name) for name in _WHOLE]]

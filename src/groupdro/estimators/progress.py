@@ -25,7 +25,7 @@ except ImportError:  # before scikit-learn 1.9
 __all__ = ["CallbackSupportMixin", "ProgressLine", "TaskBridge", "seconds_left", "with_callbacks"]
 
 _ACTIVE = 1e-3  # weight from which a group counts as active
-_STANDSTILL = 1e-3  # fall of the gap's logarithm over the latest epochs from which a time can be told
+_STANDSTILL = 1e-3  # fall of the gap's logarithm over the latest epochs from which a time can be estimated
 
 
 def seconds_left(trace: list[TraceRow], target: float) -> float:

@@ -5,11 +5,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
-from groupdro.utils.arguments import check_number, error_prefix
+from groupdro.utils.arguments import check_number
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
@@ -56,7 +55,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     max_passes : float, default=1000
         Most passes over the data.
     max_time : float, default=None
-        Most seconds; None for any.
+        Time limit in seconds; None for no limit.
     solver : str or Solver, default="auto"
         "auto" picks by a cost model; `solver_` says what and why. Otherwise a name, such as "aleg" or "sqp", or a
         solver with options.
@@ -65,13 +64,13 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     random_state : int, RandomState instance or None, default=None
         Seed of the solvers that draw rows.
     verbose : int, default=0
-        1 prints a line a second, 2 a line an epoch: worst value, certified gap, active groups, time left.
+        1 prints one line per second, 2 one per epoch: certified gap, time left, worst value, active groups.
     callbacks : list of callable, default=None
         Each is called with a `Progress` after every epoch; one that returns True ends the fit. Callbacks of
         scikit-learn (1.9 and later) are set by `set_callbacks`.
     checkpoint_dir : str or path-like, default=None
         Directory to which a fit is saved after every epoch, each fit in a folder of its own. A fit of the same data
-        with the same parameters goes on where the last one was broken off; a random state of None is 0 then.
+        with the same parameters resumes where the last one was interrupted; a random state of None is 0 then.
     missing_group : {"error", "own"}, default="error"
         Whether missing group labels are refused, or a group of their own, named "(missing)".
     min_group_size : int, default=1
@@ -110,7 +109,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     lower_bound_ : float
         No model has a smaller objective: this is proved.
     gap_ : float
-        Their difference: the model is at most so far from the best possible.
+        Their difference: an upper bound on the model's suboptimality.
     bound_radius_ : float
         Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for all models whose outputs on the
         training rows, less their mean where there is an intercept, have a root mean square of at most this:
@@ -169,27 +168,6 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
             Predictions.
         """
         return self._outputs(X)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of the targets' variance that is explained, R squared.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows.
-        y : array-like of shape (n_rows,)
-            Their targets.
-        sample_weight : array-like of shape (n_rows,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            R squared.
-        """
-        predicted = self.predict(X)
-        with error_prefix("y"):
-            return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -39,7 +39,7 @@ def drawn_gaps(upper: Floats, lower: Floats) -> Floats:
 
 
 def heaviest_groups(q: Floats, most: int) -> Indices:
-    """Return the groups that bind, the heaviest first, and at most so many."""
+    """Return the groups that bind, the heaviest first, at most `most` of them."""
     order = np.argsort(-q, kind="stable")[:most]
     return order[q[order] >= min(_BINDING, q.max())]
 

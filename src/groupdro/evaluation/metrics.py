@@ -143,9 +143,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         Rows and labels.
     loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
         "auto" is the model's own loss for an estimator of this package, alone or inside pipelines and searches;
-        otherwise the logarithmic loss for classifiers with probabilities (of which none counts as less than the
-        rounding of a number), zero-one for other classifiers, and half the squared residual for regressors. A callable
-        takes y and the predictions.
+        otherwise the logarithmic loss for classifiers with probabilities (clipped below at machine epsilon),
+        zero-one for other classifiers, and half the squared residual for regressors. A callable takes y and the
+        predictions.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if callable(loss):
         losses = np.asarray(loss(labels, np.asarray(model.predict(X))), dtype=np.float64)
         if losses.shape != (len(labels),):
-            raise ValueError(f"loss must return one number a row, got shape {losses.shape}.")
+            raise ValueError(f"loss must return one number per row, got shape {losses.shape}.")
         if not np.isfinite(losses).all():
             raise ValueError("loss returned NaN or infinite values.")
         return losses

@@ -17,7 +17,7 @@ from groupdro.utils.types import Floats, Mask
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
 
-_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # told apart by colour-blind readers too
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
 
 
 def _fitted(estimator: Any) -> Any:
@@ -247,23 +247,19 @@ class GroupRiskDisplay(Display):
         if not (isinstance(labels, tuple | list) and len(labels) == 2 and all(isinstance(one, str) for one in labels)):
             raise TypeError(f"labels must be two names, got {short_repr(labels)}.")
 
-        def table(report: GroupReport) -> dict[Any, tuple[float, float, float]]:
-            c = report.columns
-            rows = zip(c["group"], c["n"], c["risk"], c["risk_low"], c["risk_high"], strict=True)
-            return {group: (risk, low, high) for group, n, risk, low, high in rows if n}
-
-        old, new = table(before), table(after)
-        groups = [group for group in old if group in new][:max_groups]
+        tables = [{g: row for g, row in report.by_group.items() if row["n"]} for report in (before, after)]
+        groups = [group for group in tables[0] if group in tables[1]][:max_groups]
         if not groups:
             raise ValueError("before and after have no group in common.")
-        notes = dict(zip(before.columns["group"], before.columns["note"], strict=True))
+        keys = ("risk", "risk_low", "risk_high")
+        old, new = (np.array([[table[group][key] for key in keys] for group in groups]) for table in tables)
         return cls(
             groups=groups,
-            before=np.array([old[group] for group in groups]),
-            after=np.array([new[group] for group in groups]),
+            before=old,
+            after=new,
             labels=labels,
-            judged=np.array(["small" not in notes[group] for group in groups]),
-            worst=(old[before.worst_group][0], new[after.worst_group][0]),
+            judged=np.array(["small" not in tables[0][group]["note"] for group in groups]),
+            worst=(tables[0][before.worst_group]["risk"], tables[1][after.worst_group]["risk"]),
         ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
@@ -349,9 +345,9 @@ class GroupWeightsDisplay(Display):
         """
         check_whole(max_groups, "max_groups", least=1)
         inner = _fitted(estimator)
-        names, weights = inner.groups_.tolist(), inner.group_weights_
-        order = heaviest_groups(weights, max_groups)
-        return cls(groups=[names[k] for k in order], weights=weights[order], n_groups=len(names)).plot(ax=ax)
+        names, q = inner.groups_.tolist(), inner.group_weights_
+        order = heaviest_groups(q, max_groups)
+        return cls(groups=[names[k] for k in order], weights=q[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw.

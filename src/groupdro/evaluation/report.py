@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_scalar
 from groupdro.data.grouping import MERGED, read_groups
 from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
-from groupdro.utils.text import group_name, table_html, table_text
+from groupdro.utils.text import group_name, records, table_html, table_text
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_target
 
@@ -25,7 +25,7 @@ _BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """A row a group, the worst first.
+    """One row per group, worst first.
 
     Prints as text, shows as HTML in notebooks, and turns into a DataFrame.
 
@@ -66,13 +66,18 @@ class GroupReport:
         """Whether each group has enough rows to be judged."""
         return ["small" not in note and "absent" not in note for note in self.columns["note"]]
 
+    @property
+    def by_group(self) -> dict[Any, dict[str, Any]]:
+        """The rows of the table, by group."""
+        return {row["group"]: row for row in records(self.columns)}
+
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
 
         Returns
         -------
         pandas.DataFrame
-            A row a group.
+            One row per group.
         """
         import pandas as pd
 
@@ -84,14 +89,14 @@ class GroupReport:
         Returns
         -------
         polars.DataFrame
-            A row a group.
+            One row per group.
         """
         import polars as pl
 
         return pl.DataFrame(self._with_text_groups(), strict=False)
 
     def _with_text_groups(self) -> dict[str, list[Any]]:
-        """Give groups of several kinds, or of several columns, as text: frames have one type a column."""
+        """Give groups of several kinds, or of several columns, as text: frames have one type per column."""
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
         if len(kinds) == 1 and not kinds & {tuple}:
@@ -117,7 +122,7 @@ def group_report(
     min_rows: int = 30,
     random_state: int = 0,
 ) -> GroupReport:
-    """Tell how each group fares under a fitted model.
+    """Report how each group fares under a fitted model.
 
     Parameters
     ----------

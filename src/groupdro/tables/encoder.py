@@ -212,14 +212,14 @@ class TableEncoder:
     @classmethod
     def from_json(cls, document: Any) -> "TableEncoder":
         """Return what `to_json` wrote, and refuse anything else."""
-        check(isinstance(document, list) and bool(document), "its columns are no list")
+        check(isinstance(document, list) and bool(document), "its columns are not a list")
         columns = [_column_from_json(entry) for entry in document]
         check(len({column.name for column in columns}) == len(columns), "it has a column twice")
         return cls(tuple(columns))
 
 
 def _column_from_json(entry: Any) -> Number | Category:
-    check(isinstance(entry, dict), "a column is no object")
+    check(isinstance(entry, dict), "a column is not an object")
     if set(entry) == {"number", "median", "mean", "scale"}:
         numbers = [entry[key] for key in ("median", "mean", "scale")]
         fine = all(isinstance(x, float) and np.isfinite(x) for x in numbers) and numbers[2] > 0

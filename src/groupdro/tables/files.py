@@ -59,7 +59,9 @@ def read_table(path: Path) -> Any:
         raise ValueError(f"{str(path)!r} has more than one column {sorted(twice)[0]!r}.")
     if not table.num_rows:
         raise ValueError(f"{str(path)!r} has no rows.")
-    return _plain(table)
+    # Columns get the types of their values, without dictionaries.
+    plain = [f.with_type(f.type.value_type) if arrow().types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(arrow().schema(plain, table.schema.metadata))
 
 
 def csv_settings(path: Path) -> tuple[Any, Any]:
@@ -71,15 +73,6 @@ def csv_settings(path: Path) -> tuple[Any, Any]:
     fields = {mark: len(next(csv.reader(lines, delimiter=mark), [])) for mark in _DELIMITERS}
     parse = module.ParseOptions(delimiter=max(_DELIMITERS, key=lambda mark: fields[mark]))
     return parse, module.ConvertOptions(strings_can_be_null=True)
-
-
-def _plain(table: Any) -> Any:
-    """Return a table whose columns have the types of their values, without dictionaries."""
-    types = arrow().types
-    for place, field in enumerate(table.schema):
-        if types.is_dictionary(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
-    return table
 
 
 def check_columns(columns: list[str], names: Iterable[str], argument: str) -> None:

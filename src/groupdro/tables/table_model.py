@@ -76,7 +76,7 @@ class TableModel:
         table : DataFrame or pyarrow.Table
             The columns of the fit, as they were in its table; others are ignored.
         allow_unknown : bool, default=False
-            Whether to accept a column of labels of which none was there at fit.
+            Whether to accept a column of labels none of which was seen at fit.
 
         Returns
         -------
@@ -97,7 +97,7 @@ class TableModel:
         table : DataFrame or pyarrow.Table
             The columns of the fit.
         allow_unknown : bool, default=False
-            Whether to accept a column of labels of which none was there at fit.
+            Whether to accept a column of labels none of which was seen at fit.
 
         Returns
         -------
@@ -224,14 +224,14 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
         return build_model(manifest, arrays)
     check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}")
     check(set(manifest) == _KEYS, f"its manifest has keys {sorted(map(str, manifest))}")
-    check(isinstance(manifest["model"], dict), "its model is no object")
+    check(isinstance(manifest["model"], dict), "its model is not an object")
     check("group_by" not in manifest["model"], "its model has group columns of its own")
     columns, target, groups, facts = (manifest[key] for key in ("columns", "target", "groups", "facts"))
     encoder = None if columns is None else TableEncoder.from_json(columns)
-    check(target is None or isinstance(target, str), "its target is no text")
-    check(isinstance(groups, list) and all(isinstance(name, str) for name in groups), "its groups are no text")
+    check(target is None or isinstance(target, str), "its target is not text")
+    check(isinstance(groups, list) and all(isinstance(name, str) for name in groups), "its groups are not text")
     fine = isinstance(facts, dict) and all(isinstance(v, str | int | float) for v in facts.values())
-    check(fine, "its facts are no text and numbers")
+    check(fine, "its facts are not text and numbers")
     model = build_model(manifest["model"], arrays)
     fits = encoder is None or len(encoder.feature_names) == model.n_features_in_
     check(fits, "its columns and its model do not fit")

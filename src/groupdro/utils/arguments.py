@@ -1,4 +1,4 @@
-"""Checks of what users pass in, with errors that name the argument, what was given and what would do."""
+"""Checks of what users pass in, with errors that name the argument, what was given and what is expected."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def error_prefix(argument: str) -> Iterator[None]:
 
 
 def check_number(value: Any, name: str, *, positive: bool = False, finite: bool = True) -> None:
-    """Refuse what is no number, or one that is out of range.
+    """Refuse what is not a number, or one that is out of range.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def check_number(value: Any, name: str, *, positive: bool = False, finite: bool 
 
 
 def check_whole(value: Any, name: str, *, least: int = 0, most: int | None = None) -> None:
-    """Refuse what is no whole number, or one that is out of range.
+    """Refuse what is not a whole number, or one that is out of range.
 
     Parameters
     ----------
@@ -189,5 +189,5 @@ def number_of_rows(values: Any, name: str) -> int:
     if isinstance(shape, tuple) and shape:
         return int(shape[0])
     if isinstance(values, str | bytes | dict | set | frozenset) or not hasattr(values, "__len__") or shape == ():
-        raise TypeError(f"{name} must be an array with an entry a row, got {short_repr(values)}.")
+        raise TypeError(f"{name} must be an array with one entry per row, got {short_repr(values)}.")
     return len(values)

@@ -8,12 +8,17 @@ import numpy as np
 
 from groupdro.utils.arguments import printable
 
-__all__ = ["group_name", "table_html", "table_text"]
+__all__ = ["group_name", "records", "table_html", "table_text"]
 
 
 def group_name(group: Any) -> str:
     """Return a group's name as text; that of a combination has all its parts."""
     return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return a table as a list of its rows."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
