@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
@@ -16,6 +15,7 @@ from groupdro.data.rows import Rows
 from groupdro.data.sampling import Draw, Sampling
 from groupdro.kernels.groups import group_means, spread_to_rows
 from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.vectors import read_vector
 
 __all__ = ["GroupedData"]
 
@@ -96,11 +96,11 @@ class GroupedData(Sampling):
             raise ValueError("X has no rows.")
         if rows.n_features == 0:
             raise ValueError("X has no columns.")
-        y = _read_vector(y, "y", rows.n_rows)
+        y = _read_numbers(y, "y", rows.n_rows)
         grouping = read_groups(groups, rows.n_rows)
         weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
         if sample_weight is not None:
-            weight = _read_vector(sample_weight, "sample_weight", rows.n_rows)
+            weight = _read_numbers(sample_weight, "sample_weight", rows.n_rows)
             weights = _normalise(weight, grouping)
             if rows.copyable and not weight.all():
                 # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
@@ -139,8 +139,8 @@ class GroupedData(Sampling):
             The data.
         """
         out = replace(self, y=y) if encoded else replace(self, y=y, key=b"", key_check=None)
-        if "_moments" in self.__dict__:
-            out.__dict__["_moments"] = self._moments  # the labels do not change them, and they cost a pass
+        if "moments" in self.__dict__:
+            out.__dict__["moments"] = self._moments  # the labels do not change them, and they cost a pass
         return out
 
     def with_scaled_columns(self, factors: Floats) -> "GroupedData":
@@ -254,29 +254,38 @@ class GroupedData(Sampling):
         self.rows.update_digest(digest.update)
         return digest.digest()
 
-    @cached_property
+    @property
     def row_norms(self) -> Floats:
         """Euclidean norm of each stored row."""
         return self._moments[0]
 
-    @cached_property
+    @property
     def mean_square_norm(self) -> float:
-        """Mean of the rows' squared norms."""
-        return float(np.mean(self.row_norms**2))
+        """Mean of all rows' squared norms."""
+        total = np.array([float((self.row_norms**2).sum())])
+        self.add_up(total)
+        return float(total[0]) / self.n_total
 
-    @cached_property
+    @property
     def column_squares(self) -> Floats:
-        """Mean square of each column, with every group counted alike."""
+        """Mean square of each column over all rows, with every group counted alike."""
         return self._moments[1]
 
-    @cached_property
+    @property
     def column_means(self) -> Floats:
-        """Mean of each column, with every group counted alike."""
+        """Mean of each column over all rows, with every group counted alike."""
         return self._moments[2]
 
-    @cached_property
+    @property
     def _moments(self) -> tuple[Floats, Floats, Floats]:
-        return self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
+        # Before Python 3.12 a cached property holds a lock of its class, in which workers that are threads would wait
+        # for each other.
+        if "moments" not in self.__dict__:
+            norms, squares, sums = self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
+            self.add_up(squares, sums)
+            self.__dict__["moments"] = norms, squares, sums
+        found: tuple[Floats, Floats, Floats] = self.__dict__["moments"]
+        return found
 
     def group_means(self, values: Floats) -> Floats:
         """Average a quantity of the stored rows over each group."""
@@ -367,18 +376,8 @@ class GroupedData(Sampling):
         )
 
 
-def _read_vector(values: Any, name: str, n_rows: int) -> Array:
-    native = nw.from_native(values, pass_through=True, allow_series=True)
-    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
-        raise ValueError(f"{name} has masked entries: fill them or drop the rows.")
-    try:
-        array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} must be an array with one value a row: {error}") from None
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.shape != (n_rows,):
-        raise ValueError(f"{name} must have one value a row of X ({n_rows}), got shape {array.shape}.")
+def _read_numbers(values: Any, name: str, n_rows: int) -> Array:
+    array = read_vector(values, name, n_rows)
     if array.dtype.kind not in "fiub":
         hint = " Groups are passed by keyword, as groups=." if name == "sample_weight" else ""
         raise ValueError(f"{name} must be numeric, got dtype {array.dtype}.{hint}")

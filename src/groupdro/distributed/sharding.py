@@ -130,48 +130,13 @@ class ShardedData(GroupedData):
         """Return which groups are stored here with all their members."""
         return self.group_sizes == self.all_sizes
 
-    @property
-    def mean_square_norm(self) -> float:
-        """Mean of all rows' squared norms."""
-        total = np.array([float((self.row_norms**2).sum())])
-        self.add_up(total)
-        return float(total[0]) / self.n_total
-
-    # Plain properties: before Python 3.12 a cached one holds a lock of its class, in which workers that are threads
-    # would wait for each other.
-    @property
-    def row_norms(self) -> Floats:
-        """Euclidean norm of each row that is stored here."""
-        return self._moments[0]
-
-    @property
-    def column_squares(self) -> Floats:
-        """Mean square of each column over all rows, with every group counted alike."""
-        return self._moments[1]
-
-    @property
-    def column_means(self) -> Floats:
-        """Mean of each column over all rows, with every group counted alike."""
-        return self._moments[2]
-
-    @property
-    def _moments(self) -> tuple[Floats, Floats, Floats]:
-        if "moments" not in self.__dict__:
-            weights = self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
-            norms, squares, sums = self.rows.moments(weights)
-            self.add_up(squares, sums)
-            self.__dict__["moments"] = norms, squares, sums
-        found: tuple[Floats, Floats, Floats] = self.__dict__["moments"]
-        return found
-
     def with_labels(self, y: Array, *, encoded: bool = False) -> "ShardedData":
         """Return the same rows with the same labels in the terms of a loss."""
         if not encoded:
             raise ValueError("y: give data their labels before they are divided among workers.")
-        out = replace(self, y=y)
-        if "moments" in self.__dict__:
-            out.__dict__["moments"] = self.__dict__["moments"]
-        return out
+        part = super().with_labels(y, encoded=True)
+        assert isinstance(part, ShardedData)
+        return part
 
     def group(self, i: int) -> GroupedData:
         """Return one group's data: this worker's own where it holds all of them, otherwise a part again."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk
 from groupdro.problem.attainment import is_separated, unattained, vanishes
-from groupdro.problem.centring import recentre, resolution
+from groupdro.problem.centring import Centring, recentre, resolution
 from groupdro.run.checkpoint import Checkpoints, checkpoint_errors, fingerprint
 from groupdro.run.clock import Clock
 from groupdro.run.ending import SEPARABLE, Ending, runs_away
@@ -86,9 +87,13 @@ def solve(
     solver.check(problem)
     if average_duals and not problem.data.is_whole:
         raise ValueError("average_duals must be False over several workers, which keep the duals of their own rows.")
-    run = _Run(problem, solver, tol, atol, max_passes, max_time, callbacks, average_duals)
+    problem, centring = recentre(problem)
+    if atol is None:
+        regret = problem.regret or solver.minimises_regrets
+        atol = max(resolution(problem, centring), tol**2 if regret else 0.0)
+    run = _Run(problem, centring, solver, tol, atol, max_passes, max_time, callbacks, average_duals)
     if checkpoint_dir is not None:
-        key = fingerprint(run.problem, solver, seed)
+        key = fingerprint(problem, solver, seed)
         run.checkpointed = True
         if problem.data.is_first:
             run.checkpoints = Checkpoints(check_path(checkpoint_dir, "checkpoint_dir"), key)
@@ -117,28 +122,21 @@ def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     return read
 
 
+@dataclass
 class _Run:
     """One run."""
 
-    def __init__(
-        self,
-        problem: GroupRisk,
-        solver: Solver,
-        tol: float,
-        atol: float | None,
-        max_passes: float,
-        max_time: float,
-        callbacks: tuple[Callback, ...],
-        average_duals: bool,
-    ):
-        self.problem, self.centring = recentre(problem)
-        self.solver, self.callbacks = solver, callbacks
-        self.tol, self.max_passes, self.max_time = tol, max_passes, max_time
-        if atol is None:
-            regret = problem.regret or solver.minimises_regrets
-            atol = max(resolution(self.problem, self.centring), tol**2 if regret else 0.0)
-        self.atol = atol
-        self.average_duals = average_duals
+    problem: GroupRisk
+    centring: Centring
+    solver: Solver
+    tol: float
+    atol: float
+    max_passes: float
+    max_time: float
+    callbacks: tuple[Callback, ...]
+    average_duals: bool
+
+    def __post_init__(self) -> None:
         self.checkpointed = False
         self.checkpoints: Checkpoints | None = None  # of several workers, the first one writes
         self.trace: list[TraceRow] = []

@@ -4,7 +4,7 @@ The algorithm is that of `aleg_theory`; what the theorem takes from worst-case c
 whose measurements break the inequality of the proof, or whose gap rose, is taken back and repeated with shorter steps.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -76,17 +76,17 @@ class AlegState(State):
     w_centre: Floats
     logit_centre: Floats
     metric: Floats | float
-    rotation: Floats
-    shift: Floats
-    spectral: Spectral | None
     w_step: float
-    q_step: float
-    target: float
-    growth: float
-    rejected: int
-    capped: int
     direction: Floats
     seed: int
+    rotation: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    shift: Floats = field(default_factory=lambda: np.empty(0))
+    spectral: Spectral | None = None
+    q_step: float = 1.0
+    target: float = _TARGET
+    growth: float = _GROWTH
+    rejected: int = 0
+    capped: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,6 @@ class ALEG(Solver):
         geometry, weighting = problem.geometry(), problem.weight_geometry()
         w, q = problem.start(), weighting.interior(problem.start_weights())
         at = problem.evaluate(w, q)
-        metric = self._metric(problem, geometry)
         mirror, logits = geometry.mirror(w), weighting.mirror(q)
         state = AlegState(
             evaluation=at,
@@ -148,16 +147,8 @@ class ALEG(Solver):
             logits=logits,
             w_centre=mirror,
             logit_centre=logits,
-            metric=metric,
-            rotation=np.empty((0, 0)),
-            shift=np.empty(0),
-            spectral=None,
+            metric=self._metric(problem, geometry),
             w_step=1.0 / problem.shape[0],
-            q_step=1.0,
-            target=_TARGET,
-            growth=_GROWTH,
-            rejected=0,
-            capped=0,
             direction=np.random.default_rng([seed, 1 << 20]).standard_normal(problem.shape),
             seed=seed,
         )

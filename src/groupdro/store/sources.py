@@ -12,8 +12,9 @@ from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.store.layout import DTYPES
 from groupdro.store.rounding import Rounding
-from groupdro.utils.arguments import check_choice, check_flag, error_prefix
+from groupdro.utils.arguments import check_choice, check_flag
 from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.vectors import read_vector
 
 __all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "has_classes", "refuse", "refuse_not_finite"]
 
@@ -278,18 +279,8 @@ def _read_weight(sample_weight: Any, n_rows: int) -> Floats:
 
 def _read_vector(values: Any, name: str, n_rows: int) -> Array:
     native = nw.from_native(values, pass_through=True, allow_series=True)
-    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
-        raise ValueError(f"{name} has masked entries: fill them or drop the rows.")
     if isinstance(native, nw.Series):
         refuse(name, "a missing value", native.is_null().to_numpy().astype(bool), 0)
-        array: Array = native.to_numpy()
-    else:
-        with error_prefix(name):
-            array = np.asarray(values)
-        if not isinstance(values, np.ndarray) and array.dtype.kind == "U":
-            array = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.shape != (n_rows,):
-        raise ValueError(f"{name} must have one value per row of X ({n_rows}), got shape {array.shape}.")
-    return array
+    elif not isinstance(values, np.ndarray) and np.asarray(values).dtype.kind == "U":
+        values = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text
+    return read_vector(values, name, n_rows)
