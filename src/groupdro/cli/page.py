@@ -153,23 +153,22 @@ def _worst(report: GroupReport, model: Any) -> int:
 
 
 def _tiles(report: GroupReport, model: Any, worst: int, name: Namer) -> str:
-    c, overall = report.columns, report.overall
-    regret = _regret(report, model)
-    value = c["regret" if regret else "risk"][worst]
-    shown = [("Worst group", name(c["group"][worst]), f"{_number(c['n'][worst])} rows", "worst")]
-    low, high = c["risk_low"][worst], c["risk_high"][worst]
-    interval = f"risk, {report.confidence:.0%} interval {_number(low, 3)} to {_number(high, 3)}"
-    shown.append(("Its " + ("regret" if regret else "risk"), _number(value), "" if regret else interval, ""))
-    if "accuracy" in c:
-        shown.append(("Its accuracy", f"{c['accuracy'][worst]:.1%}", f"{overall['accuracy']:.1%} over all rows", ""))
-    else:
-        shown.append(("Its RMSE", _number(c["rmse"][worst]), f"{_number(overall['rmse'])} over all rows", ""))
-    relative = relative_gap(model.gap_, model.upper_bound_)
-    shown.append(("From the best possible", _percent(relative), "at most, certified on the rows of the fit", ""))
+    row = {key: values[worst] for key, values in report.columns.items()}
+    value = "regret" if _regret(report, model) else "risk"
+    low, high = (_number(row[end], 3) for end in ("risk_low", "risk_high"))
+    interval = f"risk, {report.confidence:.0%} interval {low} to {high}" if value == "risk" else ""
+    measure, text = ("accuracy", "{:.1%}".format) if "accuracy" in row else ("rmse", _number)
+    overall, relative = text(report.overall[measure]), _percent(relative_gap(model.gap_, model.upper_bound_))
+    tiles = [
+        ("Worst group", name(row["group"]), f"{_number(row['n'])} rows", "worst"),
+        (f"Its {value}", _number(row[value]), interval, ""),
+        (f"Its {_HEADINGS.get(measure, measure)}", text(row[measure]), f"{overall} over all rows", ""),
+        ("From the best possible", relative, "at most, certified on the rows of the fit", ""),
+    ]
     return "".join(
-        f'<div class="tile {kind}"><div class="label">{label}</div><div class="value">{value}</div>'
+        f'<div class="tile {kind}"><div class="label">{label}</div><div class="value">{shown}</div>'
         f'<div class="more">{more}</div></div>'
-        for label, value, more, kind in shown
+        for label, shown, more, kind in tiles
     )
 
 
