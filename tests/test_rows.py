@@ -112,6 +112,28 @@ def assert_multiplies(rows, expected):
         np.testing.assert_allclose(rows.gram(weights), expected.T * weights @ expected, rtol=1e-5, atol=1e-10)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_gram_matrix_of_sparse_rows_is_that_of_numpy(dtype, index, read_only):
+    rng = np.random.default_rng(0)
+    X = sp.csr_array((rng.normal(size=(300, 40)) * (rng.random((300, 40)) < 0.2)).astype(dtype))
+    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+    for array in (X.data, X.indices, X.indptr):
+        array.flags.writeable = not read_only
+    dense = X.toarray().astype(np.float64)
+    for weights in (rng.random(300), rng.normal(size=300), -rng.random(600)[::2], np.zeros(300)):
+        gram, sizes = CsrRows(X).gram(weights), np.abs(dense).T * np.abs(weights) @ np.abs(dense)
+        assert (np.abs(gram - dense.T * weights @ dense) <= 1e-13 * sizes).all()
+        np.testing.assert_array_equal(gram, gram.T)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0), (4, 3)])
+def test_the_gram_matrix_without_entries_is_zero(shape):
+    gram = CsrRows(sp.csr_array(shape, dtype=np.float64)).gram(np.ones(shape[0]))
+    np.testing.assert_array_equal(gram, np.zeros((shape[1], shape[1])))
+
+
 @pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
 def test_every_container_gives_the_rows_as_float64(make):
     assert_holds(read_rows(make())[0], DENSE)

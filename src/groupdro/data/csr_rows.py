@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from groupdro.data.rows import Rows, as_writable, piece_rows
 from groupdro.kernels.arguments import CsrData
+from groupdro.kernels.gram import add_csr_gram
 from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["CsrRows"]
@@ -37,7 +38,9 @@ class CsrRows(Rows):
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
-        return np.asarray((self.X.T @ (sp.diags_array(weights) @ self.X)).toarray(), dtype=np.float64)
+        half = np.zeros((self.n_features, self.n_features))
+        add_csr_gram(*self._memory, np.ascontiguousarray(weights, dtype=np.float64), half)
+        return half + half.T
 
     def rmatvec_by_group(self, shares: Any, v: Floats, out: Floats) -> None:
         """Multiply by the matrix of shares, output by output."""
