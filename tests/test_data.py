@@ -281,11 +281,11 @@ def test_vectors_come_in_any_container(name, values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1, 2], "one value a row of X"),
-        ([1, 2, 3, 4], "one value a row of X"),
-        (pl.Series([1, 2]), "one value a row of X"),
-        (3, "one value a row of X"),
-        ([[1, 2], [1, 2], [1, 2]], "one value a row of X"),
+        ([1, 2], "one value per row of X"),
+        ([1, 2, 3, 4], "one value per row of X"),
+        (pl.Series([1, 2]), "one value per row of X"),
+        (3, "one value per row of X"),
+        ([[1, 2], [1, 2], [1, 2]], "one value per row of X"),
         ([1, 2, np.nan], "has NaN or infinite values"),
         ([1, np.inf, 2], "has NaN or infinite values"),
         (pd.Series([1, 2, None]), "has NaN or infinite values"),

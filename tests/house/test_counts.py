@@ -11,13 +11,13 @@ from tests.house.syntax import Module, read_package
 
 #: Each count may fall and must not rise: lower the limit with it. All but the lines of code should end at 0.
 LIMITS = {
-    "tests of row classes outside data/ and kernels/": 46,
-    "tests of domains and weight sets": 18,
-    "n_workers in solvers/": 13,
-    "counting calls outside problem/": 19,
-    "kernels with more than 12 parameters": 7,
-    "modules of more than 400 lines": 9,
-    "lines of code": 13_146,
+    "tests of row classes outside data/ and kernels/": 0,
+    "tests of domains and weight sets": 0,
+    "n_workers in solvers/": 0,
+    "counting calls outside problem/": 0,
+    "kernels with more than 12 parameters": 0,
+    "modules of more than 400 lines": 0,
+    "lines of code": 13_000,
 }
 PACKAGE = read_package(Path(groupdro.__file__).parent)
 DOMAINS = Module(
