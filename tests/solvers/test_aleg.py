@@ -66,7 +66,7 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
     FusedSteps(fused).run(plan, members)
     assert problem.counters.row_reads - before == members.size
     ReadableSteps(readable).run(plan, members)
-    for name in ("w", "logits", "points", "mirrors", "weights", "logit_total", "sums"):
+    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(fused, name), getattr(readable, name), rtol=1e-9, atol=1e-12, err_msg=name)
     assert fused.n_steps == readable.n_steps == 15
 
@@ -258,7 +258,7 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
         assert problem.counters.row_reads - before == members.size
         ReadableSteps(readable).run(plan, members)
     lazy.flush()
-    for name in ("w", "logits", "points", "mirrors", "weights", "logit_total", "sums"):
+    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(sparse, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
 
 

@@ -50,7 +50,7 @@ def test_blocks_of_steps_are_the_same_steps(penalty, radius, dtype, places):
         loops.append(loop)
     readable, blocked = loops
     assert np.abs(readable.w).max() > 0.1
-    for name in ("points", "weights", "logit_total", "sums"):
+    for name in ("w_total", "q_total", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(blocked, name), getattr(readable, name), rtol=places, atol=333 * places)
     np.testing.assert_allclose(blocked.iterate(), readable.iterate(), atol=places)
     np.testing.assert_allclose(blocked.logits, readable.logits, atol=10 * places)
@@ -69,7 +69,7 @@ def test_blocks_go_on_where_the_last_call_stopped():
         steps.run(part, members[start : start + 100])
     steps.flush()
     np.testing.assert_allclose(pieces.w, whole.w, atol=1e-11)
-    np.testing.assert_allclose(pieces.points, whole.points, atol=1e-9)
+    np.testing.assert_allclose(pieces.w_total, whole.w_total, atol=1e-9)
 
 
 def test_blocks_with_projections_are_the_readable_steps_of_al_svre():

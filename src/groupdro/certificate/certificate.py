@@ -261,7 +261,7 @@ class Certificate:
         """Take both bounds from a pass over the data."""
         self.offer(at.w, at.group_risks)
         if self.q is None:
-            self.q = self._weights_of_least(at.q)
+            self.q = self._q_of_least(at.q)
         total = float(at.q.sum())
         if not (np.isfinite(at.gradient).all() and self.problem.weight_set.contains(at.q)):
             return  # weights outside of their set prove nothing
@@ -280,9 +280,9 @@ class Certificate:
     def withdraw(self) -> None:
         """Claim no more than what losses of at least 0 prove, because the domain does not hold the solution."""
         if self.q is not None:
-            self.lower, self.q = self.problem.least_value, self._weights_of_least(self.q)
+            self.lower, self.q = self.problem.least_value, self._q_of_least(self.q)
 
-    def _weights_of_least(self, q: Floats) -> Floats:
+    def _q_of_least(self, q: Floats) -> Floats:
         """Return the weights that prove what losses of at least 0 do: any, such as q, where all references are zero."""
         baseline = self.problem.baseline.upper
         return self.problem.weight_set.maximiser(-baseline) if (baseline != 0).any() else q.copy()

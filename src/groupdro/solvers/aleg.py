@@ -292,7 +292,7 @@ class ALEG(Solver):
         make_steps(loop, plan, plan.steps, rng, replacement=self.replacement)
         ratio, fresh = loop.ratio, None
         if np.isfinite(ratio) and ratio <= _REFUSED:
-            q = loop.weights / loop.weights.sum()
+            q = loop.q_total / loop.q_total.sum()
             fresh = problem.evaluate(loop.mean_point(), q)
         before = self.halves(problem, at, shift=state.shift)
         after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)

@@ -182,11 +182,11 @@ class GroupSQP(Solver):
             working = np.flatnonzero(inside)
             rows = gradients[working] + penalty * pull.ravel()
             begin = known[working] / known[working].sum() if known[working].sum() > 0.5 else None
-            step, weights = solve(problem, state, rows, values[working], pull, begin)
+            step, q_working = solve(problem, state, rows, values[working], pull, begin)
             expected = values + gradients @ step.ravel()
             worse = expected > expected[working].max() + _ROUNDING * abs(float(values.max()))
             known = np.zeros(m)
-            known[working] = weights
+            known[working] = q_working
             if not worse.any():
                 break
             # Those without weight leave, so that the program stays small.

@@ -134,7 +134,7 @@ class MPVR(Solver):
             steps.flush()
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / K
-        state.evaluation = problem.evaluate(loop.mean_point(), loop.weights / loop.weights.sum())
+        state.evaluation = problem.evaluate(loop.mean_point(), loop.q_total / loop.q_total.sum())
 
     def draw(self, problem: GroupRisk, n: int, rng: np.random.Generator) -> tuple[BatchPlan, Indices]:
         """Draw one member for each of n steps, with its group and its weight in the estimate."""

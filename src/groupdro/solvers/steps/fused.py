@@ -37,5 +37,5 @@ class FusedSteps(Steps):
             np.empty((5, loop.w.size)),
             np.empty((3, loop.problem.n_groups)),
         )
-        loop.mirrors = loop.points
+        loop.mirror_total = loop.w_total
         loop.n_steps += len(members)

@@ -40,7 +40,7 @@ class InnerLoop:
         coefficients; empty for the origin. The intercept is free, so that any point will do.
     logits, logit_centre : ndarray of shape (n_groups,)
         The same of q.
-    points, mirrors, weights, logit_total : ndarray
+    w_total, mirror_total, q_total, logit_total : ndarray
         Sums over the steps of w, of its mirror coordinates, of q and of the logits.
     sums : ndarray of shape (4,)
         Sums over the steps of the squared gradient differences of w and q and the squared distances of w and q from
@@ -66,8 +66,8 @@ class InnerLoop:
         self.w, self.logits = self.turned(self.w), self.logits.copy()
         self.w_centre = self.turned(self.w_centre)
         self.snapshot, self.gradient = self.turned(self.at.w), self.turned_gradient(self.at.gradient)
-        self.points, self.mirrors = np.zeros_like(self.w), np.zeros_like(self.w)
-        self.weights, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
+        self.w_total, self.mirror_total = np.zeros_like(self.w), np.zeros_like(self.w)
+        self.q_total, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
         self.sums = np.zeros(4)
         self.n_steps = 0
         self.values = self.problem.group_values(self.at.group_risks)
@@ -105,11 +105,11 @@ class InnerLoop:
 
     def mean_point(self) -> Floats:
         """Return the mean of w over the steps."""
-        return self.turned_back(self.points / self.n_steps)
+        return self.turned_back(self.w_total / self.n_steps)
 
     def mean_mirror(self) -> Floats:
         """Return the mean of the mirror coordinates over the steps."""
-        return self.turned_back(self.mirrors / self.n_steps)
+        return self.turned_back(self.mirror_total / self.n_steps)
 
     def weight_player(self) -> WeightPlayer:
         """Return q as kernels take it."""
@@ -117,7 +117,7 @@ class InnerLoop:
 
     def totals(self) -> Sums:
         """Return the sums over the steps as kernels take them."""
-        return Sums(self.points, self.logit_total, self.weights, self.sums)
+        return Sums(self.w_total, self.logit_total, self.q_total, self.sums)
 
     @property
     def ratio(self) -> float:

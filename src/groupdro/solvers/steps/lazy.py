@@ -57,9 +57,9 @@ class LazySteps(Steps):
         """Set w to the iterate and add the sum of the iterates to the points."""
         loop, player = self.loop, self.player
         d, vectors = len(player.features), player.features[:, :4]
-        loop.points[:d] += vectors @ player.coefficients[4:] - player.features[:, 4]
+        loop.w_total[:d] += vectors @ player.coefficients[4:] - player.features[:, 4]
         loop.w[:d] = vectors @ player.coefficients[:4]
         if len(loop.w) > d:
             loop.w[d] = player.free[0]
-            loop.points[d] += player.free[3]
-        loop.mirrors = loop.points
+            loop.w_total[d] += player.free[3]
+        loop.mirror_total = loop.w_total

@@ -38,9 +38,9 @@ class ReadableSteps(Steps):
             loop.w = geometry.step(w_centre, loop.w_steps, loop.gradient + gradient_difference)
             loop.logits = weighting.step(q_centre, loop.q_step, -(loop.values + loss_difference))
             # 5. What the next snapshot and the choice of steps need.
-            loop.points += geometry.point(loop.w)
-            loop.mirrors += loop.w
-            loop.weights += weighting.point(loop.logits)
+            loop.w_total += geometry.point(loop.w)
+            loop.mirror_total += loop.w
+            loop.q_total += weighting.point(loop.logits)
             loop.logit_total += loop.logits
             loop.sums += (
                 geometry.squared_gradient(loop.w_steps, gradient_difference, w_half),

@@ -126,5 +126,5 @@ class BlockSteps(Steps):
     def flush(self) -> None:
         """Write out w and the sum of its iterates."""
         loop = self.loop
-        loop.w, loop.points = self.blocks.iterate(), loop.points + self.blocks.total()
-        loop.mirrors = loop.points
+        loop.w, loop.w_total = self.blocks.iterate(), loop.w_total + self.blocks.total()
+        loop.mirror_total = loop.w_total
