@@ -24,6 +24,7 @@ _ROW_FLAGS = {"is_sparse", "is_dense", "is_mapped", "compilable", "mapped"}
 _SPARSE_TESTS = {"issparse", "isspmatrix", "isspmatrix_csr", "isspmatrix_csc"}
 _SPARSE_ATTRIBUTES = {"todense", "toarray", "tocsr", "tocsc", "nnz", "indptr", "indices"}
 _DOMAIN_ATTRIBUTES = {"radius", "penalty"}
+_ROW_CAPABILITIES = {"combinable", "copyable", "sparse"}
 _COUNTER_FIELDS = {"grad_evals", "grad_evals_paper", "row_reads", "counting"}
 _COMPILERS = {"compiled", "compiled_fast", "njit", "jit"}
 
@@ -93,6 +94,16 @@ def domain_reads(modules: list[Module]) -> Places:
             reads = [node for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)]
             reads = [node for node in reads if node.attr in _DOMAIN_ATTRIBUTES and last_name(node.value) in domains]
             found += _places(module, reads)
+    return found
+
+
+def row_capabilities(modules: list[Module]) -> Places:
+    """Reads of what rows say they can do, outside of data/: questions about a kind in other words."""
+    found = Places()
+    for module in modules:
+        if module.package not in ("data", "kernels"):
+            reads = [node for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)]
+            found += _places(module, [n for n in reads if n.attr in _ROW_CAPABILITIES and last_name(n.value) == "rows"])
     return found
 
 
@@ -186,6 +197,7 @@ COUNTS: dict[str, Callable[[list[Module]], Places]] = {
 #: Counts that have no limit.
 INFORMATION: dict[str, Callable[[list[Module]], Places]] = {
     "reads of a domain's radius or penalty in solvers/": domain_reads,
+    "capabilities that rows are asked for outside data/": row_capabilities,
 }
 
 
