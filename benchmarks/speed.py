@@ -27,6 +27,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from benchmarks.real_data import adult, bank, cifar
+from groupdro.solvers.steps import make_steps
 
 
 def best_time(run: Callable[[], object], times: int = 5) -> float:
@@ -91,7 +92,7 @@ def epoch() -> None:
     plan = solver.plan(problem)
 
     def inner() -> None:
-        solver.inner_loop(problem, state, plan).run(problem, plan, plan.steps, np.random.default_rng(0))
+        make_steps(solver.inner_loop(problem, state, plan), plan, plan.steps, np.random.default_rng(0))
 
     def everything() -> tuple[float, float, float]:
         return (
@@ -121,7 +122,7 @@ def csr() -> None:
         plan = solver.plan(problem)
 
         def steps(count: int, problem=problem, solver=solver, state=state, plan=plan) -> None:
-            solver.inner_loop(problem, state, plan).run(problem, plan, count, np.random.default_rng(0))
+            make_steps(solver.inner_loop(problem, state, plan), plan, count, np.random.default_rng(0))
 
         # What an epoch costs beyond its steps (laying out the features, once) drops out of the difference.
         whole, half = (best_time(lambda c=c, steps=steps: steps(c), 5) for c in (plan.steps, plan.steps // 2))

@@ -10,10 +10,10 @@ import numpy as np
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.grouping import Grouping, indexable_groups, read_groups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
 from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
@@ -149,7 +149,7 @@ def compare(
     groups = _groups_of(wrapper, X, groups, "groups")
     given = held_out is not None
     if held_out is None:
-        (groups,) = indexable(groups)
+        groups = indexable_groups(groups)
         folds = GroupStratifiedKFold(n_splits, random_state=random_state)
         train, test = next(folds.split(X, y, groups))
         if is_classifier(estimator):

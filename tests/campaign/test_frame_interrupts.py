@@ -59,13 +59,13 @@ gd.GroupRisk.risks = slow
 
 def test_a_certified_pair_that_is_lost_is_noticed():
     lose = """
-from groupdro.run.driver import _Driver
-whole = _Driver._finish
+from groupdro.run.driver import _Run
+whole = _Run._finish
 def lost(self, state, status, average):
     if status.name == "INTERRUPTED":
         raise KeyboardInterrupt
     return whole(self, state, status, average)
-_Driver._finish = lost
+_Run._finish = lost
 """
     _, wrong = interrupt("aleg small", 4, 0, lose)
     assert any("was certified, and lost" in fault for fault in wrong)
@@ -100,13 +100,13 @@ def test_a_run_that_goes_on_otherwise_is_noticed():
     drift = """
 import tests.campaign.killed_runs as runs
 runs.RUNS = {"aleg, logistic": runs.RUNS["aleg, logistic"]}  # in which most kills come after a checkpoint
-import groupdro.run.driver as module
-whole = module._Driver._go_on
-def moved(self, *saved):
-    state = whole(self, *saved)
+from groupdro.run.saved_run import SavedRun
+whole = SavedRun.resume
+def moved(self, *run):
+    state, trace = whole(self, *run)
     state.seed += 1
-    return state
-module._Driver._go_on = moved
+    return state, trace
+SavedRun.resume = moved
 """
     tally = killed("runs", 4, 0, 1, drift)
     assert any("another answer" in failure for failure in tally.failures)

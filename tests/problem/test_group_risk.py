@@ -264,7 +264,7 @@ def test_counters_grow_by_what_each_call_reads():
     assert counts(problem) == (N + m, N + 2 * m, 2 * N + m)
     problem.combine_rows(np.zeros(N))
     assert counts(problem) == (N + m, N + 2 * m, 3 * N + m)
-    assert (problem.counters.row_reads / problem.n_rows) == (3 * N + m) / N
+    assert problem.passes == (3 * N + m) / N
 
 
 def test_nothing_is_counted_while_counting_is_suspended():

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from groupdro.utils.types import Array, Indices, Mask
 
-__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "read_groups"]
+__all__ = ["MERGED", "MISSING", "Grouping", "indexable_groups", "merge_small_groups", "read_groups"]
 
 #: Name of the group of rows without a label, and of the one that small groups were merged into.
 MISSING, MERGED = "(missing)", "(merged)"
@@ -316,3 +316,8 @@ def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) ->
         names=names,
         overlapping=True,
     )
+
+
+def indexable_groups(groups: Any) -> Any:
+    """Return groups in a form of which rows can be selected."""
+    return groups.tocsr() if sp.issparse(groups) else groups

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -230,6 +231,27 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         if outputs.ndim == 1:
             return -np.column_stack([np.logaddexp(0.0, outputs), np.logaddexp(0.0, -outputs)])
         return np.asarray(log_softmax(outputs, axis=1))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose class is right.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+        y : array-like of shape (n_rows,)
+            Their classes.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        predicted = self.predict(X)
+        with error_prefix("y"):
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def _encode(self, y: Array) -> Array:
         with error_prefix("y"):

@@ -66,6 +66,11 @@ class Counting:
     counters: Counters
     data: GroupedData
 
+    @property
+    def passes(self) -> float:
+        """Passes over the data so far."""
+        return self.counters.row_reads / self.data.n_total
+
     def _count(self, n_rows: int, *, gradients: int = 1, read: bool = True) -> None:
         """Count rows, and the paper's count of the gradients of each; with `read`, as read from X."""
         evaluated = n_rows if gradients else 0

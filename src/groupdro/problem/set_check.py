@@ -51,7 +51,9 @@ def check_domain(domain: Domain, model: LinearModel) -> None:
     for k in range(_TRIALS):
         gradient = 10.0 ** (k % 7 - 3) * rng.normal(size=shape)
         least = domain.support(gradient)
-        for point in points if fault is None else ():
+        along = 10.0 ** (2 * (k % 4)) * gradient / max(float(np.linalg.norm(gradient)), 1e-300)
+        farthest = domain.feasible(start - along)  # where the minimum is nearly attained, at some distance
+        for point in [*points, farthest] if fault is None else ():
             value = float(np.vdot(gradient, point)) + domain.penalty_at(point)
             if least > value + _CLOSE * (abs(value) + float(np.linalg.norm(gradient) * np.linalg.norm(point))):
                 fault = "its support exceeds what a point of it attains"

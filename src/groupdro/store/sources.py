@@ -12,7 +12,7 @@ from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.store.layout import DTYPES
 from groupdro.store.rounding import Rounding
-from groupdro.utils.arguments import check_choice, check_flag
+from groupdro.utils.arguments import check_choice, check_flag, error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
 from groupdro.utils.vectors import read_vector
 
@@ -281,6 +281,8 @@ def _read_vector(values: Any, name: str, n_rows: int) -> Array:
     native = nw.from_native(values, pass_through=True, allow_series=True)
     if isinstance(native, nw.Series):
         refuse(name, "a missing value", native.is_null().to_numpy().astype(bool), 0)
-    elif not isinstance(values, np.ndarray) and np.asarray(values).dtype.kind == "U":
-        values = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text
+    elif not isinstance(values, np.ndarray):
+        with error_prefix(name):
+            if np.asarray(values).dtype.kind == "U":
+                values = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text
     return read_vector(values, name, n_rows)

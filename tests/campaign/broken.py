@@ -1,0 +1,9 @@
+"""Ways to break the package on purpose, which its checks must find."""
+
+from groupdro.run import driver, ending
+
+
+def believe_every_gap(monkeypatch) -> None:
+    """Let every run end after its first epoch as if its gap were within the tolerance."""
+    for module in (driver, ending):
+        monkeypatch.setattr(module, "met_tolerance", lambda gap, upper, tol, atol: "tol")
