@@ -1,4 +1,4 @@
-"""The expectile loss: squared errors, of which one side counts more."""
+"""The expectile loss: squared errors that count more on one side than on the other."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ class Expectile(Loss):
     Parameters
     ----------
     tau : float
-        Share that predicting too little has in the price: 0.5 is half the squared loss, 0.9 makes an error below the
-        target nine times as dear as one above.
+        Weight of predictions below the target: 0.5 gives half the squared loss; 0.9 makes an error below the target
+        nine times as costly as one above it.
     """
 
     name = "expectile"

@@ -21,12 +21,12 @@ class MirrorProxState(State):
 
 @dataclass(frozen=True)
 class MirrorProx(Solver):
-    """Extragradient steps of both players on all rows, at the price of two passes each.
+    """Extragradient steps of both players on all rows, two passes each.
 
     Parameters
     ----------
     balance : float
-        Step of the group weights, relative to that of w.
+        Step size of the group weights relative to that of w.
     """
 
     name = "mirror_prox"
@@ -41,16 +41,16 @@ class MirrorProx(Solver):
         return MirrorProxState(evaluation=at, w=w, logits=logits, step=1.0)
 
     def epoch(self, problem: GroupRisk, state: MirrorProxState) -> None:
-        """Look ahead along the gradient here, then step from here along the gradient found there."""
+        """Look ahead along the current gradient, then step from the same centre along the gradient found there."""
         geometry, weighting, at = problem.geometry(), problem.weight_geometry(), state.evaluation
         values = problem.group_values(at.group_risks)
         while state.step > _SHORTEST:
             w_step, q_step = state.step, self.balance * state.step
-            # 1. The half point. The weights climb, so that their gradient has a minus.
+            # 1. The half point. The weights ascend, hence the minus sign.
             w = geometry.point(geometry.step(state.w, w_step, at.gradient))
             q = weighting.point(weighting.step(state.logits, q_step, -values))
             half = problem.evaluate(w, q)
-            # 2. A step is short enough where gradients differ by no more than the points do.
+            # 2. The step is short enough if the gradients differ by no more than the points do.
             gradient_change, value_change = half.gradient - at.gradient, half.group_risks - at.group_risks
             change = geometry.squared_gradient(w_step, gradient_change, w)
             change += weighting.squared_gradient(q_step, value_change, q)
@@ -61,7 +61,7 @@ class MirrorProx(Solver):
         else:
             state.stalled = True
             return
-        # 3. The step, from the same centre; and a longer one is tried next.
+        # 3. The step itself, from the same centre. The next epoch tries a longer one.
         state.w = geometry.step(state.w, w_step, half.gradient)
         state.logits = weighting.step(state.logits, q_step, -problem.group_values(half.group_risks))
         state.evaluation = problem.evaluate(geometry.point(state.w), weighting.point(state.logits))

@@ -1,10 +1,11 @@
-"""The solver and the loss that the pages for developers write, held against CVXPY with Clarabel."""
+"""The solver, loss, domain and weight set that the pages for developers write, checked against CVXPY with Clarabel."""
 
 import importlib
 import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
@@ -19,18 +20,23 @@ from tests.distributed.thread_comm import run_workers
 from tests.docs.pages import DOCS, ROOT
 from tests.reference.convex import membership_matrix, worst_value
 
+MODULES = ("mirror_prox", "expectile", "l1_ball", "worst_few")
+
 
 @pytest.fixture(scope="module")
 def snippets():
-    """The modules of the pages; what they register is taken back."""
+    """The classes of the pages; registered names are removed afterwards."""
     known = dict(SOLVERS)
     sys.path.insert(0, str(DOCS / "snippets"))
     try:
-        yield importlib.import_module("mirror_prox"), importlib.import_module("expectile")
+        names = {}
+        for module in MODULES:
+            names |= vars(importlib.import_module(module))
+        yield SimpleNamespace(**names)
     finally:
         sys.path.remove(str(DOCS / "snippets"))
-        for name in ("mirror_prox", "expectile"):
-            sys.modules.pop(name, None)
+        for module in MODULES:
+            sys.modules.pop(module, None)
         SOLVERS.clear()
         SOLVERS.update(known)
 
@@ -42,59 +48,105 @@ def rows(seed=0, n=240, d=5, m=4):
     return X, signal + rng.normal(size=n), groups
 
 
-def problem(loss, domain, *, classes=0, sparse=False, intercept=False):
+def problem(loss, domain, weight_set=None, *, classes=0, sparse=False, intercept=False):
     X, y, groups = rows()
     if classes:
         y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
     X = sp.csr_array(np.where(np.abs(X) > 0.7, X, 0.0)) if sparse else X
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), loss, domain, fit_intercept=intercept)
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    return gd.GroupRisk(data, loss, domain, weight_set or gd.Simplex(), fit_intercept=intercept)
 
+
+def assert_bounds(result, optimum, tol):
+    """Assert that both bounds hold, and that they are as close as was asked for."""
+    assert result.status is gd.Status.CONVERGED
+    assert result.lower_bound <= optimum + 1e-6
+    assert result.upper_bound >= optimum - 1e-6
+    assert result.upper_bound - result.lower_bound <= tol * result.upper_bound
+
+
+def assert_resumes(task, solver, tol, folder):
+    """Assert that a run that was cut short ends with the bits of one that was not."""
+    first = gd.solve(task(), solver, tol=tol, max_passes=8, checkpoint_dir=folder)
+    assert first.status is gd.Status.PASS_LIMIT
+    resumed, whole = gd.solve(task(), solver, tol=tol, checkpoint_dir=folder), gd.solve(task(), solver, tol=tol)
+    assert resumed.converged
+    assert resumed.trace[: len(first.trace)] == first.trace
+    assert resumed.w.tobytes() == whole.w.tobytes()
+    assert resumed.q.tobytes() == whole.q.tobytes()
+    assert (resumed.lower_bound, resumed.upper_bound) == (whole.lower_bound, whole.upper_bound)
+
+
+def assert_workers_agree(whole, solver, tol, atol):
+    """Assert that two workers, each with a part of the rows, end with the same bits, near those of one."""
+
+    def work(comm):
+        part = shard(whole.data, comm)
+        assert part.n_rows < whole.n_rows
+        own = gd.GroupRisk(part, whole.loss, whole.domain, whole.weight_set, fit_intercept=whole.fit_intercept)
+        return gd.solve(own, solver, tol=tol)
+
+    alone, (one, other) = gd.solve(whole, solver, tol=tol), run_workers(2, work)
+    assert alone.converged
+    assert one.converged
+    assert one.w.tobytes() == other.w.tobytes()
+    assert max(one.lower_bound, alone.lower_bound) <= min(one.upper_bound, alone.upper_bound) + 1e-12
+    np.testing.assert_allclose(one.w, alone.w, atol=atol)
+
+
+# ---------------------------------------------------------------------- the solver
 
 PROBLEMS = {
     "ball": lambda: problem(gd.Logistic(), gd.L2Domain(radius=0.8), classes=2),
     "penalty": lambda: problem(gd.Logistic(), gd.L2Domain(penalty=0.01), classes=2, intercept=True),
     "simplex": lambda: problem(gd.Squared(), gd.SimplexDomain()),
+    "box": lambda: problem(gd.Squared(), gd.BoxDomain(-0.5, 0.3)),
+    "floor": lambda: problem(gd.Logistic(), gd.L2Domain(penalty=0.02), gd.Floor(0.4), classes=2),
     "classes": lambda: problem(gd.Softmax(), gd.L2Domain(penalty=0.02), classes=3, intercept=True),
     "sparse": lambda: problem(gd.Huber(), gd.L2Domain(penalty=0.02, radius=5.0), sparse=True),
 }
 
-# ---------------------------------------------------------------------- the solver
-
 
 @pytest.mark.parametrize("kind", PROBLEMS)
-def test_the_solver_of_the_page_certifies_the_optimum(snippets, kind):
+def test_the_solver_certifies_the_optimum(snippets, kind):
     task = PROBLEMS[kind]()
     best = worst_value(task)
     assert best.accurate
-    result = gd.solve(task, "mirror_prox", tol=1e-5, max_passes=5000)
-    assert result.status is gd.Status.CONVERGED
-    assert result.lower_bound <= best.value + 1e-7
-    assert result.upper_bound >= best.value - 1e-7
-    assert result.upper_bound - result.lower_bound <= 1e-5 * result.upper_bound
+    assert_bounds(gd.solve(task, "mirror_prox", tol=1e-5, max_passes=5000), best.value, 1e-5)
 
 
-def test_the_solver_of_the_page_ends_where_rounding_leaves_nothing(snippets):
-    result = gd.solve(PROBLEMS["ball"](), snippets[0].MirrorProx(), tol=0.0, max_passes=4000)
+def test_the_solver_stops_at_the_limit_of_rounding(snippets):
+    result = gd.solve(PROBLEMS["ball"](), snippets.MirrorProx(), tol=0.0, max_passes=4000)
     assert result.status in (gd.Status.STALLED, gd.Status.PASS_LIMIT)
     assert result.gap < 1e-9
 
 
-def test_the_solver_of_the_page_runs_over_workers_unchanged(snippets):
-    whole = PROBLEMS["penalty"]()
-    alone = gd.solve(whole, "mirror_prox", tol=1e-4)
+def test_the_solver_is_a_value(snippets):
+    one = snippets.MirrorProx(balance=3.0)
+    assert one == snippets.MirrorProx(balance=3.0) != snippets.MirrorProx()
+    assert hash(one) == hash(snippets.MirrorProx(balance=3.0))
+    assert repr(one) == "MirrorProx(balance=3.0)"
 
-    def work(comm):
-        part = gd.GroupRisk(shard(whole.data, comm), whole.loss, whole.domain, fit_intercept=True)
-        return gd.solve(part, "mirror_prox", tol=1e-4)
 
-    one, other = run_workers(2, work)
-    assert one.converged
-    np.testing.assert_array_equal(one.w, other.w)
-    np.testing.assert_allclose(one.w, alone.w, atol=1e-8)
+def test_the_estimators_take_the_solver(snippets):
+    X, y, groups = rows()
+    model = gd.GroupDRORegressor(solver="mirror_prox", alpha=0.02, tol=1e-4).fit(X, y, groups=groups)
+    other = gd.GroupDRORegressor(solver="sqp", alpha=0.02, tol=1e-6).fit(X, y, groups=groups)
+    assert (model.solver_, model.status_) == ("mirror_prox", "converged")
+    assert model.lower_bound_ <= other.upper_bound_ + 1e-9
+    assert model.upper_bound_ == pytest.approx(other.upper_bound_, rel=2e-4)
+
+
+def test_a_run_of_the_solver_resumes(snippets, tmp_path):
+    assert_resumes(PROBLEMS["penalty"], snippets.MirrorProx(), 1e-5, tmp_path)
+
+
+def test_the_solver_runs_over_workers(snippets):
+    assert_workers_agree(PROBLEMS["penalty"](), "mirror_prox", 1e-4, atol=1e-8)
 
 
 @pytest.mark.long
-def test_the_solver_of_the_page_runs_in_the_benchmark(tmp_path):
+def test_the_solver_runs_in_the_benchmark(tmp_path):
     pytest.importorskip("benchopt")
     pd = pytest.importorskip("pandas")
     ignored = shutil.ignore_patterns("outputs", "__cache__", "__pycache__")
@@ -124,8 +176,8 @@ def test_the_solver_of_the_page_runs_in_the_benchmark(tmp_path):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("solver", ["auto", "aleg", "sqp"])
 @pytest.mark.parametrize("tau", [0.3, 0.9])
-def test_the_loss_of_the_page_is_certified_by_every_solver(snippets, tau, solver, intercept):
-    task = problem(snippets[1].Expectile(tau), gd.L2Domain(penalty=0.05, radius=2.0), intercept=intercept)
+def test_the_loss_is_certified_by_every_solver(snippets, tau, solver, intercept):
+    task = problem(snippets.Expectile(tau), gd.L2Domain(penalty=0.05, radius=2.0), intercept=intercept)
     X, y, d = task.data.rows.X, task.data.y, task.data.n_features
     w, worst = cp.Variable(task.shape), cp.Variable()
     residuals = X @ w[:d] + (w[d] if intercept else 0) - y
@@ -134,30 +186,209 @@ def test_the_loss_of_the_page_is_certified_by_every_solver(snippets, tau, solver
         cp.Minimize(worst + 0.025 * cp.sum_squares(w[:d])),
         [membership_matrix(task) @ prices <= worst, cp.norm(w[:d]) <= 2.0],
     )
-    best = program.solve(solver=cp.CLARABEL)
-    result = gd.solve(task, solver, tol=1e-3 if solver == "aleg" else 1e-5)  # the page says that aleg is slow here
-    assert result.status is gd.Status.CONVERGED
-    assert result.lower_bound <= best + 1e-6
-    assert result.upper_bound >= best - 1e-6
+    optimum = program.solve(solver=cp.CLARABEL)
+    tol = 1e-3 if solver == "aleg" else 1e-5  # the page says that aleg is slow here
+    assert_bounds(gd.solve(task, solver, tol=tol), optimum, tol)
 
 
-def test_a_run_with_the_loss_of_the_page_goes_on_from_its_checkpoint(snippets, tmp_path):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_run_with_the_loss_resumes(snippets, intercept, tmp_path):
     def task():
-        return problem(snippets[1].Expectile(0.6), gd.L2Domain(penalty=0.05))
+        return problem(snippets.Expectile(0.6), gd.L2Domain(penalty=0.05), intercept=intercept)
 
-    first = gd.solve(task(), "aleg", tol=1e-4, max_passes=8, checkpoint_dir=tmp_path)
-    assert first.status is gd.Status.PASS_LIMIT
-    on = gd.solve(task(), "aleg", tol=1e-4, checkpoint_dir=tmp_path)
-    assert on.converged
-    assert on.trace[: len(first.trace)] == first.trace
+    assert_resumes(task, "aleg", 1e-4, tmp_path)
+    other = problem(snippets.Expectile(0.7), gd.L2Domain(penalty=0.05), intercept=intercept)
+    with pytest.raises(RuntimeError, match="another problem"):
+        gd.solve(other, "aleg", tol=1e-4, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("solver", ["aleg", "sqp"])
+def test_the_loss_runs_over_workers(snippets, solver):
+    task = problem(snippets.Expectile(0.6), gd.L2Domain(penalty=0.05), intercept=True)
+    assert_workers_agree(task, solver, 1e-4, atol=3e-2)  # as close as the tolerance makes w
 
 
 def test_the_estimators_take_no_loss_but_their_own(snippets):
-    with pytest.raises(ValueError, match=r"loss must be 'squared' or 'huber'"):
-        gd.GroupDRORegressor(loss=snippets[1].Expectile()).fit([[0.0], [1.0]], [0.0, 1.0], groups=[0, 1])
+    with pytest.raises(ValueError, match="loss must be 'squared' or 'huber'"):
+        gd.GroupDRORegressor(loss=snippets.Expectile()).fit([[0.0], [1.0]], [0.0, 1.0], groups=[0, 1])
 
 
 def test_the_last_branch_of_the_kernels_is_the_squared_hinge():
     unknown = max(kernels.LOGISTIC, kernels.SQUARED, kernels.HUBER, kernels.SQUARED_HINGE) + 1
     for function in (kernels.value, kernels.slope, kernels.conjugate):
         assert function(unknown, 0.0, -0.3, 1.0) == function(kernels.SQUARED_HINGE, 0.0, -0.3, 1.0)
+
+
+# ---------------------------------------------------------------------- the domain
+
+
+def squared_optimum(task, constraints, objective=cp.max):
+    """Return the optimum for the squared loss: constraints as a function of the coefficients, an objective of risks."""
+    X, d = np.asarray(task.data.rows.dense(), np.float64), task.data.n_features
+    w = cp.Variable(task.shape)
+    losses = cp.square(X @ w[:d] + (w[d] if task.fit_intercept else 0) - task.data.y) / 2
+    program = cp.Problem(cp.Minimize(objective(membership_matrix(task) @ losses)), constraints(w[:d]))
+    program.solve(solver=cp.CLARABEL)
+    assert program.status == cp.OPTIMAL
+    return float(program.value)
+
+
+def l1_problem(snippets, **options):
+    return problem(gd.Squared(), snippets.L1Ball(0.9), **options)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("solver", ["auto", "aleg", "mirror_prox"])
+def test_the_domain_is_certified(snippets, solver, intercept, sparse):
+    task = l1_problem(snippets, intercept=intercept, sparse=sparse)
+    optimum = squared_optimum(task, lambda coef: [cp.norm1(coef) <= 0.9])
+    result = gd.solve(task, solver, tol=1e-4)
+    assert_bounds(result, optimum, 1e-4)
+    assert task.domain.contains(task.coef(result.w))
+    assert np.abs(task.coef(result.w)).sum() > 0.89  # the ball binds, so that a wrong support would show
+
+
+@pytest.mark.parametrize("solver", ["aleg-theory", "smd", "mpvr"])
+def test_bounds_of_other_solvers_hold_on_the_domain(snippets, solver):
+    task = l1_problem(snippets)
+    optimum = squared_optimum(task, lambda coef: [cp.norm1(coef) <= 0.9])
+    result = gd.solve(task, solver, max_passes=30)
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    assert result.gap < gd.solve(task, solver, max_passes=1).gap
+
+
+def test_the_domain_takes_several_outputs(snippets):
+    task = problem(gd.Softmax(), snippets.L1Ball(1.0), classes=3, intercept=True)
+    X, y, d = task.data.rows.X, task.data.y, task.data.n_features
+    w = cp.Variable(task.shape)
+    outputs = X @ w[:d] + np.ones((len(X), 1)) @ w[d:]
+    losses = cp.log_sum_exp(outputs, axis=1) - cp.sum(cp.multiply(np.eye(3)[y], outputs), axis=1)
+    ball = cp.sum(cp.abs(w[:d])) <= 1.0
+    optimum = cp.Problem(cp.Minimize(cp.max(membership_matrix(task) @ losses)), [ball]).solve(solver=cp.CLARABEL)
+    assert_bounds(gd.solve(task, tol=1e-3), optimum, 1e-3)
+
+
+def test_a_step_of_the_domain_is_exact(snippets):
+    domain, rng = snippets.L1Ball(0.9), np.random.default_rng(0)
+    geometry = domain.geometry(5)
+    for scale in (0.01, 0.3, 3.0, 30.0):
+        centre, gradient = np.append(domain.feasible(rng.normal(size=5)), 0.4), scale * rng.normal(size=6)
+        z = cp.Variable(6)
+        program = cp.Problem(cp.Minimize(0.7 * gradient @ z + cp.sum_squares(z - centre) / 2), [cp.norm1(z[:5]) <= 0.9])
+        program.solve(solver=cp.CLARABEL)
+        np.testing.assert_allclose(geometry.step(centre, 0.7, gradient), z.value, atol=1e-5)
+        least = cp.Problem(cp.Minimize(gradient[:5] @ z[:5]), [cp.norm1(z[:5]) <= 0.9]).solve(solver=cp.CLARABEL)
+        assert domain.support(gradient[:5]) == pytest.approx(least, abs=1e-6)
+
+
+def test_a_run_on_the_domain_resumes(snippets, tmp_path):
+    assert_resumes(lambda: l1_problem(snippets, intercept=True), "auto", 1e-5, tmp_path)
+    other = problem(gd.Squared(), snippets.L1Ball(0.8), intercept=True)
+    with pytest.raises(RuntimeError, match="another problem"):
+        gd.solve(other, tol=1e-5, checkpoint_dir=tmp_path)
+
+
+def test_the_domain_runs_over_workers(snippets):
+    assert_workers_agree(l1_problem(snippets, intercept=True), "auto", 1e-4, atol=3e-2)
+
+
+def test_a_ball_that_holds_the_solution_gives_the_model_of_the_estimator(snippets):
+    X, y, groups = rows()
+    model = gd.GroupDRORegressor(alpha=0.0, radius=50.0, tol=1e-6).fit(X, y, groups=groups)
+    result = gd.solve(problem(gd.Squared(), snippets.L1Ball(50.0), intercept=True), tol=1e-3, max_passes=5000)
+    assert result.converged
+    assert result.lower_bound <= model.upper_bound_ <= result.upper_bound * (1 + 1e-6)
+
+
+# ---------------------------------------------------------------------- the weight set
+
+
+def few_problem(snippets, count, **options):
+    return problem(gd.Squared(), gd.L2Domain(radius=1.5), snippets.WorstFew(count), **options)
+
+
+@pytest.mark.parametrize("count", [1, 2, 2.5, 4])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("solver", ["auto", "aleg", "mirror_prox"])
+def test_the_weight_set_is_certified(snippets, solver, intercept, count):
+    task = few_problem(snippets, count, intercept=intercept)
+
+    def average_of_worst(risks):
+        # The sum of the k largest, where a fraction counts the next one in part.
+        low, part = int(count), count - int(count)
+        worst = cp.sum_largest(risks, low)
+        return ((1 - part) * worst + part * cp.sum_largest(risks, low + 1)) / count if part else worst / count
+
+    optimum = squared_optimum(task, lambda coef: [cp.norm(coef) <= 1.5], average_of_worst)
+    result = gd.solve(task, solver, tol=1e-4)
+    assert_bounds(result, optimum, 1e-4)
+    assert task.weight_set.contains(result.q)
+
+
+@pytest.mark.parametrize("solver", ["aleg-theory", "smd", "mpvr"])
+def test_bounds_of_other_solvers_hold_for_the_weight_set(snippets, solver):
+    task = few_problem(snippets, 2)
+    optimum = squared_optimum(task, lambda coef: [cp.norm(coef) <= 1.5], lambda risks: cp.sum_largest(risks, 2) / 2)
+    result = gd.solve(task, solver, max_passes=30)
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    assert result.gap < gd.solve(task, solver, max_passes=1).gap
+
+
+@pytest.mark.parametrize("count", [1, 1.5, 2, 3.7, 5])
+def test_a_step_of_the_weight_set_is_exact(snippets, count):
+    weight_set, rng = snippets.WorstFew(count), np.random.default_rng(0)
+    geometry, q = weight_set.geometry(5), cp.Variable(5)
+    members = [cp.sum(q) == 1, q >= 0, q <= 1 / count]
+    for scale in (0.1, 1.0, 10.0):
+        gradient, centre = scale * rng.normal(size=5), geometry.point(rng.normal(size=5))
+        np.testing.assert_allclose(geometry.point(geometry.mirror(centre)), centre, atol=1e-14)
+        moved = geometry.point(geometry.step(geometry.mirror(centre), 0.7, gradient))
+        assert weight_set.contains(centre)
+        assert weight_set.contains(moved)
+        cp.Problem(cp.Minimize(0.7 * gradient @ q + cp.sum(cp.kl_div(q, centre))), members).solve(solver=cp.CLARABEL)
+        np.testing.assert_allclose(moved, q.value, atol=1e-4)
+        most = cp.Problem(cp.Maximize(gradient @ q), members).solve(solver=cp.CLARABEL)
+        assert weight_set.support(gradient) == pytest.approx(most, abs=1e-6 * scale)
+        # Solvers average mirror coordinates: their point must be a member too.
+        both = 0.5 * (geometry.mirror(centre) + geometry.step(geometry.mirror(centre), 0.7, gradient))
+        assert weight_set.contains(geometry.point(both))
+
+
+def test_a_run_with_the_weight_set_resumes(snippets, tmp_path):
+    assert_resumes(lambda: few_problem(snippets, 2, intercept=True), "auto", 1e-5, tmp_path)
+    with pytest.raises(RuntimeError, match="another problem"):
+        gd.solve(few_problem(snippets, 3, intercept=True), tol=1e-5, checkpoint_dir=tmp_path)
+
+
+def test_the_weight_set_runs_over_workers(snippets):
+    assert_workers_agree(few_problem(snippets, 2, intercept=True), "auto", 1e-4, atol=3e-2)
+
+
+def test_the_worst_one_gives_the_objective_of_the_estimator(snippets):
+    X, y, groups = rows()
+    model = gd.GroupDRORegressor(alpha=0.02, tol=1e-6).fit(X, y, groups=groups)
+    task = problem(gd.Squared(), gd.L2Domain(penalty=0.02), snippets.WorstFew(1), intercept=True)
+    result = gd.solve(task, tol=1e-4)
+    assert result.converged
+    assert result.lower_bound <= model.upper_bound_ <= result.upper_bound * (1 + 1e-6)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("solver", ["sqp", "quadratic", "al-svre", "ermeg"])
+def test_solvers_that_cannot_handle_the_sets_refuse_them_by_name(snippets, solver):
+    for task, name in ((l1_problem(snippets), "L1Ball"), (few_problem(snippets, 2), "WorstFew")):
+        with pytest.raises(ValueError, match=f"solver '{solver}' requires .*{name}"):
+            gd.solve(task, solver)
+        assert task.counters.row_reads == 0
+
+
+def test_parameters_that_are_impossible_are_refused(snippets):
+    for radius in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="radius"):
+            snippets.L1Ball(radius)
+    for count in (0.5, np.nan, np.inf):
+        with pytest.raises(ValueError, match="count"):
+            snippets.WorstFew(count)

@@ -1,6 +1,6 @@
 """Losses of a linear model's output.
 
-A loss is convex in the output u of a row (a number, or one number a class), at least 0, and comes with
+A loss is convex in the output u of a row (a number, or one number per class), at least 0, and comes with
 
     value and slope      l(u), l'(u)
     conjugate            l*(a) = sup_u a.u - l(u): what a lower bound is made of; infinite outside its domain, a
@@ -32,7 +32,7 @@ def alone(sums: Floats) -> Floats:
 
 
 class Loss(ABC):
-    """What a problem needs of a loss. Shapes: one output a row, or (n_rows, n_outputs).
+    """What a problem needs of a loss. Shapes: one output per row, or (n_rows, n_outputs).
 
     ``duals`` stand for slopes: any values in the domain of the conjugate give a valid lower bound, and the slopes
     at a point give the bound of that point's linearisation.
@@ -96,7 +96,7 @@ class Loss(ABC):
     of_residual: ClassVar[bool] = False
 
     def __repr__(self) -> str:
-        # Checkpoints are kept by it: it must tell all that the loss was made with.
+        # Checkpoints identify a loss by it: it must show every parameter.
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def unattained(self, y: Array) -> str | None:
@@ -105,7 +105,7 @@ class Loss(ABC):
         return None
 
     def separates(self, u: Floats, y: Array) -> bool:
-        """Tell whether the loss falls to zero along growing multiples of these outputs, without reaching it."""
+        """Return whether the loss falls to zero along growing multiples of these outputs, without reaching it."""
         del u, y
         return False
 
@@ -202,7 +202,7 @@ class Logistic(_TwoClassLoss):
         return np.ones_like(reach)
 
     def separates(self, u: Floats, y: Array) -> bool:
-        """Tell whether every output has the sign of its label."""
+        """Return whether every output has the sign of its label."""
         return bool((y * u > 0).all())
 
     def unattained(self, y: Array) -> str | None:

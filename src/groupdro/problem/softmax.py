@@ -10,7 +10,7 @@ __all__ = ["Softmax"]
 
 
 class Softmax(Loss):
-    """Multi-class logistic loss lse(u) - u_y of labels 0 .. C-1, with one output a class.
+    """Multi-class logistic loss lse(u) - u_y of labels 0 .. C-1, with one output per class.
 
     |l'| <= sqrt 2, l'' <= 1/2 (Euclidean). With a = p - e_y, p in the simplex: l*(a) = sum_c p_c ln p_c.
 

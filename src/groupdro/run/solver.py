@@ -61,7 +61,7 @@ class State:
     epoch : int
         Epochs done. Random numbers are a function of the seed and the epoch.
     stalled : bool
-        Whether the solver sees no way to go on, as at the end of floating-point accuracy.
+        Whether the solver cannot improve further, as at the limit of floating-point accuracy.
     """
 
     #: Fields that may have other shapes than at the start: `restore_state` checks them.
@@ -116,7 +116,7 @@ class Solver(ABC):
         return False
 
     def restore_state(self, problem: GroupRisk, state: Any) -> None:
-        """Check what `State.grows` names, and pass over the data for what a checkpoint leaves out of a state."""
+        """Check what `State.grows` names, and evaluate again what a checkpoint leaves out of a state."""
         state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
