@@ -8,6 +8,7 @@ import groupdro.data.dense_rows
 from groupdro.data.csr_rows import CsrRows
 from groupdro.data.dense_rows import DenseRows, MappedRows
 from groupdro.data.read_rows import read_rows
+from groupdro.data.shares import Shares
 
 DENSE = np.array([[0, 3, 0], [-4, 0, 1], [0, 0, 0], [2, 2, 5], [0, -7, 1]])
 SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix]
@@ -103,9 +104,13 @@ def assert_multiplies(rows, expected):
         several = 1e-5 * np.abs(expected).sum() if shape else 1e-12  # of several outputs in the rows' own precision
         np.testing.assert_allclose(rows.matvec(w), expected @ w, atol=several)
         np.testing.assert_allclose(rows.rmatvec(v), expected.T @ v, atol=several)
-        for shares in (np.eye(n), rng.random((4, n)) * (rng.random((4, n)) < 0.7)):
-            sums = np.ones((len(shares), d, *shape))
-            rows.rmatvec_by_group(sp.csr_array(shares), v, sums)
+        some = sp.csr_array(rng.random((4, n)) * (rng.random((4, n)) < 0.7))
+        overlapping = Shares(some.indptr, some.indices, some.data, n)
+        consecutive = Shares(np.array([0, 0, n // 2, n]), np.empty(0, np.int64), rng.random(n), n)
+        for given in (consecutive, overlapping):
+            shares, sums = given.matrix.toarray(), np.ones((len(given.offsets) - 1, d, *shape))
+            rows.rmatvec_by_group(given, v, sums)
+            np.testing.assert_allclose(given.sums(v), np.tensordot(shares, v, axes=1), atol=1e-12)
             wanted = 1.0 + np.einsum("in,n...,nd->id...", shares, v, expected)
             np.testing.assert_allclose(sums, wanted, atol=1e-10 * np.abs(expected).max(initial=1.0))
     for weights in (rng.random(n), rng.normal(size=n)):

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from groupdro.data.rows import Rows, as_writable, piece_rows
+from groupdro.data.shares import Shares
 from groupdro.kernels.arguments import CsrData
 from groupdro.kernels.gram import add_csr_gram
 from groupdro.utils.types import Array, Floats, Indices
@@ -42,12 +43,12 @@ class CsrRows(Rows):
         add_csr_gram(*self._memory, np.ascontiguousarray(weights, dtype=np.float64), half)
         return half + half.T
 
-    def rmatvec_by_group(self, shares: Any, v: Floats, out: Floats) -> None:
+    def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
         """Multiply by the matrix of shares, output by output."""
         outputs = v if v.ndim == 2 else v[:, None]
         for c in range(outputs.shape[1]):
             target = out[:, :, c] if v.ndim == 2 else out
-            target += (shares @ sp.diags_array(outputs[:, c]) @ self.X).toarray()
+            target += (shares.matrix @ sp.diags_array(outputs[:, c]) @ self.X).toarray()
 
     # ------------------------------------------------------------------ parts
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from groupdro.data.mapping import RANDOM, SEQUENTIAL, advise, mapping_of, memory_limit, release
 from groupdro.data.rows import Rows, as_writable, piece_rows
+from groupdro.data.shares import Shares
 from groupdro.kernels.arguments import DenseData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.utils.threads import map_threads
@@ -50,19 +51,17 @@ class DenseRows(Rows):
             return np.asarray(scaled.T @ scaled)  # one matrix with itself: half the work of two
         return np.asarray(self.X.T @ (self.X * weights[:, None]), dtype=np.float64)
 
-    def rmatvec_by_group(self, shares: Any, v: Floats, out: Floats) -> None:
+    def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
         """Multiply group by group where each has consecutive rows, else by the matrix of shares."""
-        if shares.nnz == self.n_rows and (np.diff(shares.indices) == 1).all():
-            for i in np.flatnonzero(np.diff(shares.indptr)).tolist():
-                place = slice(shares.indptr[i], shares.indptr[i + 1])
-                weight = shares.data[place]
-                rows = slice(*shares.indices[[place.start, place.stop - 1]] + (0, 1))
-                out[i] += self.X[rows].T @ (v[rows] * (weight if v.ndim == 1 else weight[:, None]))
+        if not shares.rows.size:
+            weighted = v * (shares.weights if v.ndim == 1 else shares.weights[:, None])
+            for i, place in shares.groups():
+                out[i] += self.X[place].T @ weighted[place]
         elif v.ndim == 1:
-            out += shares.multiply(v).tocsr() @ self.X
+            out += shares.matrix.multiply(v).tocsr() @ self.X
         else:
             for c in range(v.shape[1]):
-                out[:, :, c] += shares.multiply(v[:, c]).tocsr() @ self.X
+                out[:, :, c] += shares.matrix.multiply(v[:, c]).tocsr() @ self.X
 
     # ------------------------------------------------------------------ parts
 

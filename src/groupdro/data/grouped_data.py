@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.data.rows import Rows
 from groupdro.data.sampling import Draw, Sampling
+from groupdro.data.shares import Shares
 from groupdro.kernels.groups import group_means, spread_to_rows
 from groupdro.utils.types import Array, Floats, Indices, Mask
 from groupdro.utils.vectors import read_vector
@@ -305,19 +305,19 @@ class GroupedData(Sampling):
         spread_to_rows(q, self.offsets, self.members, self.weights, out)
         return out
 
-    def shares(self, place: slice) -> Any:
-        """Return the weights of consecutive stored rows in the groups, as a sparse matrix (n_groups, n_rows)."""
-        if self.members.size:
-            whole = place == slice(0, self.n_rows)
-            return self._all_shares if whole else self._all_shares[:, place]
-        ends = np.clip(self.offsets, place.start, place.stop) - place.start
-        member_weights = self.member_weights[place]
-        shape = self.n_groups, place.stop - place.start
-        return sp.csr_array((member_weights, np.arange(shape[1]), ends), shape=shape)
+    def shares(self, place: slice) -> Shares:
+        """Return the weights of consecutive stored rows in the groups."""
+        if not self.members.size:
+            ends = np.clip(self.offsets, place.start, place.stop) - place.start
+            return Shares(ends, _NO_INDICES, self.member_weights[place], place.stop - place.start)
+        if place == slice(0, self.n_rows):
+            return self._all_shares
+        part = self._all_shares.matrix[:, place]
+        return Shares(part.indptr, part.indices, part.data, part.shape[1])
 
     @cached_property
-    def _all_shares(self) -> Any:
-        return sp.csr_array((self.member_weights, self.members, self.offsets), shape=(self.n_groups, self.n_rows))
+    def _all_shares(self) -> Shares:
+        return Shares(self.offsets, self.members, self.member_weights, self.n_rows)
 
     @cached_property
     def member_weights(self) -> Floats:

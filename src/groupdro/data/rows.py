@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from groupdro.data.shares import Shares
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["Rows", "as_writable", "piece_rows"]
@@ -56,8 +57,8 @@ class Rows(ABC):
         """Return X' diag(weights) X."""
 
     @abstractmethod
-    def rmatvec_by_group(self, shares: Any, v: Floats, out: Floats) -> None:
-        """Add to out[i] the sum over rows r of shares[i, r] v[r] x_r, for a sparse matrix of shares."""
+    def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
+        """Add to out[i] the sum over rows r of shares[i, r] v[r] x_r."""
 
     # ------------------------------------------------------------------ parts
 

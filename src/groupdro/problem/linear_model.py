@@ -1,11 +1,11 @@
 """The shape of w: features, outputs, and a free intercept."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from groupdro.data.rows import Rows
+from groupdro.data.shares import Shares
 from groupdro.utils.types import Floats
 
 __all__ = ["LinearModel", "scale_rows", "term_sizes"]
@@ -62,19 +62,21 @@ class LinearModel:
             gradient[-1] = slopes.sum(axis=0)
         return gradient
 
-    def add_gradients(self, gradients: Floats, rows: Rows, shares: Any, slopes: Floats) -> None:
-        """Add to gradients[i] the same sum weighted by a sparse matrix of the rows' shares in groups."""
+    def add_gradients(self, gradients: Floats, rows: Rows, shares: Shares, slopes: Floats) -> None:
+        """Add to gradients[i] the same sum weighted by the rows' shares in group i."""
         rows.rmatvec_by_group(shares, slopes, gradients[:, : self.n_features])
         if self.fit_intercept:
-            gradients[:, -1] += shares @ slopes
+            gradients[:, -1] += shares.sums(slopes)
 
     def gram(self, rows: Rows, weights: Floats) -> Floats:
         """Return X' diag(weights) X, with the intercept's column of ones last."""
         features = rows.gram(weights)
         if not self.fit_intercept:
             return features
-        cross = rows.rmatvec(weights)
-        return np.block([[features, cross[:, None]], [cross[None, :], np.full((1, 1), weights.sum())]])
+        d, full = self.n_features, np.empty((self.n_features + 1, self.n_features + 1))
+        full[:d, :d], full[d, d] = features, weights.sum()
+        full[:d, d] = full[d, :d] = rows.rmatvec(weights)
+        return full
 
     def row_norms(self, norms: Floats) -> Floats:
         """Return the norms of rows with the 1 that stands for an intercept, given those without."""

@@ -1,5 +1,6 @@
 """Checks of what users pass in, with errors that name the argument, what was given and what is expected."""
 
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -91,8 +92,10 @@ def check_number(value: Any, name: str, *, positive: bool = False, finite: bool 
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {short_repr(value)}.")
     number: Any = value  # a number may be any that compares, such as a fraction
-    with error_prefix(name):
-        infinite = np.isinf(float(value))  # which a whole number may be too large for
+    try:
+        infinite = math.isinf(value)
+    except OverflowError:  # a whole number that no float holds
+        infinite = True
     if not (number > 0 if positive else number >= 0) or (finite and infinite):
         wanted = "positive" + " and finite" * finite if positive else "finite and " * finite + "not negative"
         raise ValueError(f"{name} must be {wanted}, got {short_repr(value)}.")

@@ -1,0 +1,55 @@
+"""The weights of rows in groups: a sparse matrix, without its cost where groups are consecutive rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from groupdro.utils.types import Floats, Indices
+
+__all__ = ["Shares"]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """A matrix of shape (n_groups, n_rows), by groups.
+
+    Attributes
+    ----------
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's members begin and end.
+    rows : ndarray of shape (n_members,), or empty
+        Row of each member; empty where member e is row e.
+    weights : ndarray of shape (n_members,)
+        Weight of each member.
+    n_rows : int
+        Number of rows.
+    """
+
+    offsets: Indices
+    rows: Indices
+    weights: Floats
+    n_rows: int
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The same as a sparse matrix."""
+        rows = self.rows if self.rows.size else np.arange(self.n_rows)
+        return sp.csr_array((self.weights, rows, self.offsets), shape=(len(self.offsets) - 1, self.n_rows))
+
+    def groups(self) -> list[tuple[int, slice]]:
+        """Return the groups that have members, each with its place among them."""
+        there = np.flatnonzero(np.diff(self.offsets))
+        return [(i, slice(self.offsets[i], self.offsets[i + 1])) for i in there.tolist()]
+
+    def sums(self, values: Floats) -> Floats:
+        """Return the weighted sum of values of the rows over each group."""
+        if self.rows.size:
+            return np.asarray(self.matrix @ values)
+        out = np.zeros((len(self.offsets) - 1, *values.shape[1:]))
+        weighted = values * (self.weights if values.ndim == 1 else self.weights[:, None])
+        for i, place in self.groups():
+            out[i] = weighted[place].sum(axis=0)
+        return out
