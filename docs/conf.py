@@ -28,6 +28,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "docstrings",
+    "module_map",
     "repository",
 ]
 templates_path = ["_templates"]

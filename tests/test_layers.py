@@ -1,4 +1,5 @@
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,13 @@ def test_a_module_imports_only_from_layers_above(module, path):
 
 def test_every_layer_of_the_table_exists():
     assert {place_of(name) for name, _ in modules()} >= set(ORDER)
+
+
+def test_the_guide_for_contributors_has_the_same_layers():
+    guide = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = guide.partition("## Where things live")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `([\w/.]+)` \|", table, re.MULTILINE)
+    assert named == [f"{name}.py" if (ROOT / f"{name}.py").exists() else f"{name}/" for name in LAYERS]
 
 
 @pytest.mark.parametrize(

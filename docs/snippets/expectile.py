@@ -11,15 +11,15 @@ Floats = NDArray[np.float64]
 
 
 class Expectile(Loss):
-    """Loss c r^2 / 2 of the residual r = u - y, with c = tau below the target and 1 - tau above it.
+    """Loss c r^2 / 2 of the residual r = u - y: c = tau for r < 0, 1 - tau for r > 0.
 
-    |l'| <= |u| + |y|, l'' = c < 1, l*(a) = a y + a^2 / (2 c), with c = tau for a < 0 and 1 - tau for a > 0.
+    |l'| <= |u| + |y|, l'' = c < 1, l*(a) = a y + a^2 / (2 c), with the c of r = a.
 
     Parameters
     ----------
     tau : float
-        Weight of predictions below the target: 0.5 gives half the squared loss; 0.9 makes an error below the target
-        nine times as costly as one above it.
+        Weight of predictions below the target: 0.5 gives half the squared loss; 0.9
+        makes an error below the target nine times as costly as one above it.
     """
 
     name = "expectile"
@@ -53,7 +53,13 @@ class Expectile(Loss):
         """Return a y + a^2 / (2 c): a slope has the sign of its residual."""
         return duals * y + 0.5 * duals**2 / self._price(duals)
 
-    def balance(self, duals: Floats, y: NDArray[Any], row_weights: Floats, total: Any = lambda sums: sums) -> Floats:
+    def balance(
+        self,
+        duals: Floats,
+        y: NDArray[Any],
+        row_weights: Floats,
+        total: Any = lambda sums: sums,
+    ) -> Floats:
         """Subtract the weighted mean: every dual is in the domain of the conjugate."""
         del y
         moment, mass = total(np.array([row_weights @ duals, row_weights.sum()]))

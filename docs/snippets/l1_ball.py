@@ -16,7 +16,9 @@ _ROUNDING = 1e-12  # relative to the radius
 
 @dataclass(frozen=True)
 class L1Ball(Domain):
-    """Coefficients whose absolute values sum to at most `radius`; at the optimum many of them are zero.
+    """Coefficients whose absolute values sum to at most `radius`.
+
+    At the optimum many of them are zero.
 
     Parameters
     ----------
@@ -28,7 +30,9 @@ class L1Ball(Domain):
 
     def __post_init__(self) -> None:
         if not 0.0 < self.radius < np.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
+            raise ValueError(
+                f"radius must be positive and finite, got {self.radius!r}."
+            )
 
     def support(self, gradient: Floats) -> float:
         """Return the minimum: all of the radius on the entry with the largest slope."""
@@ -44,11 +48,11 @@ class L1Ball(Domain):
         return float(np.abs(coef).sum()) <= self.radius * (1.0 + _ROUNDING)
 
     def feasible(self, coef: Floats) -> Floats:
-        """Return the nearest point: shrink all entries toward zero by the same amount."""
+        """Return the nearest point: shrink all entries by the same amount."""
         sizes = np.abs(coef)
         if sizes.sum() <= self.radius:
             return coef
-        # Sorted from the largest, the first k entries stay if all of them exceed what each must give up.
+        # From the largest, entries stay as long as they exceed what each must give up.
         ordered = np.sort(sizes, axis=None)[::-1]
         excess = (np.cumsum(ordered) - self.radius) / np.arange(1, ordered.size + 1)
         k = np.flatnonzero(ordered > excess)[-1]
@@ -65,7 +69,10 @@ class L1Ball(Domain):
 
 @dataclass(frozen=True)
 class L1Steps(Geometry):
-    """psi(w) = |w|^2 / 2, whose mirror coordinates are w itself; entries after the first n_bound are free."""
+    """psi(w) = |w|^2 / 2, whose mirror coordinates are w itself.
+
+    Entries after the first n_bound, the intercept, are free.
+    """
 
     domain: L1Ball
     n_bound: int
@@ -90,7 +97,7 @@ class L1Steps(Geometry):
         return mirror
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Descend and project: the minimiser of step * <gradient, w> + |w - centre|^2 / 2 over the ball."""
+        """Minimise step * <gradient, w> + |w - centre|^2 / 2 over the ball."""
         w = centre - step * gradient
         w[: self.n_bound] = self.domain.feasible(w[: self.n_bound])
         return w

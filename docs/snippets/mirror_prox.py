@@ -37,12 +37,14 @@ class MirrorProx(Solver):
         """Pass over the data at the start."""
         del seed  # nothing here is random
         at = problem.evaluate(problem.start(), problem.start_weights())
-        w, logits = problem.geometry().mirror(at.w), problem.weight_geometry().mirror(at.q)
+        w = problem.geometry().mirror(at.w)
+        logits = problem.weight_geometry().mirror(at.q)
         return MirrorProxState(evaluation=at, w=w, logits=logits, step=1.0)
 
     def epoch(self, problem: GroupRisk, state: MirrorProxState) -> None:
-        """Look ahead along the current gradient, then step from the same centre along the gradient found there."""
-        geometry, weighting, at = problem.geometry(), problem.weight_geometry(), state.evaluation
+        """Look ahead, then step from the same centre along the gradient found there."""
+        geometry, weighting = problem.geometry(), problem.weight_geometry()
+        at = state.evaluation
         values = problem.group_values(at.group_risks)
         while state.step > _SHORTEST:
             w_step, q_step = state.step, self.balance * state.step
@@ -50,11 +52,13 @@ class MirrorProx(Solver):
             w = geometry.point(geometry.step(state.w, w_step, at.gradient))
             q = weighting.point(weighting.step(state.logits, q_step, -values))
             half = problem.evaluate(w, q)
-            # 2. The step is short enough if the gradients differ by no more than the points do.
-            gradient_change, value_change = half.gradient - at.gradient, half.group_risks - at.group_risks
+            # 2. The step is short enough if gradients differ no more than points do.
+            gradient_change = half.gradient - at.gradient
+            value_change = half.group_risks - at.group_risks
             change = geometry.squared_gradient(w_step, gradient_change, w)
             change += weighting.squared_gradient(q_step, value_change, q)
-            distance = geometry.squared_distance(w_step, w, at.w) + weighting.squared_distance(q_step, q, at.q)
+            distance = geometry.squared_distance(w_step, w, at.w)
+            distance += weighting.squared_distance(q_step, q, at.q)
             if change <= distance:
                 break
             state.step *= 0.5
@@ -63,6 +67,8 @@ class MirrorProx(Solver):
             return
         # 3. The step itself, from the same centre. The next epoch tries a longer one.
         state.w = geometry.step(state.w, w_step, half.gradient)
-        state.logits = weighting.step(state.logits, q_step, -problem.group_values(half.group_risks))
-        state.evaluation = problem.evaluate(geometry.point(state.w), weighting.point(state.logits))
+        values = problem.group_values(half.group_risks)
+        state.logits = weighting.step(state.logits, q_step, -values)
+        w, q = geometry.point(state.w), weighting.point(state.logits)
+        state.evaluation = problem.evaluate(w, q)
         state.step *= 1.5

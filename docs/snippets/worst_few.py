@@ -16,29 +16,33 @@ _ROUNDING = 1e-12  # of a weight, and of the sum of all
 
 @dataclass(frozen=True)
 class WorstFew(WeightSet):
-    """Distributions q <= 1 / count. The objective is the average of the `count` largest group values.
+    """Distributions q <= 1 / count.
 
-    This is the conditional value at risk over groups. One outlying group cannot decide alone.
+    The objective is the average of the `count` largest group values: the conditional
+    value at risk over groups. One outlying group cannot decide alone.
 
     Parameters
     ----------
     count : float
-        Number of groups to average, from 1 to the number of groups; 2.5 counts the third worst group by half.
+        Number of groups to average, from 1 to the number of groups; 2.5 counts the
+        third worst group by half.
     """
 
     count: float
 
     def __post_init__(self) -> None:
         if not 1.0 <= self.count < np.inf:
-            raise ValueError(f"count must be at least 1 and finite, got {self.count!r}.")
+            raise ValueError(
+                f"count must be at least 1 and finite, got {self.count!r}."
+            )
 
     def check(self, n_groups: int) -> None:
-        """Refuse fewer groups than are to be averaged: their weights could not sum to one."""
+        """Refuse too few groups: their weights could not sum to one."""
         if self.count > n_groups:
             raise ValueError(f"count is {self.count}, but there are {n_groups} groups.")
 
     def maximiser(self, values: Floats) -> Floats:
-        """Give the worst groups 1 / count each, from the largest value down, until nothing is left."""
+        """Give 1 / count to each group, from the worst on, until nothing is left."""
         q, cap = np.empty(len(values)), 1.0 / self.count
         q[np.argsort(-values)] = np.clip(1.0 - cap * np.arange(len(values)), 0.0, cap)
         return q
@@ -61,9 +65,10 @@ class WorstFew(WeightSet):
 class CappedEntropy(Entropy):
     """The negative entropy on the part of the simplex where q <= 1 / count.
 
-    Mirror coordinates are logits, of any sum: `point` finds the nearest weights of the set, and `step` keeps their
-    logits. It minimises step * <gradient, q> + KL(q || centre) over the set, for which one shift of all logits and a
-    clip at the cap are enough.
+    Mirror coordinates are any logits: `point` finds the weights of the set nearest to
+    them, and `step` returns the logits of such weights. It minimises
+    step * <gradient, q> + KL(q || centre) over the set, for which one shift of all
+    logits and a clip at the cap are enough.
     """
 
     count: float
@@ -72,7 +77,8 @@ class CappedEntropy(Entropy):
         """Return the logarithms of the weights that logits stand for."""
         cap, most = -np.log(self.count), int(np.ceil(self.count))
         ordered = np.sort(logits)[::-1]
-        # With the j largest at the cap, the others share what is left. Take the least j that leaves none above the cap.
+        # With the j largest at the cap, the others share what is left: take the least j
+        # that leaves none above the cap.
         rest = np.logaddexp.accumulate(ordered[::-1])[::-1][:most]
         shifts = np.log1p(-np.arange(most) / self.count) - rest
         fits = ordered[:most] + shifts <= cap

@@ -1,5 +1,6 @@
-"""The map of the source and the list of the API are complete."""
+"""The outline of a fit, the map of the source and the list of the API agree with the package."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -7,29 +8,55 @@ import pytest
 
 import groupdro
 from groupdro import certificate, datasets, distributed
-from tests.docs.pages import DOCS
+from groupdro.solvers.steps import table
+from tests.docs.pages import DOCS, ROOT
 
 SOURCE = Path(groupdro.__file__).parent
+INSIDE = (DOCS / "inside.md").read_text()
+MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 
-def test_the_map_of_the_source_is_that_of_the_tree():
-    section = (DOCS / "inside.md").read_text().partition("## Map of the source")[2]
-    drawn = re.findall(r"^\| `([\w/]+(?:\.py|/))` \|", section, re.MULTILINE)
-    assert len(drawn) == len(set(drawn)), "a module is on the map twice"
-    files = [path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")]
-    there = {str(path) for path in files if path.name != "__init__.py"}
-    there |= {f"{path.parent}/" for path in files if path.name == "__init__.py" and path.parent != Path(".")}
-    assert not there - set(drawn), f"not on the map of docs/inside.md: {sorted(there - set(drawn))}"
-    assert not set(drawn) - there, (
-        f"on the map of docs/inside.md, but not in src/groupdro: {sorted(set(drawn) - there)}"
-    )
+def load_extension():
+    """Load the extension of the documentation that draws the map."""
+    spec = importlib.util.spec_from_file_location("module_map", DOCS / "_extensions" / "module_map.py")
+    extension = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
+    return extension
 
 
-def test_the_outline_of_a_fit_names_modules_that_exist():
-    outline = (DOCS / "inside.md").read_text().partition("```text\n")[2].partition("```")[0]
-    named = set(re.findall(r"\b[\w/]+\.py\b", outline))
-    assert len(named) >= 5
-    assert {name for name in named if not (SOURCE / name).exists()} == set()
+def test_the_map_of_the_source_has_every_module_once():
+    extension = load_extension()
+    drawn = re.findall(r"^(?:\| |\*\*)`([\w/]+(?:\.py|/))`", extension.module_map(), re.MULTILINE)
+    there = [f"{path.parent}/" if path.name == "__init__.py" else str(path) for path in MODULES if path.parts[1:]]
+    there += [path.name for path in MODULES if not path.parts[1:] and path.name != "__init__.py"]
+    assert sorted(drawn) == sorted(there)
+    assert extension.MARKER in INSIDE
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_a_module_begins_with_a_line_that_says_what_it_holds(module):
+    line = load_extension().summary(SOURCE / module)
+    assert line.endswith(".")
+    assert len(line) > len(module.stem) + 5  # more than its name
+
+
+def test_a_module_without_a_docstring_is_refused(tmp_path):
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match=r"empty\.py has no docstring"):
+        load_extension().summary(tmp_path / "empty.py")
+
+
+def test_every_module_that_the_page_names_exists():
+    named = set(re.findall(r"\b[\w/]+\.py\b", INSIDE))
+    assert {"run/driver.py", "problem/set_check.py", "tests/test_layers.py"} <= named
+    assert {name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()} == set()
+
+
+def test_the_steps_of_the_page_are_those_of_the_table():
+    section = INSIDE.partition("**Steps**")[2].partition("**Driver**")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {
+        steps.__name__ for steps in (*table.BATCHES, *table.SINGLE_ROWS)
+    }
 
 
 def test_every_public_name_has_a_page():

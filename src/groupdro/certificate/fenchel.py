@@ -1,4 +1,4 @@
-"""Lower bounds from dual variables: one number (or one a class) for each row.
+"""Lower bounds from dual variables: one number per row, or per row and class.
 
 For group weights q that give row r the weight v_r, and any duals a_r in the domain of the loss's conjugate,
 

@@ -1,4 +1,4 @@
-"""What commands print and write: one JSON document or text on stdout, progress on a terminal, files that are whole."""
+"""What commands print and write: JSON or text on stdout, progress on a terminal, files written atomically."""
 
 import contextlib
 import datetime

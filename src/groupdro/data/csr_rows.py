@@ -20,6 +20,11 @@ _BLOCK_ENTRIES = 1 << 23  # that are widened at once
 _ENTRY = 6.0  # time of an entry, relative to one of a dense row
 
 
+def _widened(X: Any) -> Any:
+    """Return X in float64, itself where it is: SciPy's own conversion looks at every index even then."""
+    return X if X.dtype == np.float64 else X.astype(np.float64)
+
+
 class CsrRows(Rows):
     """Rows of a compressed sparse row matrix."""
 
@@ -35,7 +40,7 @@ class CsrRows(Rows):
 
     def like(self, v: Floats) -> Any:
         """Widen for one output."""
-        return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.X
+        return _widened(self.X) if v.ndim == 1 else self.X
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
@@ -58,12 +63,12 @@ class CsrRows(Rows):
         Entries that have to be widened come in blocks of so many that their copy stays small beside the rest.
         """
         if self.X.dtype == np.float64 or self.X.nnz <= _BLOCK_ENTRIES:
-            yield slice(0, self.n_rows), CsrRows(self.X.astype(np.float64, copy=False))
+            yield slice(0, self.n_rows), CsrRows(_widened(self.X))
             return
         marks = np.arange(0, self.X.nnz + _BLOCK_ENTRIES, _BLOCK_ENTRIES)
         bounds = np.unique(np.append(np.searchsorted(self.X.indptr, marks), self.n_rows).clip(0, self.n_rows))
         for start, stop in itertools.pairwise(bounds.tolist()):
-            yield slice(start, stop), CsrRows(self.X[start:stop].astype(np.float64, copy=False))
+            yield slice(start, stop), CsrRows(_widened(self.X[start:stop]))
 
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
         """Cut the rows by their entries: twelve bytes each, and as many again for a copy."""
@@ -103,7 +108,7 @@ class CsrRows(Rows):
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
         """Compute row norms, column squares and column sums."""
         with np.errstate(over="ignore", invalid="ignore"):
-            X = self.X.astype(np.float64, copy=False)
+            X = _widened(self.X)
             squared = X.power(2)
             return np.sqrt(squared @ np.ones(self.n_features)), squared.T @ row_weights, X.T @ row_weights
 

@@ -55,7 +55,7 @@ class DenseRows(Rows):
         """Multiply group by group where each has consecutive rows, else by the matrix of shares."""
         if not shares.rows.size:
             weighted = v * (shares.weights if v.ndim == 1 else shares.weights[:, None])
-            for i, place in shares.groups():
+            for i, place in shares.groups:
                 out[i] += self.X[place].T @ weighted[place]
         elif v.ndim == 1:
             out += shares.matrix.multiply(v).tocsr() @ self.X

@@ -39,8 +39,9 @@ class Shares:
         rows = self.rows if self.rows.size else np.arange(self.n_rows)
         return sp.csr_array((self.weights, rows, self.offsets), shape=(len(self.offsets) - 1, self.n_rows))
 
+    @cached_property
     def groups(self) -> list[tuple[int, slice]]:
-        """Return the groups that have members, each with its place among them."""
+        """The groups that have members, each with its place among them."""
         there = np.flatnonzero(np.diff(self.offsets))
         return [(i, slice(self.offsets[i], self.offsets[i + 1])) for i in there.tolist()]
 
@@ -50,6 +51,6 @@ class Shares:
             return np.asarray(self.matrix @ values)
         out = np.zeros((len(self.offsets) - 1, *values.shape[1:]))
         weighted = values * (self.weights if values.ndim == 1 else self.weights[:, None])
-        for i, place in self.groups():
+        for i, place in self.groups:
             out[i] = weighted[place].sum(axis=0)
         return out

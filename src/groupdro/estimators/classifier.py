@@ -1,4 +1,4 @@
-"""The classifier."""
+"""`GroupDROClassifier`: a linear classifier that is as good as it can be on its worst group."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

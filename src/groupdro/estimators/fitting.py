@@ -1,6 +1,5 @@
 """From an estimator's parameters and data to a solved problem, and back to coefficients in the user's units."""
 
-import copy
 import inspect
 import warnings
 from collections.abc import Callable
@@ -118,7 +117,7 @@ def choose_solver(solver: str | Solver, *, objective: str, references_given: boo
     Parameters
     ----------
     solver : str or Solver
-        As the user named it. A solver object is copied, because a run leaves traces in it.
+        As the user named it.
     objective : {"risk", "excess_risk"}
         What is minimised.
     references_given : bool
@@ -136,7 +135,7 @@ def choose_solver(solver: str | Solver, *, objective: str, references_given: boo
     elif solver == "aleg":
         found = ALEG(scale_columns=precondition)
     else:
-        found = copy.deepcopy(make_solver(solver))
+        found = make_solver(solver)
     if found.minimises_regrets:
         if objective == "risk":
             raise ValueError(f"solver {found.name!r} minimises regrets: it needs objective='excess_risk'.")

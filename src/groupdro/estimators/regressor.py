@@ -1,4 +1,4 @@
-"""The regressor."""
+"""`GroupDRORegressor`: a linear regression that is as good as it can be on its worst group."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

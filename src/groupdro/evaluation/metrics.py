@@ -1,4 +1,4 @@
-"""Losses of rows, and what a model tells about its groups."""
+"""Losses of rows, and what a model says about its groups."""
 
 from typing import Any
 

@@ -20,8 +20,8 @@ class References:
         ``lower[i] <= min_w R_i(w) + penalty(w) <= upper[i]``. Solvers and lower bounds subtract ``upper`` from the
         risks, upper bounds subtract ``lower``: so both stay valid however roughly the minima are known. References
         that are given rather than found are exact: both bounds are the same.
-    models : ndarray of shape (n_groups, *w.shape) or None
-        Models that reach the upper bounds, where a solver needs them.
+    models : ndarray or None
+        Models that reach the upper bounds, one w per group, where a solver needs them.
     """
 
     upper: Floats

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: what it would need to go on, written after every epoch and fenced against older runs.
+"""Checkpoints of a run: what it needs to resume, written after every epoch and fenced against older runs.
 
 A directory belongs to one problem, solver, seed and version of the package. Each run that opens it takes the next
 generation number. Files are named by generation and epoch; the newest generation's are read first, and a run of an

@@ -1,4 +1,4 @@
-"""Classes and names of groups: what they may be, and how the files have them."""
+"""Classes and names of groups: what they may be, and how the files store them."""
 
 import itertools
 import math

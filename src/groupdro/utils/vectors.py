@@ -39,7 +39,9 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
         The values, of whatever type they have.
     """
     refuse_masked(values, argument)
-    native = nw.from_native(values, pass_through=True, allow_series=True)
+    # Asking narwhals about an array takes longer than all else here.
+    plain = isinstance(values, np.ndarray)
+    native = values if plain else nw.from_native(values, pass_through=True, allow_series=True)
     with error_prefix(argument):
         array: Array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -142,10 +144,12 @@ def _objects_in(y: Any) -> list[Any]:
     """Return the labels of a container of objects, or none where the type leaves no room for a missing one."""
     if isinstance(y, list | tuple):
         return list(y)
+    if isinstance(y, np.ndarray):
+        return y.ravel().tolist() if y.dtype == object else []
     native = nw.from_native(y, pass_through=True, allow_series=True)
     if isinstance(native, nw.Series):
         return native.to_list() if native.is_null().any() or native.dtype == nw.Object else []
-    return y.ravel().tolist() if isinstance(y, np.ndarray) and y.dtype == object else []
+    return []
 
 
 def _is_missing(label: Any) -> bool:

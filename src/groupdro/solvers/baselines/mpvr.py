@@ -1,4 +1,4 @@
-"""MPVR: variance-reduced mirror prox with one sample a step (Alacaoglu and Malitsky 2022, Algorithm 2).
+"""MPVR: variance-reduced mirror prox with one sample per step (Alacaoglu and Malitsky 2022, Algorithm 2).
 
 The published step and the order of the operations are corrected as in the source: the base step is
 gamma sqrt(alpha) / L, and both halves of a step start from the same centre.
