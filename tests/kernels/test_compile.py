@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import groupdro
+from groupdro.kernels.arguments import DenseData
+from groupdro.kernels.dense import dense_pass
 
 SCRIPT = """
 import numpy as np, groupdro as gd
@@ -59,3 +63,14 @@ def test_a_later_process_finds_the_compiled_kernels(tmp_path):
     assert compiled
     assert run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache)) == first
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")} == compiled
+
+
+def test_rows_of_two_types_in_turn_reach_the_kernel_of_their_own():
+    """Numba 0.60 mistook the type of a named tuple for that of another that had lain at its place in memory."""
+    for k in range(400):
+        X = np.full((30, 2), 0.5, dtype=(np.float64, np.float32)[k % 2])
+        rest = np.ones(30), np.ones(30), np.arange(30), np.zeros(30), np.zeros(30)
+        data, intercept = DenseData(X, np.ones(30), 1, 0.0, k % 3 == 0), int(k % 3 == 0)
+        gradient = np.zeros(2 + intercept)
+        dense_pass(data, np.ones(2 + intercept), *rest, gradient, np.empty((2, 4)))
+        np.testing.assert_allclose(gradient[:2], 15.0 * intercept)
