@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.geometry import Geometry
 from groupdro.problem import Domain, WeightSet
+from groupdro.solvers import Solver, State
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import group_minima, worst_value
 
@@ -218,7 +219,10 @@ class Interval(Domain):
         return float(np.sqrt(gradient.size))
 
     def contains(self, coef):
-        return bool((np.abs(coef) <= 1.0).all())
+        return self.fault == "contains" or bool((np.abs(coef) <= 1.0).all())
+
+    def within(self, value):
+        return gd.BoxDomain(-0.5, 0.5) if self.fault == "within" else self
 
     def feasible(self, coef):
         return coef if self.fault == "feasible" else np.clip(coef, -1.0, 1.0)
@@ -233,7 +237,7 @@ class Interval(Domain):
         return gd.L2Domain(1e6).geometry(n_features) if self.fault == "step" else gd.BoxDomain().geometry(n_features)
 
 
-@pytest.mark.parametrize("fault", ["support", "feasible", "start", "penalty", "step"])
+@pytest.mark.parametrize("fault", ["support", "feasible", "start", "penalty", "step", "contains", "within"])
 def test_a_domain_whose_parts_contradict_each_other_is_refused(fault):
     data = make_data()
     gd.GroupRisk(data, gd.Logistic(), Interval())
@@ -263,6 +267,25 @@ class Everywhere(WeightSet):
         return gd.L2Domain(1e6).geometry(n_groups) if self.fault == "step" else gd.Simplex().geometry(n_groups)
 
 
+@dataclass(frozen=True)
+class Middle(Everywhere):
+    """Weights of at most 0.9, which takes others for its own."""
+
+    def support(self, values):
+        return float(self.maximiser(values) @ values)
+
+    def maximiser(self, values):
+        return 0.9 * np.eye(len(values))[np.argmax(values)] + 0.1 * np.eye(len(values))[np.argsort(values)[-2]]
+
+    def geometry(self, n_groups) -> Geometry:
+        return gd.Floor(0.5).geometry(n_groups)
+
+
+def test_a_weight_set_that_takes_others_for_its_own_is_refused():
+    with pytest.raises(ValueError, match="weight_set Middle cannot be certified"):
+        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), Middle())
+
+
 @pytest.mark.parametrize("fault", ["support", "maximiser", "contains", "start", "step"])
 def test_a_weight_set_whose_parts_contradict_each_other_is_refused(fault):
     data = make_data()
@@ -272,3 +295,87 @@ def test_a_weight_set_whose_parts_contradict_each_other_is_refused(fault):
     assert ours.upper_bound == pytest.approx(theirs.upper_bound, rel=2e-3)
     with pytest.raises(ValueError, match="weight_set Everywhere cannot be certified"):
         gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0), Everywhere(fault))
+
+
+# ---------------------------------------------------------------------- solvers that break their promises
+
+
+@dataclass
+class WanderingState(State):
+    w: np.ndarray
+
+
+@dataclass(frozen=True)
+class Unprojected(Solver):
+    """Gradient steps that never look where the domain ends."""
+
+    def init(self, problem, seed):
+        at = problem.evaluate(problem.start(), problem.start_weights())
+        return WanderingState(at, at.w.copy())
+
+    def epoch(self, problem, state):
+        state.w = state.w - 0.1 * state.evaluation.gradient
+        state.evaluation = problem.evaluate(state.w, state.evaluation.q)
+
+
+@pytest.mark.parametrize("domain", ["box", "positive", "ball", "simplex"])
+def test_a_model_outside_of_the_domain_bounds_nothing(domain):
+    problem = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS[domain])
+    result, optimum = gd.solve(problem, Unprojected(), tol=1e-3, max_passes=200), worst_value(problem).value
+    assert result.upper_bound >= optimum - 1e-7
+    assert result.lower_bound <= optimum + 1e-7
+    assert problem.domain.contains(problem.domain.feasible(problem.coef(result.w)))
+
+
+@dataclass(frozen=True)
+class Listed(Solver):
+    """A solver made of whatever it is given."""
+
+    parts: tuple = ()
+
+    def stages(self, problem, tol):
+        return self.parts
+
+
+@pytest.mark.parametrize("parts", [(), ("sqp",), (None, gd.ALEG())])
+def test_stages_that_are_none_are_refused(parts):
+    with pytest.raises(TypeError, match="stages of Listed"):
+        gd.solve(gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0)), Listed(parts))
+
+
+def test_what_a_stage_needs_is_checked():
+    problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.BoxDomain())
+    with pytest.raises(ValueError, match=r"'sqp' requires .*BoxDomain"):
+        gd.solve(problem, Listed((gd.ALEG(), gd.GroupSQP())))
+
+
+@dataclass(frozen=True)
+class Scaled(Interval):
+    """A box whose size a function gives."""
+
+    size: object = None
+
+    def support(self, gradient):
+        return -self.size() * float(np.abs(gradient).sum())
+
+    def contains(self, coef):
+        return bool((np.abs(coef) <= self.size()).all())
+
+    def feasible(self, coef):
+        return np.clip(coef, -self.size(), self.size())
+
+    def geometry(self, n_features):
+        return gd.BoxDomain(-self.size(), self.size()).geometry(n_features)
+
+
+@pytest.mark.parametrize("other", [lambda: 0.3, None], ids=["constant", "closure"])
+def test_a_checkpoint_of_another_function_is_refused(tmp_path, other):
+    def size(value):
+        return lambda: value
+
+    first, second = (size(0.2), size(0.4)) if other is None else (lambda: 0.2, other)
+    gd.solve(
+        gd.GroupRisk(make_data(), gd.Logistic(), Scaled(size=first)), "aleg", max_passes=9, checkpoint_dir=tmp_path
+    )
+    with pytest.raises(RuntimeError, match="another problem"):
+        gd.solve(gd.GroupRisk(make_data(), gd.Logistic(), Scaled(size=second)), "aleg", checkpoint_dir=tmp_path)

@@ -23,6 +23,7 @@ from groupdro.utils.types import Floats
 __all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
 
 
+_OUTSIDE = 1e-9  # distance from the domain, relative to the coefficients, beyond rounding
 _ROUNDED = 1e-14  # of the sum of group weights, where they need no scaling
 
 
@@ -272,7 +273,11 @@ class Certificate:
             self._raise(bound, self._aggregate.cut.q)
 
     def offer(self, w: Floats, group_risks: Floats) -> None:
-        """Take the upper bound of a point whose risks are known."""
+        """Take the upper bound of a point whose risks are known; one outside of the domain bounds nothing."""
+        coef = self.problem.coef(w)
+        outside = float(np.linalg.norm(self.problem.domain.feasible(coef) - coef))
+        if outside > _OUTSIDE * max(1.0, float(np.linalg.norm(coef))):
+            return
         upper = self.problem.objective(w, group_risks)
         if upper < self.upper:  # false for NaN
             self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper

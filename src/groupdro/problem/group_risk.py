@@ -207,6 +207,16 @@ class GroupRisk(Samples):
             self._norms = self.model.row_norms(self.data.row_norms)
         return self._norms
 
+    def warm_up(self) -> None:
+        """Compile the kernels of a pass, which belongs to no budget."""
+        rows = np.zeros(min(1, self.data.n_rows), np.int64)
+        margins = np.zeros((len(rows), *self.shape[1:]))
+        slopes = self.loss.value_and_slope(margins, self.data.y[rows])[1]
+        self.loss.conjugate(slopes, self.data.y[rows])
+        self.loss.value(margins, self.data.y[rows])
+        self.data.partial_means(np.zeros(self.data.n_rows))
+        self.data.row_weights(np.zeros(self.n_groups))
+
     def risks(self, w: Floats) -> Floats:
         """Return the group risks at w by one pass without a gradient."""
         losses = np.empty(self.data.n_rows)

@@ -37,7 +37,8 @@ def check_domain(domain: Domain, model: LinearModel) -> None:
     start = domain.start(shape)
     points, geometry = [start], domain.geometry(model.n_features)
     for k in range(_TRIALS):
-        points.append(domain.feasible(10.0 ** (k % 7 - 3) * rng.normal(size=shape)))
+        anywhere = 10.0 ** (k % 7 - 3) * rng.normal(size=shape)
+        points += [domain.feasible(anywhere), *([anywhere] if domain.contains(anywhere) else [])]
         w = np.zeros(model.shape)
         model.coef(w)[...] = start
         moved = geometry.point(geometry.step(geometry.mirror(w), 10.0 ** (k % 7 - 3), rng.normal(size=model.shape)))
@@ -48,6 +49,8 @@ def check_domain(domain: Domain, model: LinearModel) -> None:
             fault = "its start, a point that it makes feasible or a step lies outside"
         elif domain.penalty_at(point) < 0:
             fault = "its penalty is negative"
+        elif not domain.within(domain.penalty_at(point)).contains((1.0 - _CLOSE) * point + _CLOSE * start):
+            fault = "what lies within the penalty of a point does not hold that point"
     for k in range(_TRIALS):
         gradient = 10.0 ** (k % 7 - 3) * rng.normal(size=shape)
         least = domain.support(gradient)
@@ -82,6 +85,7 @@ def check_weight_set(weight_set: WeightSet, n_groups: int) -> None:
         points.append(weight_set.maximiser(values))
         points.append(geometry.point(geometry.step(geometry.mirror(geometry.interior(start)), 1.0, values)))
     fault = None
+    points += [vertex for vertex in np.eye(n_groups)[:_TRIALS] if weight_set.contains(vertex)]
     for q in points:
         total = abs(float(q.sum()) - 1.0) <= _CLOSE if q.shape == (n_groups,) else False
         if not total or (q < -_CLOSE).any() or not weight_set.contains(q):

@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from groupdro.problem import GroupRisk
+from groupdro.problem import Domain, GroupRisk, Loss, WeightSet
 from groupdro.run.codec import Arrays
 from groupdro.run.solver import Solver
 from groupdro.utils.arguments import short_repr
@@ -64,7 +65,7 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
     data, digest = problem.data, hashlib.sha256()
     if data.key_check is not None:
         data.key_check()
-    about = [_MADE_BY, _options(solver), seed, problem.shape, repr(problem.loss), _options(problem.domain)]
+    about = [_MADE_BY, _options(solver), seed, problem.shape, _options(problem.loss), _options(problem.domain)]
     about += [_options(problem.weight_set), problem.fit_intercept, problem.regret, problem.n_rows]
     digest.update(json.dumps(about).encode())
     for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
@@ -74,14 +75,20 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
 
 
 def _options(value: Any) -> Any:
-    """Return what a solver or a set was made with."""
-    if is_dataclass(value) or isinstance(value, Solver):
-        made = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else vars(value)
-        return [type(value).__name__, {name: _options(part) for name, part in made.items()}]
+    """Return what a solver, a loss or a set was made with."""
+    if isinstance(value, Solver | Loss | Domain | WeightSet):
+        made: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else {}
+        made |= {name: part for name, part in vars(value).items() if not name.startswith("_")}
+        return [type(value).__qualname__, {name: _options(part) for name, part in sorted(made.items())}]
     if isinstance(value, tuple | list):
         return [_options(part) for part in value]
     if isinstance(value, np.ndarray):
         return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        code = value.__code__
+        parts = code.co_code.hex(), repr(code.co_consts), code.co_names, _options(value.__defaults__), _options(cells)
+        return [value.__qualname__, *parts]
     return getattr(value, "__qualname__", "a function") if callable(value) else repr(value)
 
 

@@ -145,7 +145,7 @@ class _Run:
         self.stage = 0
 
     def __call__(self, seed: int) -> Result:
-        self._compile()
+        self.problem.warm_up()
         self.clock = Clock(self.problem)
         tolerances = self.tol, self.atol
         saved = SavedRun.latest(self.checkpoints, self.problem, tolerances) if self.checkpointed else None
@@ -154,6 +154,11 @@ class _Run:
         stages = self.solver.stages(given, chosen_for)
         self.description = self.solver.describe(given, chosen_for)
         self.solvers = [stage for stage in stages if isinstance(stage, Solver)]
+        if not self.solvers or not all(isinstance(stage, Solver | Preparation) for stage in stages):
+            raise TypeError(f"stages of {self.solver!r} must be preparations and at least one solver, got {stages!r}.")
+        for solver in self.solvers:
+            if solver is not self.solver:
+                solver.check(given)
         prepared = Prepared()
         if saved is None:
             # What follows the preparation is interrupted in the loop below; the preparation itself says so.
@@ -272,17 +277,6 @@ class _Run:
         begun: State = self._solver.init(here, seed)
         begun.epoch = state.epoch + 1
         return begun
-
-    def _compile(self) -> None:
-        """Compile the kernels of a pass, which belongs to no budget."""
-        problem = self.problem
-        rows = np.zeros(min(1, problem.data.n_rows), np.int64)
-        margins = np.zeros((len(rows), *problem.shape[1:]))
-        slopes = problem.loss.value_and_slope(margins, problem.data.y[rows])[1]
-        problem.loss.conjugate(slopes, problem.data.y[rows])
-        problem.loss.value(margins, problem.data.y[rows])
-        problem.data.partial_means(np.zeros(problem.data.n_rows))
-        problem.data.row_weights(np.zeros(problem.n_groups))
 
     # ------------------------------------------------------------------ after each epoch
 

@@ -57,7 +57,7 @@ class State:
     Attributes
     ----------
     evaluation : Evaluation
-        The latest pass over the data. The driver takes its certificate from it.
+        The latest pass over the data. The driver takes its certificate from it: no solver may change its arrays.
     epoch : int
         Epochs done. Random numbers are a function of the seed and the epoch.
     stalled : bool
@@ -98,17 +98,20 @@ class Solver(ABC):
         return ()
 
     def stages(self, problem: GroupRisk, tol: float) -> "Sequence[Preparation | Solver]":
-        """Return what to run one after another: preparations first, then solvers, each until it is done."""
+        """Return what to run one after another: preparations first, then solvers, each until it is done.
+
+        A solver that has stages of its own contributes these, not itself.
+        """
         del problem, tol
         return (self,)
 
     def init(self, problem: GroupRisk, seed: int) -> Any:
         """Evaluate the starting point and return the state."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no init: list the stages of which it is made instead.")
 
     def epoch(self, problem: GroupRisk, state: Any) -> None:
         """Advance the state by one epoch and evaluate where it stands."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no epoch.")
 
     def is_done(self, problem: GroupRisk, state: Any) -> bool:
         """Return whether the next stage should take over, from where the state stands."""

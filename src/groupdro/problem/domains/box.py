@@ -7,7 +7,7 @@ import numpy as np
 
 from groupdro.geometry import Geometry
 from groupdro.problem.domains.domain import Domain, refuse_subclass
-from groupdro.utils.arguments import check_number
+from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
 
 __all__ = ["BoxDomain"]
@@ -30,7 +30,8 @@ class BoxDomain(Domain):
 
     def __post_init__(self) -> None:
         for name, end in (("low", self.low), ("high", self.high)):
-            check_number(abs(end) if isinstance(end, int | float) else end, name)
+            if isinstance(end, bool) or not isinstance(end, int | float) or not np.isfinite(end):
+                raise ValueError(f"{name} must be a finite number, got {short_repr(end)}.")
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
 
