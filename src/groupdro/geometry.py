@@ -17,7 +17,7 @@ from groupdro.kernels.mirror import descend
 from groupdro.utils.bundle import is_finite_array
 from groupdro.utils.types import Floats
 
-__all__ = ["Ball", "Entropy", "Euclidean", "Geometry", "Spectral", "softmax"]
+__all__ = ["Ball", "Entropy", "Euclidean", "Geometry", "Round", "Spectral", "softmax"]
 
 
 def softmax(logits: Floats) -> Floats:
@@ -90,7 +90,7 @@ class Geometry(ABC):
         """Return the squared distance of two points, in the local norm, over the step."""
 
 
-class _Round(Geometry):
+class Round(Geometry):
     """psi(w) = |w|^2 / 2, whose mirror coordinates are w itself."""
 
     dual_order = 2.0
@@ -108,9 +108,18 @@ class _Round(Geometry):
         """Return the point."""
         return mirror
 
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Weigh squares by the steps; the norm is the same everywhere."""
+        del point
+        return float((step * difference * difference).sum())
+
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Weigh squares by one over the steps."""
+        return float(((a - b) ** 2 / step).sum())
+
 
 @dataclass(frozen=True)
-class Euclidean(_Round):
+class Euclidean(Round):
     """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free.
 
     A step may be a number, or one for each entry of w: a diagonal metric.
@@ -154,18 +163,9 @@ class Euclidean(_Round):
             bound *= self.radius / norm
         return w
 
-    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Weigh squares by the steps; the norm is the same everywhere."""
-        del point
-        return float((step * difference * difference).sum())
-
-    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Weigh squares by one over the steps."""
-        return float(((a - b) ** 2 / step).sum())
-
 
 @dataclass(frozen=True, eq=False)
-class Spectral(_Round):
+class Spectral(Round):
     """The Euclidean ball and penalty, with steps of their own along a few leading directions of the features.
 
     The metric is rest * I + V diag(scales - rest) V' on the bound rows, and `free_scale` on the others. Ball and

@@ -1,6 +1,7 @@
 """Domains and sets of group weights: two symmetric players, each held against an independent solver."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.geometry import Geometry
 from groupdro.problem import Domain, WeightSet
+from groupdro.run.checkpoint import fingerprint
 from groupdro.solvers import Solver, State
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import group_minima, worst_value
@@ -379,3 +381,36 @@ def test_a_checkpoint_of_another_function_is_refused(tmp_path, other):
     )
     with pytest.raises(RuntimeError, match="another problem"):
         gd.solve(gd.GroupRisk(make_data(), gd.Logistic(), Scaled(size=second)), "aleg", checkpoint_dir=tmp_path)
+
+
+class Priced(gd.Huber):
+    """A loss of the package with attributes of every kind, which only a checkpoint looks at."""
+
+    def __init__(self, part):
+        super().__init__(1.0)
+        self._part = part
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (0.1, 0.2),
+        ({"a": np.zeros(2000)}, {"a": np.eye(1, 2000, 1000)[0]}),
+        (partial(np.full, 3), partial(np.full, 4)),
+        (lambda: [k for k in (1, 2)], lambda: [k for k in (1, 3)]),  # noqa: C416
+    ],
+    ids=["number", "array in a mapping", "partial", "inner code"],
+)
+def test_losses_that_differ_in_a_private_part_have_different_keys(one, other):
+    def key(part):
+        return fingerprint(gd.GroupRisk(data, Priced(part), gd.L2Domain(1.0)), gd.ALEG(), 0)
+
+    data = make_data(loss="squared")
+    assert key(one) == key(one)
+    assert key(one) != key(other)
+
+
+def test_a_weight_set_of_your_own_may_have_many_groups():
+    X = np.random.default_rng(0).normal(size=(40_000, 1))
+    data = gd.GroupedData.from_arrays(X, X[:, 0], np.arange(40_000) % 20_000)
+    assert gd.GroupRisk(data, gd.Squared(), gd.L2Domain(1.0), Everywhere()).n_groups == 20_000

@@ -85,7 +85,7 @@ def check_weight_set(weight_set: WeightSet, n_groups: int) -> None:
         points.append(weight_set.maximiser(values))
         points.append(geometry.point(geometry.step(geometry.mirror(geometry.interior(start)), 1.0, values)))
     fault = None
-    points += [vertex for vertex in np.eye(n_groups)[:_TRIALS] if weight_set.contains(vertex)]
+    points += [vertex for vertex in np.eye(min(_TRIALS, n_groups), n_groups) if weight_set.contains(vertex)]
     for q in points:
         total = abs(float(q.sum()) - 1.0) <= _CLOSE if q.shape == (n_groups,) else False
         if not total or (q < -_CLOSE).any() or not weight_set.contains(q):

@@ -13,8 +13,9 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -75,21 +76,29 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
 
 
 def _options(value: Any) -> Any:
-    """Return what a solver, a loss or a set was made with."""
+    """Return what a solver, a loss or a set was made with; two that may differ must not look alike."""
     if isinstance(value, Solver | Loss | Domain | WeightSet):
         made: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else {}
-        made |= {name: part for name, part in vars(value).items() if not name.startswith("_")}
-        return [type(value).__qualname__, {name: _options(part) for name, part in sorted(made.items())}]
+        kind = type(value)
+        # What was computed from the rest may be there or not.
+        made |= {name: part for name, part in vars(value).items() if not _is_cached(kind, name)}
+        return [kind.__qualname__, {name: _options(part) for name, part in sorted(made.items())}]
     if isinstance(value, tuple | list):
         return [_options(part) for part in value]
+    if isinstance(value, dict):
+        return [[_options(key), _options(part)] for key, part in value.items()]
     if isinstance(value, np.ndarray):
         return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        code = value.__code__
-        parts = code.co_code.hex(), repr(code.co_consts), code.co_names, _options(value.__defaults__), _options(cells)
-        return [value.__qualname__, *parts]
-    return getattr(value, "__qualname__", "a function") if callable(value) else repr(value)
+        return [value.__qualname__, _options(value.__code__), _options(value.__defaults__), _options(cells)]
+    if isinstance(value, CodeType):
+        return [value.co_code.hex(), list(value.co_names), _options(value.co_consts)]
+    return value.__qualname__ if isinstance(value, type) else repr(value)
+
+
+def _is_cached(kind: type, name: str) -> bool:
+    return isinstance(getattr(kind, name, None), cached_property)
 
 
 @contextlib.contextmanager

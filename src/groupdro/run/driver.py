@@ -184,7 +184,7 @@ class _Run:
                 # One pass, so that there is a pair to return: the solver's own first look may take long.
                 whole, status, self.interrupted = False, Status.INTERRUPTED, True
                 pair = prepared.best or prepared.start or (problem.start(), problem.start_weights())
-                state = State(problem.evaluate(*pair))
+                state = State(problem.evaluate(problem.within_domain(pair[0]), pair[1]))
                 self._record(state)
             elif saved is None:
                 state = self._begin(seed)

@@ -59,7 +59,8 @@ class Ending:
         """Compute the upper bound of the returned model anew, and correct the status by it."""
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             raise FloatingPointError(
-                "The very first pass over the data gave no finite risks and bounds: X or y is too large."
+                "No pass over the data gave finite risks at a model in the domain: X or y is too large, or a solver of "
+                "your own left the domain."
             )
         w = centring.outward(certificate.w)
         with problem.uncounted():

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.geometry import Geometry
-from groupdro.problem.domains.domain import Domain, refuse_subclass
+from groupdro.geometry import Round
+from groupdro.problem.domains.domain import Domain
+from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
 
@@ -61,12 +62,11 @@ class BoxDomain(Domain):
 
 
 @dataclass(frozen=True)
-class _BoxGeometry(Geometry):
+class _BoxGeometry(Round):
     """psi(w) = |w|^2 / 2: entries step apart from each other, so that clipping is exact for any diagonal metric."""
 
     box: BoxDomain
     n_bound: int
-    dual_order = 2.0
     diagonal = True
 
     @property
@@ -74,30 +74,8 @@ class _BoxGeometry(Geometry):
         """Norm of the farthest corner, for one output."""
         return self.box.reach(np.empty(self.n_bound))
 
-    @property
-    def squared_diameter(self) -> float:  # type: ignore[override]
-        """Half the squared radius."""
-        return self.radius**2 / 2.0
-
-    def mirror(self, point: Floats) -> Floats:
-        """Return the point."""
-        return point
-
-    def point(self, mirror: Floats) -> Floats:
-        """Return the point."""
-        return mirror
-
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Descend and clip."""
         w = centre - step * gradient
         w[: self.n_bound] = self.box.feasible(w[: self.n_bound])
         return np.asarray(w)
-
-    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Weigh squares by the steps."""
-        del point
-        return float((step * difference * difference).sum())
-
-    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Weigh squares by one over the steps."""
-        return float(((a - b) ** 2 / step).sum())

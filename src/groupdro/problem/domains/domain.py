@@ -1,7 +1,6 @@
 """The contract of a domain: where the coefficients may lie, and what they cost there."""
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from groupdro.geometry import Ball, Geometry
 from groupdro.problem.linear_model import LinearModel
 from groupdro.utils.types import Floats
 
-__all__ = ["Domain", "refuse_subclass"]
+__all__ = ["Domain"]
 
 
 class Domain(ABC):
@@ -66,9 +65,3 @@ class Domain(ABC):
         """Return the part of the domain no further from its centre than `reach`, or more of it."""
         del reach
         return self
-
-
-def refuse_subclass(cls: type, **_: Any) -> None:
-    """Refuse to extend a set that compiled code knows by its numbers: it would go on with these alone."""
-    parent = cls.__mro__[1].__name__
-    raise TypeError(f"{parent} cannot be extended: extend Domain or WeightSet instead.")

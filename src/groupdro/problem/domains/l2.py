@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupdro.geometry import Ball, Euclidean
-from groupdro.problem.domains.domain import Domain, refuse_subclass
+from groupdro.problem.domains.domain import Domain
+from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.arguments import check_flag, check_number
 from groupdro.utils.types import Floats
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.geometry import Entropy
-from groupdro.problem.domains.domain import Domain, refuse_subclass
+from groupdro.problem.domains.domain import Domain
 from groupdro.problem.linear_model import LinearModel
+from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.types import Floats
 
 __all__ = ["SimplexDomain"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.geometry import Entropy, Geometry
-from groupdro.problem.domains.domain import refuse_subclass
+from groupdro.problem.sealed import refuse_subclass
 from groupdro.problem.weight_sets.simplex import Simplex
 from groupdro.problem.weight_sets.weight_set import WeightSet
 from groupdro.utils.arguments import check_number, error_prefix

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.geometry import Entropy
-from groupdro.problem.domains.domain import refuse_subclass
+from groupdro.problem.sealed import refuse_subclass
 from groupdro.problem.weight_sets.weight_set import WeightSet
 from groupdro.utils.types import Floats
 

@@ -122,9 +122,10 @@ class TSA(SMD):
         """Return unbiased regrets and the gradient from one row per group."""
         draw = problem.data.draw(rng)
         risks, gradient = problem.sampled(draw, w, q)
-        models = problem.references.models
-        if self.form == "two-stage" or models is None:
+        if self.form == "two-stage":
             return problem.group_values(risks), gradient
+        models = problem.references.models
+        assert models is not None  # its own first stage found them
         own = problem.own_losses(draw, models, read=False)[0]
         # The penalty at a group's own model is part of what it reached there.
         penalties = np.array([problem.domain.penalty_at(problem.coef(model)) for model in models])
