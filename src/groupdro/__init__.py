@@ -18,7 +18,9 @@ from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, Grou
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.problem import (
+    Box,
     BoxDomain,
+    Cap,
     Floor,
     GroupRisk,
     Huber,
@@ -29,6 +31,7 @@ from groupdro.problem import (
     Softmax,
     Squared,
     SquaredHinge,
+    Tilted,
 )
 from groupdro.solvers import (
     ALEG,
@@ -61,7 +64,9 @@ __all__ = [
     "TSA",
     "ALEGTheory",
     "Auto",
+    "Box",
     "BoxDomain",
+    "Cap",
     "Comparison",
     "ConvergenceDisplay",
     "Floor",
@@ -94,6 +99,7 @@ __all__ = [
     "Status",
     "StoreError",
     "TableModel",
+    "Tilted",
     "WorstGroupScorer",
     "certificate",
     "compare",

@@ -73,6 +73,14 @@ class Geometry(ABC):
         """Return a point near the given one from which steps can reach the whole domain."""
         return point
 
+    def moved(self, point: Floats) -> Floats:
+        """Return the part of a point that steps move; all of it unless a set leaves a part fixed."""
+        return point
+
+    def mixed(self, moved: Floats) -> Floats:
+        """Return the point of a moving part."""
+        return moved
+
     def points(self, mirrors: Floats) -> Floats:
         """Return the points that several mirror coordinates stand for."""
         return np.array([self.point(mirror) for mirror in mirrors])

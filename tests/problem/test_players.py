@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import rel_entr
 
 import groupdro as gd
 from groupdro.geometry import Geometry
@@ -27,6 +28,11 @@ WEIGHT_SETS = {
     "floor": gd.Floor(0.5),
     "floor of the rows": gd.Floor(0.3, (0.5, 0.3, 0.2)),
     "whole floor": gd.Floor(1.0),
+    "plain average": gd.Floor(0.0, (0.5, 0.3, 0.2)),
+    "two worst": gd.Cap(0.5),
+    "caps": gd.Cap((0.7, 0.4, 0.2)),
+    "box": gd.Box((0.1, 0.2, 0.05), (0.5, 0.6, 0.3)),
+    "tilted": gd.Tilted(0.05, (0.5, 0.3, 0.2)),
 }
 
 
@@ -96,10 +102,13 @@ def test_a_floor_lies_between_the_average_and_the_worst():
     assert values[-1] == pytest.approx(worst, rel=1e-3)
 
 
-@pytest.mark.parametrize("solver", ["sqp", "quadratic", "al-svre", "ermeg"])
 @pytest.mark.parametrize(
-    ("domain", "weight_set", "name"),
-    [("box", "simplex", "BoxDomain"), ("ball", "floor", "Floor")],
+    ("solver", "domain", "weight_set", "name"),
+    [
+        *((solver, "box", "simplex", "BoxDomain") for solver in ("sqp", "quadratic", "al-svre", "ermeg")),
+        *((solver, "ball", "floor", "Floor") for solver in ("al-svre", "ermeg")),
+        *((solver, "ball", "tilted", "Tilted") for solver in ("al-svre", "ermeg", "smd", "mpvr", "aleg-theory")),
+    ],
 )
 def test_a_set_that_a_solver_cannot_handle_is_refused_by_name(solver, domain, weight_set, name):
     problem = gd.GroupRisk(make_data(loss="squared"), gd.Squared(), DOMAINS[domain], WEIGHT_SETS[weight_set])
@@ -139,39 +148,40 @@ def test_two_workers_find_the_same():
 
 @pytest.mark.parametrize("weight_set", WEIGHT_SETS.values(), ids=WEIGHT_SETS)
 def test_support_is_the_largest_value_over_the_set(weight_set):
-    rng = np.random.default_rng(0)
+    rng, moving = np.random.default_rng(0), weight_set.moving(3)
+    corners = np.array([moving.mixed(moving.fill(rng.normal(size=3))) for _ in range(50)])
     for _ in range(20):
-        values, q = rng.normal(size=3), rng.dirichlet(np.ones(3))
-        if isinstance(weight_set, gd.Floor):
-            q = weight_set.least(3) + weight_set.robustness * q
+        values, q = rng.normal(size=3), rng.dirichlet(np.ones(len(corners))) @ corners
+        best = weight_set.maximiser(values)
         assert weight_set.contains(q)
-        assert weight_set.contains(weight_set.maximiser(values))
-        assert weight_set.support(values) >= q @ values - 1e-12
-        assert weight_set.support(values) == pytest.approx(weight_set.maximiser(values) @ values)
+        assert weight_set.contains(best)
+        assert weight_set.support(values) >= q @ values - weight_set.price(q) - 1e-12
+        assert weight_set.support(values) == pytest.approx(best @ values - weight_set.price(best))
         geometry = weight_set.geometry(3)
         inner = geometry.interior(q)
         np.testing.assert_allclose(geometry.point(geometry.mirror(inner)), inner, atol=1e-12)
         assert weight_set.contains(geometry.point(geometry.step(geometry.mirror(inner), 3.0, values)))
 
 
-def test_a_step_of_a_floor_is_the_minimiser_of_its_proximal_problem():
-    weight_set, rng = WEIGHT_SETS["floor of the rows"], np.random.default_rng(1)
-    geometry, gradient, q = weight_set.geometry(3), rng.normal(size=3), weight_set.start(3)
+@pytest.mark.parametrize("name", [name for name in WEIGHT_SETS if name != "plain average"])
+def test_a_step_is_the_minimiser_of_its_proximal_problem(name):
+    weight_set, rng = WEIGHT_SETS[name], np.random.default_rng(1)
+    geometry, moving, q = weight_set.geometry(3), weight_set.moving(3), weight_set.start(3)
+    corners = np.array([moving.mixed(moving.fill(rng.normal(size=3))) for _ in range(50)])
+    for gradient in rng.normal(size=(10, 3)):
 
-    def share(q):
-        return (q - weight_set.least(3)) / weight_set.robustness
+        def value(z, gradient=gradient):
+            s, s0 = moving.moved(z), moving.moved(q)
+            return 0.7 * (gradient @ z + weight_set.price(z)) + rel_entr(s, s0).sum()
 
-    def value(z):
-        s, s0 = share(z), share(q)
-        return 0.7 * gradient @ z + (s * np.log(s / s0)).sum()
-
-    best = geometry.point(geometry.step(geometry.mirror(q), 0.7, gradient))
-    for _ in range(50):
-        other = weight_set.least(3) + weight_set.robustness * rng.dirichlet(np.ones(3))
-        assert value(best) <= value(other) + 1e-12
+        best = geometry.point(geometry.step(geometry.mirror(q), 0.7, gradient))
+        assert weight_set.contains(best)
+        for _ in range(50):
+            other = rng.dirichlet(np.ones(len(corners))) @ corners
+            assert value(best) <= value(0.99 * best + 0.01 * other) + 1e-12
 
 
-@pytest.mark.parametrize("robustness", [0.0, -0.1, 1.1, np.nan, "1"])
+@pytest.mark.parametrize("robustness", [-0.1, 1.1, np.nan, "1"])
 def test_a_robustness_that_is_not_a_share_is_refused(robustness):
     with pytest.raises((ValueError, TypeError), match="robustness"):
         gd.Floor(robustness)
@@ -257,7 +267,8 @@ class Everywhere(WeightSet):
         return float(values.mean() if self.fault == "support" else values.max())
 
     def maximiser(self, values):
-        return np.eye(len(values))[np.argmin(values) if self.fault == "maximiser" else np.argmax(values)]
+        best = np.argmin(values) if self.fault == "maximiser" else np.argmax(values)
+        return np.where(np.arange(len(values)) == best, 1.0, 0.0)
 
     def contains(self, q):
         return self.fault == "contains" or gd.Simplex().contains(q)

@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from groupdro.problem import BoxDomain, Floor, GroupRisk, L2Domain
+from groupdro.problem import Box, BoxDomain, Cap, Floor, GroupRisk, L2Domain, Tilted
 
 # Tighter than the default, with shorter steps that get closer on degenerate problems; then other ways to the same.
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9, "max_iter": 300}
@@ -96,23 +96,44 @@ def _solve(program: cp.Problem) -> bool:
     return False
 
 
+def _objective(weight_set: Any, values: Any, n: int) -> tuple[Any, list[Any]]:
+    """What a set of group weights makes of their values, as the dual of its linear program, and the constraints.
+
+    Over least <= q <= most with sum 1, the largest q.V is the least over t and a >= V - t, a >= 0 of
+    least.V + (1 - sum least) t + (most - least).a.
+    """
+    if isinstance(weight_set, Tilted):
+        base = np.full(n, 1.0 / n) if weight_set.base is None else np.array(weight_set.base)
+        soft, t = cp.Variable(n), weight_set.temperature
+        return t * cp.log_sum_exp(soft / t + np.log(base)), [values <= soft]
+    least, most, t = np.zeros(n), np.full(n, np.inf), cp.Variable()
+    if isinstance(weight_set, Floor):
+        base = np.full(n, 1.0 / n) if weight_set.base is None else np.array(weight_set.base)
+        least = (1.0 - weight_set.robustness) * base
+    if isinstance(weight_set, Box):
+        least = np.broadcast_to(weight_set.least, n)
+    if isinstance(weight_set, Cap | Box):
+        most = np.broadcast_to(weight_set.most, n)
+    if not np.isfinite(most).all():  # no group can have more than all that moves
+        return least @ values + (1.0 - least.sum()) * t, [values <= t]
+    moving = cp.Variable(n, nonneg=True)
+    return least @ values + (1.0 - least.sum()) * t + (most - least) @ moving, [values - t <= moving]
+
+
 def worst_value(problem: GroupRisk, references: np.ndarray | None = None) -> Reference:
-    """Minimise the worst group's risk (less its reference), or its mixture with the average, with the penalty."""
+    """Minimise what the set of group weights makes of the groups' risks (less references), with the penalty."""
     A = membership_matrix(problem)
-    w, t = cp.Variable(problem.shape), cp.Variable()
+    w = cp.Variable(problem.shape)
     domain, penalty = _constraints_and_penalty(problem, w)
     shift = np.zeros(len(A)) if references is None else references
     values = A @ _losses(problem, w) - shift
-    groups, objective = values <= t, t
-    if isinstance(problem.weight_set, Floor):
-        least = problem.weight_set.least(problem.n_groups)
-        objective = least @ values + (1.0 - least.sum()) * t
-    program = cp.Problem(cp.Minimize(objective + penalty), [groups, *domain])
+    objective, groups = _objective(problem.weight_set, values, len(A))
+    program = cp.Problem(cp.Minimize(objective + penalty), [*groups, *domain])
     accurate = _solve(program)
-    if w.value is None or groups.dual_value is None:
+    if w.value is None or groups[0].dual_value is None:
         return Reference(np.nan, None, None, accurate=False)
-    q = np.maximum(np.atleast_1d(groups.dual_value), 0.0)
-    return Reference(float(program.value), np.asarray(w.value), q / q.sum(), accurate)
+    q = np.maximum(np.atleast_1d(groups[0].dual_value), 0.0)
+    return Reference(float(program.value), np.asarray(w.value), q / max(q.sum(), 1e-300), accurate)
 
 
 def group_minima(problem: GroupRisk) -> tuple[np.ndarray, bool]:

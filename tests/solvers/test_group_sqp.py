@@ -98,7 +98,7 @@ def test_collinear_columns_and_separable_groups_on_a_ball():
 
 
 def test_many_groups_enter_by_a_working_set(monkeypatch):
-    monkeypatch.setattr("groupdro.solvers.sqp._WORKING_SET", 6)
+    monkeypatch.setattr("groupdro.solvers.weight_program.WORKING_SET", 6)
     problem = make_problem(sizes=(12,) * 25)
     result = gd.solve(problem, "sqp", tol=1e-6, max_passes=300)
     assert result.converged

@@ -70,11 +70,11 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
         raise ValueError("A linearisation has no minimum along a free intercept.")
-    value = float(at.q @ problem.group_values(at.group_risks))
+    value, price = float(at.q @ problem.group_values(at.group_risks)), problem.weight_set.price(at.q)
     inner = float(np.vdot(at.gradient, at.w))
-    slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
+    slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner) + price)
     return Cut(
-        constant=value - inner - slack,
+        constant=value - inner - price - slack,
         gradient=problem.coef(at.gradient),
         q=at.q,
         mass=at.mass,
@@ -98,9 +98,10 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     baseline = at.q * problem.baseline.upper
     # The duals' sum is zero up to the rounding of a pairwise sum; what is left is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
-    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + float(np.abs(baseline).sum()))
+    price = problem.weight_set.price(at.q)
+    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + float(np.abs(baseline).sum()) + price)
     return Cut(
-        constant=-dual.conjugates - float(baseline.sum()) - slack,
+        constant=-dual.conjugates - float(baseline.sum()) - price - slack,
         gradient=problem.combine_rows(weighted),
         q=at.q,
         mass=dual.mass,
@@ -289,8 +290,8 @@ class Certificate:
 
     def _q_of_least(self, q: Floats) -> Floats:
         """Return the weights that prove what losses of at least 0 do: any, such as q, where all references are zero."""
-        baseline = self.problem.baseline.upper
-        return self.problem.weight_set.maximiser(-baseline) if (baseline != 0).any() else q.copy()
+        baseline, weight_set = self.problem.baseline.upper, self.problem.weight_set
+        return weight_set.maximiser(-baseline) if (baseline != 0).any() or weight_set.priced else q.copy()
 
     @property
     def domain(self) -> Domain | OutputBall:

@@ -2,7 +2,8 @@
 
 For group weights q that give row r the weight v_r, and any duals a_r in the domain of the loss's conjugate,
 
-    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
+    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline - price(q)
+                       + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
 
 The slopes at a point give its linearisation bound; averages of duals over several points give more. With a free
 intercept the bound is finite only for duals whose weighted sum is exactly zero.
@@ -56,9 +57,10 @@ def fenchel_bound(
     at = dual_value(problem, duals, row_weights)
     if not np.isfinite(at.conjugates):
         return -np.inf
-    baseline = q * problem.baseline.upper
-    bound = -at.conjugates - float(baseline.sum()) + domain.support(combined)
-    return bound - rounding_slack(problem, at.mass, domain.reach(combined), at.sizes + float(np.abs(baseline).sum()))
+    baseline, price = q * problem.baseline.upper, problem.weight_set.price(q)
+    bound = -at.conjugates - float(baseline.sum()) - price + domain.support(combined)
+    scale = at.sizes + float(np.abs(baseline).sum()) + price
+    return bound - rounding_slack(problem, at.mass, domain.reach(combined), scale)
 
 
 def best_scaled_bound(

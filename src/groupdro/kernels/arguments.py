@@ -58,12 +58,22 @@ class WPlayer(NamedTuple):
 
 
 class WeightPlayer(NamedTuple):
-    """Logits of q (changed), those of the snapshot, values and weights there, step, and the snapshot's share."""
+    """The player q = least + share * s, s a distribution below caps (empty without any).
+
+    logits are those of s (changed), centre those of the snapshot, whose q and s are snapshot and moved. pull is what
+    the snapshot's values and the price pull s toward; shrink is what a price leaves of the logits. alpha is the share
+    of the snapshot in the centre of a step.
+    """
 
     logits: Any
     centre: Any
-    values: Any
+    pull: Any
     snapshot: Any
+    moved: Any
+    least: Any
+    caps: Any
+    share: float
+    shrink: float
     step: float
     alpha: float
 
@@ -118,7 +128,7 @@ class RowBlock(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the steps, added to: of w, of the logits, of q, and four measures.
+    """Sums over the steps, added to: of w, of the logits, of the part of q that moves, and four measures.
 
     The measures are what the geometries call squared gradients, of w and of q, and squared distances of the half points
     from the snapshot, of w and of q.

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from groupdro.kernels.compile import compiled, compiled_fast
-from groupdro.kernels.mirror import q_half_step, q_step
+from groupdro.kernels.mirror import q_half_step, q_step, weight_of
 from groupdro.kernels.svre import project_simplex
 
 __all__ = ["entropic_block", "projected_block"]
@@ -125,8 +125,9 @@ def entropic_block(block, q, sums, scales, totals, work_q):
         change = _softmax_loss(outputs, label, new) - _softmax_loss(block.products[k, 1], label, old)
         loss_difference[i] = weight * change
         square = 0.0
+        q_now = weight_of(q, q_half, i)
         for c in range(n_outputs):
-            new[c] = weight * (q_half[i] * new[c] - q.snapshot[i] * old[c])
+            new[c] = weight * (q_now * new[c] - q.snapshot[i] * old[c])
             square += new[c] * new[c]
         sums.measures[0] += step * block.gram[k, k] * square
         sums.measures[2] += moved * moved / step

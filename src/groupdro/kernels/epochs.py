@@ -8,7 +8,7 @@ import numpy as np
 from groupdro.kernels.compile import compiled_fast
 from groupdro.kernels.dense import add_rows, dots
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import descend, q_half_step, q_step
+from groupdro.kernels.mirror import descend, q_half_step, q_step, weight_of
 
 __all__ = ["dense_steps"]
 
@@ -80,8 +80,9 @@ def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
                 old = margins[r]
                 change = value(code, parameter, u, y[r]) - value(code, parameter, old, y[r])
                 loss_difference[i] += weight * change
+                q_now = weight_of(q, q_half, i)
                 four[t] = weight * (
-                    q_half[i] * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
+                    q_now * slope(code, parameter, u, y[r]) - q_snapshot[i] * slope(code, parameter, old, y[r])
                 )
                 if intercept:
                     sampled[d] += four[t]

@@ -4,9 +4,10 @@ import math
 
 from groupdro.kernels.compile import compiled, compiled_fast
 
-__all__ = ["descend", "q_half_step", "q_step", "softmax_into"]
+__all__ = ["capped_softmax", "descend", "q_half_step", "q_step", "settle_logits", "softmax_into", "weight_of"]
 
 _ROOT_STEPS = 50
+_LEAST_LOGIT = -600.0  # relative to the largest, where caps bind: weights that vanish could not fill what caps leave
 
 
 @compiled_fast
@@ -73,31 +74,88 @@ def softmax_into(logits, weights):
         weights[i] /= total
 
 
+@compiled_fast
+def capped_softmax(logits, caps, weights):
+    """Set weights to the distribution below caps that is nearest to the softmax of logits in relative entropy.
+
+    It is min(level * exp(logits - largest), caps). The sum is concave and piecewise linear in the level, so that
+    Newton's method from below rises to the root and ends there. Returns the level, as a logarithm of logits.
+    """
+    largest = logits[0]
+    for i in range(1, logits.size):
+        largest = max(largest, logits[i])
+    total = 0.0
+    for i in range(logits.size):
+        weights[i] = math.exp(max(logits[i] - largest, _LEAST_LOGIT))
+        total += weights[i]
+    level = 1.0 / total
+    for _ in range(logits.size):
+        free, held = 0.0, 0.0
+        for i in range(logits.size):
+            capped = level * weights[i] >= caps[i]
+            held += caps[i] if capped else 0.0
+            free += 0.0 if capped else weights[i]
+        following = (1.0 - held) / free if free > 0.0 else 0.0
+        if not following > level * (1.0 + 1e-15):
+            break
+        level = following
+    for i in range(logits.size):
+        weights[i] = min(level * weights[i], caps[i])
+    return largest - math.log(level)
+
+
 @compiled
-def q_half_step(q, half_logits, q_half, loss_difference):
-    """Set the half point of q, as logits and weights, and clear the loss differences."""
+def settle_logits(logits, caps, weights, level):
+    """Bring the logits of weights at their caps down to what these caps stand for."""
+    for i in range(logits.size):
+        if weights[i] >= caps[i]:
+            logits[i] = level + max(math.log(caps[i]) if caps[i] > 0.0 else -math.inf, _LEAST_LOGIT)
+
+
+@compiled
+def _moving_part(q, logits, weights):
+    """Set weights to the part of q that moves, and return the level of its caps."""
+    if q.caps.size:
+        return capped_softmax(logits, q.caps, weights)
+    softmax_into(logits, weights)
+    return 0.0
+
+
+@compiled
+def weight_of(q, moved, i):
+    """Return the weight of group i, of which a part moves."""
+    return q.least[i] + q.share * moved[i]
+
+
+@compiled
+def q_half_step(q, half_logits, half, loss_difference):
+    """Set the half point of the part of q that moves, as logits and weights, and clear the loss differences."""
     for i in range(q.logits.size):
-        half_logits[i] = q.alpha * q.centre[i] + (1.0 - q.alpha) * q.logits[i] + q.step * q.values[i]
+        logit = q.alpha * q.centre[i] + (1.0 - q.alpha) * q.logits[i] + q.step * q.pull[i]
+        half_logits[i] = q.shrink * logit
         loss_difference[i] = 0.0
-    softmax_into(half_logits, q_half)
+    _moving_part(q, half_logits, half)
 
 
 @compiled
-def q_step(q, half_logits, q_half, loss_difference, sums):
-    """Step q along the loss differences and add to its sums; q_half is overwritten with the new weights."""
+def q_step(q, half_logits, half, loss_difference, sums):
+    """Step q along the loss differences and add to its sums; half is overwritten with the new moving part."""
     mean, square, shifted = 0.0, 0.0, 0.0
     largest = -math.inf
+    gain = q.step * q.share * q.shrink
     for i in range(q.logits.size):
-        mean += q_half[i] * loss_difference[i]
-        square += q_half[i] * loss_difference[i] ** 2
-        shifted += (q_half[i] - q.snapshot[i]) ** 2 / max(q_half[i], q.snapshot[i], 1e-30)
-        q.logits[i] = half_logits[i] + q.step * loss_difference[i]
+        mean += half[i] * loss_difference[i]
+        square += half[i] * loss_difference[i] ** 2
+        shifted += (half[i] - q.moved[i]) ** 2 / max(half[i], q.moved[i], 1e-30)
+        q.logits[i] = half_logits[i] + gain * loss_difference[i]
         largest = max(largest, q.logits[i])
     for i in range(q.logits.size):
         q.logits[i] -= largest  # so that they cannot drift
-        sums.logits[i] += q.logits[i]
-    softmax_into(q.logits, q_half)
+    level = _moving_part(q, q.logits, half)
+    if q.caps.size:
+        settle_logits(q.logits, q.caps, half, level)
     for i in range(q.logits.size):
-        sums.q[i] += q_half[i]
-    sums.measures[1] += q.step * (square - mean * mean)
+        sums.logits[i] += q.logits[i]
+        sums.q[i] += half[i]
+    sums.measures[1] += q.step * q.share**2 * (square - mean * mean)
     sums.measures[3] += shifted / q.step

@@ -15,7 +15,7 @@ import numpy as np
 
 from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import q_half_step, q_step
+from groupdro.kernels.mirror import q_half_step, q_step, weight_of
 from groupdro.kernels.prefetch import prefetch
 
 __all__ = ["csr_steps"]
@@ -103,8 +103,9 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
                 new += free_half
             change = value(code, parameter, new, y[row]) - value(code, parameter, old, y[row])
             loss_difference[i] += weights[e] * change
+            q_now = weight_of(q, q_half, i)
             c = weights[e] * (
-                q_half[i] * slope(code, parameter, new, y[row]) - q_snapshot[i] * slope(code, parameter, old, y[row])
+                q_now * slope(code, parameter, new, y[row]) - q_snapshot[i] * slope(code, parameter, old, y[row])
             )
             free_difference += c
             for n in range(first, last):

@@ -6,10 +6,12 @@ from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
 from groupdro.problem.records import Constants, Evaluation, References
 from groupdro.problem.softmax import Softmax
-from groupdro.problem.weight_sets import Floor, Simplex, WeightSet
+from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, Tilted, WeightSet
 
 __all__ = [
+    "Box",
     "BoxDomain",
+    "Cap",
     "Constants",
     "Counters",
     "Domain",
@@ -27,5 +29,6 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredHinge",
+    "Tilted",
     "WeightSet",
 ]

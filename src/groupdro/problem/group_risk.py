@@ -29,7 +29,7 @@ class GroupRisk(Samples):
     The problem is to minimise over w the largest of the groups' values, or what else the set of group weights makes of
     them, which is the saddle point of
 
-        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) + penalty(w),    w in the domain, q in the weight set,
+        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) - price(q) + penalty(w),    w in the domain, q in the set,
         R_i(w)  = mean over group i of loss(x.w, y),
         grad_w  = sum_i q_i mean over group i of loss'(x.w, y) x + grad penalty(w).
 
@@ -172,6 +172,11 @@ class GroupRisk(Samples):
     def weight_geometry(self) -> Geometry:
         """Return how q moves."""
         return self.weight_set.geometry(self.n_groups)
+
+    @property
+    def weights_known(self) -> bool:
+        """Whether compiled steps and quadratic programs know the set of group weights."""
+        return self.weight_set.moving(self.n_groups) is not None
 
     # ------------------------------------------------------------------ passes over the data
 

@@ -10,7 +10,8 @@ from groupdro.run.stages import Preparation
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
 
-__all__ = ["BALL", "BOUNDED", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "Requirement", "Solver", "State", "make_solver"]
+__all__ = ["BALL", "BOUNDED", "KNOWN_WEIGHTS", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "UNPRICED", "Requirement", "Solver",
+           "State", "make_solver"]  # fmt: skip
 
 #: Every solver class by its name; a class enters when it is defined.
 SOLVERS: dict[str, type["Solver"]] = {}
@@ -46,7 +47,19 @@ BALL = Requirement(
 SIMPLEX = Requirement(
     what="all group weights to be allowed (Simplex)",
     holds=lambda problem: problem.weight_set.is_simplex,
-    remedy="other sets of weights are solved by 'auto', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
+    remedy="other sets of weights are solved by 'auto', 'sqp' and 'aleg'",
+)
+
+KNOWN_WEIGHTS = Requirement(
+    what="a set of group weights of this package (Simplex, Floor, Cap, Box, Tilted)",
+    holds=lambda problem: problem.weights_known,
+    remedy="sets of your own are solved by 'auto', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
+)
+
+UNPRICED = Requirement(
+    what="group weights without a price",
+    holds=lambda problem: not problem.weight_set.priced,
+    remedy="a price (Tilted) is known to 'auto', 'sqp' and 'aleg'",
 )
 
 

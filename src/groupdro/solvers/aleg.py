@@ -292,8 +292,7 @@ class ALEG(Solver):
         make_steps(loop, plan, plan.steps, rng, replacement=self.replacement)
         ratio, fresh = loop.ratio, None
         if np.isfinite(ratio) and ratio <= _REFUSED:
-            q = loop.q_total / loop.q_total.sum()
-            fresh = problem.evaluate(loop.mean_point(), q)
+            fresh = problem.evaluate(loop.mean_point(), loop.mean_weights())
         before = self.halves(problem, at, shift=state.shift)
         after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)
         if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
@@ -367,7 +366,7 @@ class ALEG(Solver):
         A free intercept will be put where it is best; a shift tells how that changes the slope of the coefficients.
         """
         values = problem.group_values(at.group_risks)
-        q_half = problem.weight_set.support(values) - float(at.q @ values)
+        q_half = problem.weight_set.support(values) - (float(at.q @ values) - problem.weight_set.price(at.q))
         domain, coef, slope = problem.domain.no_further_than(reach), problem.coef(at.w), problem.coef(at.gradient)
         if shift is not None and shift.size:
             slope = slope - np.multiply.outer(shift, at.gradient[-1])

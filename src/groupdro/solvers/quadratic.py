@@ -8,7 +8,7 @@ from groupdro.problem import GroupRisk, Squared
 from groupdro.problem.compressed import compress
 from groupdro.run.driver import solve
 from groupdro.run.result import Status
-from groupdro.run.solver import BALL, SIMPLEX, Requirement, Solver
+from groupdro.run.solver import Requirement, Solver
 from groupdro.run.stages import Budget, Preparation, Prepared
 from groupdro.solvers.sqp import GroupSQP
 
@@ -65,7 +65,7 @@ class Quadratic(Solver):
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """The squared loss on dense rows, and what SQP needs."""
-        return (BALL, SIMPLEX, SQUARED_LOSS)
+        return (*self._sqp().requires, SQUARED_LOSS)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
         """Compress, then certify on the data."""

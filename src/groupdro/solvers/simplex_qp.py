@@ -1,17 +1,23 @@
-"""A small quadratic program over a simplex, solved to rounding by an active set."""
+"""Small programs over distributions: a quadratic one by an active set, and one with relative entropy by Newton."""
 
 import numpy as np
+from scipy.special import logsumexp
 
 from groupdro.utils.types import Floats
 
-__all__ = ["solve_simplex_qp"]
+__all__ = ["solve_priced_program", "solve_simplex_qp"]
+
+_NO_CAPS: Floats = np.empty(0)
+_NEWTON_STEPS = 100
 
 
-def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None = None) -> Floats:
-    """Maximise v.x - x'Mx / 2 over x >= 0 with the first n_simplex entries summing to one.
+def solve_simplex_qp(
+    M: Floats, v: Floats, n_simplex: int, start: Floats | None = None, caps: Floats = _NO_CAPS
+) -> Floats:
+    """Maximise v.x - x'Mx / 2 over x >= 0 with the first n_simplex entries summing to one, none above its cap.
 
-    A primal active-set method: solve on the free entries, step until one of them reaches zero and drop it, and when
-    none does let in the entry whose reduced gain is largest. Any point that it returns is feasible.
+    A primal active-set method: solve on the free entries, step until one of them reaches a bound and hold it there, and
+    when none does let go of the entry whose reduced gain is largest. Any point that it returns is feasible.
 
     Parameters
     ----------
@@ -22,7 +28,9 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None 
     n_simplex : int
         Entries that sum to one; the others are only non-negative.
     start : ndarray of shape (n_simplex,), optional
-        Entries to begin with, which sum to one; by default all on the best single one.
+        Feasible entries to begin with; by default all on the best ones.
+    caps : ndarray of shape (n_simplex,), optional
+        Most of each entry that sums to one; they sum to at least one.
 
     Returns
     -------
@@ -40,41 +48,106 @@ def solve_simplex_qp(M: Floats, v: Floats, n_simplex: int, start: Floats | None 
     M, v = M * np.outer(scale, scale), v * scale
     # A ridge for singular systems, relative to each entry: groups without curvature of their own have huge ones.
     ridge = 1e-15 * np.diag(M) + 1e-300
-    x = np.zeros(n)
+    most = np.full(n, np.inf)
+    most[: len(caps)] = caps
+    x, last = np.zeros(n), 0
     if start is not None:
         x[:n_simplex] = start
+        last = int(np.argmax(start))
     else:
-        x[int(np.argmax(v[:n_simplex] - 0.5 * np.diag(M)[:n_simplex]))] = 1.0
-    free = x > 0
+        left = 1.0
+        for i in np.argsort(-(v - 0.5 * np.diag(M))[:n_simplex], kind="stable"):
+            x[i], last = min(left, most[i]), i
+            left -= x[i]
+            if left <= 0.0:
+                break
+    free = (x > 0) & (x < most)
+    free[last] = True  # one of the sum is always free, so that it has a price
     for _ in range(20 * n + 50):
-        index = np.flatnonzero(free)
+        index, full = np.flatnonzero(free), np.flatnonzero(~free & (x > 0))
         k = len(index)
         kkt = np.zeros((k + 1, k + 1))
         kkt[:k, :k] = M[np.ix_(index, index)] + np.diag(ridge[index])
         kkt[:k, k] = kkt[k, :k] = on_simplex[index]
+        right = np.append(v[index], 1.0)
+        if len(full):
+            right -= np.append(M[np.ix_(index, full)] @ x[full], x[full].sum())
         try:
-            solution = np.linalg.solve(kkt, np.append(v[index], 1.0))
+            solution = np.linalg.solve(kkt, right)
         except np.linalg.LinAlgError:
-            solution = np.linalg.lstsq(kkt, np.append(v[index], 1.0), rcond=None)[0]
+            solution = np.linalg.lstsq(kkt, right, rcond=None)[0]
         target, price = solution[:k], solution[k]
         if not np.isfinite(target).all():
             break
-        if (target < 0).any():
-            # Go as far toward the target as stays feasible; the entry that blocks leaves.
-            blocks = (target < 0) & (target < x[index])
-            ratios = np.divide(x[index], x[index] - target, out=np.full(k, np.inf), where=blocks)
+        low, high = target < 0, target > (1.0 + 1e-12) * most[index]
+        if low.any() or high.any():
+            # Go as far toward the target as stays feasible; the entry that blocks is held at its bound.
+            change = target - x[index]
+            room = np.where(high, most[index] - x[index], -x[index])
+            blocks = (low & (change < 0)) | (high & (change > 0))
+            ratios = np.divide(room, change, out=np.full(k, np.inf), where=blocks)
             block = int(np.argmin(ratios))
-            x[index] += min(1.0, ratios[block]) * (target - x[index])
-            x[index[block]] = 0.0
+            x[index] += min(1.0, ratios[block]) * change
+            x[index[block]] = most[index[block]] if high[block] else 0.0
             free[index[block]] = False
-            x = np.maximum(x, 0.0)
+            x = np.clip(x, 0.0, most)
             continue
-        x[:] = 0.0
-        x[index] = target
-        gain = np.where(free, -np.inf, v - M @ x - price * on_simplex)
+        x[index] = np.minimum(target, most[index])
+        # What an entry at zero would gain by more, or one at its cap by less, beyond the price of the sum.
+        gain = v - M @ x - price * on_simplex
+        gain = np.where(free, -np.inf, np.where(x > 0, -gain, gain))
         best = int(np.argmax(gain))
         if gain[best] <= 1e-13 * (typical + float(np.abs(v[best])) + abs(float(price))):
             break
         free[best] = True
     x[:n_simplex] /= x[:n_simplex].sum()
     return x * scale
+
+
+def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -> Floats:
+    """Maximise v.q - q'Mq / 2 - price * KL(q || base) over the simplex.
+
+    Newton's method on the dual, minimise over x ``price * log(sum(base * exp((v - M x) / price))) + x'Mx / 2``, whose
+    gradient is M (x - q(x)): at the solution x is q. Any q(x) lies in the simplex.
+
+    Parameters
+    ----------
+    M : ndarray of shape (n, n)
+        Symmetric and positive semidefinite.
+    v : ndarray of shape (n,)
+        Linear gain.
+    price : float
+        Price of relative entropy.
+    log_base : ndarray of shape (n,)
+        Logarithms of the distribution that costs nothing.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The maximiser.
+    """
+
+    def look(x: Floats) -> tuple[float, Floats]:
+        Mx = M @ x
+        logits = (v - Mx) / price + log_base
+        top = float(logsumexp(logits))
+        return price * top + 0.5 * float(x @ Mx), np.exp(logits - top)
+
+    x = np.exp(log_base)
+    value, q = look(x)
+    for _ in range(_NEWTON_STEPS):
+        curvature = (np.diag(q) - np.outer(q, q)) @ M / price
+        step = np.linalg.solve(np.eye(len(v)) + curvature, q - x)
+        slope = float((x - q) @ M @ step)
+        if not slope < -1e-16 * (abs(value) + price):
+            break
+        length = 1.0
+        while length > 1e-10:
+            there, q_there = look(x + length * step)
+            if there <= value + 1e-4 * length * slope:
+                break
+            length *= 0.5
+        else:
+            break
+        x, value, q = x + length * step, there, q_there
+    return q

@@ -9,8 +9,10 @@ from scipy.linalg import cho_factor, cho_solve
 from groupdro.geometry import Ball
 from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
-from groupdro.run.solver import BALL, SIMPLEX, Requirement, Solver, State
-from groupdro.solvers.simplex_qp import solve_simplex_qp
+from groupdro.problem.weight_sets import Moving
+from groupdro.run.solver import BALL, KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.solvers import weight_program
+from groupdro.solvers.weight_program import WeightProgram, first_working_set
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -19,7 +21,6 @@ __all__ = ["GroupSQP", "SqpState"]
 
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
-_WORKING_SET = 400  # groups that enter the quadratic program at once, the worst first
 _ENTRIES = 20  # times that others enter it
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
@@ -91,8 +92,13 @@ class GroupSQP(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A ball and the whole simplex, for which the quadratic program is made."""
-        return (BALL, SIMPLEX)
+        """A ball and bounds of group weights, for which the quadratic program is made."""
+        priced = Requirement(
+            what="an exact Hessian or no radius where weights have a price",
+            holds=lambda p: not p.weight_set.priced or self._newton(p) or not np.isfinite(_ball(p).radius),
+            remedy="use solver='aleg'",
+        )
+        return (BALL, KNOWN_WEIGHTS, priced)
 
     def _newton(self, problem: GroupRisk) -> bool:
         return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
@@ -145,7 +151,7 @@ class GroupSQP(Solver):
             state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
         elif length < 0.2:
             state.damping = max(10.0 * state.damping, _LEAST_RIDGE)
-        if promised <= _ROUNDING * abs(float(values.max())):
+        if promised <= _ROUNDING * abs(problem.weight_set.support(values)):
             self._note_failure(state)  # a step, but only within rounding
         else:
             state.failures = 0
@@ -163,41 +169,52 @@ class GroupSQP(Solver):
         state.groups, state.evaluation = there, there.at(q)
 
     def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
-        """Return the step that minimises the worst of the groups' models, their weights, and the fall it promises.
+        """Return the step that minimises the groups' models under the worst weights, these weights, and the fall.
 
-        The program has the worst groups. Those that its step would make worse than any of them enter it, and it is
-        solved again: with thousands of groups of about the same value, a step that looks at a part of them leads
-        nowhere.
+        Weights are q = least + share * s. The program has the s of the worst groups; all others are zero or at their
+        caps. Those that its step would make worse than any group with room left enter it, those at a cap that it would
+        make better than any with weight too, and it is solved again: with thousands of groups of about the same value,
+        a step that looks at a part of them leads nowhere.
         """
         penalty, here = _ball(problem).penalty, state.groups
         m, size = problem.n_groups, here.w.size
+        moving = _moving(problem)
         gradients = here.gradients.reshape(m, size)
         pull = np.zeros_like(here.w)
         problem.coef(pull)[...] = problem.coef(here.w)
         solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
-        known = state.evaluation.q if state.epoch else np.zeros(m)  # the last solution is most often near
-        inside = np.zeros(m, dtype=bool)
-        inside[np.argsort(-values)[:_WORKING_SET]] = True
+        rounding = _ROUNDING * abs(problem.weight_set.support(values))
+        caps = moving.caps if moving.caps.size else np.full(m, np.inf)
+        order = np.argsort(-values)
+        inside = first_working_set(moving, order)
+        known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is most often near
+        if moving.caps.size:
+            known[~inside] = moving.fill(values)[~inside]
         for _ in range(_ENTRIES):
-            working = np.flatnonzero(inside)
-            rows = gradients[working] + penalty * pull.ravel()
-            begin = known[working] / known[working].sum() if known[working].sum() > 0.5 else None
-            step, q_working = solve(problem, state, rows, values[working], pull, begin)
+            working, fixed = np.flatnonzero(inside), np.where(inside, 0.0, known)
+            program = WeightProgram.of(
+                moving, working, fixed, known[working], gradients, values, penalty * pull.ravel()
+            )
+            step, s_working = solve(problem, state, program, pull)
             expected = values + gradients @ step.ravel()
-            worse = expected > expected[working].max() + _ROUNDING * abs(float(values.max()))
-            known = np.zeros(m)
-            known[working] = q_working
-            if not worse.any():
+            known = fixed
+            known[working] = s_working
+            full = known >= (1.0 - 1e-12) * caps
+            level = np.max(expected[inside & ~full], initial=-np.inf)
+            wrong = ~inside & ~full & (expected > level + rounding)
+            lowest = np.min(expected[inside & (known > 0)], initial=np.inf)
+            wrong |= ~inside & (known > 0) & (expected < lowest - rounding)
+            if not wrong.any() or moving.share == 0.0:
                 break
-            # Those without weight leave, so that the program stays small.
-            entering = np.flatnonzero(worse)[np.argsort(-expected[worse])[:_WORKING_SET]]
-            inside = known > 0
+            # Those without weight, and those that are full, leave, so that the program stays small.
+            entering = np.flatnonzero(wrong)[np.argsort(-np.abs(expected[wrong] - level))[: weight_program.WORKING_SET]]
+            inside = (known > 0) & ~full
             inside[entering] = True
-        fall = float(values.max() - expected.max()) - penalty * float(pull.ravel() @ step.ravel())
-        return step, known, fall
+        fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
+        return step, moving.mixed(known), fall - penalty * float(pull.ravel() @ step.ravel())
 
     def _step_in_ball(
-        self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
+        self, problem: GroupRisk, state: SqpState, program: WeightProgram, pull: Floats
     ) -> tuple[Floats, Floats]:
         """Minimise the model over the ball exactly: find the multiplier at which its step ends on the edge.
 
@@ -207,11 +224,11 @@ class GroupSQP(Solver):
         w, radius = state.groups.w, _ball(problem).radius
 
         def model(multiplier: float) -> tuple[Floats, Floats, float]:
-            pulled = rows + multiplier * pull.ravel()
+            pulled = program.rows + multiplier * pull.ravel()
             solved = self._inverse(problem, state, multiplier)(pulled)
-            x = solve_simplex_qp(pulled @ solved.T, values, len(values), begin)
+            x = program.solve(pulled @ solved.T, program.values)
             step = -(x @ solved).reshape(w.shape)
-            return step, x, float(np.linalg.norm(problem.coef(w + step))) / radius
+            return step, program.total * x, float(np.linalg.norm(problem.coef(w + step))) / radius
 
         before, state.multiplier = state.multiplier, 0.0
         step, x, reach = model(0.0)
@@ -219,7 +236,7 @@ class GroupSQP(Solver):
             return step, x
         # The reach falls as the multiplier grows. Between one that is too small and one that is large enough, the
         # logarithms are interpolated; an end that stays twice loses half its value, so that both ends move.
-        high = before or 1e-8 * float(np.abs(rows).max()) / radius
+        high = before or 1e-8 * float(np.abs(program.rows).max()) / radius
         low, outside, inner = 1e-3 * high, float(np.log(reach)), -np.inf
         found: tuple[Floats, Floats] | None = None
         trial, stayed = high, 0
@@ -244,23 +261,23 @@ class GroupSQP(Solver):
         return found if found is not None else (step, x)
 
     def _step_at_tangent(
-        self, problem: GroupRisk, state: SqpState, rows: Floats, values: Floats, pull: Floats, begin: Floats | None
+        self, problem: GroupRisk, state: SqpState, program: WeightProgram, pull: Floats
     ) -> tuple[Floats, Floats]:
         """Minimise the model with the ball's tangent as one more constraint where the step would leave the ball."""
-        w, radius, n = state.groups.w, _ball(problem).radius, len(values)
-        solve = self._inverse(problem, state, 0.0)
+        w, radius, rows, values = state.groups.w, _ball(problem).radius, program.rows, program.values
+        n, solve = len(values), self._inverse(problem, state, 0.0)
         solved = solve(rows)
-        x = solve_simplex_qp(rows @ solved.T, values, n, begin)
+        x = program.solve(rows @ solved.T, values)
         step = -(x @ solved).reshape(w.shape)
         state.multiplier = 0.0
         if np.linalg.norm(problem.coef(w + step)) > radius:
             slack = 0.5 * (float(np.vdot(pull, pull)) - radius**2)
             rows, values = np.vstack([rows, pull.ravel()]), np.append(values, slack)
             solved = np.vstack([solved, solve(pull.reshape(1, -1))])
-            x = solve_simplex_qp(rows @ solved.T, values, n, begin)
+            x = program.solve(rows @ solved.T, values)
             step = -(x @ solved).reshape(w.shape)
             state.multiplier = float(x[-1])
-        return step, x[:n]
+        return step, program.total * x[:n]
 
     @staticmethod
     def _note_failure(state: SqpState) -> None:
@@ -272,14 +289,15 @@ class GroupSQP(Solver):
     ) -> GroupEvaluation | None:
         """Halve the step until the objective falls; most often the whole step is taken."""
         domain = problem.domain
-        old = float(problem.group_values(here.group_risks).max()) + domain.penalty_at(problem.coef(here.w))
+        support = problem.weight_set.support
+        old = support(problem.group_values(here.group_risks)) + domain.penalty_at(problem.coef(here.w))
         t, rounding = 1.0, _ROUNDING * abs(old)
         for _ in range(_HALVINGS):
             w = problem.within_domain(here.w + t * step)
             # Only the whole step is evaluated in full at once: shorter ones are tried by their risks alone.
             there = self._evaluate(problem, w, q) if t == 1.0 else None
             risks = problem.risks(w) if there is None else there.group_risks
-            new = float(problem.group_values(risks).max()) + domain.penalty_at(problem.coef(w))
+            new = support(problem.group_values(risks)) + domain.penalty_at(problem.coef(w))
             allowed = rounding if promised > rounding else _NOISE * abs(old)
             if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:
                 return self._evaluate(problem, w, q) if there is None else there
@@ -337,6 +355,12 @@ class GroupSQP(Solver):
 def _ball(problem: GroupRisk) -> Ball:
     assert problem.domain.ball is not None  # the solver requires it
     return problem.domain.ball
+
+
+def _moving(problem: GroupRisk) -> Moving:
+    moving = problem.weight_set.moving(problem.n_groups)
+    assert moving is not None  # the solver requires it
+    return moving
 
 
 def _bends_up(step: Floats, change: Floats) -> bool:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.geometry import Entropy
 from groupdro.problem.sealed import refuse_subclass
+from groupdro.problem.weight_sets.moving import Moving, MovingEntropy
 from groupdro.problem.weight_sets.weight_set import WeightSet
 from groupdro.utils.types import Floats
 
@@ -28,7 +28,7 @@ class Simplex(WeightSet):
 
     def maximiser(self, values: Floats) -> Floats:
         """Put all weight on the largest value."""
-        return np.where(np.arange(len(values)) == np.argmax(values), 1.0, 0.0)
+        return self.moving(len(values)).fill(values)
 
     def contains(self, q: Floats) -> bool:
         """Check signs and sum."""
@@ -38,6 +38,10 @@ class Simplex(WeightSet):
         """Return equal weights."""
         return np.full(n_groups, 1.0 / n_groups)
 
-    def geometry(self, n_groups: int) -> Entropy:
+    def geometry(self, n_groups: int) -> MovingEntropy:
         """Return entropic steps."""
-        return Entropy(n_groups)
+        return MovingEntropy(self.moving(n_groups))
+
+    def moving(self, n_groups: int) -> Moving:
+        """Let all weight move."""
+        return Moving(np.zeros(n_groups))

@@ -12,7 +12,7 @@ import numpy as np
 from groupdro.data import BatchPlan
 from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
-from groupdro.run.solver import BOUNDED, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED, UNPRICED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.solvers.steps import SINGLE_ROWS, InnerLoop, steps_of
 from groupdro.utils.arguments import check_choice, check_whole
@@ -90,8 +90,8 @@ class MPVR(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, from which the step is derived."""
-        return (BOUNDED,)
+        """A bounded domain, from which the step is derived; weights have no price."""
+        return (BOUNDED, UNPRICED)
 
     def length(self, problem: GroupRisk) -> int:
         """Return the steps of an epoch."""
@@ -134,7 +134,7 @@ class MPVR(Solver):
             steps.flush()
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / K
-        state.evaluation = problem.evaluate(loop.mean_point(), loop.q_total / loop.q_total.sum())
+        state.evaluation = problem.evaluate(loop.mean_point(), loop.mean_weights())
 
     def draw(self, problem: GroupRisk, n: int, rng: np.random.Generator) -> tuple[BatchPlan, Indices]:
         """Draw one member for each of n steps, with its group and its weight in the estimate."""

@@ -1,4 +1,4 @@
-"""The same steps in one compiled loop: one output, dense rows of one process, a ball, the whole simplex."""
+"""The same steps in one compiled loop: one output, dense rows of one process, a ball, and bounds of group weights."""
 
 import numpy as np
 
@@ -16,8 +16,8 @@ class FusedSteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for flat dense rows, a ball and the simplex."""
-        plain = loop.geometry.ball is not None and loop.problem.weight_set.is_simplex
+        """Ask for flat dense rows, a ball and known weights."""
+        plain = loop.geometry.ball is not None and loop.problem.weights_known
         return plain and isinstance(loop.problem.flat, DenseData)
 
     def run(self, plan: BatchPlan, members: Indices) -> None:

@@ -41,7 +41,7 @@ class InnerLoop:
     logits, logit_centre : ndarray of shape (n_groups,)
         The same of q.
     w_total, mirror_total, q_total, logit_total : ndarray
-        Sums over the steps of w, of its mirror coordinates, of q and of the logits.
+        Sums over the steps of w, of its mirror coordinates, of the part of q that moves and of the logits.
     sums : ndarray of shape (4,)
         Sums over the steps of the squared gradient differences of w and q and the squared distances of w and q from
         the snapshot, as the geometries measure them.
@@ -113,7 +113,28 @@ class InnerLoop:
 
     def weight_player(self) -> WeightPlayer:
         """Return q as kernels take it."""
-        return WeightPlayer(self.logits, self.logit_centre, self.values, self.at.q, self.q_step, self.alpha)
+        moving, q = self.problem.weight_set.moving(self.problem.n_groups), self.at.q
+        assert moving is not None  # asked by what fits
+        pull = moving.share * self.values
+        if moving.price:
+            pull += moving.price * moving.log_base
+        return WeightPlayer(
+            logits=self.logits,
+            centre=self.logit_centre,
+            pull=pull,
+            snapshot=q,
+            moved=moving.moved(q),
+            least=moving.least,
+            caps=moving.caps,
+            share=moving.share,
+            shrink=1.0 / (1.0 + self.q_step * moving.price),
+            step=self.q_step,
+            alpha=self.alpha,
+        )
+
+    def mean_weights(self) -> Floats:
+        """Return the mean of q over the steps."""
+        return self.problem.weight_geometry().mixed(self.q_total / self.q_total.sum())
 
     def totals(self) -> Sums:
         """Return the sums over the steps as kernels take them."""

@@ -36,8 +36,8 @@ class LazySteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for flat sparse rows, a ball, the simplex, the features' own coordinates and one step for all of them."""
-        plain = loop.geometry.ball is not None and loop.problem.weight_set.is_simplex
+        """Ask for flat sparse rows, a ball, known weights, the features' own coordinates and one step for all."""
+        plain = loop.geometry.ball is not None and loop.problem.weights_known
         return plain and not loop.rotation.size and isinstance(loop.problem.flat, CsrData) and np.ndim(loop.w_steps) > 0
 
     @property

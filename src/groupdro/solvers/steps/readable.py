@@ -40,7 +40,7 @@ class ReadableSteps(Steps):
             # 5. What the next snapshot and the choice of steps need.
             loop.w_total += geometry.point(loop.w)
             loop.mirror_total += loop.w
-            loop.q_total += weighting.point(loop.logits)
+            loop.q_total += weighting.moved(weighting.point(loop.logits))
             loop.logit_total += loop.logits
             loop.sums += (
                 geometry.squared_gradient(loop.w_steps, gradient_difference, w_half),

@@ -25,7 +25,7 @@ def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float
 
     Where the snapshot is all of the centre (alpha = 1), nothing is left of v, by whose share the blocks divide.
     """
-    known = geometry.ball is not None and problem.weight_set.is_simplex and problem.loss.in_blocks
+    known = geometry.ball is not None and problem.weights_known and problem.loss.in_blocks
     whole = problem.data.rows.combinable and problem.data.is_whole
     return bool(alpha < 1.0 and known and whole and not problem.fit_intercept and np.ndim(w_steps) == 0)
 
@@ -106,7 +106,7 @@ class BlockSteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for several outputs, dense rows, a ball, the simplex and one step for all entries."""
+        """Ask for several outputs, dense rows, a ball, known weights and one step for all entries."""
         return takes_blocks(loop.problem, loop.geometry, loop.w_steps, loop.alpha)
 
     def run(self, plan: BatchPlan, members: Indices) -> None:

@@ -1,0 +1,141 @@
+"""Sets of group weights as kernels and quadratic programs know them: a share that moves, below caps."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from groupdro.geometry import Entropy, Geometry
+from groupdro.kernels.mirror import capped_softmax, settle_logits
+from groupdro.utils.types import Floats
+
+__all__ = ["Moving", "MovingEntropy"]
+
+_NONE: Floats = np.empty(0)
+
+
+class Moving(NamedTuple):
+    """The set of all q = least + share * s, where s is a distribution with s <= caps.
+
+    Every box of weights has this form. Entropic steps are taken in s, whose gradient is `share` times that of q.
+
+    Attributes
+    ----------
+    least : ndarray of shape (n_groups,)
+        What every group has in any case; sums to 1 - share.
+    share : float
+        What moves.
+    caps : ndarray of shape (n_groups,) or (0,)
+        Most that s may have, at least one in all; empty where nothing is capped.
+    price : float
+        Factor of the relative entropy of s to `base` that is subtracted from the objective.
+    log_base : ndarray of shape (n_groups,) or (0,)
+        Logarithms of `base`; empty without a price.
+    """
+
+    least: Floats
+    share: float = 1.0
+    caps: Floats = _NONE
+    price: float = 0.0
+    log_base: Floats = _NONE
+
+    def moved(self, q: Floats) -> Floats:
+        """Return the s of weights q; where nothing moves, any will do."""
+        if self.share == 0.0:
+            return np.full(len(q), 1.0 / len(q))
+        return np.maximum(q - self.least, 0.0) / self.share
+
+    def mixed(self, s: Floats) -> Floats:
+        """Return the q of a moving part."""
+        return self.least + self.share * s
+
+    def fill(self, values: Floats) -> Floats:
+        """Return the s with the largest <s, values>: from the worst down, each up to its cap."""
+        s = np.zeros(len(values))
+        if not self.caps.size:
+            s[np.argmax(values)] = 1.0
+            return s
+        order = np.argsort(-values, kind="stable")
+        before = np.concatenate([[0.0], np.cumsum(self.caps[order])[:-1]])
+        s[order] = np.clip(1.0 - before, 0.0, self.caps[order])
+        return s
+
+    def spread(self) -> Floats:
+        """Return the s that is nearest to equal weights."""
+        n = len(self.least)
+        s = np.full(n, 1.0 / n)
+        if self.caps.size:
+            capped_softmax(np.zeros(n), self.caps, s)
+        return s
+
+
+@dataclass(frozen=True, eq=False)
+class MovingEntropy(Geometry):
+    """Entropic steps of the part that moves; mirror coordinates are the logits of s.
+
+    Where caps bind, the nearest point below them in relative entropy is taken, and the logits are those of that point:
+    what lies beyond a cap is forgotten, so that a group whose value falls leaves it at once.
+    """
+
+    moving: Moving
+    dual_order = np.inf
+    radius = 1.0
+
+    @property
+    def _whole(self) -> Entropy:
+        return Entropy(len(self.moving.least))
+
+    @property
+    def squared_diameter(self) -> float:  # type: ignore[override]
+        """Logarithm of the number of groups, which no set of s exceeds."""
+        return self._whole.squared_diameter
+
+    def mirror(self, point: Floats) -> Floats:
+        """Return the logits of s."""
+        return self._whole.mirror(self.moved(point))
+
+    def point(self, mirror: Floats) -> Floats:
+        """Return q."""
+        if not self.moving.caps.size:
+            return self.mixed(self._whole.point(mirror))
+        s = np.empty_like(mirror)
+        capped_softmax(mirror, self.moving.caps, s)
+        return self.mixed(s)
+
+    def moved(self, point: Floats) -> Floats:
+        """Return the part of q that moves."""
+        return self.moving.moved(point)
+
+    def mixed(self, moved: Floats) -> Floats:
+        """Return the q of a moving part."""
+        return self.moving.mixed(moved)
+
+    def interior(self, point: Floats) -> Floats:
+        """Lift the parts of s that are nearly zero, as far as caps allow."""
+        s = self._whole.interior(self.moved(point))
+        if self.moving.caps.size:
+            capped_softmax(self._whole.mirror(s), self.moving.caps, s)
+        return self.mixed(s)
+
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
+        """Step s against its own gradient, with the price taken exactly."""
+        moving = self.moving
+        gradient = moving.share * gradient
+        if moving.price:
+            logits = (centre - step * (gradient - moving.price * moving.log_base)) / (1.0 + step * moving.price)
+            logits -= logits.max()
+        else:
+            logits = self._whole.step(centre, step, gradient)
+        if moving.caps.size:
+            s = np.empty_like(logits)
+            level = capped_softmax(logits, moving.caps, s)
+            settle_logits(logits, moving.caps, s, level)
+        return logits
+
+    def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
+        """Measure the difference of the gradients of s."""
+        return self._whole.squared_gradient(step, self.moving.share * difference, self.moved(point))
+
+    def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
+        """Measure the distance of s."""
+        return self._whole.squared_distance(step, self.moved(a), self.moved(b))

@@ -1,0 +1,83 @@
+"""All distributions, at a price for leaving the average: tilted losses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp, rel_entr
+
+from groupdro.problem.sealed import refuse_subclass
+from groupdro.problem.weight_sets.bounded import read_base
+from groupdro.problem.weight_sets.moving import Moving, MovingEntropy
+from groupdro.problem.weight_sets.simplex import Simplex
+from groupdro.problem.weight_sets.weight_set import WeightSet
+from groupdro.utils.arguments import check_number
+from groupdro.utils.types import Floats
+
+__all__ = ["Tilted"]
+
+
+@dataclass(frozen=True)
+class Tilted(WeightSet):
+    """All distributions q over groups, less ``temperature`` times their relative entropy to `base`.
+
+    The objective is ``temperature * log(sum(base * exp(values / temperature)))``, a soft maximum: near the average for
+    high temperatures, near the worst group for low ones.
+
+    Parameters
+    ----------
+    temperature : float
+        Price of moving weight, in the units of the loss.
+    base : sequence of float, optional
+        The distribution of the average; by default every group counts alike.
+    """
+
+    temperature: float
+    base: Sequence[float] | None = None
+
+    __init_subclass__ = refuse_subclass
+
+    def __post_init__(self) -> None:
+        check_number(self.temperature, "temperature", positive=True)
+        base = read_base(self.base)
+        if base is not None and min(base) <= 0:
+            raise ValueError("base must be positive: at no price could a group without a share get any weight.")
+        object.__setattr__(self, "base", base)
+
+    def check(self, n_groups: int) -> None:
+        """Refuse a base of another length."""
+        if self.base is not None and len(self.base) != n_groups:
+            raise ValueError(f"base has {len(self.base)} entries, but there are {n_groups} groups.")
+
+    def _base(self, n_groups: int) -> Floats:
+        return np.full(n_groups, 1.0 / n_groups) if self.base is None else np.array(self.base)
+
+    def support(self, values: Floats) -> float:
+        """Return the soft maximum."""
+        top = float(values.max())  # taken off first, which keeps the digits of a low temperature
+        return top + self.temperature * float(logsumexp((values - top) / self.temperature, b=self._base(len(values))))
+
+    def price(self, q: Floats) -> float:
+        """Return the relative entropy at its price."""
+        return self.temperature * max(float(rel_entr(q, self._base(len(q))).sum()), 0.0)
+
+    def maximiser(self, values: Floats) -> Floats:
+        """Weigh groups by the exponentials of their values."""
+        weights = self._base(len(values)) * np.exp((values - values.max()) / self.temperature)
+        return np.asarray(weights / weights.sum())
+
+    def contains(self, q: Floats) -> bool:
+        """Check signs and sum."""
+        return Simplex().contains(q)
+
+    def start(self, n_groups: int) -> Floats:
+        """Return the base, which costs nothing."""
+        return self._base(n_groups)
+
+    def geometry(self, n_groups: int) -> MovingEntropy:
+        """Return entropic steps with the price taken exactly."""
+        return MovingEntropy(self.moving(n_groups))
+
+    def moving(self, n_groups: int) -> Moving:
+        """Let all weight move, at a price."""
+        return Moving(np.zeros(n_groups), price=float(self.temperature), log_base=np.log(self._base(n_groups)))

@@ -1,0 +1,87 @@
+"""The small program of SQP in the weights of some groups, the others being fixed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.problem.weight_sets import Moving
+from groupdro.solvers.simplex_qp import solve_priced_program, solve_simplex_qp
+from groupdro.utils.types import Floats, Indices, Mask
+
+__all__ = ["WORKING_SET", "WeightProgram", "first_working_set"]
+
+WORKING_SET = 400  # groups that enter the program at once, the worst first
+
+
+def first_working_set(moving: Moving, order: Indices) -> Mask:
+    """Return which groups enter the program first, given their order from the worst down: those about to get weight."""
+    inside = np.zeros(len(order), dtype=bool)
+    if moving.share == 0.0:
+        inside[0] = True  # any will do
+    elif moving.price:
+        inside[:] = True  # all have weight
+    else:
+        n_full = int((np.cumsum(moving.caps[order]) < 1.0).sum()) if moving.caps.size else 0
+        start = max(0, min(n_full - WORKING_SET // 2, len(order) - WORKING_SET))
+        inside[order[start : start + WORKING_SET]] = True
+    return inside
+
+
+@dataclass(frozen=True, eq=False)
+class WeightProgram:
+    """The dual of the quadratic model in the moving weights s of some groups, as shares x of what they have in all.
+
+    Attributes
+    ----------
+    rows, values : ndarray of shape (n, w.size), (n,)
+        Slope and value of the model with all of it on one group, with what is fixed.
+    total : float
+        What these groups have in all.
+    caps : ndarray of shape (n,) or (0,)
+        Most of each.
+    begin : ndarray of shape (n,) or None
+        Where to begin.
+    price, log_base : float, ndarray
+        As in `Moving`.
+    """
+
+    rows: Floats
+    values: Floats
+    total: float
+    caps: Floats
+    begin: Floats | None
+    price: float
+    log_base: Floats
+
+    @classmethod
+    def of(
+        cls,
+        moving: Moving,
+        working: Indices,
+        fixed: Floats,
+        known: Floats,
+        gradients: Floats,
+        values: Floats,
+        penalty: Floats,
+    ) -> "WeightProgram":
+        """Make the program of the working groups, the others being fixed; all slopes have the penalty's."""
+        total, q_fixed = 1.0 - float(fixed.sum()), moving.mixed(fixed)
+        slope, value = (q_fixed @ gradients, float(q_fixed @ values)) if q_fixed.any() else (0.0, 0.0)
+        share, caps, begin = moving.share * total, moving.caps, None
+        if known.sum() > 0.5 * total and (not caps.size or abs(known.sum() - total) <= 1e-9 * total):
+            begin = known / known.sum()
+        return cls(
+            rows=share * gradients[working] + slope + penalty,
+            values=share * values[working] + value,
+            total=total,
+            caps=caps[working] / total if caps.size else caps,
+            begin=begin,
+            price=moving.price,
+            log_base=moving.log_base,
+        )
+
+    def solve(self, M: Floats, values: Floats) -> Floats:
+        """Return the best shares, and multipliers of rows beyond those of the groups."""
+        if self.price:
+            return solve_priced_program(M, values, self.price, self.log_base)
+        return solve_simplex_qp(M, values, len(self.values), self.begin, self.caps)
