@@ -104,8 +104,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         y : array-like of shape (n_rows,)
             Labels or targets; None with a store.
         sample_weight : array-like of shape (n_rows,), optional
-            Non-negative weights, relative within each group: they say which rows of a group count more, not which
-            group does.
+            Non-negative weights. In a group's risk they are relative: they say which rows of the group count more, not
+            which group does. In the average over rows a group counts by their total.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
             matrix with one column per group, where groups may overlap. Without it a warning is given and all rows are
@@ -129,7 +129,7 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         outcome = self._solve(task, self.alpha, start, bridge)
         result = outcome.result
         self._store(outcome)
-        bridge.end()
+        bridge.end(result.w)
         check_adjustment(float(self.small_group_adjustment), task.data.names, task.data.all_sizes, result.q)
         if not result.converged:
             self._warn(result)

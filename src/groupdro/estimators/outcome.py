@@ -26,6 +26,8 @@ class Outcome:
     ----------
     result : Result
         The result, of the groups that the user gave.
+    q : ndarray of shape (n_groups,) or (n_groups + 1,)
+        Group weights that prove the lower bound, with that of all rows where groups overlap.
     mean, worst : float
         Average and worst value of the model; NaN where the average is not known.
     mean_lower : float
@@ -36,6 +38,7 @@ class Outcome:
     """
 
     result: Result
+    q: Floats
     mean: float
     worst: float
     mean_lower: float
@@ -83,7 +86,7 @@ def read_outcome(
         plain = lower if between.caps is None else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
         shown = _shown(result, between.n_groups)
-        return Outcome(shown, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
+        return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
     known = between.known and not (between.over_all and result.references.upper.any())
     left = max_passes - result.passes, max_time - result.seconds
     if known and result.converged and not result.interrupted:
@@ -97,7 +100,7 @@ def read_outcome(
             risks = whole.risks(result.w) if between.over_all else result.group_risks
         penalty = result.upper_bound - problem.weight_set.support(result.group_values)
         mean = between.mean(risks - whole.baseline.lower) + penalty
-    return Outcome(result, mean, result.upper_bound, -np.inf, result.lower_bound)
+    return Outcome(result, result.q, mean, result.upper_bound, -np.inf, result.lower_bound)
 
 
 def _shown(result: Result, n_groups: int) -> Result:
@@ -166,5 +169,5 @@ def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome
         interrupted=found.interrupted,
     )  # fmt: skip
     if changed.criterion is None:  # rounding
-        return Outcome(result, found.mean, result.upper_bound, found.mean_lower, result.lower_bound)
-    return Outcome(changed, found.mean, found.worst, found.mean_lower, changed.lower_bound)
+        return Outcome(result, result.q, found.mean, result.upper_bound, found.mean_lower, result.lower_bound)
+    return Outcome(changed, changed.q, found.mean, found.worst, found.mean_lower, changed.lower_bound)
