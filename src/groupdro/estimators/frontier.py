@@ -1,8 +1,8 @@
 """The certified frontier between average and worst: every choice that a linear model has, and none that it has not."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -12,6 +12,7 @@ from groupdro.certificate import Certificate
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.fitting import Task, warn_caller
+from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.outcome import Outcome
 from groupdro.estimators.regressor import GroupDRORegressor
 from groupdro.estimators.sandwich import Sandwich
@@ -21,74 +22,12 @@ from groupdro.utils.arguments import check_number, check_whole
 from groupdro.utils.text import table_text
 from groupdro.utils.types import Floats
 
-__all__ = ["Attainable", "FrontierModel", "RobustnessFrontier", "robustness_frontier"]
+__all__ = ["RobustnessFrontier", "robustness_frontier"]
 
 _FINER = 1e-3  # tolerance of the fits, relative to that of the enclosure
 _APART = 1e-9  # robustness between two points, below which they are one
 _LOOKS = 8  # points in all, for each fit that is allowed
 _GOOD_LOOK = 0.25  # gap of a mixture, relative to the tolerance, up to which it needs no fit
-
-
-@dataclass(frozen=True, eq=False)
-class FrontierModel:
-    """A model on the frontier, with what is proved of it; values have the penalty.
-
-    Attributes
-    ----------
-    model : GroupDROClassifier or GroupDRORegressor
-        The fitted model.
-    mean, worst : float
-        Its average and its worst value on the training rows.
-    mean_lower : float
-        No model whose worst value is at most `worst` has a smaller average.
-    worst_lower : float
-        No model whose average is at most `mean` has a smaller worst value.
-    robustness : float
-        Where it stands: the blend that it nearly minimises.
-    """
-
-    model: Any
-    mean: float
-    worst: float
-    mean_lower: float
-    worst_lower: float
-    robustness: float
-
-    def __repr__(self) -> str:
-        return (
-            f"FrontierModel(robustness {self.robustness:.4g}: mean {self.mean:.6g}, at this worst value no less than "
-            f"{self.mean_lower:.6g}; worst {self.worst:.6g}, at this mean no less than {self.worst_lower:.6g})"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Attainable:
-    """Whether a pair of wishes can be met.
-
-    Attributes
-    ----------
-    verdict : {"yes", "no", "open"}
-        The answer; "open" where the wishes lie within the enclosure of the frontier.
-    model : FrontierModel or None
-        A model that meets them, where the answer is yes.
-    robustness, least : float
-        Where the answer is no: every model has ``(1 - robustness) * mean + robustness * worst >= least``, which the
-        wishes break; NaN otherwise.
-    message : str
-        The answer as a sentence.
-    """
-
-    verdict: Literal["yes", "no", "open"]
-    model: FrontierModel | None
-    robustness: float
-    least: float
-    message: str
-
-    def __bool__(self) -> bool:
-        return self.verdict == "yes"
-
-    def __repr__(self) -> str:
-        return f"Attainable({self.message})"
 
 
 class RobustnessFrontier:
@@ -145,7 +84,7 @@ class RobustnessFrontier:
             nearest = min(self._outcomes, key=lambda known: abs(known[0] - t))[1].result
             start = nearest.w, nearest.q
         outcome = self._estimator._solve(self._task, float(self._estimator.alpha), start, robustness=t)
-        if self._estimator.objective == "excess_risk" and not self._task.between.over_all:
+        if self.regret and not self._task.between.over_all:
             self._task = replace(self._task, references=outcome.result.references)  # found once
         self.n_fits += 1
         self._add(t, outcome)
@@ -229,6 +168,53 @@ class RobustnessFrontier:
         """The models, from plain training to the worst group alone."""
         return [self._made(outcome, t) for t, outcome in self._outcomes]
 
+    @property
+    def average(self) -> str:
+        """What the average counts alike: "rows" or "groups"."""
+        return str(self._estimator.average)
+
+    @property
+    def regret(self) -> bool:
+        """Whether values are excess risks."""
+        return bool(self._estimator.objective == "excess_risk")
+
+    def penalty_of(self, model: Any) -> float | None:
+        """Return the penalty of a linear model of this package on the same columns; None of any other.
+
+        Parameters
+        ----------
+        model : fitted estimator
+            Any model.
+
+        Returns
+        -------
+        float or None
+            What the frontier's objective adds to its risks.
+        """
+        if not isinstance(model, GroupDROEstimator) or model.n_features_in_ != self._estimator.n_features_in_:
+            return None
+        return 0.5 * float(self._estimator.alpha) * float(np.square(model.coef_).sum())
+
+    @property
+    def edge(self) -> list[int]:
+        """The models that no mixture of others beats, by rising average."""
+        return self._sandwich.hull()
+
+    def worst_limit(self, mean: float) -> float:
+        """Return what the worst value of every model with an average of at most `mean` is at least.
+
+        Parameters
+        ----------
+        mean : float
+            The average, with the penalty.
+
+        Returns
+        -------
+        float
+            The bound.
+        """
+        return self._sandwich.least_worst(mean)
+
     # ------------------------------------------------------------------ questions
 
     def least_worst(self, mean_within: float = 0.01) -> FrontierModel:
@@ -300,7 +286,7 @@ class RobustnessFrontier:
         return Attainable("open", None, np.nan, np.nan, f"It is open whether a model has {wishes}: {width}.")
 
     def _budget(self, best: float, within: float) -> float:
-        return best + (within if self._estimator.objective == "excess_risk" else within * abs(best))
+        return best + (within if self.regret else within * abs(best))
 
     # ------------------------------------------------------------------ models
 
