@@ -136,6 +136,19 @@ def worst_value(problem: GroupRisk, references: np.ndarray | None = None) -> Ref
     return Reference(float(program.value), np.asarray(w.value), q / max(q.sum(), 1e-300), accurate)
 
 
+def least_average(problem: GroupRisk, base: np.ndarray, level: float, n_bound: int | None = None) -> Reference:
+    """Minimise the average of the groups' risks with the penalty, where that of the first groups is within a level."""
+    A = membership_matrix(problem)
+    w = cp.Variable(problem.shape)
+    domain, penalty = _constraints_and_penalty(problem, w)
+    risks = A @ _losses(problem, w)
+    program = cp.Problem(cp.Minimize(base @ risks + penalty), [risks[:n_bound] + penalty <= level, *domain])
+    accurate = _solve(program)
+    if w.value is None:
+        return Reference(np.nan, None, None, accurate=False)
+    return Reference(float(program.value), np.asarray(w.value), None, accurate)
+
+
 def group_minima(problem: GroupRisk) -> tuple[np.ndarray, bool]:
     """Minimise each group's risk with the penalty alone."""
     values, accurate = np.empty(problem.n_groups), True
