@@ -32,7 +32,7 @@ class Outcome:
         Average and worst value of the model; NaN where the average is not known.
     mean_lower : float
         No model whose worst value is at most that of this one has a smaller average. At robustness 1, no model whose
-        worst value is within the tolerance.
+        worst value is within the tolerance of the lower bound.
     worst_lower : float
         No model whose average is at most that of this one has a smaller worst value.
     """
@@ -82,8 +82,9 @@ def read_outcome(
         mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
         lower = result.lower_bound
         mean_lower = (lower - robustness * worst) / (1.0 - robustness)
-        # The largest value is at least the average, which is all that plain training proves of it.
-        plain = lower if between.caps is None else -np.inf
+        # The largest value is at least the average of the values, which is all that plain training proves of it. Rows
+        # in several groups count once in the average of the rows, which may then be larger than any value.
+        plain = lower if between.caps is None and not between.over_all else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
         shown = _shown(result, between.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
@@ -160,7 +161,7 @@ def _spend(
     return None if found is None else _outcome(result, problem, found)
 
 
-def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome:
+def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome | None:
     risks = found.group_risks[: problem.n_groups]
     gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
     changed = replace(
@@ -168,6 +169,6 @@ def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome
         gap=gap, passes=result.passes + found.passes, seconds=result.seconds + found.seconds,
         interrupted=found.interrupted,
     )  # fmt: skip
-    if changed.criterion is None:  # rounding
-        return Outcome(result, result.q, found.mean, result.upper_bound, found.mean_lower, result.lower_bound)
+    if changed.criterion is None:  # rounding took it out of the tolerance: the model stays as it was
+        return None
     return Outcome(changed, changed.q, found.mean, found.worst, found.mean_lower, changed.lower_bound)
