@@ -128,8 +128,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         the rows of a store with weights, and of excess risks of groups that overlap.
     mean_lower_bound_ : float
         No model whose worst value is at most `worst_risk_` has a smaller average: this is proved. With
-        ``robustness=1`` no model whose worst value is within `tol` of `lower_bound_` has one, and the model returned is,
-        of all these, the one of least average; minus infinity where that was not sought, as with `n_worst`,
+        ``robustness=1`` no model whose worst value is within `tol` of `lower_bound_` has one; the model returned is, of
+        all these, the one of least average. Minus infinity where that was not sought, as with `n_worst`,
         `worst_share`, or a solver's limits.
     worst_lower_bound_ : float
         No model whose average is at most `mean_risk_` has a smaller worst value.
