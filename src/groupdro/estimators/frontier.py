@@ -82,7 +82,8 @@ class RobustnessFrontier:
         start: tuple[Any, Any] = (None, None)
         if self._outcomes:
             nearest = min(self._outcomes, key=lambda known: abs(known[0] - t))[1].result
-            start = nearest.w, nearest.q
+            # Plain training of groups that overlap leaves no weight to any of them.
+            start = nearest.w, nearest.q if nearest.q.any() else None
         outcome = self._estimator._solve(self._task, float(self._estimator.alpha), start, robustness=t)
         if self.regret and not self._task.between.over_all:
             self._task = replace(self._task, references=outcome.result.references)  # found once
@@ -366,6 +367,8 @@ def robustness_frontier(
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
     own._check_parameters()
     task, _, _ = own._read(X, y, sample_weight, groups)
+    if task.between.over_all and own.objective == "excess_risk":
+        raise ValueError("excess risks of groups that overlap have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))
     frontier._enclose(max_fits)
     late = [t for t, outcome in frontier._outcomes if outcome.result.status is not Status.CONVERGED]

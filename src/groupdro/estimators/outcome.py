@@ -101,7 +101,12 @@ def read_outcome(
             risks = whole.risks(result.w) if between.over_all else result.group_risks
         penalty = result.upper_bound - problem.weight_set.support(result.group_values)
         mean = between.mean(risks - whole.baseline.lower) + penalty
-    return Outcome(result, result.q, mean, result.upper_bound, -np.inf, result.lower_bound)
+    return Outcome(result, _all_weights(result, between), mean, result.upper_bound, -np.inf, result.lower_bound)
+
+
+def _all_weights(result: Result, between: Between) -> Floats:
+    """Return the weights at robustness 1, where that of all rows is zero."""
+    return np.append(result.q, 0.0) if between.over_all else result.q
 
 
 def _shown(result: Result, n_groups: int) -> Result:
@@ -158,10 +163,10 @@ def _spend(
         whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=passes - used, max_time=seconds,
         n_bound=problem.n_groups,
     )  # fmt: skip
-    return None if found is None else _outcome(result, problem, found)
+    return None if found is None else _outcome(result, problem, between, found)
 
 
-def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome | None:
+def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:
     risks = found.group_risks[: problem.n_groups]
     gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
     changed = replace(
@@ -171,4 +176,6 @@ def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome
     )  # fmt: skip
     if changed.criterion is None:  # rounding took it out of the tolerance: the model stays as it was
         return None
-    return Outcome(changed, changed.q, found.mean, found.worst, found.mean_lower, changed.lower_bound)
+    return Outcome(
+        changed, _all_weights(changed, between), found.mean, found.worst, found.mean_lower, changed.lower_bound
+    )

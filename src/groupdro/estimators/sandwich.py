@@ -70,9 +70,11 @@ class Sandwich:
         A direction between two of them is a mixture of theirs with weights of at least 0, which bounds it by the same
         mixture of their bounds; outside of all, none does.
         """
-        if t <= self.t[0]:
-            return float(self.lower[0]) if t == self.t[0] else -np.inf
-        k = min(int(np.searchsorted(self.t, t)), len(self.t) - 1)
+        if not self.t[0] <= t <= self.t[-1]:
+            return -np.inf
+        if t == self.t[0]:
+            return float(self.lower[0])
+        k = int(np.searchsorted(self.t, t))
         share = (t - self.t[k - 1]) / (self.t[k] - self.t[k - 1])
         return float((1.0 - share) * self.lower[k - 1] + share * self.lower[k])
 
@@ -110,6 +112,8 @@ class Sandwich:
                     break
             else:
                 a, b, share = edge[-1], edge[-1], 0.0
+            if (1.0 - share) * self.worst[a] + share * self.worst[b] > worst:
+                return None
         else:
             if self.worst[edge[-1]] > worst:
                 return None
@@ -119,6 +123,4 @@ class Sandwich:
                     break
             else:
                 a, b, share = edge[-1], edge[-1], 0.0
-        if (1.0 - share) * self.worst[a] + share * self.worst[b] > worst:
-            return None
         return a, b, float(share)
