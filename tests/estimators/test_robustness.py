@@ -218,6 +218,16 @@ def test_excess_risks_of_groups_that_overlap_have_no_average_at_robustness_1():
     assert model.worst_risk_ == model.upper_bound_
 
 
+def test_given_references_of_groups_that_overlap_need_an_average_of_groups():
+    X, y, labels = make_data()
+    params = {"objective": "excess_risk", "reference_risks": [0.1, 0.6, 0.2, 0.3], "robustness": 0.5}
+    with pytest.raises(ValueError, match=r"^reference_risks has none of all rows.* average='groups'"):
+        fit(X, y, overlapping(labels), **params)
+    model = fit(X, y, overlapping(labels), average="groups", **params)
+    stated = {"average": "groups", "references": params["reference_risks"]}
+    hold_against_cvxpy(model, Blend(X, y, overlapping(labels), alpha=ALPHA, **stated))
+
+
 @pytest.mark.parametrize("radius", [0.3, 1.0])
 def test_a_radius_bounds_the_blend(radius):
     X, y, groups = make_data()
