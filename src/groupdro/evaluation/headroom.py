@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -103,8 +103,8 @@ def headroom(
         Their groups, as in `fit`.
     linear : Pipeline or transformer, optional
         What makes the columns of the linear models from X: a transformer, or a pipeline whose last step is left out
-        where it is an estimator. It is used as it is where it was fitted, and fitted on X otherwise. By default the
-        columns are those of X.
+        where it is an estimator. It is used as it is where it was fitted, and a copy is fitted on X otherwise. By
+        default the columns are those of X.
     radius : float, optional
         Largest norm of the coefficients. By default that of the best model with the penalty `alpha`.
     alpha : float
@@ -162,7 +162,7 @@ def _columns(linear: Any, X: Any, y: Array) -> Any:
     try:
         check_is_fitted(linear)
     except NotFittedError:
-        return linear.fit(X, y).transform(X)
+        return clone(linear).fit(X, y).transform(X)
     return linear.transform(X)
 
 
