@@ -71,8 +71,8 @@ class Truth:
         only within bounds.
     best : float
         The least objective that was found; the optimum is at most that.
-    sharpness : float
-        How far below it the optimum may be, relative to it, or to a thousandth of the losses at the start.
+    least : float
+        A lower bound of the optimum by other formulas than the package's.
     scale : float
         Size of the losses at the start.
     minima, models : list or None, list
@@ -97,16 +97,24 @@ class Truth:
         found = solve(self.high) if known is None else solution_of(self.high, *known)
         start = np.zeros(plain.shape) + (1.0 / plain.n_features if plain.simplex else 0.0)
         self.scale = float(np.abs(plain.risks(start)).max() + np.abs(base).max())
-        least, polished = lower_estimate(self.low, found)
+        self.least, polished = lower_estimate(self.low, found)
         points = [plain.feasible(np.asarray(w)) for w in (found.w, polished, *candidates)]
         self.w = min((w for w in points if np.isfinite(w).all()), key=self.high.objective)
         self.best = self.high.objective(self.w)
-        self.sharpness = float((self.best - least) / max(abs(self.best), 1e-3 * self.scale, Long(1e-300)))
 
-    def consider(self, w: np.ndarray) -> None:
-        """Take another point where it is better."""
+    @property
+    def sharpness(self) -> float:
+        """How far below the best the optimum may be, relative to it, or to a thousandth of the losses at the start."""
+        return float((self.best - self.least) / max(abs(self.best), 1e-3 * self.scale, Long(1e-300)))
+
+    def consider(self, w: np.ndarray, q: np.ndarray | None = None) -> None:
+        """Take another point where it is better, and what its group weights prove by the formulas of here."""
         w = self.high.feasible(np.asarray(w))
-        if np.isfinite(w).all() and self.high.objective(w) < self.best:
+        if not np.isfinite(w).all():
+            return
+        if q is not None:
+            self.least = np.fmax(self.least, lower_estimate(self.low, solution_of(self.low, w, q))[0])
+        if self.high.objective(w) < self.best:
             self.w, self.best = w, self.high.objective(w)
 
     def slack(self, value: Any) -> Any:

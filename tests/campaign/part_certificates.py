@@ -284,7 +284,8 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
             fit_intercept=description.intercept,
             references=References(shift, shift),
         )
-        truth.consider(gd.solve(alone, gd.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0).w)
+        long_run = gd.solve(alone, gd.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0)
+        truth.consider(long_run.w, long_run.q)
     if by_others is not None:
         truth.consider(by_others.w)
     claim = Claim.of(result, tol=description.tol, atol=description.atol)
