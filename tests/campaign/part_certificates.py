@@ -351,11 +351,12 @@ def run(count: int, campaign_seed: int, jobs: int) -> Tally:
 
 
 def tally(verdicts: Any) -> Tally:
-    out, statuses, sharp, by_cvxpy, excess = Tally(), Counter(), 0, 0, -np.inf
+    out, statuses, sharp, by_cvxpy, excess, other_sets = Tally(), Counter(), 0, 0, -np.inf, 0
     for verdict in verdicts:
         out.tried += 1
         statuses[verdict.status] += 1
         sharp += verdict.sharpness <= RELATIVE
+        other_sets += verdict.description.weights != "simplex"
         by_cvxpy += verdict.checked_by_cvxpy
         excess = np.fmax(excess, verdict.excess)
         out.failures += [f"judge({verdict.description!r}): {sentence}" for sentence in verdict.wrong]
@@ -364,6 +365,7 @@ def tally(verdicts: Any) -> Tally:
         f"largest excess of a lower bound {excess:.1e}",
         f"optimum known to 1e-9 for {sharp:,}",
         f"{by_cvxpy:,} agree with CVXPY",
+        f"{other_sets:,} under other sets of weights than the simplex",
     ]
     return out
 

@@ -32,7 +32,7 @@ class PlainSet:
         values = values.astype(Long)
         if self.temperature:
             t, top = Long(self.temperature), values.max()
-            return top + t * np.log((self.base.astype(Long) * np.exp((values - top) / t)).sum())
+            return top + t * np.log1p((self._whole_base() * np.expm1((values - top) / t)).sum())
         least, room = self.least.astype(Long), self.most.astype(Long) - self.least.astype(Long)
         over = np.maximum(values[None, :] - values[:, None], 0) @ room
         return least @ values + ((1 - least.sum()) * values + over).min()
@@ -41,9 +41,12 @@ class PlainSet:
         """Return what q costs."""
         if not self.temperature:
             return Long(0)
-        q = q.astype(Long)
-        ratio = np.where(q > 0, q / self.base.astype(Long), 1)
-        return Long(self.temperature) * (q * np.log(ratio)).sum()
+        q, base = q.astype(Long) / q.astype(Long).sum(), self._whole_base()
+        ratio = np.where(q > 0, (q - base) / base, 0)
+        return Long(self.temperature) * (q * np.log1p(ratio) - (q - base)).sum()
+
+    def _whole_base(self) -> Any:
+        return self.base.astype(Long) / self.base.astype(Long).sum()
 
     def outside(self, q: np.ndarray) -> float:
         """Return by how much q leaves the bounds or the sum."""
