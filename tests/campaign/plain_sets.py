@@ -42,8 +42,10 @@ class PlainSet:
         if not self.temperature:
             return Long(0)
         q, base = q.astype(Long) / q.astype(Long).sum(), self._whole_base()
-        ratio = np.where(q > 0, (q - base) / base, 0)
-        return Long(self.temperature) * (q * np.log1p(ratio) - (q - base)).sum()
+        near = np.abs(q - base) < base / 2  # where a quotient would lose what the logarithm is made of
+        near_log = np.log1p(np.where(near, (q - base) / base, 0))
+        log = np.where(near, near_log, np.log(np.where(near | (q == 0), 1, q) / np.where(near | (q == 0), 1, base)))
+        return Long(self.temperature) * (q * log - (q - base)).sum()
 
     def _whole_base(self) -> Any:
         return self.base.astype(Long) / self.base.astype(Long).sum()
