@@ -4,16 +4,22 @@ from groupdro import certificate, datasets, distributed
 from groupdro.compare import Comparison, compare
 from groupdro.data import GroupedData
 from groupdro.estimators import (
+    Attainable,
+    FrontierModel,
     GroupBy,
     GroupDROClassifier,
     GroupDRORegressor,
     MissingGroupsWarning,
     ModelFileError,
     RegularizationPath,
+    RobustnessFrontier,
     SmallGroupWarning,
     regularization_path,
+    robustness_frontier,
 )
 from groupdro.evaluation.folds import GroupStratifiedKFold
+from groupdro.evaluation.frontier_display import FrontierDisplay
+from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
@@ -63,6 +69,7 @@ __all__ = [
     "SMD",
     "TSA",
     "ALEGTheory",
+    "Attainable",
     "Auto",
     "Box",
     "BoxDomain",
@@ -70,6 +77,8 @@ __all__ = [
     "Comparison",
     "ConvergenceDisplay",
     "Floor",
+    "FrontierDisplay",
+    "FrontierModel",
     "GroupBy",
     "GroupDROClassifier",
     "GroupDRORegressor",
@@ -81,6 +90,7 @@ __all__ = [
     "GroupWeightsDisplay",
     "GroupedData",
     "GroupedStore",
+    "Headroom",
     "Huber",
     "L2Domain",
     "Logistic",
@@ -89,6 +99,7 @@ __all__ = [
     "Quadratic",
     "RegularizationPath",
     "Result",
+    "RobustnessFrontier",
     "Simplex",
     "SimplexDomain",
     "SmallGroupWarning",
@@ -106,8 +117,10 @@ __all__ = [
     "datasets",
     "distributed",
     "group_report",
+    "headroom",
     "load",
     "regularization_path",
+    "robustness_frontier",
     "solve",
     "worst_group_scorer",
 ]

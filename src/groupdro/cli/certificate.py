@@ -6,9 +6,9 @@ import numpy as np
 
 from groupdro.run.result import relative_gap
 from groupdro.utils.arguments import printable
-from groupdro.utils.text import group_name
+from groupdro.utils.text import group_name, objective_name
 
-__all__ = ["certificate_lines", "certificate_of", "digits_apart", "value_name"]
+__all__ = ["certificate_lines", "certificate_of", "digits_apart"]
 
 
 def certificate_of(model: Any) -> dict[str, Any]:
@@ -22,12 +22,12 @@ def certificate_of(model: Any) -> dict[str, Any]:
         "status": model.status_,
         "message": model.message_,
         "worst_group": model.worst_group_,
+        "robustness": float(model.robustness),
+        "mean_risk": model.mean_risk_,
+        "mean_lower_bound": model.mean_lower_bound_,
+        "worst_risk": model.worst_risk_,
+        "worst_lower_bound": model.worst_lower_bound_,
     }
-
-
-def value_name(model: Any) -> str:
-    """Return what the worst is taken of: "risk" or "regret"."""
-    return "regret" if model.objective == "excess_risk" else "risk"
 
 
 def digits_apart(lower: float, upper: float) -> int:
@@ -44,6 +44,6 @@ def certificate_lines(model: Any) -> str:
         about += f", of models with outputs up to {model.bound_radius_:.0e}"
     relative = certificate_of(model)["relative_gap"]
     return (
-        f"{lower:.{digits}g} <= best possible worst {value_name(model)} <= {upper:.{digits}g} (group {about})\n"
+        f"{lower:.{digits}g} <= best possible {objective_name(model)} <= {upper:.{digits}g} (group {about})\n"
         f"{model.status_.replace('_', ' ')}: relative gap {relative:.1e}, tolerance {model.tol:.0e}"
     )

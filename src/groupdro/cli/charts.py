@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.cli.certificate import value_name
 from groupdro.evaluation.drawing import bounds_window, drawn_gaps, heaviest_groups
 from groupdro.evaluation.report import GroupReport
+from groupdro.utils.text import objective_name
 from groupdro.utils.types import Floats
 
 __all__ = ["decimals_of", "fixed", "risk_chart", "run_charts", "weight_chart"]
@@ -104,7 +104,7 @@ def run_charts(model: Any) -> str:
     passes, upper, lower = rows[np.isfinite(rows).all(axis=1)].T
     if len(passes) < 2 or not passes[-1] > 0:
         return ""
-    title = f"Worst {value_name(model)} during the fit"
+    title = f"{objective_name(model).capitalize()} during the fit"
     return _bounds_chart(title, passes, upper, lower) + _gap_chart(passes, upper, lower, float(model.tol))
 
 

@@ -73,6 +73,13 @@ def training_options(command: Any, *, objective: bool = True) -> Any:
                choices=("warn", "merge", "raise")),
         option("--task", "What the target is.", choices=("auto", "classification", "regression")),
         *([option("--objective", "The worst risk, or the worst regret.", choices=_OBJECTIVES)] if objective else []),
+        option("--robustness", "From the average (0) to the worst group (1).", type=click.FloatRange(0.0, 1.0),
+               default=1.0),
+        option("--average", "Whether every row counts alike in the average, or every group.",
+               choices=("rows", "groups")),
+        option("--n-worst", "Let the worst be the average of so many groups.", type=click.IntRange(min=1)),
+        option("--worst-share", "Let the worst be the average over this share of the rows.",
+               type=click.FloatRange(0.0, 1.0, min_open=True)),
         option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
         option("--delta", "Residual at which Huber's loss turns linear.", type=POSITIVE, default=1.35),
         option("--alpha", "Weight of the L2 penalty.", type=least, default=1e-4),
@@ -97,6 +104,10 @@ class Options:
     min_group_size: int
     small_groups: str
     task: str
+    robustness: float
+    average: str
+    n_worst: int | None
+    worst_share: float | None
     loss: str | None
     delta: float
     alpha: float
@@ -109,7 +120,9 @@ class Options:
         parameters["loss"] = self.loss or _LOSSES[task][0]
         if parameters["loss"] not in _LOSSES[task]:
             raise UserError(f"--loss {self.loss} is not for {task}: use {' or '.join(_LOSSES[task])}.")
-        for name in ("objective", "alpha", "tol", "missing_group", "min_group_size", "small_groups"):
+        names = ("objective", "robustness", "average", "n_worst", "worst_share", "alpha", "tol", "missing_group",
+                 "min_group_size", "small_groups")  # fmt: skip
+        for name in names:
             parameters[name] = getattr(self, name)
         if task == "classification":
             return GroupDROClassifier(random_state=self.seed, **parameters)

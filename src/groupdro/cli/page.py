@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.cli.certificate import digits_apart, value_name
+from groupdro.cli.certificate import digits_apart
 from groupdro.cli.charts import decimals_of, fixed, risk_chart, run_charts, weight_chart
 from groupdro.cli.training import Training
 from groupdro.compare import Comparison
 from groupdro.evaluation.report import GroupReport
 from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
-from groupdro.utils.text import group_name, table_html
+from groupdro.utils.text import group_name, objective_name, table_html
 
 __all__ = ["comparison_page", "report_page"]
 
@@ -184,7 +184,7 @@ def _certificate(model: Any, name: Namer) -> dict[str, str]:
     digits = digits_apart(lower, upper)
     hold = "" if status in ("converged", "numerical failure") else " The bounds hold nevertheless."
     return {
-        "value": value_name(model),
+        "value": objective_name(model),
         "lower": _number(lower, digits),
         "upper": _number(upper, digits),
         "gap": _number(model.gap_, 2),
@@ -260,7 +260,7 @@ def _facts(fitted: TableModel, report: GroupReport, table_name: str) -> str:
         "Fitted on": f"{known['table']}, {_number(int(known['rows']))} rows" if "table" in known else "",
         "Classes": ", ".join(map(str, classes[:12])) + (" …" if len(classes) > 12 else ""),
         "Model": type(model).__name__,
-        "Objective": "worst regret (MERO)" if model.objective == "excess_risk" else "worst risk (GDRO)",
+        "Objective": objective_name(model),
         "Loss": model.loss,
         "Penalty alpha": f"{model.alpha:g}",
         "Features": _number(int(model.n_features_in_)),

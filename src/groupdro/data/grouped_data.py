@@ -363,6 +363,22 @@ class GroupedData(Sampling):
             key_check=None,
         )
 
+    def with_group_of_all(self, name: Any, weights: Floats | None) -> "GroupedData":
+        """Return the same rows with one more group that holds all of them, by the given weights or alike."""
+        n, members = self.n_rows, self.rows_of(np.arange(self.offsets[-1]))
+        by_member = self.weights
+        if weights is not None:
+            by_member = np.concatenate([self.member_weights, weights / weights.sum()])
+        return replace(
+            self,
+            offsets=np.append(self.offsets, self.offsets[-1] + n),
+            members=np.concatenate([members, np.arange(n)]),
+            weights=by_member,
+            names=(*self.names, name),
+            key=b"",
+            key_check=None,
+        )
+
     def as_one_group(self, weights: Floats) -> "GroupedData":
         """Return the same rows as a single group in which each has the given weight."""
         return replace(

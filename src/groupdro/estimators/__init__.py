@@ -2,18 +2,24 @@
 
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
+from groupdro.estimators.frontier import RobustnessFrontier, robustness_frontier
+from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.group_by import GroupBy
 from groupdro.estimators.model_file import ModelFileError
 from groupdro.estimators.path import RegularizationPath, regularization_path
 from groupdro.estimators.regressor import GroupDRORegressor
 
 __all__ = [
+    "Attainable",
+    "FrontierModel",
     "GroupBy",
     "GroupDROClassifier",
     "GroupDRORegressor",
     "MissingGroupsWarning",
     "ModelFileError",
     "RegularizationPath",
+    "RobustnessFrontier",
     "SmallGroupWarning",
     "regularization_path",
+    "robustness_frontier",
 ]

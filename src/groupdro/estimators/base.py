@@ -11,9 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from groupdro.data import GroupedData
 from groupdro.data.training_digest import rows_digest
+from groupdro.estimators.between import Between, row_shares
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.fitting import Task, check_adjustment, check_sizes, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
+from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.validation import read_features, read_init, read_seed
@@ -102,8 +104,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         y : array-like of shape (n_rows,)
             Labels or targets; None with a store.
         sample_weight : array-like of shape (n_rows,), optional
-            Non-negative weights, relative within each group: they say which rows of a group count more, not which
-            group does.
+            Non-negative weights. In a group's risk they are relative: they say which rows of the group count more, not
+            which group does. In the average over rows a group counts by their total.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
             matrix with one column per group, where groups may overlap. Without it a warning is given and all rows are
@@ -124,9 +126,10 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         # Scikit-learn's own monitors hand all metadata to every scorer, and few of these know groups.
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         bridge = TaskBridge(self, X, y, metadata)
-        result = self._solve(task, self.alpha, start, bridge)
-        self._store(result)
-        bridge.end()
+        outcome = self._solve(task, self.alpha, start, bridge)
+        result = outcome.result
+        self._store(outcome)
+        bridge.end(result.w)
         check_adjustment(float(self.small_group_adjustment), task.data.names, task.data.all_sizes, result.q)
         if not result.converged:
             self._warn(result)
@@ -138,7 +141,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
                     raise ValueError(f"{name} must be None where X is a store, which has its own.")
-            return self._task(self._read_store(X)), X, None
+            data = self._read_store(X)
+            return self._task(data, None if data.weighted else row_shares(data), None), X, None
         X = read_features(self, X, reset=True)
         target = read_target(y, X.shape[0], numeric=self._regression)
         column_or_1d(y, warn=True)  # a column is taken, with scikit-learn's warning
@@ -150,7 +154,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
         if sample_weight is not None and not self._regression:
             self._check_weights(labels, sample_weight)
-        return self._task(data), X, target
+        row_weights = None if sample_weight is None else np.asarray(sample_weight, np.float64).ravel()[data.source]
+        return self._task(data, row_shares(data, sample_weight), row_weights), X, target
 
     def _read_store(self, store: GroupedStore) -> GroupedData:
         """Set what a store knows about the model, and return its rows."""
@@ -167,23 +172,39 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
         return data
 
-    def _task(self, data: GroupedData) -> Task:
+    def _task(self, data: GroupedData, shares: Floats | None, row_weights: Floats | None) -> Task:
+        between = Between.of(
+            shares,
+            data.n_groups,
+            average=self.average,
+            n_worst=self.n_worst,
+            worst_share=self.worst_share,
+            overlapping=shares is None and bool(data.members.size),
+        )
         loss, given = self._own_loss(), None
         self._n_outputs = loss.n_outputs(data.y)
         if self.reference_risks is not None:
             values = read_by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
         offsets = float(self.small_group_adjustment) / np.sqrt(data.all_sizes)
-        return Task(data, loss, self.fit_intercept, offsets, given)
+        return Task(data, row_weights, between, loss, self.fit_intercept, offsets, given)
 
-    def _solve(self, task: Task, alpha: float, start: tuple[Any, Any], bridge: TaskBridge | None = None) -> Result:
-        """Solve the problem of one penalty, and return the result in the user's units."""
+    def _solve(
+        self,
+        task: Task,
+        alpha: float,
+        start: tuple[Any, Any],
+        bridge: TaskBridge | None = None,
+        robustness: float | None = None,
+    ) -> Outcome:
+        """Solve the problem of one penalty and robustness, and return what was found in the user's units."""
+        robustness = float(self.robustness if robustness is None else robustness)
         callbacks = list(self.callbacks or ())
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(self.tol, every=every))
         radius = None if self.radius is None else float(self.radius)
-        problem, to_user_units = task.problem(float(alpha), radius, start)
+        problem, to_user_units = task.problem(float(alpha), radius, start, robustness)
         if bridge is not None and bridge.listens:
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)
@@ -198,18 +219,22 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             if self.random_state is None:
                 seed = 0  # the same when it is started again
             folder = os.path.join(self.checkpoint_dir, fingerprint(problem, solver, seed)[:16])
+        max_passes, max_time = float(self.max_passes), np.inf if self.max_time is None else float(self.max_time)
         result = solve(
             problem,
             solver,
             tol=float(self.tol),
-            max_passes=float(self.max_passes),
-            max_time=np.inf if self.max_time is None else float(self.max_time),
+            max_passes=max_passes,
+            max_time=max_time,
             atol=None if self.atol is None else float(self.atol),
             seed=seed,
             callbacks=callbacks,
             checkpoint_dir=folder,
         )
-        return replace(result, w=to_user_units(result.w))
+        outcome = read_outcome(
+            problem, result, task.between, robustness, task.row_weights, max_passes=max_passes, max_time=max_time
+        )
+        return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
 
     def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
         """Return the w and q to begin with: those given, or of the last fit under `warm_start`, or None."""
@@ -241,8 +266,11 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             raise ValueError("intercept_init must be zero with fit_intercept=False.")
         return np.ascontiguousarray(w[:, 0] if outputs == 1 else w), q
 
-    def _store(self, result: Result) -> None:
+    def _store(self, outcome: Outcome) -> None:
         """Set the fitted attributes."""
+        result = outcome.result
+        self.mean_risk_, self.worst_risk_ = outcome.mean, outcome.worst
+        self.mean_lower_bound_, self.worst_lower_bound_ = outcome.mean_lower, outcome.worst_lower
         for name, value in self._attributes(result.w).items():
             setattr(self, name, value)
         self.groups_ = names_array(result.group_names)

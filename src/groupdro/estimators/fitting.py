@@ -10,7 +10,8 @@ import numpy as np
 
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping, merge_small_groups, read_groups
-from groupdro.problem import GroupRisk, L2Domain, Loss, References
+from groupdro.estimators.between import ALL_ROWS, Between
+from groupdro.problem import GroupRisk, L2Domain, Loss, References, WeightSet
 from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
@@ -151,6 +152,10 @@ class Task:
     ----------
     data : GroupedData
         Rows, encoded labels, groups, weights.
+    row_weights : ndarray of shape (n_rows,) or None
+        Weights of the stored rows, where they differ.
+    between : Between
+        What the average and the worst are.
     loss : Loss
         The loss.
     fit_intercept : bool
@@ -162,20 +167,29 @@ class Task:
     """
 
     data: GroupedData
+    row_weights: Floats | None
+    between: Between
     loss: Loss
     fit_intercept: bool
     offsets: Floats
     references: References | None
 
     def problem(
-        self, alpha: float, radius: float | None, start: tuple[Floats | None, Floats | None] = (None, None)
+        self,
+        alpha: float,
+        radius: float | None,
+        start: tuple[Floats | None, Floats | None] = (None, None),
+        robustness: float = 1.0,
     ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
         """Return the problem, and what brings its w into the user's units.
 
         Without penalty and radius all units are alike: the problem is then posed in units of the columns' typical
         entries, in a ball that stands for all of space.
         """
-        data, w, scales = self.data, start[0], np.ones(self.data.n_features)
+        data, w, weight_set = self.data, start[0], self.between.weight_set(robustness)
+        if self.between.over_all and robustness < 1.0:
+            data = data.with_group_of_all(ALL_ROWS, self.row_weights)
+        scales = np.ones(data.n_features)
         if alpha == 0 and radius is None:
             if not data.rows.copyable:
                 raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
@@ -190,12 +204,20 @@ class Task:
             data,
             self.loss,
             domain,
+            weight_set,
             fit_intercept=self.fit_intercept,
             references=self.references,
-            offsets=self.offsets,
-            start=(w, start[1]),
+            offsets=np.append(self.offsets, np.zeros(data.n_groups - len(self.offsets))),
+            start=(w, None if start[1] is None else _in_set(weight_set, start[1], data.n_groups)),
         )
         return problem, lambda w: _scale_coef(w, 1.0 / scales)
+
+
+def _in_set(weight_set: WeightSet, q: Floats, n_groups: int) -> Floats:
+    """Return group weights in their set: those given, as far as the set allows."""
+    q, moving = np.append(q, np.zeros(n_groups - len(q))), weight_set.moving(n_groups)
+    assert moving is not None  # a set of the package
+    return q if weight_set.contains(q) else moving.nearest(q)
 
 
 def _scale_coef(w: Floats, factors: Floats) -> Floats:

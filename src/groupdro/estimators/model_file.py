@@ -18,7 +18,8 @@ __all__ = ["ModelFileError", "as_model_error", "build_model", "model_document", 
 
 _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
-_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_", "_atol")
+_NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_", "_atol", "mean_risk_", "worst_risk_",
+            "mean_lower_bound_", "worst_lower_bound_")  # fmt: skip
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _DIGEST = "training_digest_"
@@ -268,11 +269,14 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) 
     regret = model.objective == "excess_risk"
     given = "its parameter objective is {!r}, but it was fitted with the other one"
     check(("reference_risks_" in arrays) == regret, given.format(model.objective))
-    upper, lower, gap, radius, passes, atol = (fitted[name] for name in _NUMBERS)
+    upper, lower, gap, radius, passes, atol, mean, worst, mean_lower, worst_lower = (fitted[name] for name in _NUMBERS)
     status, risks, q = fitted["status_"], arrays["group_risks_"], arrays["group_weights_"]
     check(status in _STATUSES, f"its status is {status[:40]!r}, which is not known")
     check(bool(np.isfinite(risks).all()) and bool(np.isfinite(q).all()), "its risks or weights are not finite")
-    check(bool((q >= 0).all()) and abs(q.sum() - 1.0) <= 1e-3, "its group weights are not shares of one")
+    # Where groups overlap, the rest is that of all rows.
+    total, blended = float(q.sum()), model.robustness < 1.0 and model.average == "rows"
+    shares = bool((q >= 0).all()) and total <= 1.0 + 1e-3 and (total >= 1.0 - 1e-3 or blended)
+    check(shares, "its group weights are not shares of one")
     references = arrays.get("reference_risks_", np.zeros(1))
     check(bool(np.isfinite(references).all()), "its reference risks are not finite")
     fine = np.isfinite(upper) and lower < np.inf and gap >= 0 and 0 <= passes < np.inf and 0 <= atol < np.inf
@@ -281,6 +285,12 @@ def _check_claims(model: Any, fitted: dict[str, Any], arrays: dict[str, Array]) 
         scale = max(abs(upper), np.abs(risks).max(), np.abs(references).max(), float(model.small_group_adjustment))
         check(lower <= upper + _ROUNDING * scale, f"its lower bound {lower:g} is above its upper bound {upper:g}")
         check(gap >= upper - lower - _ROUNDING * scale, f"its gap {gap:g} is less than that between its bounds")
+        for name, value, least in (("mean", mean, mean_lower), ("worst", worst, worst_lower)):
+            # An average that is not known is NaN, and nothing is below it.
+            fits = not (least > value + _ROUNDING * scale or value == np.inf or least == np.inf)
+            check(fits, f"its {name}_lower_bound_ {least:g} is above its {name}_risk_ {value:g}")
+        blend = (1.0 - model.robustness) * mean + model.robustness * worst if model.robustness < 1.0 else worst
+        check(abs(blend - upper) <= 1e3 * _ROUNDING * scale, "its upper bound is not that of its mean and worst risk")
     criterion = met_tolerance(gap, upper, float(model.tol), atol) if status == "converged" else None
     unmet = status == "converged" and criterion is None
     check(not unmet, f"its status is 'converged', but its gap {gap:g} is above its tolerance")

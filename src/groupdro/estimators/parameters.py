@@ -14,8 +14,9 @@ from groupdro.utils.arguments import check_choice, check_flag, check_kind, check
 
 __all__ = ["Parameters"]
 
-_NUMBERS = ("alpha", "tol", "atol", "small_group_adjustment", "radius", "max_passes", "max_time")
-_OPTIONAL = ("atol", "radius", "max_time")
+_NUMBERS = ("robustness", "worst_share", "alpha", "tol", "atol", "small_group_adjustment", "radius", "max_passes",
+            "max_time")  # fmt: skip
+_OPTIONAL = ("worst_share", "atol", "radius", "max_time")
 _LEAST = 1e-100  # penalty and radius, whose squares must not vanish
 
 
@@ -27,6 +28,10 @@ class Parameters(BaseEstimator):
 
     objective: str = "risk"
     _: KW_ONLY
+    robustness: float = 1.0
+    average: str = "rows"
+    n_worst: int | None = None
+    worst_share: float | None = None
     loss: str
     alpha: float = 1e-4
     radius: float | None = None
@@ -52,6 +57,7 @@ class Parameters(BaseEstimator):
         """Refuse what no fit can use; constructors only store, as scikit-learn has it."""
         check_choice(self.objective, "objective", ("risk", "excess_risk"))
         check_choice(self.loss, "loss", self._losses)
+        check_choice(self.average, "average", ("rows", "groups"))
         check_choice(self.missing_group, "missing_group", ("error", "own"))
         check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
         for name in ("fit_intercept", "precondition", "warm_start"):
@@ -61,10 +67,17 @@ class Parameters(BaseEstimator):
             if value is None and name in _OPTIONAL:
                 continue
             unlimited = name in ("max_passes", "max_time")
-            check_number(value, name, positive=unlimited or name == "radius", finite=not unlimited)
+            check_number(value, name, positive=unlimited or name in ("radius", "worst_share"), finite=not unlimited)
             if name in ("alpha", "radius") and 0 < value < _LEAST:
                 raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
+        for name in ("robustness", "worst_share"):
+            if getattr(self, name) is not None and getattr(self, name) > 1:
+                raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}.")
+        if self.n_worst is not None:
+            check_scalar(self.n_worst, "n_worst", Integral, min_val=1)
+            if self.worst_share is not None:
+                raise ValueError("n_worst and worst_share are two ways to say the same: set one of them.")
         check_scalar(self.verbose, "verbose", Integral, min_val=0)
         check_kind(self.solver, "solver", str | Solver, "a name or a Solver")
         called = self.callbacks

@@ -96,7 +96,7 @@ def regularization_path(
     results: list[Result] = []
     start: tuple[Any, Any] = (None, None)
     for alpha in values:
-        results.append(model._solve(task, float(alpha), start))
+        results.append(model._solve(task, float(alpha), start).result)
         if results[-1].interrupted:
             break
         if warm_start:

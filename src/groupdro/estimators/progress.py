@@ -115,6 +115,7 @@ class TaskBridge:
         self.estimator = estimator
         self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.to_user_units: Callable[[Any], Any] = lambda w: w
+        self.reported: Any = None  # the last model
         begin = getattr(estimator, "_init_callback_context", None)
         # The number of epochs is not known in advance.
         self.context: Any = begin(max_subtasks=None) if begin is not None else None
@@ -128,15 +129,20 @@ class TaskBridge:
 
     def __call__(self, progress: Progress) -> bool:
         """Report an epoch; return whether a callback asks for the end."""
-        context = self.context.subcontext(task_name="epoch")
+        return self._report(self.to_user_units(progress.w))
+
+    def _report(self, w: Any) -> bool:
+        context, self.reported = self.context.subcontext(task_name="epoch"), w
         context.call_on_fit_task_begin(**self.data)
 
         def model() -> dict[str, Any]:
-            return self.estimator._attributes(self.to_user_units(progress.w))
+            return self.estimator._attributes(w)
 
         return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 
-    def end(self) -> None:
-        """Report the end of the fit; the estimator has all its attributes by then."""
+    def end(self, w: Any) -> None:
+        """Report the end of the fit, and first its model where no epoch had it."""
+        if self.listens and not np.array_equal(w, self.reported):
+            self._report(w)
         if self.context is not None:
             self.context.call_on_fit_task_end(**self.data, reconstruction_attributes={})

@@ -20,17 +20,29 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
 
     Minimises, over the coefficients and a free intercept,
 
-        max over groups i of  R_i(w) [- R_i*] [+ C / sqrt(n_i)]  +  alpha / 2 * norm(coef)**2,
-        norm(coef) <= radius,
+        (1 - robustness) * average of V_i(w)  +  robustness * max of V_i(w)  +  alpha / 2 * norm(coef)**2,
+        norm(coef) <= radius,    V_i(w) = R_i(w) [- R_i*] [+ C / sqrt(n_i)],
 
-    where R_i is the average loss of group i. No step size has to be set, and the result carries a proof of how far
-    from the best possible it is.
+    where R_i is the average loss of group i, and by default the worst group alone counts. No step size has to be set,
+    and the result carries a proof of how far from the best possible it is.
 
     Parameters
     ----------
     objective : {"risk", "excess_risk"}, default="risk"
         The worst group's risk R_i; or its regret R_i - R_i*, where R_i* is the least that any model reaches on group
         i, so that a group which nobody can predict does not decide for all.
+    robustness : float, default=1.0
+        Where to stand between the average and the worst, from 0 to 1: the value minimised is
+        ``(1 - robustness) * average + robustness * worst``. 0 is plain training, with the same certificate; 1 looks at
+        the worst group alone. Values in between often keep most of the worst group's gain at a fraction of what the
+        others pay for it: `robustness_frontier` shows all of them.
+    average : {"rows", "groups"}, default="rows"
+        Whether every row counts alike in the average, by its `sample_weight`, or every group.
+    n_worst : int, default=None
+        Let the worst be the average of so many worst groups instead of one.
+    worst_share : float, default=None
+        Let the worst be the average over the worst share of all rows (of all groups with ``average="groups"``): the
+        conditional value at risk over groups.
     loss : {"squared", "huber"}, default="squared"
         Half the squared residual; or Huber's loss, which is linear in residuals beyond `delta`.
     delta : float, default=1.35
@@ -110,6 +122,17 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         No model has a smaller objective: this is proved.
     gap_ : float
         Their difference: an upper bound on the model's suboptimality.
+    mean_risk_, worst_risk_ : float
+        Average and worst value of the model on the training rows, with the penalty, as `upper_bound_` has it, which is
+        ``(1 - robustness) * mean_risk_ + robustness * worst_risk_``. The average is NaN where it is not known: over
+        the rows of a store with weights, and of excess risks of groups that overlap.
+    mean_lower_bound_ : float
+        No model whose worst value is at most `worst_risk_` has a smaller average: this is proved. With
+        ``robustness=1`` no model whose worst value is within `tol` of the best has one, and the model returned is, of
+        all these, the one of least average; minus infinity where that was not sought, as with `n_worst`,
+        `worst_share`, or a solver's limits.
+    worst_lower_bound_ : float
+        No model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float
         Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for all models whose outputs on the
         training rows, less their mean where there is an intercept, have a root mean square of at most this:

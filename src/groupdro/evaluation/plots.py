@@ -12,6 +12,7 @@ from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
 from groupdro.utils.arguments import check_choice, check_kind, check_whole, short_repr
+from groupdro.utils.text import objective_name
 from groupdro.utils.types import Floats, Mask
 
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
@@ -75,8 +76,7 @@ class ConvergenceDisplay(Display):
             The display.
         """
         inner = _fitted(estimator)
-        value = "worst regret" if inner.objective == "excess_risk" else "worst risk"
-        return cls._from_trace(inner.trace_, value).plot(x=x, ax=ax)
+        return cls._from_trace(inner.trace_, objective_name(inner)).plot(x=x, ax=ax)
 
     @classmethod
     def from_result(cls, result: Result, *, x: str = "passes", ax: Any = None) -> Self:

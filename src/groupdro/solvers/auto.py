@@ -27,10 +27,10 @@ from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.arguments import check_flag
 from groupdro.utils.types import Floats
 
-__all__ = ["Auto", "Choice", "choose"]
+__all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose"]
 
 
-_GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
+MOST_GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
 _NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
 _NEWTON_PASSES = 12.0
 _HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
@@ -78,7 +78,7 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     aleg = ALEG(scale_columns=precondition)
     if not GroupSQP().fits(problem):
         return Choice((aleg,), f"aleg: it takes every domain and set of weights ({size})")
-    if m * p > _GRADIENT_VALUES:
+    if m * p > MOST_GRADIENT_VALUES:
         return Choice((aleg,), f"aleg: the groups' gradients would not fit in memory ({size})")
     few = problem.n_rows >= 2 * m * (p + 1) and p <= _NEWTON_LIMIT
     if few and problem.data.rows.copyable and Quadratic().fits(problem):

@@ -11,12 +11,12 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL, KNOWN_WEIGHTS, Requirement, Solver, State
-from groupdro.solvers.weight_program import WeightProgram, first_working_set, next_working_set
+from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
-__all__ = ["GroupSQP", "SqpState"]
+__all__ = ["GroupSQP", "SqpState", "ball_of"]
 
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
@@ -94,7 +94,7 @@ class GroupSQP(Solver):
         """A ball and bounds of group weights, for which the quadratic program is made."""
         priced = Requirement(
             what="an exact Hessian or no radius where weights have a price",
-            holds=lambda p: not p.weight_set.priced or self._newton(p) or not np.isfinite(_ball(p).radius),
+            holds=lambda p: not p.weight_set.priced or self._newton(p) or not np.isfinite(ball_of(p).radius),
             remedy="use solver='aleg'",
         )
         return (BALL, KNOWN_WEIGHTS, priced)
@@ -136,7 +136,7 @@ class GroupSQP(Solver):
         step, q, promised = self._solve_model(problem, state, values)
 
         # 2. A step that lowers the worst value by a share of what the model promises.
-        there = self._search(problem, here, step, q, promised)
+        there = self._search(problem, state, step, q, promised)
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
             state.steps.clear()
@@ -159,7 +159,7 @@ class GroupSQP(Solver):
         if not self._newton(problem):
             moved = there.w - w
             change = np.tensordot(q, there.gradients - here.gradients, axes=1)
-            problem.coef(change)[...] += (_ball(problem).penalty + state.multiplier) * problem.coef(moved)
+            problem.coef(change)[...] += (ball_of(problem).penalty + state.multiplier) * problem.coef(moved)
             moved, change = moved.ravel(), change.ravel()
             if _bends_up(moved, change):
                 state.steps.append(moved)
@@ -175,7 +175,7 @@ class GroupSQP(Solver):
         make better than any with weight too, and it is solved again: with thousands of groups of about the same value,
         a step that looks at a part of them leads nowhere.
         """
-        penalty, here = _ball(problem).penalty, state.groups
+        penalty, here = ball_of(problem).penalty, state.groups
         m, size = problem.n_groups, here.w.size
         moving = _moving(problem)
         gradients = here.gradients.reshape(m, size)
@@ -210,17 +210,17 @@ class GroupSQP(Solver):
         return step, moving.mixed(known), fall - penalty * float(pull.ravel() @ step.ravel())
 
     def _step_in_ball(
-        self, problem: GroupRisk, state: SqpState, program: WeightProgram, pull: Floats
+        self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats
     ) -> tuple[Floats, Floats]:
         """Minimise the model over the ball exactly: find the multiplier at which its step ends on the edge.
 
         Each trial costs a factorisation but no pass. A tangent in place of the ball would let flat directions run far
         outside, and the search along the step would cut them short again and again.
         """
-        w, radius = state.groups.w, _ball(problem).radius
+        w, radius = state.groups.w, ball_of(problem).radius
 
         def model(multiplier: float) -> tuple[Floats, Floats, float]:
-            pulled = program.rows + multiplier * pull.ravel()
+            pulled = program.rows + multiplier * program.share * pull.ravel()
             solved = self._inverse(problem, state, multiplier)(pulled)
             x = program.solve(pulled @ solved.T, program.values)
             step = -(x @ solved).reshape(w.shape)
@@ -257,10 +257,10 @@ class GroupSQP(Solver):
         return found if found is not None else (step, x)
 
     def _step_at_tangent(
-        self, problem: GroupRisk, state: SqpState, program: WeightProgram, pull: Floats
+        self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats
     ) -> tuple[Floats, Floats]:
         """Minimise the model with the ball's tangent as one more constraint where the step would leave the ball."""
-        w, radius, rows, values = state.groups.w, _ball(problem).radius, program.rows, program.values
+        w, radius, rows, values = state.groups.w, ball_of(problem).radius, program.rows, program.values
         n, solve = len(values), self._inverse(problem, state, 0.0)
         solved = solve(rows)
         x = program.solve(rows @ solved.T, values)
@@ -280,20 +280,26 @@ class GroupSQP(Solver):
         state.failures += 1
         state.stalled = state.failures > (_MOST_FAILURES if state.groups.hessian is not None else 2)
 
+    def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
+        """Return what every step has to lower: the objective."""
+        del state
+        return problem.weight_set.support(problem.group_values(group_risks)) + problem.domain.penalty_at(
+            problem.coef(w)
+        )
+
     def _search(
-        self, problem: GroupRisk, here: GroupEvaluation, step: Floats, q: Floats, promised: float
+        self, problem: GroupRisk, state: SqpState, step: Floats, q: Floats, promised: float
     ) -> GroupEvaluation | None:
         """Halve the step until the objective falls; most often the whole step is taken."""
-        domain = problem.domain
-        support = problem.weight_set.support
-        old = support(problem.group_values(here.group_risks)) + domain.penalty_at(problem.coef(here.w))
+        here = state.groups
+        old = self._merit(problem, state, here.w, here.group_risks)
         t, rounding = 1.0, _ROUNDING * abs(old)
         for _ in range(_HALVINGS):
             w = problem.within_domain(here.w + t * step)
             # Only the whole step is evaluated in full at once: shorter ones are tried by their risks alone.
             there = self._evaluate(problem, w, q) if t == 1.0 else None
             risks = problem.risks(w) if there is None else there.group_risks
-            new = support(problem.group_values(risks)) + domain.penalty_at(problem.coef(w))
+            new = self._merit(problem, state, w, risks)
             allowed = rounding if promised > rounding else _NOISE * abs(old)
             if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:
                 return self._evaluate(problem, w, q) if there is None else there
@@ -313,7 +319,7 @@ class GroupSQP(Solver):
         curvature = hessian.copy()
         n_bound = problem.coef(state.groups.w).size
         diagonal = np.diag_indices_from(curvature)
-        bend = np.where(np.arange(len(curvature)) < n_bound, _ball(problem).penalty + multiplier, 0.0)
+        bend = np.where(np.arange(len(curvature)) < n_bound, ball_of(problem).penalty + multiplier, 0.0)
         curvature[diagonal] += bend
         # In units of each parameter's own curvature no column's scale drowns another's. Directions along which no row
         # differs are flat: a ridge keeps the step from wandering off along them. It is relative to the parameter's
@@ -348,7 +354,8 @@ class GroupSQP(Solver):
         return 1.0 / (problem.loss.smoothness * (problem.data.mean_square_norm or 1.0))
 
 
-def _ball(problem: GroupRisk) -> Ball:
+def ball_of(problem: GroupRisk) -> Ball:
+    """Return the ball of a problem that the solver takes."""
     assert problem.domain.ball is not None  # the solver requires it
     return problem.domain.ball
 

@@ -1,5 +1,6 @@
 """The small program of SQP in the weights of some groups, the others being fixed."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +9,33 @@ from groupdro.problem.weight_sets import Moving
 from groupdro.solvers.simplex_qp import solve_priced_program, solve_simplex_qp
 from groupdro.utils.types import Floats, Indices, Mask
 
-__all__ = ["WORKING_SET", "WeightProgram", "first_working_set", "next_working_set"]
+__all__ = ["WORKING_SET", "Program", "WeightProgram", "first_working_set", "next_working_set"]
 
 WORKING_SET = 400  # groups that enter the program at once, the worst first
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Program(ABC):
+    """A small program in multipliers x of rows, as SQP's steps take it.
+
+    Attributes
+    ----------
+    rows, values : ndarray of shape (n, w.size), (n,)
+        Slope and value of the model that belongs to each multiplier.
+    total : float
+        What a multiplier of one stands for.
+    share : float
+        Share of a pull on w that belongs to every row.
+    """
+
+    rows: Floats
+    values: Floats
+    total: float = 1.0
+    share: float = 1.0
+
+    @abstractmethod
+    def solve(self, M: Floats, values: Floats) -> Floats:
+        """Return the best multipliers of rows whose products are M, which may be more than those here."""
 
 
 def first_working_set(moving: Moving, order: Indices) -> Mask:
@@ -44,27 +69,20 @@ def next_working_set(moving: Moving, s: Floats, expected: Floats, wrong: Mask, l
     return inside
 
 
-@dataclass(frozen=True, eq=False)
-class WeightProgram:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WeightProgram(Program):
     """The dual of the quadratic model in the moving weights s of some groups, as shares x of what they have in all.
 
     Attributes
     ----------
-    rows, values : ndarray of shape (n, w.size), (n,)
-        Slope and value of the model with all of it on one group, with what is fixed.
-    total : float
-        What these groups have in all.
     caps : ndarray of shape (n,) or (0,)
-        Most of each.
+        Most of each share.
     begin : ndarray of shape (n,) or None
         Where to begin.
     price, log_base : float, ndarray
         As in `Moving`.
     """
 
-    rows: Floats
-    values: Floats
-    total: float
     caps: Floats
     begin: Floats | None
     price: float

@@ -8,7 +8,7 @@ import numpy as np
 
 from groupdro.utils.arguments import printable
 
-__all__ = ["group_name", "records", "table_html", "table_text"]
+__all__ = ["group_name", "objective_name", "records", "table_html", "table_text"]
 
 
 def group_name(group: Any) -> str:
@@ -89,3 +89,16 @@ def _text(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)
+
+
+def objective_name(model: Any) -> str:
+    """Return what the bounds of a fitted model are bounds of, such as "worst risk"."""
+    value = "regret" if model.objective == "excess_risk" else "risk"
+    worst, t = f"worst {value}", float(model.robustness)
+    if model.n_worst is not None and model.n_worst > 1:
+        worst = f"average of the {model.n_worst} worst {value}s"
+    elif model.worst_share is not None:
+        worst = f"average of the worst {model.worst_share:.3g} of all {model.average}' {value}s"
+    if t == 1.0:
+        return worst
+    return f"average {value}" if t == 0.0 else f"{1.0 - t:.3g} average + {t:.3g} {worst}"

@@ -60,6 +60,13 @@ class Moving(NamedTuple):
         s[order] = np.clip(1.0 - before, 0.0, self.caps[order])
         return s
 
+    def nearest(self, q: Floats) -> Floats:
+        """Return weights of the set whose moving part is that of any distribution, as far as caps allow."""
+        s = q / q.sum()
+        if self.caps.size:
+            capped_softmax(np.log(np.maximum(s, 1e-300)), self.caps, s)
+        return self.mixed(s)
+
     def spread(self) -> Floats:
         """Return the s that is nearest to equal weights."""
         n = len(self.least)

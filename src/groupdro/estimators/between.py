@@ -1,0 +1,131 @@
+"""Where an estimator stands between the average and the worst: what both are, as weights of groups."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupdro.data import GroupedData
+from groupdro.problem import Box, Cap, Floor, Simplex, WeightSet
+from groupdro.utils.types import Floats
+
+__all__ = ["ALL_ROWS", "Between", "row_shares"]
+
+#: Name of the group of all rows, which only the average counts where groups overlap.
+ALL_ROWS = "(all rows)"
+
+
+@dataclass(frozen=True, eq=False)
+class Between:
+    """The average and the worst of the groups' values.
+
+    Attributes
+    ----------
+    n_groups : int
+        Number of groups, without that of all rows.
+    base : ndarray of shape (n_groups,) or None
+        Weights of the average; None where it is that of all rows, or not known.
+    caps : ndarray of shape (n_groups,) or None
+        Most that each group weighs in the worst; None where the worst is one group.
+    over_all : bool
+        Whether groups overlap and rows are averaged: values then end with that of all rows.
+    """
+
+    n_groups: int
+    base: Floats | None
+    caps: Floats | None = None
+    over_all: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        shares: Floats | None,
+        n_groups: int,
+        *,
+        average: str,
+        n_worst: int | None,
+        worst_share: float | None,
+        overlapping: bool,
+    ) -> "Between":
+        """Read an estimator's parameters.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n_groups,) or None
+            Each group's share of the weighted rows; None where groups overlap, or where it is not known.
+        n_groups : int
+            Number of groups.
+        average : {"rows", "groups"}
+            Whether every row counts alike, or every group.
+        n_worst : int or None
+            Number of groups whose average is the worst.
+        worst_share : float or None
+            Share of the rows, or of the groups, whose average is the worst.
+        overlapping : bool
+            Whether groups overlap.
+
+        Returns
+        -------
+        Between
+            Weights of the average and of the worst.
+        """
+        base, caps = (np.full(n_groups, 1.0 / n_groups) if average == "groups" else shares), None
+        if n_worst is not None:
+            if n_worst > n_groups:
+                raise ValueError(f"n_worst is {n_worst}, but there are {n_groups} groups.")
+            caps = np.full(n_groups, 1.0 / n_worst) if n_worst > 1 else None
+        elif worst_share is not None:
+            if base is None:
+                raise ValueError(
+                    "worst_share needs each group's share of the rows, which groups that overlap and weighted stores "
+                    "do not have: use average='groups' or n_worst."
+                )
+            caps = np.minimum(base / worst_share, 1.0)
+        return cls(n_groups, base, caps, over_all=overlapping and average == "rows")
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an average."""
+        return self.over_all or self.base is not None
+
+    def weight_set(self, robustness: float) -> WeightSet:
+        """Return the weights whose worst is (1 - robustness) * average + robustness * worst."""
+        caps, base = self.caps, self.base
+        if robustness == 1.0:
+            return Simplex() if caps is None else Cap(tuple(caps.tolist()))
+        if not self.known:
+            raise ValueError(
+                "average='rows' needs the groups' totals of weights, which a weighted store does not keep: use "
+                "average='groups'."
+            )
+        if base is not None and caps is None and not self.over_all:
+            return Floor(robustness, tuple(base.tolist()))
+        if self.over_all:  # the last group, which may have no more than the average
+            caps = np.append(np.ones(self.n_groups) if caps is None else caps, 0.0)
+            base = np.append(np.zeros(self.n_groups), 1.0)
+        assert base is not None
+        assert caps is not None
+        least = (1.0 - robustness) * base
+        return Box(tuple(least.tolist()), tuple((least + robustness * caps).tolist()))
+
+    def mean(self, values: Floats) -> float:
+        """Return the average; NaN where it is not known."""
+        if self.over_all:
+            return float(values[-1])
+        return float(self.base @ values) if self.base is not None else np.nan
+
+    def worst(self, values: Floats) -> float:
+        """Return the worst."""
+        return self.weight_set(1.0).support(values[:-1] if self.over_all else values)
+
+
+def row_shares(data: GroupedData, sample_weight: Any = None) -> Floats | None:
+    """Return each group's share of the (weighted) rows, wherever they are stored; None where groups overlap."""
+    if data.is_whole and data.members.size and len(np.unique(data.members)) < len(data.members):
+        return None
+    sizes = data.all_sizes.astype(np.float64)
+    if sample_weight is not None:
+        weights = np.asarray(sample_weight, dtype=np.float64).ravel()
+        weights = weights[data.source[data.rows_of(np.arange(data.offsets[-1]))]]
+        sizes = np.add.reduceat(weights / weights.max(), data.offsets[:-1])
+    return np.asarray(sizes / sizes.sum())

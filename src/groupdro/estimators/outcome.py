@@ -1,0 +1,173 @@
+"""What a fit found, between the average and the worst, and what is proved of both."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from groupdro.estimators.between import ALL_ROWS, Between
+from groupdro.problem import GroupRisk, Simplex
+from groupdro.solvers import GroupSQP, Result, solve
+from groupdro.solvers.least_average import LeastAverage, find_least_average
+from groupdro.utils.types import Floats
+
+__all__ = ["Outcome", "read_outcome"]
+
+_FINER = 0.05  # of the tolerance, to which the best worst value is known before the slack is spent
+_SHARE_OF_MEAN = 0.1  # of the tolerance, to which the least average is found
+_FEWEST_PASSES = 20.0  # that spending the slack may take; otherwise as many as the fit took
+_LEAST_SLACK = 1e-9  # below which rounding would be spent
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A result, with its average and its worst value; all values have the penalty.
+
+    Attributes
+    ----------
+    result : Result
+        The result, of the groups that the user gave.
+    q : ndarray of shape (n_groups,) or (n_groups + 1,)
+        Group weights that prove the lower bound, with that of all rows where groups overlap.
+    mean, worst : float
+        Average and worst value of the model; NaN where the average is not known.
+    mean_lower : float
+        No model whose worst value is at most that of this one has a smaller average. At robustness 1, no model whose
+        worst value is within the tolerance.
+    worst_lower : float
+        No model whose average is at most that of this one has a smaller worst value.
+    """
+
+    result: Result
+    q: Floats
+    mean: float
+    worst: float
+    mean_lower: float
+    worst_lower: float
+
+
+def read_outcome(
+    problem: GroupRisk,
+    result: Result,
+    between: Between,
+    robustness: float,
+    row_weights: Floats | None,
+    *,
+    max_passes: float,
+    max_time: float,
+) -> Outcome:
+    """Return what a result says of average and worst; at robustness 1, the slack of the tolerance is spent first.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem that was solved, with group weights as of `between`.
+    result : Result
+        Its result.
+    between : Between
+        What the average and the worst are.
+    robustness : float
+        Share of the worst.
+    row_weights : ndarray of shape (n_rows,) or None
+        Weights of the stored rows, where they differ.
+    max_passes, max_time : float
+        Passes and seconds of the whole fit.
+
+    Returns
+    -------
+    Outcome
+        The result, perhaps of another model that is as good on the worst group, and better on average.
+    """
+    if robustness < 1.0:
+        penalty = result.upper_bound - problem.weight_set.support(result.group_values)
+        mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
+        lower = result.lower_bound
+        mean_lower = (lower - robustness * worst) / (1.0 - robustness)
+        # The largest value is at least the average, which is all that plain training proves of it.
+        plain = lower if between.caps is None else -np.inf
+        worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
+        shown = _shown(result, between.n_groups)
+        return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
+    known = between.known and not (between.over_all and result.references.upper.any())
+    left = max_passes - result.passes, max_time - result.seconds
+    if known and result.converged and not result.interrupted:
+        found = _spend(problem, result, between, row_weights, *left)
+        if found is not None:
+            return found
+    mean = np.nan
+    if known:
+        whole = _with_average(problem, between, row_weights)
+        with whole.uncounted():
+            risks = whole.risks(result.w) if between.over_all else result.group_risks
+        penalty = result.upper_bound - problem.weight_set.support(result.group_values)
+        mean = between.mean(risks - whole.baseline.lower) + penalty
+    return Outcome(result, result.q, mean, result.upper_bound, -np.inf, result.lower_bound)
+
+
+def _shown(result: Result, n_groups: int) -> Result:
+    """Return a result without the group of all rows."""
+    references = type(result.references)(result.references.upper[:n_groups], result.references.lower[:n_groups])
+    names = ("q", "group_risks", "group_values", "group_names")
+    return replace(result, references=references, **{name: getattr(result, name)[:n_groups] for name in names})
+
+
+def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | None) -> GroupRisk:
+    """Return the problem with the group of all rows, where that is the average."""
+    if not between.over_all:
+        return problem
+    return GroupRisk(
+        problem.data.with_group_of_all(ALL_ROWS, row_weights),
+        problem.loss,
+        problem.domain,
+        fit_intercept=problem.fit_intercept,
+        offsets=np.append(problem.offsets, 0.0),
+    )
+
+
+def _spend(
+    problem: GroupRisk, result: Result, between: Between, row_weights: Floats | None, passes: float, seconds: float
+) -> Outcome | None:
+    """Return the model of least average among those whose worst value is within the tolerance."""
+    tol, single = result.tol, problem.n_groups == 1
+    if single or between.caps is not None or not isinstance(problem.weight_set, Simplex) or tol < _LEAST_SLACK:
+        return None
+    if result.references.upper.any():
+        problem = problem.with_references(result.references)
+    passes = min(passes, max(_FEWEST_PASSES, result.passes))
+    lower, start = result.lower_bound, (result.w, result.q)
+    used = 0.0
+    if not GroupSQP().fits(problem):
+        return None
+    if result.gap > _FINER * tol * abs(result.upper_bound):
+        # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
+        finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=max(passes, 1e-3),
+                      max_time=max(seconds, 1e-3))  # fmt: skip
+        if finer.interrupted or finer.upper_bound > result.upper_bound:
+            return None
+        lower, start, used = max(lower, finer.lower_bound), (finer.w, finer.q), finer.passes
+        seconds -= finer.seconds
+        result = replace(result, q=finer.q, lower_bound=lower, passes=result.passes + finer.passes)
+    level = lower + max(tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + tol), result.atol)
+    whole = _with_average(problem, between, row_weights)
+    base = between.base
+    if between.over_all:
+        base = np.append(np.zeros(problem.n_groups), 1.0)
+        start = start[0], np.append(start[1], 0.0)
+    assert base is not None
+    found = find_least_average(
+        whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=passes - used, max_time=seconds,
+        n_bound=problem.n_groups,
+    )  # fmt: skip
+    return None if found is None else _outcome(result, problem, found)
+
+
+def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome:
+    risks = found.group_risks[: problem.n_groups]
+    gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
+    changed = replace(
+        result, w=found.w, group_risks=risks, group_values=risks - problem.baseline.lower, upper_bound=found.worst,
+        gap=gap, passes=result.passes + found.passes, seconds=result.seconds + found.seconds,
+        interrupted=found.interrupted,
+    )  # fmt: skip
+    if changed.criterion is None:  # rounding
+        return Outcome(result, result.q, found.mean, result.upper_bound, found.mean_lower, result.lower_bound)
+    return Outcome(changed, changed.q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

@@ -1,0 +1,164 @@
+"""A picture of the frontier between average and worst."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from groupdro.data.grouping import read_groups
+from groupdro.evaluation.drawing import Display, axes_for
+from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
+from groupdro.utils.arguments import number_of_rows
+from groupdro.utils.types import Floats
+
+__all__ = ["FrontierDisplay"]
+
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
+_MARKERS = "osD^vP*X"
+_POINTS = 400  # of the curve below which nothing is possible
+
+Pair = tuple[float, float]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FrontierDisplay(Display):
+    """What linear models attain, what none can, and where given models stand.
+
+    Parameters
+    ----------
+    mean, worst : ndarray of shape (n_points,)
+        Average and worst value of models on the frontier.
+    limit_mean, limit_worst : ndarray
+        No model lies below this curve; empty where nothing is proved, as on held-out rows.
+    models : mapping of str to pair of float
+        Average and worst value of other models, by name.
+    labels : pair of str
+        Of both axes.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    line_, limit_, band_ : matplotlib artists
+        The attained curve, the limit, and the enclosure between them; the last two are None on held-out rows.
+    """
+
+    mean: Floats
+    worst: Floats
+    limit_mean: Floats = field(default_factory=lambda: np.empty(0))
+    limit_worst: Floats = field(default_factory=lambda: np.empty(0))
+    models: Mapping[str, Pair] = field(default_factory=dict)
+    labels: tuple[str, str] = ("average risk", "worst group's risk")
+
+    @classmethod
+    def from_frontier(
+        cls,
+        frontier: Any,
+        *,
+        chosen: Mapping[str, Any] | None = None,
+        models: Mapping[str, Any] | None = None,
+        training: tuple[Any, Any, Any] | None = None,
+        held_out: tuple[Any, Any, Any] | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Draw a frontier on the training rows, or its models on held-out ones.
+
+        Parameters
+        ----------
+        frontier : RobustnessFrontier
+            What `robustness_frontier` returned.
+        chosen : mapping of str to FrontierModel, optional
+            Models of the frontier to mark, such as ``{"1% of the mean": frontier.least_worst(0.01)}``.
+        models : mapping of str to fitted model, optional
+            Any other models to mark, such as boosted trees.
+        training : tuple of X, y and groups, optional
+            The training rows, where `models` are to be marked on them. Models of this package have the frontier's
+            penalty there; the values of others have none, so that these may lie below what linear models can reach.
+        held_out : tuple of X, y and groups, optional
+            Other rows, on which all models are shown instead; no limit is known there.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        FrontierDisplay
+            The display.
+        """
+        chosen, models, average = dict(chosen or {}), dict(models or {}), frontier.average
+        of = "every group counts alike" if average == "groups" else "every row counts alike"
+        if held_out is not None:
+            points = np.array([_profile(point.model, *held_out, average) for point in frontier.models])
+            marks = {name: _profile(one.model, *held_out, average) for name, one in chosen.items()}
+            marks |= {name: _profile(model, *held_out, average) for name, model in models.items()}
+            labels = f"average risk on held-out rows ({of})", "worst group's risk on held-out rows"
+            shown = cls(mean=points[:, 0], worst=points[:, 1], models=_plain(points) | marks, labels=labels)
+            return shown.plot(ax=ax)
+        if models and training is None:
+            raise ValueError("models needs training or held_out: the rows on which they are shown.")
+        edge = frontier.edge
+        limit = np.linspace(float(frontier.lower[0]), float(frontier.mean[edge].max()), _POINTS)
+        marks = {name: (one.mean, one.worst) for name, one in chosen.items()}
+        if training is not None:
+            for name, one in models.items():
+                mean, worst = _profile(one, *training, average)
+                penalty = frontier.penalty_of(one)
+                label = name if penalty is not None else f"{name} (no penalty)"
+                marks[label] = (mean + (penalty or 0.0), worst + (penalty or 0.0))
+        value = "regret" if frontier.regret else "risk"
+        points = np.column_stack([frontier.mean[edge], frontier.worst[edge]])
+        return cls(
+            mean=points[:, 0],
+            worst=points[:, 1],
+            limit_mean=limit,
+            limit_worst=np.array([frontier.worst_limit(mean) for mean in limit]),
+            models=_plain(points) | marks,
+            labels=(f"average {value} with penalty ({of})", f"worst group's {value} with penalty"),
+        ).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        FrontierDisplay
+            The display, with its artists.
+        """
+        (ax,) = axes_for(ax, (6.0, 4.4))
+        self.limit_ = self.band_ = None
+        if self.limit_mean.size:
+            top = np.interp(self.limit_mean, self.mean, self.worst, left=float(self.worst.max()))
+            self.band_ = ax.fill_between(
+                self.limit_mean, self.limit_worst, top, color=_BLUE, alpha=0.2, linewidth=0, label="undecided"
+            )
+            (self.limit_,) = ax.plot(self.limit_mean, self.limit_worst, color=_GREY, lw=1, label="no model is below")
+        style = "-" if self.limit_mean.size else ":"
+        (self.line_,) = ax.plot(
+            self.mean, self.worst, f"{style}", marker=".", color=_BLUE, lw=1.6, label="linear models"
+        )
+        for k, (name, (mean, worst)) in enumerate(self.models.items()):
+            ax.plot(
+                [mean], [worst], _MARKERS[k % len(_MARKERS)], color=_ORANGE if k > 1 else "black", ls="", label=name
+            )
+        ax.set_xlabel(self.labels[0])
+        ax.set_ylabel(self.labels[1])
+        ax.legend(frameon=False, loc="best", fontsize="small")
+        return self._drawn_on(ax)
+
+
+def _plain(points: Floats) -> dict[str, Pair]:
+    """Return both ends of a frontier by name."""
+    return {"plain training": tuple(points[0].tolist()), "worst group alone": tuple(points[-1].tolist())}
+
+
+def _profile(model: Any, X: Any, y: Any, groups: Any, average: str) -> Pair:
+    """Return average and worst risk of any model on some rows."""
+    check_model(model, "models")
+    losses = row_losses(model, X, y)
+    risks = means_by_group(losses, read_groups(groups, number_of_rows(X, "X"), missing="own"))
+    return float(losses.mean() if average == "rows" else risks.mean()), float(risks.max())

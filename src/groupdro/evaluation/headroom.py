@@ -1,0 +1,175 @@
+"""How much the worst group of any model could gain from a linear one, at most: a proof, not an estimate."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from groupdro.data import GroupedData
+from groupdro.data.grouping import read_groups
+from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
+from groupdro.problem import GroupRisk, L2Domain, Logistic, Loss, Softmax, Squared
+from groupdro.solvers import solve
+from groupdro.utils.arguments import check_number, number_of_rows
+from groupdro.utils.text import group_name
+from groupdro.utils.types import Array
+from groupdro.utils.vectors import read_target
+
+__all__ = ["Headroom", "headroom"]
+
+_ALPHA = 1e-4  # penalty of the fit that finds a radius
+
+
+@dataclass(frozen=True, eq=False)
+class Headroom:
+    """What a model's worst group could gain from a linear model, at most.
+
+    Attributes
+    ----------
+    worst, worst_group : float, object
+        The model's worst risk, and the group that has it.
+    least : float
+        No linear model of the class has a worst risk below this: this is proved.
+    attained : float
+        The worst risk of the linear model that was found, so that `least` is no more than this.
+    headroom : float
+        ``(worst - least) / worst``. Negative where no linear model of the class reaches the model.
+    radius : float
+        Largest norm of the coefficients in the class; the intercept is free.
+    n_columns : int
+        Number of columns of the class.
+    converged : bool
+        Whether `least` and `attained` are within the tolerance of each other.
+    message : str
+        The same as a sentence.
+    """
+
+    worst: float
+    worst_group: Any
+    least: float
+    attained: float
+    radius: float
+    n_columns: int
+    converged: bool
+
+    @property
+    def headroom(self) -> float:
+        """Share of the worst risk that could be gained at most."""
+        return (self.worst - self.least) / self.worst if self.worst else -np.inf
+
+    @property
+    def message(self) -> str:
+        """The same as a sentence."""
+        of = f"of {self.n_columns} columns with coefficients of norm at most {self.radius:.4g}"
+        worst = f"the worst risk of this model is {self.worst:.4g} (group {group_name(self.worst_group)})"
+        if self.least > self.worst:
+            return f"No linear model {of} reaches it: {worst}, and theirs are at least {self.least:.4g}."
+        return (
+            f"On these rows {worst}; no linear model {of} has one below {self.least:.4g}: at most {self.headroom:.2%} "
+            "can be gained."
+        )
+
+    def __repr__(self) -> str:
+        return f"Headroom({self.message})"
+
+
+def headroom(
+    model: Any,
+    X: Any,
+    y: Any,
+    groups: Any,
+    *,
+    linear: Any = None,
+    radius: float | None = None,
+    alpha: float = _ALPHA,
+    tol: float = 1e-4,
+) -> Headroom:
+    """Bound what the worst group of any model could gain from a linear model, on these rows.
+
+    The linear models are those of the given columns with coefficients of bounded norm and a free intercept. The bound
+    is of their risk without a penalty, and holds for every one of them, even one that was fitted on these very rows.
+
+    Parameters
+    ----------
+    model : fitted classifier or regressor
+        Any model: trees, a pipeline, the one in production. Classifiers need `predict_proba`.
+    X, y : array-like or DataFrame
+        Rows and labels, in-sample or held out.
+    groups : array-like, Series, DataFrame, boolean or sparse matrix
+        Their groups, as in `fit`.
+    linear : Pipeline or transformer, optional
+        What makes the columns of the linear models from X: a transformer, or a pipeline whose last step is left out
+        where it is an estimator. It is used as it is where it was fitted, and fitted on X otherwise. By default the
+        columns are those of X.
+    radius : float, optional
+        Largest norm of the coefficients. By default that of the best model with the penalty `alpha`.
+    alpha : float
+        Penalty of the fit that finds the radius.
+    tol : float
+        Relative gap to which the bound is computed.
+
+    Returns
+    -------
+    Headroom
+        The bound, with its class in a sentence.
+    """
+    check_model(model, "model")
+    check_number(alpha, "alpha", positive=True)
+    check_number(tol, "tol", positive=True)
+    if radius is not None:
+        check_number(radius, "radius", positive=True)
+    classifier = is_classifier(model)
+    if classifier and not hasattr(model, "predict_proba"):
+        raise TypeError("model must have predict_proba: headroom is that of the logarithmic loss.")
+    labels = read_target(y, number_of_rows(X, "X"), numeric=not classifier)
+    grouping = read_groups(groups, len(labels), missing="own")
+    risks = means_by_group(row_losses(model, X, labels, "log" if classifier else "squared"), grouping)
+    worst = int(np.argmax(risks))
+
+    columns = check_array(_columns(linear, X, labels), accept_sparse="csr", dtype=(np.float64, np.float32))
+    loss, codes = _loss_of(labels, classifier=classifier)
+    data = GroupedData.from_arrays(columns, codes, grouping)
+    domain = L2Domain(penalty=alpha) if radius is None else L2Domain(radius=radius)
+    found = solve(GroupRisk(data, loss, domain, fit_intercept=True), tol=tol)
+    coef = found.w[:-1]
+    least, norm = found.lower_bound, float(np.linalg.norm(coef))
+    if radius is None:
+        # For models of no larger norm the penalty is no larger than here: what it adds to the bound is taken off again.
+        least, radius = least - 0.5 * alpha * norm**2, norm
+    return Headroom(
+        worst=float(risks[worst]),
+        worst_group=grouping.names[worst],
+        least=least,
+        attained=float(found.group_risks.max()),
+        radius=float(radius),
+        n_columns=data.n_features,
+        converged=found.converged,
+    )
+
+
+def _columns(linear: Any, X: Any, y: Array) -> Any:
+    """Return the columns of the linear models."""
+    if isinstance(linear, Pipeline) and not hasattr(linear[-1], "transform"):
+        linear = linear[:-1] if len(linear) > 1 else None
+    if linear is None:
+        return X
+    if not hasattr(linear, "transform"):
+        raise TypeError(f"linear must be a transformer or a pipeline, got {type(linear).__name__}.")
+    try:
+        check_is_fitted(linear)
+    except NotFittedError:
+        return linear.fit(X, y).transform(X)
+    return linear.transform(X)
+
+
+def _loss_of(labels: Array, *, classifier: bool) -> tuple[Loss, Array]:
+    if not classifier:
+        return Squared(), labels.astype(np.float64)
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y has only one class, {classes.tolist()[0]!r}.")
+    return (Logistic() if len(classes) == 2 else Softmax(len(classes))), codes

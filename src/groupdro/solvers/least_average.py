@@ -1,0 +1,267 @@
+"""The least average of all models whose worst value is nearly the best: what is done with the slack of a tolerance.
+
+At a tolerance many models are as good as the best on the worst group, and the groups that do not bind are held by
+nothing. Of all models with a worst value of at most a level, this finds the one with the least average A, by SQP on
+
+    minimise A(w)   subject to   V_i(w) + penalty(w) <= level  for every group i.
+
+With multipliers lam_i >= 0 of sum Lam, the weights q = (base + lam) / (1 + Lam) are a distribution, and every lower
+bound L of min_w F(w, q) proves
+
+    A(w)  >=  (1 + Lam) L - Lam level    for every model within the level.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field
+
+import numpy as np
+
+from groupdro.certificate import balance, linearise
+from groupdro.problem import GroupRisk
+from groupdro.problem.centring import recentre
+from groupdro.run.clock import Clock
+from groupdro.solvers.auto import MOST_GRADIENT_VALUES
+from groupdro.solvers.simplex_qp import solve_simplex_qp
+from groupdro.solvers.sqp import GroupSQP, SqpState, ball_of
+from groupdro.solvers.weight_program import WORKING_SET, Program
+from groupdro.utils.types import Floats
+
+__all__ = ["LeastAverage", "find_least_average"]
+
+_KEPT = 1e-3  # share of the slack that the search leaves, so that its last step ends within the level
+_LEAST_FALL = 0.9  # of the interval in a step, beyond which it is idle
+_MOST_IDLE = 8
+_NEARLY = 10.0  # times the tolerance, which a step must promise no more than for its bound to be worth a pass
+_ENTRIES = 20  # times that groups enter the program
+
+
+@dataclass(frozen=True, eq=False)
+class LeastAverage:
+    """A model within the level, and what is known of its average.
+
+    Attributes
+    ----------
+    w, q : ndarray
+        The model, and the group weights that prove the bound of its average.
+    group_risks : ndarray of shape (n_groups,)
+        Average loss of each group.
+    worst, mean : float
+        Its worst value and its average, with the penalty.
+    mean_lower : float
+        No model within the level has a smaller average.
+    passes, seconds : float
+        Passes over the data, and time.
+    interrupted : bool
+        Whether Ctrl-C ended the search.
+    """
+
+    w: Floats
+    q: Floats
+    group_risks: Floats
+    worst: float
+    mean: float
+    mean_lower: float
+    passes: float
+    seconds: float
+    interrupted: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Level:
+    """The average, and the level of the first `n_bound` groups; values are upper bounds, with the penalty."""
+
+    base: Floats
+    level: float
+    n_bound: int
+
+    def mean(self, problem: GroupRisk, w: Floats, group_risks: Floats) -> float:
+        values = group_risks - problem.baseline.lower
+        return float(self.base @ values) + problem.domain.penalty_at(problem.coef(w))
+
+    def excess(self, problem: GroupRisk, w: Floats, group_risks: Floats) -> Floats:
+        values = (group_risks - problem.baseline.lower)[: self.n_bound]
+        return np.asarray(values + problem.domain.penalty_at(problem.coef(w)) - self.level)
+
+
+@dataclass
+class _State(SqpState):
+    """State of SQP, with the multipliers of the groups, what the last step promised, and the price of excess."""
+
+    multipliers: Floats = field(kw_only=True)
+    promised: float = field(default=np.inf, kw_only=True)
+    price: float = field(default=1.0, kw_only=True)
+
+
+class _LevelProgram(Program):
+    """The dual of the quadratic model: one for the average, and a multiplier for every working group."""
+
+    def solve(self, M: Floats, values: Floats) -> Floats:
+        return solve_simplex_qp(M, values, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _LevelSQP(GroupSQP):
+    """SQP for the average under a level; rows of its program are divided by the sum of the last multipliers."""
+
+    _: KW_ONLY
+    within: _Level
+
+    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+        assert isinstance(state, _State)
+        within, here, penalty = self.within, state.groups, ball_of(problem).penalty
+        n, gradients = within.n_bound, here.gradients.reshape(problem.n_groups, here.w.size)
+        pull = np.zeros_like(here.w)
+        problem.coef(pull)[...] = problem.coef(here.w)
+        excess, average = within.excess(problem, here.w, here.group_risks), within.base @ gradients
+        share = 1.0 / (1.0 + float(state.multipliers.sum()))
+        solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
+        inside = (state.multipliers > 0) | (excess >= np.sort(excess)[-WORKING_SET:][0])
+        for _ in range(_ENTRIES):
+            working = np.flatnonzero(inside)
+            rows = np.vstack([average, gradients[working]]) + penalty * pull.ravel()
+            values = share * np.append(0.0, excess[working])
+            program = _LevelProgram(rows=share * rows, values=values, share=share)
+            step, x = solve(problem, state, program, pull)
+            along = penalty * float(pull.ravel() @ step.ravel())
+            expected = excess + gradients[:n] @ step.ravel() + along
+            late = ~inside & (expected > max(float(expected[working].max()), 0.0))
+            if not late.any():
+                break
+            inside |= late
+        state.multipliers = np.zeros(n)
+        state.multipliers[working] = x[1:]
+        state.price = max(state.price, 2.0 * float(x[1:].sum()))
+        q = within.base.copy()
+        q[:n] += state.multipliers
+        fall = -float(average @ step.ravel()) - along
+        fall += state.price * (max(float(excess.max()), 0.0) - max(float(expected.max()), 0.0))
+        state.promised = fall
+        return step, q / q.sum(), fall
+
+    def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
+        """Return the average, with a price for what exceeds the level."""
+        assert isinstance(state, _State)
+        over = max(float(self.within.excess(problem, w, group_risks).max()), 0.0)
+        return self.within.mean(problem, w, group_risks) + state.price * over
+
+
+def find_least_average(
+    problem: GroupRisk,
+    base: Floats,
+    level: float,
+    lower: float,
+    start: tuple[Floats, Floats],
+    *,
+    tol: float,
+    max_passes: float = np.inf,
+    max_time: float = np.inf,
+    n_bound: int | None = None,
+) -> LeastAverage | None:
+    """Return the model of least average whose worst value is at most the level, as far as a budget goes.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem, with the whole simplex as its weight set.
+    base : ndarray of shape (n_groups,)
+        Weights of the average.
+    level : float
+        Worst value, with the penalty, that the model may have.
+    lower : float
+        What no worst value is below.
+    start : pair of ndarray
+        A model within the level, and group weights.
+    tol : float
+        Width of the interval of the average, relative to it, at which to stop.
+    max_passes, max_time : float
+        Passes over the data, and seconds.
+    n_bound : int, optional
+        Number of groups, the first ones, that the level holds for; by default all.
+
+    Returns
+    -------
+    LeastAverage or None
+        The model with its interval; None where SQP cannot take the problem, or no model was found within the level.
+    """
+    n = problem.n_groups if n_bound is None else n_bound
+    if not GroupSQP().fits(problem) or problem.n_groups * problem.model.size > MOST_GRADIENT_VALUES:
+        return None
+    clock = Clock(problem)
+    problem, centring = recentre(problem.starting_at(*start))
+    solver = _LevelSQP(within=_Level(base, level - _KEPT * (level - lower), n))
+    search = _Search(problem, solver, level)
+    interrupted = False
+    try:
+        while not search.is_done(tol) and clock.passes < max_passes and not search.is_late(clock.seconds, max_time):
+            search.advance(tol)
+    except KeyboardInterrupt:
+        if not problem.data.is_whole:
+            raise  # others are at another place
+        interrupted = True
+    if search.best is None:
+        return None
+    # What is said is said of the model in the units of the user.
+    w = centring.outward(search.best)
+    inner = centring.inward(w)
+    with problem.uncounted():
+        risks = problem.risks(inner)
+    worst = float(solver.within.excess(problem, inner, risks).max()) + solver.within.level
+    if not worst <= level:
+        return None
+    mean = solver.within.mean(problem, inner, risks)
+    lower_bound = min(search.mean_lower, mean)
+    return LeastAverage(w, search.q, risks, worst, mean, lower_bound, clock.passes, clock.seconds, interrupted)
+
+
+class _Search:
+    """One search, with the best model within the level and the best bound so far."""
+
+    def __init__(self, problem: GroupRisk, solver: _LevelSQP, level: float):
+        self.problem, self.solver, self.level = problem, solver, level
+        begun = GroupSQP().init(problem, 0)
+        self.state = _State(begun.evaluation, begun.groups, multipliers=np.zeros(solver.within.n_bound))
+        self.best: Floats | None = None
+        self.idle = 0  # steps in a row that hardly narrowed the interval
+        self.mean, self.mean_lower, self.q = np.inf, -np.inf, begun.evaluation.q
+        self._look()
+
+    def advance(self, tol: float) -> None:
+        """Make a step, and see what it shows."""
+        before = self.mean - self.mean_lower
+        self.solver.epoch(self.problem, self.state)
+        self.state.epoch += 1
+        self._look()
+        if self.state.promised <= _NEARLY * tol * abs(self.mean):
+            self._bound()
+        fell = not before < np.inf or self.mean - self.mean_lower < _LEAST_FALL * before
+        self.idle = 0 if fell else self.idle + 1
+
+    def is_done(self, tol: float) -> bool:
+        """Return whether the interval is narrow enough, or nothing moves any more."""
+        still = self.state.stalled or self.idle >= _MOST_IDLE
+        return still or self.mean - self.mean_lower <= tol * abs(self.mean)
+
+    def is_late(self, seconds: float, most: float) -> bool:
+        """Return whether the time of any worker is over."""
+        return bool(self.problem.data.largest(np.array([float(seconds >= most)]))[0])
+
+    def _look(self) -> None:
+        """Take the model where it is within the level and better than the best."""
+        problem, within, here = self.problem, self.solver.within, self.state.groups
+        worst = float(within.excess(problem, here.w, here.group_risks).max()) + within.level
+        mean = within.mean(problem, here.w, here.group_risks)
+        if worst <= self.level and mean < self.mean:
+            self.best, self.mean = here.w.copy(), mean
+
+    def _bound(self) -> None:
+        """Take the bound that the last multipliers prove."""
+        problem, at, n = self.problem, self.state.evaluation, self.solver.within.n_bound
+        cut = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        if cut is None:
+            return
+        # Models within the level have no larger penalty than what their values leave of it.
+        least = float((-problem.baseline.upper[:n]).max())
+        domain = problem.output_ball if problem.unbounded else problem.domain.within(self.level - least)
+        total = float(self.state.multipliers.sum())
+        bound = (1.0 + total) * cut.bound(problem, domain) - total * self.level
+        if bound > self.mean_lower:
+            self.mean_lower, self.q = bound, at.q.copy()
