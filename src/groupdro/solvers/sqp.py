@@ -11,9 +11,8 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL, KNOWN_WEIGHTS, Requirement, Solver, State
-from groupdro.solvers import weight_program
 from groupdro.solvers.inverse_lbfgs import InverseLbfgs
-from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set
+from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -189,7 +188,7 @@ class GroupSQP(Solver):
         order = np.argsort(-values)
         inside = first_working_set(moving, order)
         known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is most often near
-        if moving.caps.size:
+        if moving.share > 0.0:
             known[~inside] = moving.fill(values)[~inside]
         for _ in range(_ENTRIES):
             working, fixed = np.flatnonzero(inside), np.where(inside, 0.0, known)
@@ -207,10 +206,7 @@ class GroupSQP(Solver):
             wrong |= ~inside & (known > 0) & (expected < lowest - rounding)
             if not wrong.any() or moving.share == 0.0:
                 break
-            # Those without weight, and those that are full, leave, so that the program stays small.
-            entering = np.flatnonzero(wrong)[np.argsort(-np.abs(expected[wrong] - level))[: weight_program.WORKING_SET]]
-            inside = (known > 0) & ~full
-            inside[entering] = True
+            inside = next_working_set(moving, known, expected, wrong, level)
         fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
         return step, moving.mixed(known), fall - penalty * float(pull.ravel() @ step.ravel())
 
