@@ -32,7 +32,7 @@ class Outcome:
         Average and worst value of the model; NaN where the average is not known.
     mean_lower : float
         No model whose worst value is at most that of this one has a smaller average. At robustness 1, no model whose
-        worst value is within the tolerance.
+        worst value is within the tolerance of the lower bound.
     worst_lower : float
         No model whose average is at most that of this one has a smaller worst value.
     """
@@ -82,8 +82,9 @@ def read_outcome(
         mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
         lower = result.lower_bound
         mean_lower = (lower - robustness * worst) / (1.0 - robustness)
-        # The largest value is at least the average, which is all that plain training proves of it.
-        plain = lower if between.caps is None else -np.inf
+        # The largest value is at least the average of the values, which is all that plain training proves of it. Rows
+        # in several groups count once in the average of the rows, which may then be larger than any value.
+        plain = lower if between.caps is None and not between.over_all else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
         shown = _shown(result, between.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
