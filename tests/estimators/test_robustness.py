@@ -50,7 +50,8 @@ def hold_against_cvxpy(model, blend, *, level=None):
     assert model.mean_lower_bound_ <= mean
     assert model.worst_lower_bound_ <= worst
     if level is not None:
-        assert model.mean_lower_bound_ - near <= blend.least_mean(level)
+        # A slack of 1e-9 has a multiplier of thousands, by which the limit's rounding moves CVXPY's answer.
+        assert model.mean_lower_bound_ - 10 * near <= blend.least_mean(level)
     if 0 < t < 1:
         # Limits that only the model meets are hard to compute with: a wider one moves a bound by its multiplier.
         mean_room, worst_room = 1e-6 * abs(mean), 1e-6 * abs(worst)

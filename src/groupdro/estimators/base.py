@@ -324,7 +324,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             Their groups, as in `fit`.
         **options
-            Passed to `groupdro.group_report`: `loss`, `n_bootstrap`, `confidence`, `min_rows`, `random_state`.
+            Passed to `groupdro.group_report`: `loss`, `n_bootstrap`, `confidence`, `min_rows`, `random_state`,
+            `linear`.
 
         Returns
         -------

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupdro.estimators.between import ALL_ROWS, Between
-from groupdro.problem import GroupRisk, Simplex
+from groupdro.problem import GroupRisk
 from groupdro.solvers import GroupSQP, Result, solve
 from groupdro.solvers.least_average import LeastAverage, find_least_average
 from groupdro.utils.types import Floats
@@ -94,14 +94,13 @@ def read_outcome(
         found = _spend(problem, result, between, row_weights, *left)
         if found is not None:
             return found
-    mean = np.nan
+    mean, values = np.nan, result.group_values
     if known:
-        whole = _with_average(problem, between, row_weights)
-        with whole.uncounted():
-            risks = whole.risks(result.w) if between.over_all else result.group_risks
-        penalty = result.upper_bound - problem.weight_set.support(result.group_values)
-        mean = between.mean(risks - whole.baseline.lower) + penalty
-    return Outcome(result, _all_weights(result, between), mean, result.upper_bound, -np.inf, result.lower_bound)
+        if between.over_all:
+            values = np.append(values, _with_average(problem, between, row_weights).risks(result.w)[-1])
+        mean = between.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
+    mean_lower = result.lower_bound if problem.n_groups == 1 else -np.inf
+    return Outcome(result, _all_weights(result, between), mean, result.upper_bound, mean_lower, result.lower_bound)
 
 
 def _all_weights(result: Result, between: Between) -> Floats:
@@ -133,25 +132,25 @@ def _spend(
     problem: GroupRisk, result: Result, between: Between, row_weights: Floats | None, passes: float, seconds: float
 ) -> Outcome | None:
     """Return the model of least average among those whose worst value is within the tolerance."""
-    tol, single = result.tol, problem.n_groups == 1
-    if single or between.caps is not None or not isinstance(problem.weight_set, Simplex) or tol < _LEAST_SLACK:
-        return None
-    if result.references.upper.any():
+    regret, tol = bool(result.references.upper.any()), result.tol
+    if regret:
         problem = problem.with_references(result.references)
-    passes = min(passes, max(_FEWEST_PASSES, result.passes))
-    lower, start = result.lower_bound, (result.w, result.q)
-    used = 0.0
-    if not GroupSQP().fits(problem):
+    if not _has_slack(problem, result, between, regret=regret):
         return None
+    passes = min(passes, max(_FEWEST_PASSES, result.passes))
+    lower, start, used = result.lower_bound, (result.w, result.q), 0.0
     if result.gap > _FINER * tol * abs(result.upper_bound):
         # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
         finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=max(passes, 1e-3),
                       max_time=max(seconds, 1e-3))  # fmt: skip
-        if finer.interrupted or finer.upper_bound > result.upper_bound:
+        if finer.interrupted:
             return None
-        lower, start, used = max(lower, finer.lower_bound), (finer.w, finer.q), finer.passes
-        seconds -= finer.seconds
-        result = replace(result, q=finer.q, lower_bound=lower, passes=result.passes + finer.passes)
+        if finer.upper_bound <= result.upper_bound:
+            start = finer.w, finer.q
+        if finer.lower_bound > lower:
+            lower, result = finer.lower_bound, replace(result, q=finer.q, lower_bound=finer.lower_bound)
+        used, seconds = finer.passes, seconds - finer.seconds
+        result = replace(result, passes=result.passes + used, seconds=result.seconds + finer.seconds)
     level = lower + max(tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + tol), result.atol)
     whole = _with_average(problem, between, row_weights)
     base = between.base
@@ -166,6 +165,15 @@ def _spend(
     return None if found is None else _outcome(result, problem, between, found)
 
 
+def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: bool) -> bool:
+    """Return whether the tolerance leaves room, and the average a model that uses it."""
+    one = problem.n_groups == 1 or between.caps is not None or not problem.weight_set.is_simplex
+    # Values that are zero but for rounding leave none. Where nothing bounds the coefficients, the average may have no
+    # minimiser, and bounds hold for a part of the models only.
+    none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
+    return not (one or none or problem.unbounded) and GroupSQP().fits(problem)
+
+
 def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:
     risks = found.group_risks[: problem.n_groups]
     gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
@@ -174,8 +182,7 @@ def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastA
         gap=gap, passes=result.passes + found.passes, seconds=result.seconds + found.seconds,
         interrupted=found.interrupted,
     )  # fmt: skip
-    if changed.criterion is None:  # rounding took it out of the tolerance: the model stays as it was
-        return None
-    return Outcome(
-        changed, _all_weights(changed, between), found.mean, found.worst, found.mean_lower, changed.lower_bound
-    )
+    if changed.criterion is None:
+        return None  # beyond the tolerance by rounding
+    q = _all_weights(changed, between)
+    return Outcome(changed, q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

@@ -64,6 +64,11 @@ class Sandwich:
                 best, width = t, float(open_by)
         return best, width
 
+    def width(self) -> float:
+        """Return the largest relative distance between what is attained and what is impossible, both ends included."""
+        ends = ((self.mean[0], self.lower[0]), (self.worst[-1], self.lower[-1]))
+        return max(self.next_t()[1], *(float((high - low) / max(abs(high), 1e-300)) for high, low in ends))
+
     def least_blend(self, t: float) -> float:
         """Return what (1 - t) * average + t * worst is at least, by the half-planes.
 
