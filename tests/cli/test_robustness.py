@@ -85,8 +85,13 @@ def test_compare_and_bench_take_the_options(table):
     told = json.loads(call("compare", table, *GIVEN, *blended, "--json").stdout)
     other = json.loads(call("compare", table, *GIVEN, "--json").stdout)
     assert told != other
-    for options in ([], blended, ["--n-worst", 2], ["--worst-share", 0.5]):
-        assert "LogisticRegression" in call("bench", table, *GIVEN, *options).output
+    for options in ([], blended, ["--n-worst", 2], ["--worst-share", 0.5], ["--robustness", 0]):
+        rows = json.loads(call("bench", table, *GIVEN, *options, "--json").stdout)["solvers"]
+        objective = {row["solver"]: row["objective"] for row in rows}
+        assert objective["sqp-newton"] == pytest.approx(objective["aleg"], rel=2e-4)
+        plain = objective.pop("LogisticRegression")  # the best at robustness 0 alone
+        assert plain >= min(objective.values()) * (1 - 1e-4)
+        assert (plain == pytest.approx(objective["auto"], rel=2e-4)) == ("--robustness" in options and 0 in options)
 
 
 @pytest.mark.parametrize(
