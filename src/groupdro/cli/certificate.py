@@ -44,6 +44,6 @@ def certificate_lines(model: Any) -> str:
         about += f", of models with outputs up to {model.bound_radius_:.0e}"
     relative = certificate_of(model)["relative_gap"]
     return (
-        f"{lower:.{digits}g} <= best possible {objective_name(model)} <= {upper:.{digits}g} (group {about})\n"
+        f"{lower:.{digits}g} <= best possible {objective_name(model)} <= {upper:.{digits}g} ({'group' if model.robustness == 1.0 else 'worst group'} {about})\n"
         f"{model.status_.replace('_', ' ')}: relative gap {relative:.1e}, tolerance {model.tol:.0e}"
     )
