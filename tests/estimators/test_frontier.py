@@ -55,7 +55,9 @@ def frontiers(draw, exact=False):
     known = []
     for t in ts:
         a, b = min(points, key=lambda p, t=t: ((1 - t) * p[0] + t * p[1], p))
-        above, below = (slack * draw(st.floats(0, 1)) for _ in range(2))
+        above, below = (
+            slack * draw(st.floats(0, 1, allow_subnormal=False).map(lambda x: round(x, 9))) for _ in range(2)
+        )
         known.append((a + above, b + above, least(points, t) - below))
     mean, worst, lower = np.array(known).T
     return points, Sandwich(ts, mean, worst, lower)
