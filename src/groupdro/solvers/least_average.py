@@ -249,7 +249,9 @@ class _Search:
     def is_done(self, tol: float) -> bool:
         """Return whether the interval is narrow enough, or nothing moves any more."""
         still = self.state.stalled or self.idle >= _MOST_IDLE
-        return still or self.mean - self.mean_lower <= tol * abs(self.mean)
+        # What is kept of the slack is worth so much of the average, which no search can gain.
+        kept = 2.0 * float(self.state.multipliers.sum()) * (self.level - self.solver.within.level)
+        return still or self.mean - self.mean_lower <= tol * abs(self.mean) + kept
 
     def is_late(self, seconds: float, most: float) -> bool:
         """Return whether the time of any worker is over."""
