@@ -5,6 +5,4 @@ Keys are names of fits, or patterns of names with * and ?. Once the record is ma
 
 __all__ = ["CHANGES"]
 
-_REASON = "only the reason reads otherwise: ALEG takes every domain and set of weights, of which the simplex is one"
-
-CHANGES: dict[str, str] = {"auto; *simplex*": _REASON, "alem; *simplex*": _REASON}
+CHANGES: dict[str, str] = {}
