@@ -196,8 +196,13 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         start: tuple[Any, Any],
         bridge: TaskBridge | None = None,
         robustness: float | None = None,
+        *,
+        spend: bool = True,
     ) -> Outcome:
-        """Solve the problem of one penalty and robustness, and return what was found in the user's units."""
+        """Solve the problem of one penalty and robustness, and return what was found in the user's units.
+
+        With `spend`, the slack of the tolerance is spent on the average.
+        """
         robustness = float(self.robustness if robustness is None else robustness)
         callbacks = list(self.callbacks or ())
         if self.verbose:
@@ -232,7 +237,14 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             checkpoint_dir=folder,
         )
         outcome = read_outcome(
-            problem, result, task.between, robustness, task.row_weights, max_passes=max_passes, max_time=max_time
+            problem,
+            result,
+            task.between,
+            robustness,
+            task.row_weights,
+            max_passes=max_passes,
+            max_time=max_time,
+            spend=spend,
         )
         return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
 

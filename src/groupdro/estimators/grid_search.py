@@ -174,7 +174,7 @@ def _fit_fold(
         for k, alpha in enumerate(alphas):
             start = last if starts is None else starts[k]
             for t in blends:
-                result = model._solve(task, float(alpha), start, robustness=float(t)).result
+                result = model._solve(task, float(alpha), start, robustness=float(t), spend=False).result
                 for name, value in model._attributes(result.w).items():
                     setattr(model, name, value)
                 losses.append(row_losses(model, X_test, y_test, "auto" if scoring is None else scoring))

@@ -54,6 +54,7 @@ def read_outcome(
     *,
     max_passes: float,
     max_time: float,
+    spend: bool = True,
 ) -> Outcome:
     """Return what a result says of average and worst; at robustness 1, the slack of the tolerance is spent first.
 
@@ -71,6 +72,8 @@ def read_outcome(
         Weights of the stored rows, where they differ.
     max_passes, max_time : float
         Passes and seconds of the whole fit.
+    spend : bool
+        Whether to spend the slack.
 
     Returns
     -------
@@ -90,7 +93,7 @@ def read_outcome(
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
     known = between.known and not (between.over_all and result.references.upper.any())
     left = max_passes - result.passes, max_time - result.seconds
-    if known and result.converged and not result.interrupted:
+    if spend and known and result.converged and not result.interrupted:
         found = _spend(problem, result, between, row_weights, *left)
         if found is not None:
             return found
