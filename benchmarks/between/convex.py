@@ -14,12 +14,12 @@ class BetweenProgram:
     """Average and worst value of a problem with the penalty, as expressions of one w."""
 
     def __init__(self, problem: gd.GroupRisk):
-        A = convex.membership_matrix(problem)
         self.w = cp.Variable(problem.shape)
         losses = convex._losses(problem, self.w)
-        self.domain, penalty = convex._constraints_and_penalty(problem, self.w)
-        self.mean = cp.sum(losses) / problem.n_rows + penalty
-        self.worst = cp.max(A @ losses) + penalty
+        self.domain, self.penalty = convex._constraints_and_penalty(problem, self.w)
+        self.risks = convex.membership_matrix(problem) @ losses
+        self.mean = cp.sum(losses) / problem.n_rows + self.penalty
+        self.worst = cp.max(self.risks) + self.penalty
 
     def least(self, objective: Any, constraints: Sequence[Any] = ()) -> float:
         """Return the least value, NaN where Clarabel does not vouch for it."""

@@ -30,8 +30,8 @@ _HEADER = f"""\
 # Certified frontiers
 
 `robustness_frontier` to 0.1% with alpha={ALPHA:g} on 70% of the rows. "Times a fit" is its time as a multiple of one
-fit with `robustness=1` to the same 1e-6, both the best of two or more in turns; "times solving" is relative to `gd.solve`
-alone, which leaves the slack of the tolerance unspent.
+fit with `robustness=1` to the same 1e-6, both the best of two or more in turns; "times solving" is relative to
+`gd.solve` alone, which leaves the slack of the tolerance unspent.
 
 """
 _MODELS = """
