@@ -37,8 +37,8 @@ fit with `robustness=1` to the same 1e-6, both the best of two or more in turns;
 _MODELS = """
 ## Models
 
-Average and worst risk on the training rows, with the penalty, and in brackets what no model with the other value can be
-below; then both on held-out rows, without the penalty.
+Average and worst risk on the training rows, with the penalty, each followed by what no model with the same other value
+can be below; then both on held-out rows, without the penalty.
 
 """
 
