@@ -153,8 +153,8 @@ class FrontierDisplay(Display):
         )
         for k, (name, (mean, worst)) in enumerate(self.models.items()):
             # Smaller markers come later, so that of two in one place both are seen.
-            marker, size, colour = _MARKERS[k % len(_MARKERS)], max(9.0 - 0.5 * k, 5.0), _COLOURS[k % len(_COLOURS)]
-            ax.plot([mean], [worst], marker, color=colour, ls="", ms=size, mec="white", mew=0.5, label=name)
+            marker, size, colour = _MARKERS[k % len(_MARKERS)], max(9.0 - 0.4 * k, 7.0), _COLOURS[k % len(_COLOURS)]
+            ax.plot([mean], [worst], marker, color=colour, ls="", ms=size, mec="white", mew=0.4, label=name)
         if self.limit_mean.size:
             self._shade(ax)
         ax.set_xlabel(self.labels[0])
