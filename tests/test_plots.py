@@ -18,6 +18,7 @@ from matplotlib.cbook import is_math_text
 import groupdro as gd
 from groupdro import (
     ConvergenceDisplay,
+    FrontierDisplay,
     GroupDROClassifier,
     GroupDRORegressor,
     GroupRiskDisplay,
@@ -55,10 +56,18 @@ def plain(n_groups=4):
     return LogisticRegression().fit(X, y)
 
 
+@functools.cache
+def frontier(average="rows", objective="risk"):
+    X, y, groups = arrays()
+    estimator = GroupDROClassifier(objective, alpha=1e-2, average=average)
+    return gd.robustness_frontier(X, y, groups, estimator=estimator, tol=5e-3)
+
+
 DISPLAYS = {
     "convergence": lambda ax=None: ConvergenceDisplay.from_estimator(fitted(), ax=ax),
     "risks": lambda ax=None: GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays(), ax=ax),
     "weights": lambda ax=None: GroupWeightsDisplay.from_estimator(fitted(), ax=ax),
+    "frontier": lambda ax=None: FrontierDisplay.from_frontier(frontier(), ax=ax),
 }
 every_display = pytest.mark.parametrize("draw", DISPLAYS.values(), ids=DISPLAYS.keys())
 
@@ -350,6 +359,89 @@ def test_weights_take_a_pipeline():
     display = GroupWeightsDisplay.from_estimator(pipeline)
     weights = np.sort(pipeline[-1].group_weights_)[::-1]
     np.testing.assert_array_equal(display.weights, weights[weights > 0.0])
+
+
+# ---------------------------------------------------------------------- frontiers
+
+
+def marks(display):
+    """Return what is marked, by its name in the legend."""
+    marked = [line for line in display.ax_.lines if line.get_label() in display.models]
+    return {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in marked}
+
+
+def profile(model, X, y, groups, average="rows"):
+    losses = -np.log(model.predict_proba(X)[np.arange(len(y)), y])
+    risks = [losses[groups == g].mean() for g in np.unique(groups)]
+    return (losses.mean() if average == "rows" else np.mean(risks)), max(risks)
+
+
+def test_a_frontier_is_drawn_above_what_no_model_has():
+    found = frontier()
+    display = FrontierDisplay.from_frontier(found)
+    np.testing.assert_array_equal(display.line_.get_xdata(), found.mean[found.edge])
+    np.testing.assert_array_equal(display.line_.get_ydata(), found.worst[found.edge])
+    limit = np.column_stack([display.limit_.get_xdata(), display.limit_.get_ydata()])
+    for mean, worst in limit:
+        assert worst == found.worst_limit(mean)
+        assert not found.attainable(mean=mean, worst=worst * (1 - 1e-6))
+    on_line = np.interp(limit[:, 0], display.mean, display.worst, left=np.inf)
+    assert (limit[:, 1] <= on_line + 1e-12).all()
+    band = display.band_.get_paths()[0].vertices
+    assert band[:, 1].max() <= display.worst.max()
+    assert display.ax_.get_xlabel() == "average risk with penalty (every row counts alike)"
+    assert display.ax_.get_ylabel() == "worst group's risk with penalty"
+
+
+def test_both_ends_and_chosen_models_are_marked():
+    found = frontier()
+    pick = found.least_worst(0.01)
+    display = FrontierDisplay.from_frontier(found, chosen={"1% of the mean": pick})
+    ends = found.models[found.edge[0]], found.models[found.edge[-1]]
+    expected = {"plain training": ends[0], "worst group alone": ends[1], "1% of the mean": pick}
+    assert marks(display) == {name: (point.mean, point.worst) for name, point in expected.items()}
+    told = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert set(told) == {"undecided", "no model is below", "linear models", *expected}
+
+
+def test_other_models_are_marked_on_the_training_rows_with_the_penalty_where_they_have_one():
+    X, y, groups = arrays()
+    own = GroupDROClassifier(alpha=1e-2, robustness=0.5).fit(X, y, groups=groups)
+    display = FrontierDisplay.from_frontier(frontier(), models={"own": own, "other": plain()}, training=arrays())
+    marked = marks(display)
+    assert marked["own"] == pytest.approx((own.mean_risk_, own.worst_risk_), rel=1e-9)
+    assert marked["other (no penalty)"] == pytest.approx(profile(plain(), X, y, groups), rel=1e-9)
+
+
+@pytest.mark.parametrize("average", ["rows", "groups"])
+def test_on_held_out_rows_no_limit_is_drawn(average):
+    found = frontier(average)
+    X, y, groups = (part[::2] for part in arrays())
+    pick = found.least_mean(0.02)
+    display = FrontierDisplay.from_frontier(
+        found, chosen={"pick": pick}, models={"other": plain()}, held_out=(X, y, groups)
+    )
+    assert display.band_ is None
+    assert display.limit_ is None
+    expected = np.array([profile(point.model, X, y, groups, average) for point in found.models])
+    np.testing.assert_allclose(display.line_.get_xdata(), expected[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(display.line_.get_ydata(), expected[:, 1], rtol=1e-9)
+    assert marks(display)["pick"] == pytest.approx(profile(pick.model, X, y, groups, average), rel=1e-9)
+    assert marks(display)["other"] == pytest.approx(profile(plain(), X, y, groups, average), rel=1e-9)
+    assert "held-out" in display.ax_.get_xlabel()
+    assert f"every {average[:-1]} counts alike" in display.ax_.get_xlabel()
+
+
+def test_models_without_rows_to_show_them_on_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"^models needs training or held_out"):
+        FrontierDisplay.from_frontier(frontier(), models={"other": plain()})
+    assert plt.get_fignums() == []
+
+
+def test_a_frontier_of_excess_risks_names_its_axes_so():
+    display = FrontierDisplay.from_frontier(frontier(objective="excess_risk"))
+    assert display.ax_.get_xlabel().startswith("average regret with penalty")
+    assert display.ax_.get_ylabel() == "worst group's regret with penalty"
 
 
 # ---------------------------------------------------------------------- names and errors

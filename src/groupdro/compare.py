@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import type_of_target
 from groupdro.data.grouping import Grouping, indexable_groups, read_groups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
+from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, check_resampling, group_report, middle_of
 from groupdro.run.result import relative_gap
@@ -51,6 +52,9 @@ class Comparison:
         Their reports on the held-out rows.
     left_out : list
         Groups with too few held-out rows to be judged as the worst.
+    headroom : Headroom or None
+        What ERM's worst held-out group could gain from any linear model at most; None for other losses than the
+        logarithmic and the squared one.
     """
 
     columns: dict[str, list[Any]]
@@ -60,6 +64,7 @@ class Comparison:
     models: dict[str, Any]
     reports: dict[str, GroupReport]
     left_out: list[Any]
+    headroom: Headroom | None = None
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
@@ -106,6 +111,8 @@ def compare(
     random_state: int = 0,
 ) -> Comparison:
     """Fit ERM, group-balanced ERM, GDRO and MERO, and judge them on held-out rows.
+
+    Where the estimator has a robustness below 1, that blend is a fifth model; GDRO and MERO have 1.
 
     Parameters
     ----------
@@ -161,8 +168,9 @@ def compare(
     features = X if wrapper is None else wrapper._without_groups(X)
     n_rows = len(np.asarray(y))
     models, seconds = {}, []
-    for name, fit_groups, weight, objective in _ways(groups, n_rows):
-        changed = {"objective": objective, "random_state": random_state}
+    blend = float(final_estimator(inner).robustness)
+    for name, fit_groups, weight, objective, robustness in _ways(groups, n_rows, blend):
+        changed = {"objective": objective, "random_state": random_state, "robustness": robustness}
         changed |= {"reference_risks": None} if objective == "risk" else {}
         model = clone(inner).set_params(**{path + key: value for key, value in changed.items()})
         more = {"groups": fit_groups} if weight is None else {"groups": fit_groups, "sample_weight": weight}
@@ -207,18 +215,19 @@ def _place_of_model(estimator: Any) -> str:
     return path
 
 
-def _ways(groups: Any, n_rows: int) -> list[tuple[str, Any, Any, str]]:
-    """Return name, groups, weights and objective of each model."""
+def _ways(groups: Any, n_rows: int, blend: float) -> list[tuple[str, Any, Any, str, float]]:
+    """Return name, groups, weights, objective and robustness of each model."""
     one = np.zeros(n_rows, dtype=np.int64)
     grouping = read_groups(groups, n_rows, missing="own")
     balance = np.zeros(n_rows)
     for i, size in enumerate(grouping.sizes):
         balance[grouping.rows_of(i)] += 1.0 / size
     return [
-        (ERM, one, None, "risk"),
-        (BALANCED, one, balance, "risk"),
-        (GDRO, groups, None, "risk"),
-        (MERO, groups, None, "excess_risk"),
+        (ERM, one, None, "risk", 1.0),
+        (BALANCED, one, balance, "risk", 1.0),
+        *([(f"blend {blend:g}", groups, None, "risk", blend)] if blend < 1.0 else []),
+        (GDRO, groups, None, "risk", 1.0),
+        (MERO, groups, None, "excess_risk", 1.0),
     ]
 
 
@@ -238,6 +247,10 @@ def _judge(
     if not judged.any():
         judged[:], left_out = True, []
     reports = {name: group_report(model, X, y, groups, random_state=seed) for name, model in models.items()}
+    room = None
+    if _has_headroom(models[ERM], y):
+        least = int(grouping.sizes[judged].min())
+        room = headroom(models[ERM], X, y, grouping, min_rows=least)
     inner = final_estimator(models[MERO])
     reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
     measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
@@ -264,7 +277,15 @@ def _judge(
     gain = _gain(before, after, grouping, judged, n_bootstrap, confidence, seed)
     columns = {key: [row[key] for row in rows.values()] for key in rows[ERM]}
     verdict = _verdict(rows, gain, measure, confidence, left_out)
-    return Comparison(columns, verdict, gain[1] > 0, gain, models, reports, left_out)
+    if room is not None:
+        verdict += f" The headroom of ERM: {room.message}"
+    return Comparison(columns, verdict, gain[1] > 0, gain, models, reports, left_out, room)
+
+
+def _has_headroom(model: Any, y: Any) -> bool:
+    """Return whether a model's loss is that of a headroom, and the rows have classes to tell apart."""
+    loss = final_estimator(model).loss
+    return loss == "squared" or (loss == "logistic" and len(np.unique(np.asarray(y))) > 1)
 
 
 def _gain(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PlainProblem", "Solution", "group_minima", "lower_estimate", "solve"]
+__all__ = ["PlainProblem", "Solution", "group_minima", "lower_estimate", "solution_of", "solve"]
 
 Long = np.longdouble
 
@@ -35,6 +35,8 @@ class PlainProblem:
         Outputs of a row, 1 unless the loss is softmax.
     shift : ndarray of shape (n_groups,)
         What is added to the groups' risks: offsets less references.
+    weight_set : PlainSet or None
+        Weights that the groups may have; None for all, which makes the objective the largest value.
     """
 
     X: np.ndarray
@@ -50,6 +52,7 @@ class PlainProblem:
     intercept: bool = False
     n_outputs: int = 1
     shift: Any = 0.0
+    weight_set: Any = None
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, groups: Any, sample_weight: Any = None, **more: Any) -> "PlainProblem":
@@ -90,7 +93,7 @@ class PlainProblem:
         mine = slice(self.starts[i], end)
         rows = self.rows[mine]
         own = {"X": self.X[rows], "y": self.y[rows], "rows": np.arange(len(rows)), "weights": self.weights[mine]}
-        return PlainProblem(**{**vars(self), **own, "starts": np.zeros(1, int), "shift": 0.0})
+        return PlainProblem(**{**vars(self), **own, "starts": np.zeros(1, int), "shift": 0.0, "weight_set": None})
 
     # ------------------------------------------------------------------ values in extended precision
 
@@ -112,11 +115,19 @@ class PlainProblem:
         """Return what the worst is taken of."""
         return self.risks(w) + self.shift
 
+    def worst_of(self, values: np.ndarray) -> Any:
+        """Return the largest value, or what the set of weights makes of them."""
+        return values.max() if self.weight_set is None else self.weight_set.value(values)
+
+    def price(self, q: np.ndarray) -> Any:
+        """Return what weights cost."""
+        return Long(0) if self.weight_set is None else self.weight_set.price(q)
+
     def penalty_at(self, w: np.ndarray) -> Any:
         return Long(self.penalty) / 2 * (w[: self.n_features].astype(Long) ** 2).sum()
 
     def objective(self, w: np.ndarray) -> Any:
-        return self.values(w).max() + self.penalty_at(w)
+        return self.worst_of(self.values(w)) + self.penalty_at(w)
 
     def excess(self, w: np.ndarray) -> float:
         """Return how far the coefficients are outside of their domain, relative to its size."""
@@ -224,7 +235,10 @@ class Solution:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def solve(p: PlainProblem, start: np.ndarray | None = None, *, steps: int = 200) -> Solution:
-    """Minimise t + penalty subject to value_i(w) <= t and the domain, by a primal-dual interior-point method."""
+    """Minimise t + penalty subject to value_i(w) <= t and the domain, by a primal-dual interior-point method.
+
+    It is for all weights. Under another set, `solution_of` makes a solution of what others found.
+    """
     d, m = p.n_features, p.n_groups
     size = int(np.prod(p.shape))
     outputs = size // p.shape[0]
@@ -340,11 +354,21 @@ def solve(p: PlainProblem, start: np.ndarray | None = None, *, steps: int = 200)
     return Solution(p.feasible(w), q / q.sum(), float(bend))
 
 
+def solution_of(p: PlainProblem, w: np.ndarray, q: np.ndarray) -> Solution:
+    """Return w and q of another solver, with the multiplier that the ball must have there."""
+    w, q = p.feasible(np.asarray(w)), np.asarray(q, float)
+    inside, coef = np.sqrt((w[: p.n_features] ** 2).sum()) < (1 - 1e-4) * p.radius, w[: p.n_features].ravel()
+    if p.simplex or inside or not np.isfinite(p.radius):
+        return Solution(w, q, 0.0)
+    slope = (q @ _gradients(p, _slopes(p, p.outputs(w))[0]))[: coef.size] + p.penalty * coef
+    return Solution(w, q, max(float(-(slope @ coef) / (coef @ coef)), 0.0))
+
+
 # ---------------------------------------------------------------------- a lower estimate of the optimum
 
 
 def lower_estimate(p: PlainProblem, at: Solution) -> tuple[Any, np.ndarray]:
-    """Return a lower bound of min_w sum_i q_i value_i(w) + penalty over the domain, and the w at which it was taken.
+    """Return a lower bound of min_w sum_i q_i value_i(w) - price(q) + penalty, and the w at which it was taken.
 
     On the simplex the linearisation's least entry. Otherwise the ball's multiplier makes the problem strongly convex:
     Newton's method, with its gradients in extended precision, comes so near to the minimum that what is left, squared
@@ -363,7 +387,7 @@ def lower_estimate(p: PlainProblem, at: Solution) -> tuple[Any, np.ndarray]:
     def value_and_gradient(w: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
         u = p.outputs(w)
         slopes, bend = _slopes(p, u)
-        value = q @ (p.group_sums(_losses(p, u)) + p.shift)
+        value = q @ (p.group_sums(_losses(p, u)) + p.shift) - p.price(q)
         return value, q @ _gradients(p, slopes), bend
 
     if p.simplex:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.campaign.exact import Long, PlainProblem, group_minima, lower_estimate, solve
+from tests.campaign.exact import Long, PlainProblem, group_minima, lower_estimate, solution_of, solve
 
 __all__ = ["Claim", "Truth", "hold_against", "map_cases"]
 
@@ -61,6 +61,8 @@ class Truth:
         What else is added to the groups' risks: offsets less given references.
     candidates : iterable of ndarray
         More points that may be better than what is found here.
+    known : tuple of (ndarray, ndarray), optional
+        Model and group weights that another solver found, where the plain one does not know the set of weights.
 
     Attributes
     ----------
@@ -69,34 +71,50 @@ class Truth:
         only within bounds.
     best : float
         The least objective that was found; the optimum is at most that.
-    sharpness : float
-        How far below it the optimum may be, relative to it, or to a thousandth of the losses at the start.
+    least : float
+        A lower bound of the optimum by other formulas than the package's.
     scale : float
         Size of the losses at the start.
     minima, models : list or None, list
         Bounds of every group's own minimum, and the models that attain them.
     """
 
-    def __init__(self, plain: PlainProblem, *, regret: bool, base: Any = 0.0, candidates: Iterable[np.ndarray] = ()):
+    def __init__(
+        self,
+        plain: PlainProblem,
+        *,
+        regret: bool,
+        base: Any = 0.0,
+        candidates: Iterable[np.ndarray] = (),
+        known: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
         self.minima, self.models = None, []
         if regret:
             *self.minima, self.models = group_minima(plain)
         base = np.broadcast_to(np.asarray(base, Long), (plain.n_groups,))
         lower, upper = self.minima if self.minima is not None else (Long(0), Long(0))
         self.low, self.high = plain.with_shift(base - upper), plain.with_shift(base - lower)
-        found = solve(self.high)
+        found = solve(self.high) if known is None else solution_of(self.high, *known)
         start = np.zeros(plain.shape) + (1.0 / plain.n_features if plain.simplex else 0.0)
         self.scale = float(np.abs(plain.risks(start)).max() + np.abs(base).max())
-        least, polished = lower_estimate(self.low, found)
+        self.least, polished = lower_estimate(self.low, found)
         points = [plain.feasible(np.asarray(w)) for w in (found.w, polished, *candidates)]
         self.w = min((w for w in points if np.isfinite(w).all()), key=self.high.objective)
         self.best = self.high.objective(self.w)
-        self.sharpness = float((self.best - least) / max(abs(self.best), 1e-3 * self.scale, Long(1e-300)))
 
-    def consider(self, w: np.ndarray) -> None:
-        """Take another point where it is better."""
+    @property
+    def sharpness(self) -> float:
+        """How far below the best the optimum may be, relative to it, or to a thousandth of the losses at the start."""
+        return float((self.best - self.least) / max(abs(self.best), 1e-3 * self.scale, Long(1e-300)))
+
+    def consider(self, w: np.ndarray, q: np.ndarray | None = None) -> None:
+        """Take another point where it is better, and what its group weights prove by the formulas of here."""
         w = self.high.feasible(np.asarray(w))
-        if np.isfinite(w).all() and self.high.objective(w) < self.best:
+        if not np.isfinite(w).all():
+            return
+        if q is not None:
+            self.least = np.fmax(self.least, lower_estimate(self.low, solution_of(self.low, w, q))[0])
+        if self.high.objective(w) < self.best:
             self.w, self.best = w, self.high.objective(w)
 
     def slack(self, value: Any) -> Any:
@@ -121,6 +139,8 @@ def hold_against(claim: Claim, truth: Truth, *, regret: bool) -> list[str]:
         return [f"{claim!r} has numbers that are not finite"]
     check(truth.low.excess(w) <= 1e-12, f"w is outside of its domain by {truth.low.excess(w):.2g}")
     check((q >= 0).all() and abs(q.sum() - 1) <= 1e-9, f"q is not in the simplex: {q}")
+    outside = 0.0 if truth.low.weight_set is None else truth.low.weight_set.outside(q)
+    check(outside <= 1e-11, f"q is outside of its set by {outside:.2g}")
 
     # 1. The upper bound is the objective at w; for regrets it is at least that.
     least, most, noise = truth.low.objective(w), truth.high.objective(w), truth.low.rounding_at(w)
@@ -148,7 +168,7 @@ def hold_against(claim: Claim, truth: Truth, *, regret: bool) -> list[str]:
 
     # 4. "Converged" is true of the model that is returned.
     if claim.converged:
-        size = max(upper, claim.tol) if regret else abs(upper)
+        size = max(abs(upper), claim.tol) if regret else abs(upper)
         allowed = max(claim.tol * size, claim.atol) * (1 + 1e-9)
         check(upper - lower <= allowed, f"converged with bounds {upper - lower:.3g} apart, allowed {allowed:.3g}")
         distance = least - truth.best
@@ -164,18 +184,19 @@ def _around_solution(plain: PlainProblem, upper: Any) -> PlainProblem:
     """Confine w to where the solution must be: with losses of at least 0, an optimum so low bounds its penalty."""
     if plain.simplex or not plain.penalty:
         return plain
-    least = float(max(upper - np.max(plain.shift), 0))
+    least = float(max(upper - plain.worst_of(np.broadcast_to(plain.shift, (plain.n_groups,))), 0))
     radius = np.sqrt(2.0 * least / plain.penalty) * (1 + 1e-9)
     return PlainProblem(**{**vars(plain), "radius": min(plain.radius, float(radius))}) if radius > 0 else plain
 
 
 def least_of_mixture(plain: PlainProblem, q: np.ndarray) -> Any:
-    """Return the least that was found of sum_i q_i value_i + penalty: what q can prove is at most that."""
+    """Return the least that was found of sum_i q_i value_i - price + penalty: what q can prove is at most that."""
     sizes = np.diff(np.r_[plain.starts, len(plain.rows)])
     weights = np.zeros(len(plain.X), Long)
     np.add.at(weights, plain.rows, np.repeat(q.astype(Long), sizes) * plain.weights)
-    shift = (q.astype(Long) * np.broadcast_to(plain.shift, q.shape)).sum()
+    shift = (q.astype(Long) * np.broadcast_to(plain.shift, q.shape)).sum() - plain.price(q)
     changed = {"rows": np.arange(len(plain.X)), "starts": np.zeros(1, int), "weights": weights, "shift": shift}
+    changed["weight_set"] = None
     mixture = PlainProblem(**{**vars(plain), **changed})
     found = solve(mixture)
     points = [mixture.feasible(w) for w in (found.w, lower_estimate(mixture, found)[1])]

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 import groupdro as gd
 from groupdro.problem import References
+from tests.campaign.drawn_solvers import SOLVERS, solvers_for
 from tests.campaign.exact import PlainProblem
 from tests.campaign.frame import Check, Tally
 from tests.campaign.judging import RELATIVE, Claim, Truth, hold_against, map_cases
+from tests.campaign.plain_sets import KINDS, draw_set
 from tests.reference.convex import Reference, worst_value
 from tests.reference.convex import group_minima as minima_by_cvxpy
 
@@ -40,6 +42,7 @@ class Description:
     loss: str = "logistic"
     domain: str = "ball"
     objective: str = "risk"
+    weights: str = "simplex"
     solver: str = "auto"
     shape: str = "plain"
     storage: str = "float64"
@@ -61,43 +64,6 @@ class Description:
     max_passes: float = 300.0
 
 
-SOLVERS = {
-    "auto": lambda: gd.Auto(),
-    "auto without scaling": lambda: gd.Auto(precondition=False),
-    "aleg": lambda: gd.ALEG(),
-    "aleg without scaling": lambda: gd.ALEG(scale_columns=False, rows_per_step=1),
-    "sqp": lambda: gd.GroupSQP(),
-    "sqp lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "quadratic": lambda: gd.Quadratic(),
-    "theory": lambda: gd.ALEGTheory(guarantee=False),
-    "al-svre": lambda: gd.ALSVRE(),
-    "mpvr": lambda: gd.MPVR(),
-    "smd": lambda: gd.SMD(),
-    "alem": lambda: gd.ALEM(),
-    "alem of theory": lambda: gd.ALEM(gd.ALEGTheory(guarantee=False), gd.ALEGTheory(guarantee=False)),
-    "alem with aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
-    "alem with sqp": lambda: gd.ALEM(stage_two=gd.GroupSQP()),
-    "alem in haste": lambda: gd.ALEM(stage_one_passes=2.0),
-    "ermeg": lambda: gd.ERMEG(),
-    "tsa": lambda: gd.TSA(),
-}
-_EUCLIDEAN = ("sqp", "sqp lbfgs", "al-svre", "alem with sqp", "ermeg")
-_NO_INTERCEPT = ("al-svre", "mpvr", "smd", "tsa")
-_REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste", "ermeg", "tsa")
-
-
-def solvers_for(loss: str, domain: str, objective: str, storage: str, *, intercept: bool) -> list[str]:
-    """Return the names of the solvers that take such a problem."""
-    names = [name for name in SOLVERS if (name in _REGRET) == (objective == "regret") and name != "quadratic"]
-    if loss == "squared" and "csr" not in storage and not intercept and objective != "regret" and domain != "simplex":
-        names.append("quadratic")
-    return [
-        name
-        for name in names
-        if not (domain == "simplex" and name in _EUCLIDEAN) and not (intercept and name in _NO_INTERCEPT)
-    ]
-
-
 @st.composite
 def descriptions(draw: Any, number: int = 0) -> Description:
     """Draw a description; the numbers of X and y follow from `number`, which the caller replaces."""
@@ -105,12 +71,15 @@ def descriptions(draw: Any, number: int = 0) -> Description:
     domain = draw(st.sampled_from(("ball", "penalty", "both", "simplex")[: 3 if loss == "softmax" else 4]))
     objective, storage = draw(st.sampled_from(OBJECTIVES)), draw(st.sampled_from(STORAGE))
     intercept = domain != "simplex" and draw(st.booleans())
+    weights = draw(st.sampled_from(KINDS))
+    solvers = solvers_for(loss, domain, objective, storage, weights, intercept=intercept)
     return Description(
         number=number,
         loss=loss,
         domain=domain,
         objective=objective,
-        solver=draw(st.sampled_from(solvers_for(loss, domain, objective, storage, intercept=intercept))),
+        weights=weights,
+        solver=draw(st.sampled_from(solvers)),
         shape=draw(st.sampled_from(SHAPES)),
         storage=storage,
         sizes=draw(st.sampled_from(("few", "one", "uneven"))),
@@ -169,6 +138,7 @@ def make(description: Description) -> Made:
         "huber": gd.Huber(description.delta * description.size_of_y),
         "squared_hinge": gd.SquaredHinge(),
     }[description.loss]
+    weight_set, plain_set = draw_set(description.weights, description.m, np.random.default_rng(description.number))
     plain = PlainProblem.from_arrays(
         stored if not isinstance(stored, np.memmap) else np.array(stored),
         y,
@@ -181,6 +151,7 @@ def make(description: Description) -> Made:
         simplex=simplex,
         intercept=description.intercept,
         n_outputs=3 if description.loss == "softmax" else 1,
+        weight_set=plain_set,
     )
     references = None
     if description.objective == "given":
@@ -189,10 +160,13 @@ def make(description: Description) -> Made:
     start_w, start_q = None, None
     if description.warm:
         start_w, start_q = rng.normal(size=plain.shape), rng.dirichlet(np.full(description.m, 0.3))
+        if plain_set is not None:
+            start_q = weight_set.geometry(description.m).point(np.log(np.maximum(start_q, 1e-300)))
     problem = gd.GroupRisk(
         gd.GroupedData.from_arrays(stored, y, membership, weight),
         loss,
         gd.SimplexDomain() if simplex else gd.L2Domain(radius=radius, penalty=penalty),
+        weight_set,
         fit_intercept=description.intercept,
         references=None if references is None else References(references, references),
         offsets=offsets,
@@ -292,7 +266,13 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
             average_duals=description.average_duals,
         )
     base = made.offsets - (made.references if made.references is not None else 0.0)
-    truth = Truth(made.plain, regret=regret, base=base, candidates=[result.w])
+    by_others = _find_with_cvxpy(made, regret=regret) if by_cvxpy or made.plain.weight_set is not None else None
+    known = None
+    if made.plain.weight_set is not None:  # which the plain solver does not know
+        known = (result.w, result.q)
+        if by_others is not None:
+            known = (by_others.w, made.plain.weight_set.mixed(by_others.q))
+    truth = Truth(made.plain, regret=regret, base=base, candidates=[result.w], known=known)
     if truth.sharpness > RELATIVE and description.domain != "simplex":
         # Any w refutes, whoever found it: where the plain solver was not sharp, a long run of the package's may be.
         shift = np.zeros(description.m) - truth.low.shift.astype(np.float64)
@@ -300,11 +280,12 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
             made.problem.data,
             made.problem.loss,
             made.problem.domain,
+            made.problem.weight_set,
             fit_intercept=description.intercept,
             references=References(shift, shift),
         )
-        truth.consider(gd.solve(alone, gd.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0).w)
-    by_others = _find_with_cvxpy(made, regret=regret) if by_cvxpy else None
+        long_run = gd.solve(alone, gd.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0)
+        truth.consider(long_run.w, long_run.q)
     if by_others is not None:
         truth.consider(by_others.w)
     claim = Claim.of(result, tol=description.tol, atol=description.atol)
@@ -370,11 +351,12 @@ def run(count: int, campaign_seed: int, jobs: int) -> Tally:
 
 
 def tally(verdicts: Any) -> Tally:
-    out, statuses, sharp, by_cvxpy, excess = Tally(), Counter(), 0, 0, -np.inf
+    out, statuses, sharp, by_cvxpy, excess, other_sets = Tally(), Counter(), 0, 0, -np.inf, 0
     for verdict in verdicts:
         out.tried += 1
         statuses[verdict.status] += 1
         sharp += verdict.sharpness <= RELATIVE
+        other_sets += verdict.description.weights != "simplex"
         by_cvxpy += verdict.checked_by_cvxpy
         excess = np.fmax(excess, verdict.excess)
         out.failures += [f"judge({verdict.description!r}): {sentence}" for sentence in verdict.wrong]
@@ -383,6 +365,7 @@ def tally(verdicts: Any) -> Tally:
         f"largest excess of a lower bound {excess:.1e}",
         f"optimum known to 1e-9 for {sharp:,}",
         f"{by_cvxpy:,} agree with CVXPY",
+        f"{other_sets:,} under other sets of weights than the simplex",
     ]
     return out
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import groupdro as gd
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, References
 from groupdro.solvers.references import GroupReferences
+from groupdro.solvers.sqp import GroupSQP
 from tests.campaign import part_certificates
 from tests.campaign.broken import believe_every_gap
 from tests.campaign.exact import lower_estimate, solve
@@ -22,6 +24,10 @@ KINDS = [
     Description(4, loss="huber", domain="simplex", solver="aleg", m=3, d=4, tol=1e-2, storage="csr float64"),
     Description(5, loss="squared_hinge", objective="given", domain="both", m=4, d=3, sizes="uneven"),
     Description(6, objective="regret", solver="alem", m=3, d=2, sizes="uneven"),
+    Description(7, weights="floor", solver="sqp", domain="both", m=4, d=3, tol=1e-8),
+    Description(8, weights="cap", solver="aleg", loss="squared", m=6, d=3, storage="csr float64", tol=1e-3),
+    Description(9, weights="box", objective="regret", solver="alem", domain="penalty", m=4, d=2, warm=True),
+    Description(10, weights="tilted", solver="sqp", loss="softmax", domain="both", m=5, d=2, intercept=True, tol=1e-8),
     # Whose q prove less over all of the domain than where the penalty lets the solution be.
     Description(
         4250357,
@@ -44,7 +50,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("description", KINDS, ids=lambda d: f"{d.loss}-{d.domain}-{d.objective}")
+@pytest.mark.parametrize("description", KINDS, ids=lambda d: f"{d.loss}-{d.domain}-{d.objective}-{d.weights}")
 def test_an_honest_run_passes(description):
     assert judge(description, by_cvxpy=True).wrong == []
 
@@ -78,6 +84,31 @@ def test_group_weights_that_prove_less_are_found(monkeypatch):
 def _raise_with_other_weights(self, lower, q):
     if lower > self.lower:
         self.lower, self.q = lower, np.roll(q, 1)
+
+
+@pytest.mark.parametrize("broken", ["support", "price", "contains"])
+def test_a_set_of_weights_that_is_not_itself_is_found(monkeypatch, broken):
+    kind = gd.Tilted if broken == "price" else gd.Box
+    drawn = {"m": 5, "d": 3, "domain": "penalty", "max_passes": 30.0}
+    description = Description(16, weights=kind.__name__.lower(), solver="sqp", **drawn)
+    assert judge(description).wrong == []
+    if broken == "support":
+        monkeypatch.setattr(kind, "maximiser", lambda self, values: self.start(len(values)))
+    elif broken == "price":
+        monkeypatch.setattr(kind, "price", lambda self, q: 0.0)
+    else:
+        monkeypatch.setattr(kind, "contains", lambda self, q: True)
+        monkeypatch.setattr(GroupSQP, "_solve_model", _forget_caps(GroupSQP._solve_model))
+    found = {"support": "upper bound", "price": "all that its q prove", "contains": "outside of its set"}
+    assert found[broken] in " ".join(judge(description).wrong)
+
+
+def _forget_caps(solve_model):
+    def changed(self, problem, state, values):
+        step, q, promised = solve_model(self, problem, state, values)
+        return step, 0.9 * q + 0.1 * np.eye(len(q))[np.argmin(q)], promised
+
+    return changed
 
 
 def test_references_above_a_groups_minimum_are_found(monkeypatch):
@@ -115,12 +146,13 @@ def test_descriptions_are_the_same_for_the_same_seed_and_cover_all_kinds():
     assert drawn == draw_block(0, 0, 150)
     assert drawn != draw_block(1, 0, 150)
     assert len({d.number for d in drawn}) == 150
-    for name, values in (("loss", 5), ("domain", 4), ("objective", 3), ("storage", 6), ("sizes", 3), ("shape", 7)):
-        assert len({getattr(d, name) for d in drawn}) == values, name
+    values = {"loss": 5, "domain": 4, "objective": 3, "weights": 5, "storage": 6, "sizes": 3, "shape": 7}
+    for name, number in values.items():
+        assert len({getattr(d, name) for d in drawn}) == number, name
 
 
 def test_the_refuting_point_is_certified_by_other_formulas():
-    sharp = [_distance(description) for description in draw_block(5, 0, 12)]
+    sharp = [_distance(replace(description, weights="simplex")) for description in draw_block(5, 0, 12)]
     assert np.min(sharp) >= -1e-12  # a lower estimate above a value would be wrong itself
     assert np.median(sharp) <= 1e-9
 

@@ -79,8 +79,8 @@ def test_bounds_of_other_solvers_hold_too(solver):
     assert result.gap < gd.solve(problem, solver, max_passes=1).gap
 
 
-@pytest.mark.parametrize("weight_set", ["floor", "floor of the rows"])
-def test_excess_risks_are_certified_under_a_floor(weight_set):
+@pytest.mark.parametrize("weight_set", WEIGHT_SETS)
+def test_excess_risks_are_certified_under_every_set(weight_set):
     problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(penalty=0.05), WEIGHT_SETS[weight_set])
     result = gd.solve(problem, "alem", tol=1e-2)
     minima, _ = group_minima(problem)

@@ -74,7 +74,7 @@ def _constraints_and_penalty(problem: GroupRisk, w: Any) -> tuple[list[Any], Any
     return ball, problem.domain.penalty / 2 * cp.sum_squares(coef)
 
 
-def _solve(program: cp.Problem) -> bool:
+def solve_convex(program: cp.Problem) -> bool:
     """Solve until Clarabel calls it optimal, or two different ways that it calls inaccurate agree."""
     values: list[float] = []
     for settings in _SETTINGS:
@@ -129,11 +129,24 @@ def worst_value(problem: GroupRisk, references: np.ndarray | None = None) -> Ref
     values = A @ _losses(problem, w) - shift
     objective, groups = _objective(problem.weight_set, values, len(A))
     program = cp.Problem(cp.Minimize(objective + penalty), [*groups, *domain])
-    accurate = _solve(program)
+    accurate = solve_convex(program)
     if w.value is None or groups[0].dual_value is None:
         return Reference(np.nan, None, None, accurate=False)
     q = np.maximum(np.atleast_1d(groups[0].dual_value), 0.0)
     return Reference(float(program.value), np.asarray(w.value), q / max(q.sum(), 1e-300), accurate)
+
+
+def least_average(problem: GroupRisk, base: np.ndarray, level: float, n_bound: int | None = None) -> Reference:
+    """Minimise the average of the groups' risks with the penalty, where that of the first groups is within a level."""
+    A = membership_matrix(problem)
+    w = cp.Variable(problem.shape)
+    domain, penalty = _constraints_and_penalty(problem, w)
+    risks = A @ _losses(problem, w)
+    program = cp.Problem(cp.Minimize(base @ risks + penalty), [risks[:n_bound] + penalty <= level, *domain])
+    accurate = solve_convex(program)
+    if w.value is None:
+        return Reference(np.nan, None, None, accurate=False)
+    return Reference(float(program.value), np.asarray(w.value), None, accurate)
 
 
 def group_minima(problem: GroupRisk) -> tuple[np.ndarray, bool]:
@@ -144,6 +157,6 @@ def group_minima(problem: GroupRisk) -> tuple[np.ndarray, bool]:
         w = cp.Variable(problem.shape)
         domain, penalty = _constraints_and_penalty(single, w)
         program = cp.Problem(cp.Minimize(membership_matrix(single)[0] @ _losses(single, w) + penalty), domain)
-        accurate &= _solve(program)
+        accurate &= solve_convex(program)
         values[i] = program.value if program.value is not None else np.nan
     return values, accurate

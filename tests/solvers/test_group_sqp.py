@@ -105,6 +105,22 @@ def test_many_groups_enter_by_a_working_set(monkeypatch):
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
 
 
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
+def test_many_groups_of_every_set_enter_by_a_working_set(monkeypatch, hessian, size):
+    monkeypatch.setattr("groupdro.solvers.weight_program.WORKING_SET", size)
+    base = np.random.default_rng(0).dirichlet(np.ones(25))
+    some = base * (np.arange(25) % 2)
+    caps = [gd.Cap(0.1), gd.Cap(1.0 / 12.0), gd.Cap(some / some.sum()), gd.Cap(base / 0.3), gd.Box(0.02, 0.07)]
+    for weight_set in (*caps, gd.Simplex(), gd.Floor(0.5)):
+        for seed in range(2):
+            plain = make_problem(sizes=(12,) * 25, seed=seed)
+            problem = gd.GroupRisk(plain.data, plain.loss, plain.domain, weight_set)
+            result = gd.solve(problem, gd.GroupSQP(hessian), tol=1e-6, max_passes=300)
+            assert result.converged
+            assert problem.weight_set.contains(result.q)
+
+
 def test_it_stops_where_rounding_leaves_nothing_to_gain():
     result = gd.solve(make_problem(), "sqp", tol=0.0, max_passes=1000)
     assert result.status is Status.STALLED

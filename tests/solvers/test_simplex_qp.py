@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logsumexp, rel_entr
 
-from groupdro.solvers.simplex_qp import solve_simplex_qp
+from groupdro.problem.weight_sets import Moving
+from groupdro.solvers.simplex_qp import solve_priced_program, solve_simplex_qp
 
 
 def gain(M, v, x):
@@ -58,3 +60,81 @@ def test_duplicated_rows_are_no_obstacle():
     v = np.repeat([0.3, 0.1, 0.2], 4)
     x = solve_simplex_qp(A @ A.T, v, 12)
     assert optimality(A @ A.T, v, x, 12) < 1e-9
+
+
+# ---------------------------------------------------------------------- caps
+
+
+def draw_caps(kind, m, rng):
+    """Caps that hold all weight, just or with room."""
+    if kind == "k entries":
+        caps = np.full(m, 1.0 / rng.integers(1, m + 1))
+    elif kind == "no room":
+        caps = rng.random(m) + 0.01
+        caps /= caps.sum()
+    else:
+        caps = rng.random(m) * ((rng.random(m) < 0.6) if kind == "some of zero" else 1.0)
+        caps[rng.integers(m)] += 0.1
+        caps *= 1.4 / caps.sum()
+    return caps / min(1.0, caps.sum())
+
+
+@pytest.mark.parametrize("kind", ["k entries", "no room", "some of zero", "room"])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_below_caps_it_agrees_with_an_independent_solver(kind, extra):
+    rng = np.random.default_rng([3, extra, len(kind)])
+    for trial in range(25):
+        m, rank = int(rng.integers(1, 12)), int(rng.integers(1, 14))
+        A = rng.normal(size=(m + extra, rank)) * 10.0 ** rng.uniform(-1, 1)
+        M, v, caps = A @ A.T, rng.normal(size=m + extra), draw_caps(kind, m, rng)
+        if rank < m + extra:
+            v[m:] = -np.abs(v[m:])  # a free direction would have no maximiser
+        moving = Moving(np.zeros(m), 1.0, caps)
+        start = 0.5 * (moving.fill(rng.normal(size=m)) + moving.spread()) if trial % 2 else None
+        x = cp.Variable(m + extra, nonneg=True)
+        program = cp.Problem(cp.Maximize(v @ x - 0.5 * cp.sum_squares(A.T @ x)), [cp.sum(x[:m]) == 1, x[:m] <= caps])
+        reference = program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+        found = solve_simplex_qp(M, v, m, start, caps)
+        assert found.min() >= 0
+        assert (found[:m] <= caps * (1.0 + 1e-12)).all()
+        assert found[:m].sum() == pytest.approx(1.0, abs=1e-13)
+        assert gain(M, v, found) == pytest.approx(reference, rel=1e-7, abs=1e-7)
+
+
+# ---------------------------------------------------------------------- a price
+
+
+def priced_gap(M, v, price, base, q):
+    """Distance to the dual at x = q, which no q exceeds."""
+    dual = price * logsumexp((v - M @ q) / price + np.log(base)) + 0.5 * q @ M @ q
+    return dual - (gain(M, v, q) - price * rel_entr(q, base).sum())
+
+
+@settings(max_examples=150)
+@given(st.integers(1, 20), st.integers(0, 20), st.floats(-2, 1), st.floats(-4, 1), st.integers(0, 10**6))
+def test_at_a_price_no_weights_are_better(m, rank, log_scale, log_price, seed):
+    rng = np.random.default_rng(seed)
+    A, v = rng.normal(size=(m, rank)) * 10.0**log_scale, rng.normal(size=m) * 3.0
+    base, price = 0.99 * rng.dirichlet(np.full(m, 0.5)) + 0.01 / m, 10.0**log_price
+    q = solve_priced_program(A @ A.T, v, price, np.log(base))
+    assert q.min() >= 0
+    assert q.sum() == pytest.approx(1.0, abs=1e-12)
+    assert priced_gap(A @ A.T, v, price, base, q) <= 1e-7 * (1.0 + np.abs(v).max() + np.abs(A @ (A.T @ q)).max())
+
+
+@pytest.mark.parametrize("log_price", [-4, -2, 0, 1])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_at_a_price_it_agrees_with_an_independent_solver(log_price, scale):
+    rng = np.random.default_rng([log_price + 4, int(scale)])
+    for rank in (1, 3, 12):
+        A, v = rng.normal(size=(8, rank)) * scale, rng.normal(size=8)
+        base, price = 0.9 * rng.dirichlet(np.ones(8)) + 0.1 / 8, 10.0**log_price
+        x = cp.Variable(8)
+        objective = v @ x - 0.5 * cp.sum_squares(A.T @ x) - price * cp.sum(cp.rel_entr(x, base))
+        program = cp.Problem(cp.Maximize(objective), [cp.sum(x) == 1])
+        program.solve(solver=cp.CLARABEL)
+        assert program.status == cp.OPTIMAL
+        theirs = np.maximum(x.value, 0.0) / np.maximum(x.value, 0.0).sum()  # it leaves the simplex by a little
+        ours = solve_priced_program(A @ A.T, v, price, np.log(base))
+        found, reference = (gain(A @ A.T, v, q) - price * rel_entr(q, base).sum() for q in (ours, theirs))
+        assert found == pytest.approx(reference, rel=1e-6, abs=1e-6)

@@ -16,6 +16,7 @@ from groupdro.cli.options import PATH, POSITIVE, Options, json_option, option, t
 from groupdro.cli.output import progress, show
 from groupdro.cli.training import Training, fit_with_progress, read_training
 from groupdro.data.grouping import read_groups
+from groupdro.estimators.between import Between
 from groupdro.evaluation.metrics import means_by_group, row_losses
 from groupdro.solvers import ALEG, GroupSQP
 from groupdro.utils.text import records, table_text
@@ -124,9 +125,15 @@ def _run_plain(training: Training, options: Options, references: Floats | None) 
     late = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     if options.loss in (None, "logistic", "squared"):  # otherwise its risks would be of another kind
         loss = "log" if training.task == "classification" else "squared"
-        risks = means_by_group(row_losses(model, rows.X, rows.y, loss), read_groups(rows.groups, n, missing="own"))
+        grouping = read_groups(rows.groups, n, missing="own")
+        risks = means_by_group(row_losses(model, rows.X, rows.y, loss), grouping)
         known["worst_risk"] = float(risks.max())
         if options.objective == "risk" or references is not None:
             values = risks if references is None else risks - references
-            known["objective"] = float(values.max()) + 0.5 * options.alpha * float(np.square(model.coef_).sum())
+            between = Between.of(
+                grouping.sizes / n, len(risks), average=options.average, n_worst=options.n_worst,
+                worst_share=options.worst_share, overlapping=False,
+            )  # fmt: skip
+            blend = between.weight_set(options.robustness).support(values)
+            known["objective"] = blend + 0.5 * options.alpha * float(np.square(model.coef_).sum())
     return _row(type(model).__name__, "minimises the average" + (", not converged" if late else ""), **known)

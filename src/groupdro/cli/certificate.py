@@ -39,11 +39,12 @@ def certificate_lines(model: Any) -> str:
     """Say what is certified in two lines."""
     lower, upper = model.lower_bound_ + 0.0, model.upper_bound_  # not "-0"
     digits = digits_apart(lower, upper)
-    about = printable(group_name(model.worst_group_)) + (", with penalty" if model.alpha else "")
+    about = "group " if model.robustness == 1.0 else "worst group "
+    about += printable(group_name(model.worst_group_)) + (", with penalty" if model.alpha else "")
     if model.bound_radius_ < np.inf and lower > 0:
         about += f", of models with outputs up to {model.bound_radius_:.0e}"
     relative = certificate_of(model)["relative_gap"]
     return (
-        f"{lower:.{digits}g} <= best possible {objective_name(model)} <= {upper:.{digits}g} (group {about})\n"
+        f"{lower:.{digits}g} <= best possible {objective_name(model)} <= {upper:.{digits}g} ({about})\n"
         f"{model.status_.replace('_', ' ')}: relative gap {relative:.1e}, tolerance {model.tol:.0e}"
     )

@@ -12,7 +12,7 @@ from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.data.rows import Rows
 from groupdro.data.sampling import Draw, Sampling
-from groupdro.data.shares import Shares
+from groupdro.data.shares import Shares, relative_weights
 from groupdro.kernels.groups import group_means, spread_to_rows
 from groupdro.utils.types import Array, Floats, Indices, Mask
 from groupdro.utils.vectors import read_vector
@@ -101,7 +101,7 @@ class GroupedData(Sampling):
         weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
         if sample_weight is not None:
             weight = _read_numbers(sample_weight, "sample_weight", rows.n_rows)
-            weights = _normalise(weight, grouping)
+            weights = relative_weights(weight, grouping)
             if rows.copyable and not weight.all():
                 # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
                 source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]
@@ -366,14 +366,12 @@ class GroupedData(Sampling):
     def with_group_of_all(self, name: Any, weights: Floats | None) -> "GroupedData":
         """Return the same rows with one more group that holds all of them, by the given weights or alike."""
         n, members = self.n_rows, self.rows_of(np.arange(self.offsets[-1]))
-        by_member = self.weights
-        if weights is not None:
-            by_member = np.concatenate([self.member_weights, weights / weights.sum()])
+        own = None if weights is None else weights / weights.sum()
         return replace(
             self,
             offsets=np.append(self.offsets, self.offsets[-1] + n),
             members=np.concatenate([members, np.arange(n)]),
-            weights=by_member,
+            weights=self.weights if own is None else np.concatenate([self.member_weights, own]),
             names=(*self.names, name),
             key=b"",
             key_check=None,
@@ -400,16 +398,3 @@ def _read_numbers(values: Any, name: str, n_rows: int) -> Array:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has NaN or infinite values.")
     return array
-
-
-def _normalise(weight: Array, grouping: Any) -> Floats:
-    """Return the weight of each member relative to its group's total."""
-    if (weight < 0).any():
-        raise ValueError("sample_weight has negative values.")
-    by_member = weight.astype(np.float64)[grouping.members]
-    starts, sizes = grouping.offsets[:-1], np.diff(grouping.offsets)
-    largest = np.maximum.reduceat(by_member, starts)
-    if not largest.all():
-        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(largest))]!r}.")
-    by_member /= np.repeat(largest, sizes)  # first, so that no sum overflows
-    return by_member / np.repeat(np.add.reduceat(by_member, starts), sizes)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.utils.types import Floats, Indices
+from groupdro.data.grouping import Grouping
+from groupdro.utils.types import Array, Floats, Indices
 
-__all__ = ["Shares"]
+__all__ = ["Shares", "relative_weights"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,3 +55,16 @@ class Shares:
         for i, place in self.groups:
             out[i] = weighted[place].sum(axis=0)
         return out
+
+
+def relative_weights(weight: Array, grouping: Grouping) -> Floats:
+    """Return the weight of each member relative to its group's total."""
+    if (weight < 0).any():
+        raise ValueError("sample_weight has negative values.")
+    by_member = weight.astype(np.float64)[grouping.members]
+    starts, sizes = grouping.offsets[:-1], np.diff(grouping.offsets)
+    largest = np.maximum.reduceat(by_member, starts)
+    if not largest.all():
+        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(largest))]!r}.")
+    by_member /= np.repeat(largest, sizes)  # first, so that no sum overflows
+    return by_member / np.repeat(np.add.reduceat(by_member, starts), sizes)

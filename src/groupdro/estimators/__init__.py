@@ -1,6 +1,7 @@
 """The scikit-learn front door."""
 
 from groupdro.estimators.classifier import GroupDROClassifier
+from groupdro.estimators.cross_validated import GroupDROClassifierCV, GroupDRORegressorCV
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.estimators.frontier import RobustnessFrontier, robustness_frontier
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
@@ -14,7 +15,9 @@ __all__ = [
     "FrontierModel",
     "GroupBy",
     "GroupDROClassifier",
+    "GroupDROClassifierCV",
     "GroupDRORegressor",
+    "GroupDRORegressorCV",
     "MissingGroupsWarning",
     "ModelFileError",
     "RegularizationPath",

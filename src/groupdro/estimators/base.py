@@ -242,7 +242,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         warm = self.warm_start and hasattr(self, "coef_") and np.size(self.coef_) == outputs * self.n_features_in_
         if warm and coef_init is None:
             coef_init, intercept_init = self.coef_, self.intercept_ if self.fit_intercept else None
-        if warm and q_init is None and tuple(self.groups_) == names:
+        # Plain training of groups that overlap leaves no weight to any of them.
+        if warm and q_init is None and tuple(self.groups_) == names and self.group_weights_.any():
             q_init = self.group_weights_
         q = None
         if q_init is not None:
@@ -323,7 +324,8 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             Their groups, as in `fit`.
         **options
-            Passed to `groupdro.group_report`: `loss`, `n_bootstrap`, `confidence`, `min_rows`, `random_state`.
+            Passed to `groupdro.group_report`: `loss`, `n_bootstrap`, `confidence`, `min_rows`, `random_state`,
+            `linear`.
 
         Returns
         -------

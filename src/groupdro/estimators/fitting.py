@@ -188,6 +188,11 @@ class Task:
         """
         data, w, weight_set = self.data, start[0], self.between.weight_set(robustness)
         if self.between.over_all and robustness < 1.0:
+            if self.references is not None:
+                raise ValueError(
+                    "reference_risks has none of all rows, which are averaged where groups overlap: use "
+                    "average='groups'."
+                )
             data = data.with_group_of_all(ALL_ROWS, self.row_weights)
         scales = np.ones(data.n_features)
         if alpha == 0 and radius is None:

@@ -17,7 +17,8 @@ from groupdro.estimators.outcome import Outcome
 from groupdro.estimators.regressor import GroupDRORegressor
 from groupdro.estimators.sandwich import Sandwich
 from groupdro.problem.centring import recentre
-from groupdro.run.result import Status, relative_gap
+from groupdro.run.clock import Clock
+from groupdro.run.result import Status, TraceRow, met_tolerance, relative_gap
 from groupdro.utils.arguments import check_number, check_whole
 from groupdro.utils.text import table_text
 from groupdro.utils.types import Floats
@@ -27,6 +28,7 @@ __all__ = ["RobustnessFrontier", "robustness_frontier"]
 _FINER = 1e-3  # tolerance of the fits, relative to that of the enclosure
 _APART = 1e-9  # robustness between two points, below which they are one
 _LOOKS = 8  # points in all, for each fit that is allowed
+_MIXTURE = "mixture of two models on the frontier"
 _GOOD_LOOK = 0.25  # gap of a mixture, relative to the tolerance, up to which it needs no fit
 
 
@@ -68,13 +70,15 @@ class RobustnessFrontier:
         for t in (0.0, 1.0):
             if self._fit(t):
                 return
-        looks = _LOOKS * max_fits
-        while self.n_fits < max_fits and len(self._outcomes) < looks:
+        while self.n_fits < max_fits and len(self._outcomes) < _LOOKS * max_fits:
             t, width = self._sandwich.next_t()
             if width <= self._tol or np.abs(self.robustness - t).min() < _APART:
                 return
-            seen = self._look(t)
-            if relative_gap(seen.result.gap, seen.result.upper_bound) > _GOOD_LOOK * self._tol and self._fit(t):
+            try:
+                seen = self._look(t).result
+            except KeyboardInterrupt:
+                return  # what is known so far is worth keeping
+            if relative_gap(seen.gap, seen.upper_bound) > _GOOD_LOOK * self._tol and self._fit(t):
                 return
 
     def _fit(self, t: float) -> bool:
@@ -82,7 +86,8 @@ class RobustnessFrontier:
         start: tuple[Any, Any] = (None, None)
         if self._outcomes:
             nearest = min(self._outcomes, key=lambda known: abs(known[0] - t))[1].result
-            start = nearest.w, nearest.q
+            # Plain training of groups that overlap leaves no weight to any of them.
+            start = nearest.w, nearest.q if nearest.q.any() else None
         outcome = self._estimator._solve(self._task, float(self._estimator.alpha), start, robustness=t)
         if self.regret and not self._task.between.over_all:
             self._task = replace(self._task, references=outcome.result.references)  # found once
@@ -107,22 +112,29 @@ class RobustnessFrontier:
 
     def _evaluated(self, one: Outcome, other: Outcome, share: float, t: float) -> Outcome:
         """Return what a pass at the mixture of two models and of their group weights shows and proves."""
-        w, q = ((1.0 - share) * a + share * b for a, b in ((one.result.w, other.result.w), (one.q, other.q)))
+        n_weights = max(len(one.q), len(other.q))  # only that of the worst group alone lacks the group of all rows
+        q_one, q_other = (np.append(known.q, np.zeros(n_weights - len(known.q))) for known in (one, other))
+        w, q = (1.0 - share) * one.result.w + share * other.result.w, (1.0 - share) * q_one + share * q_other
         radius = None if self._estimator.radius is None else float(self._estimator.radius)
         problem, _ = self._task.problem(float(self._estimator.alpha), radius, (w, q), t)
         problem, _ = recentre(problem)
-        before, certificate = problem.passes, Certificate(problem)
+        clock, certificate = Clock(problem), Certificate(problem)
         certificate.observe(problem.evaluate(problem.start(), problem.start_weights()))
         assert certificate.w is not None
         assert certificate.group_risks is not None
         values = certificate.group_risks - problem.baseline.lower
         penalty = problem.domain.penalty_at(problem.coef(certificate.w))
         between, n = self._task.between, self._task.between.n_groups
-        lower = max(certificate.lower, self._sandwich.least_blend(t))
+        upper, lower = certificate.upper, max(certificate.lower, self._sandwich.least_blend(t))
+        gap = max(upper - lower, 1e-12 * abs(upper))
+        status = Status.PASS_LIMIT
+        if met_tolerance(gap, upper, self._tol, other.result.atol) is not None:
+            status = Status.CONVERGED
         result = replace(
             other.result, w=w, q=q[:n], group_risks=certificate.group_risks[:n], group_values=values[:n],
-            upper_bound=certificate.upper, lower_bound=lower, gap=max(certificate.upper - lower, 1e-12 * abs(lower)),
-            tol=self._tol, passes=problem.passes - before,
+            upper_bound=upper, lower_bound=lower, gap=gap, tol=self._tol, status=status, message=status.value,
+            passes=clock.passes, seconds=clock.seconds, epochs=0, solver=_MIXTURE,
+            trace=(TraceRow(0, clock.passes, 0, 0, clock.seconds, upper, lower),),
         )  # fmt: skip
         mean, worst = between.mean(values) + penalty, between.worst(values) + penalty
         return Outcome(result, q, mean, worst, -np.inf, -np.inf)
@@ -156,7 +168,7 @@ class RobustnessFrontier:
     @property
     def enclosure(self) -> float:
         """Largest relative distance between what is attained and what is proved impossible."""
-        return self._sandwich.next_t()[1]
+        return self._sandwich.width()
 
     @property
     def converged(self) -> bool:
@@ -366,6 +378,8 @@ def robustness_frontier(
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
     own._check_parameters()
     task, _, _ = own._read(X, y, sample_weight, groups)
+    if task.between.over_all and own.objective == "excess_risk":
+        raise ValueError("excess risks of groups that overlap have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))
     frontier._enclose(max_fits)
     late = [t for t, outcome in frontier._outcomes if outcome.result.status is not Status.CONVERGED]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupdro.estimators.between import ALL_ROWS, Between
-from groupdro.problem import GroupRisk, Simplex
+from groupdro.problem import GroupRisk
 from groupdro.solvers import GroupSQP, Result, solve
 from groupdro.solvers.least_average import LeastAverage, find_least_average
 from groupdro.utils.types import Floats
@@ -32,7 +32,7 @@ class Outcome:
         Average and worst value of the model; NaN where the average is not known.
     mean_lower : float
         No model whose worst value is at most that of this one has a smaller average. At robustness 1, no model whose
-        worst value is within the tolerance.
+        worst value is within the tolerance of the lower bound.
     worst_lower : float
         No model whose average is at most that of this one has a smaller worst value.
     """
@@ -82,8 +82,9 @@ def read_outcome(
         mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
         lower = result.lower_bound
         mean_lower = (lower - robustness * worst) / (1.0 - robustness)
-        # The largest value is at least the average, which is all that plain training proves of it.
-        plain = lower if between.caps is None else -np.inf
+        # The largest value is at least the average of the values, which is all that plain training proves of it. Rows
+        # in several groups count once in the average of the rows, which may then be larger than any value.
+        plain = lower if between.caps is None and not between.over_all else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
         shown = _shown(result, between.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
@@ -93,14 +94,18 @@ def read_outcome(
         found = _spend(problem, result, between, row_weights, *left)
         if found is not None:
             return found
-    mean = np.nan
+    mean, values = np.nan, result.group_values
     if known:
-        whole = _with_average(problem, between, row_weights)
-        with whole.uncounted():
-            risks = whole.risks(result.w) if between.over_all else result.group_risks
-        penalty = result.upper_bound - problem.weight_set.support(result.group_values)
-        mean = between.mean(risks - whole.baseline.lower) + penalty
-    return Outcome(result, result.q, mean, result.upper_bound, -np.inf, result.lower_bound)
+        if between.over_all:
+            values = np.append(values, _with_average(problem, between, row_weights).risks(result.w)[-1])
+        mean = between.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
+    mean_lower = result.lower_bound if problem.n_groups == 1 else -np.inf
+    return Outcome(result, _all_weights(result, between), mean, result.upper_bound, mean_lower, result.lower_bound)
+
+
+def _all_weights(result: Result, between: Between) -> Floats:
+    """Return the weights at robustness 1, where that of all rows is zero."""
+    return np.append(result.q, 0.0) if between.over_all else result.q
 
 
 def _shown(result: Result, n_groups: int) -> Result:
@@ -127,25 +132,25 @@ def _spend(
     problem: GroupRisk, result: Result, between: Between, row_weights: Floats | None, passes: float, seconds: float
 ) -> Outcome | None:
     """Return the model of least average among those whose worst value is within the tolerance."""
-    tol, single = result.tol, problem.n_groups == 1
-    if single or between.caps is not None or not isinstance(problem.weight_set, Simplex) or tol < _LEAST_SLACK:
-        return None
-    if result.references.upper.any():
+    regret, tol = bool(result.references.upper.any()), result.tol
+    if regret:
         problem = problem.with_references(result.references)
-    passes = min(passes, max(_FEWEST_PASSES, result.passes))
-    lower, start = result.lower_bound, (result.w, result.q)
-    used = 0.0
-    if not GroupSQP().fits(problem):
+    if not _has_slack(problem, result, between, regret=regret):
         return None
+    passes = min(passes, max(_FEWEST_PASSES, result.passes))
+    lower, start, used = result.lower_bound, (result.w, result.q), 0.0
     if result.gap > _FINER * tol * abs(result.upper_bound):
         # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
         finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=max(passes, 1e-3),
                       max_time=max(seconds, 1e-3))  # fmt: skip
-        if finer.interrupted or finer.upper_bound > result.upper_bound:
+        if finer.interrupted:
             return None
-        lower, start, used = max(lower, finer.lower_bound), (finer.w, finer.q), finer.passes
-        seconds -= finer.seconds
-        result = replace(result, q=finer.q, lower_bound=lower, passes=result.passes + finer.passes)
+        if finer.upper_bound <= result.upper_bound:
+            start = finer.w, finer.q
+        if finer.lower_bound > lower:
+            lower, result = finer.lower_bound, replace(result, q=finer.q, lower_bound=finer.lower_bound)
+        used, seconds = finer.passes, seconds - finer.seconds
+        result = replace(result, passes=result.passes + used, seconds=result.seconds + finer.seconds)
     level = lower + max(tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + tol), result.atol)
     whole = _with_average(problem, between, row_weights)
     base = between.base
@@ -157,10 +162,19 @@ def _spend(
         whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=passes - used, max_time=seconds,
         n_bound=problem.n_groups,
     )  # fmt: skip
-    return None if found is None else _outcome(result, problem, found)
+    return None if found is None else _outcome(result, problem, between, found)
 
 
-def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome:
+def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: bool) -> bool:
+    """Return whether the tolerance leaves room, and the average a model that uses it."""
+    one = problem.n_groups == 1 or between.caps is not None or not problem.weight_set.is_simplex
+    # Values that are zero but for rounding leave none. Where nothing bounds the coefficients, the average may have no
+    # minimiser, and bounds hold for a part of the models only.
+    none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
+    return not (one or none or problem.unbounded) and GroupSQP().fits(problem)
+
+
+def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:
     risks = found.group_risks[: problem.n_groups]
     gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
     changed = replace(
@@ -168,6 +182,7 @@ def _outcome(result: Result, problem: GroupRisk, found: LeastAverage) -> Outcome
         gap=gap, passes=result.passes + found.passes, seconds=result.seconds + found.seconds,
         interrupted=found.interrupted,
     )  # fmt: skip
-    if changed.criterion is None:  # rounding
-        return Outcome(result, result.q, found.mean, result.upper_bound, found.mean_lower, result.lower_bound)
-    return Outcome(changed, changed.q, found.mean, found.worst, found.mean_lower, changed.lower_bound)
+    if changed.criterion is None:
+        return None  # beyond the tolerance by rounding
+    q = _all_weights(changed, between)
+    return Outcome(changed, q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

@@ -125,12 +125,12 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     mean_risk_, worst_risk_ : float
         Average and worst value of the model on the training rows, with the penalty, as `upper_bound_` has it, which is
         ``(1 - robustness) * mean_risk_ + robustness * worst_risk_``. The average is NaN where it is not known: over
-        the rows of a store with weights, and of excess risks of groups that overlap.
+        the rows of a store with weights, and with ``robustness=1`` of excess risks of groups that overlap.
     mean_lower_bound_ : float
         No model whose worst value is at most `worst_risk_` has a smaller average: this is proved. With
-        ``robustness=1`` no model whose worst value is within `tol` of the best has one, and the model returned is, of
-        all these, the one of least average; minus infinity where that was not sought, as with `n_worst`,
-        `worst_share`, or a solver's limits.
+        ``robustness=1`` no model whose worst value is within `tol` of `lower_bound_` has one; the model returned is, of
+        all these, the one of least average. Minus infinity where that was not sought, as with `n_worst` or
+        `worst_share`, with ``alpha=0`` and no radius, or where the fit did not converge.
     worst_lower_bound_ : float
         No model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float

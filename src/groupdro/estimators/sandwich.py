@@ -64,15 +64,22 @@ class Sandwich:
                 best, width = t, float(open_by)
         return best, width
 
+    def width(self) -> float:
+        """Return the largest relative distance between what is attained and what is impossible, both ends included."""
+        ends = ((self.mean[0], self.lower[0]), (self.worst[-1], self.lower[-1]))
+        return max(self.next_t()[1], *(float((high - low) / max(abs(high), 1e-300)) for high, low in ends))
+
     def least_blend(self, t: float) -> float:
         """Return what (1 - t) * average + t * worst is at least, by the half-planes.
 
         A direction between two of them is a mixture of theirs with weights of at least 0, which bounds it by the same
         mixture of their bounds; outside of all, none does.
         """
-        if t <= self.t[0]:
-            return float(self.lower[0]) if t == self.t[0] else -np.inf
-        k = min(int(np.searchsorted(self.t, t)), len(self.t) - 1)
+        if not self.t[0] <= t <= self.t[-1]:
+            return -np.inf
+        if t == self.t[0]:
+            return float(self.lower[0])
+        k = int(np.searchsorted(self.t, t))
         share = (t - self.t[k - 1]) / (self.t[k] - self.t[k - 1])
         return float((1.0 - share) * self.lower[k - 1] + share * self.lower[k])
 
@@ -110,6 +117,8 @@ class Sandwich:
                     break
             else:
                 a, b, share = edge[-1], edge[-1], 0.0
+            if (1.0 - share) * self.worst[a] + share * self.worst[b] > worst:
+                return None
         else:
             if self.worst[edge[-1]] > worst:
                 return None
@@ -119,6 +128,4 @@ class Sandwich:
                     break
             else:
                 a, b, share = edge[-1], edge[-1], 0.0
-        if (1.0 - share) * self.worst[a] + share * self.worst[b] > worst:
-            return None
         return a, b, float(share)

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from groupdro.data import GroupedData
-from groupdro.data.grouping import read_groups
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
 from groupdro.problem import GroupRisk, L2Domain, Logistic, Loss, Softmax, Squared
 from groupdro.solvers import solve
-from groupdro.utils.arguments import check_number, number_of_rows
+from groupdro.utils.arguments import check_number, check_whole, number_of_rows, printable
 from groupdro.utils.text import group_name
-from groupdro.utils.types import Array
+from groupdro.utils.types import Array, Indices
 from groupdro.utils.vectors import read_target
 
 __all__ = ["Headroom", "headroom"]
@@ -65,7 +65,7 @@ class Headroom:
     def message(self) -> str:
         """The same as a sentence."""
         of = f"of {self.n_columns} columns with coefficients of norm at most {self.radius:.4g}"
-        worst = f"the worst risk of this model is {self.worst:.4g} (group {group_name(self.worst_group)})"
+        worst = f"the worst risk of this model is {self.worst:.4g} (group {printable(group_name(self.worst_group))})"
         if self.least > self.worst:
             return f"No linear model {of} reaches it: {worst}, and theirs are at least {self.least:.4g}."
         return (
@@ -86,6 +86,7 @@ def headroom(
     linear: Any = None,
     radius: float | None = None,
     alpha: float = _ALPHA,
+    min_rows: int = 1,
     tol: float = 1e-4,
 ) -> Headroom:
     """Bound what the worst group of any model could gain from a linear model, on these rows.
@@ -103,12 +104,14 @@ def headroom(
         Their groups, as in `fit`.
     linear : Pipeline or transformer, optional
         What makes the columns of the linear models from X: a transformer, or a pipeline whose last step is left out
-        where it is an estimator. It is used as it is where it was fitted, and fitted on X otherwise. By default the
-        columns are those of X.
+        where it is an estimator. It is used as it is where it was fitted, and a copy is fitted on X otherwise. By
+        default the columns are those that reach the last step of a pipeline, or those of X.
     radius : float, optional
         Largest norm of the coefficients. By default that of the best model with the penalty `alpha`.
     alpha : float
         Penalty of the fit that finds the radius.
+    min_rows : int
+        Rows that a group needs to be judged as the worst; smaller ones are left out.
     tol : float
         Relative gap to which the bound is computed.
 
@@ -120,6 +123,7 @@ def headroom(
     check_model(model, "model")
     check_number(alpha, "alpha", positive=True)
     check_number(tol, "tol", positive=True)
+    check_whole(min_rows, "min_rows", least=1)
     if radius is not None:
         check_number(radius, "radius", positive=True)
     classifier = is_classifier(model)
@@ -127,10 +131,13 @@ def headroom(
         raise TypeError("model must have predict_proba: headroom is that of the logarithmic loss.")
     labels = read_target(y, number_of_rows(X, "X"), numeric=not classifier)
     grouping = read_groups(groups, len(labels), missing="own")
-    risks = means_by_group(row_losses(model, X, labels, "log" if classifier else "squared"), grouping)
+    columns = _own_columns(model, X) if linear is None else _columns(linear, X, labels)
+    columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
+    losses = row_losses(model, X, labels, "log" if classifier else "squared")
+    rows, grouping = _large_groups(grouping, min_rows)
+    columns, labels, losses = columns[rows], labels[rows], losses[rows]
+    risks = means_by_group(losses, grouping)
     worst = int(np.argmax(risks))
-
-    columns = check_array(_columns(linear, X, labels), accept_sparse="csr", dtype=(np.float64, np.float32))
     loss, codes = _loss_of(labels, classifier=classifier)
     data = GroupedData.from_arrays(columns, codes, grouping)
     domain = L2Domain(penalty=alpha) if radius is None else L2Domain(radius=radius)
@@ -151,19 +158,44 @@ def headroom(
     )
 
 
+def _own_columns(model: Any, X: Any) -> Any:
+    """Return the columns that reach the last step of a model."""
+    while True:
+        if isinstance(model, Pipeline):
+            X, model = model[:-1].transform(X) if len(model) > 1 else X, model[-1]
+        elif hasattr(model, "_without_groups"):
+            X, model = model._without_groups(X), model.estimator_
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            return X
+
+
 def _columns(linear: Any, X: Any, y: Array) -> Any:
-    """Return the columns of the linear models."""
+    """Return the columns that a transformer makes, or a pipeline without its last step."""
     if isinstance(linear, Pipeline) and not hasattr(linear[-1], "transform"):
-        linear = linear[:-1] if len(linear) > 1 else None
-    if linear is None:
-        return X
+        if len(linear) == 1:
+            return X
+        linear = linear[:-1]
     if not hasattr(linear, "transform"):
         raise TypeError(f"linear must be a transformer or a pipeline, got {type(linear).__name__}.")
     try:
         check_is_fitted(linear)
     except NotFittedError:
-        return linear.fit(X, y).transform(X)
+        return clone(linear).fit(X, y).transform(X)
     return linear.transform(X)
+
+
+def _large_groups(grouping: Grouping, least: int) -> tuple[Indices, Grouping]:
+    """Return the rows of the groups that have so many, and these groups of only those rows."""
+    kept = np.flatnonzero(grouping.sizes >= least).tolist()
+    if not kept:
+        raise ValueError(f"groups has no group of min_rows={least} rows.")
+    members = [grouping.rows_of(i) for i in kept]
+    rows = np.unique(np.concatenate(members))
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in members])]).astype(np.int64)
+    names = tuple(grouping.names[i] for i in kept)
+    return rows, Grouping(offsets, np.searchsorted(rows, np.concatenate(members)), names, grouping.overlapping)
 
 
 def _loss_of(labels: Array, *, classifier: bool) -> tuple[Loss, Array]:

@@ -1,5 +1,6 @@
 """How each group fares under a fitted model: a table for people and for programs."""
 
+import html
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -8,7 +9,8 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import MERGED, read_groups
+from groupdro.data.grouping import MERGED, Grouping, read_groups
+from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, records, table_html, table_text
@@ -48,6 +50,8 @@ class GroupReport:
     in_sample : bool or None
         True where these are the training rows, all of them in their order: their risks are then too optimistic about
         new rows. False where they are not, although some of them may be. None where the model cannot know.
+    headroom : Headroom or None
+        What the worst group could gain from a linear model at most, where that was asked for.
     """
 
     columns: dict[str, list[Any]]
@@ -55,6 +59,7 @@ class GroupReport:
     confidence: float
     title: str = ""
     in_sample: bool | None = None
+    headroom: Headroom | None = None
 
     @property
     def worst_group(self) -> Any:
@@ -104,10 +109,12 @@ class GroupReport:
         return {**self.columns, "group": [group_name(group) for group in groups]}
 
     def __repr__(self) -> str:
-        return table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+        text = table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+        return text if self.headroom is None else f"{text}\n{self.headroom.message}"
 
     def _repr_html_(self) -> str:
-        return table_html(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+        table = table_html(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+        return table if self.headroom is None else f"{table}<p>{html.escape(self.headroom.message)}</p>"
 
 
 def group_report(
@@ -121,6 +128,7 @@ def group_report(
     confidence: float = 0.95,
     min_rows: int = 30,
     random_state: int = 0,
+    linear: Any = None,
 ) -> GroupReport:
     """Report how each group fares under a fitted model.
 
@@ -144,6 +152,9 @@ def group_report(
         Rows below which a group is noted as small.
     random_state : int
         Seed of the resamples.
+    linear : bool, Pipeline or transformer, optional
+        Linear models to hold the worst group against, by `headroom`: True for the columns that `headroom` takes by
+        default, or what makes their columns. Groups of fewer than `min_rows` rows are left out of it.
 
     Returns
     -------
@@ -193,7 +204,15 @@ def group_report(
         confidence=confidence,
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
+        headroom=_headroom(model, X, labels, grouping, linear, min_rows),
     )
+
+
+def _headroom(model: Any, X: Any, y: Array, grouping: Grouping, linear: Any, min_rows: int) -> Headroom | None:
+    if linear is None or linear is False:
+        return None
+    least = max(1, min_rows) if (grouping.sizes >= min_rows).any() else 1
+    return headroom(model, X, y, grouping, linear=None if linear is True else linear, min_rows=least)
 
 
 def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:

@@ -7,7 +7,8 @@ from groupdro.kernels.compile import compiled, compiled_fast
 __all__ = ["capped_softmax", "descend", "q_half_step", "q_step", "settle_logits", "softmax_into", "weight_of"]
 
 _ROOT_STEPS = 50
-_LEAST_LOGIT = -600.0  # relative to the largest, where caps bind: weights that vanish could not fill what caps leave
+_MOST_LOGIT = 600.0  # of either sign where caps bind, which exponentials and their products with a level can hold
+_FAR_BELOW = 1e200  # level of weights below caps at which those that were limited begin to count
 
 
 @compiled_fast
@@ -74,19 +75,33 @@ def softmax_into(logits, weights):
         weights[i] /= total
 
 
-@compiled_fast
-def capped_softmax(logits, caps, weights):
-    """Set weights to the distribution below caps that is nearest to the softmax of logits in relative entropy.
+@compiled
+def _filling_logit(logits, caps):
+    """Return the logit down to which caps must be counted until they hold all weight."""
+    lowest, filled = math.inf, 0.0
+    while filled < 1.0 - 1e-12:
+        below = -math.inf
+        for i in range(logits.size):
+            if below < logits[i] < lowest:
+                below = logits[i]
+        if below == -math.inf:
+            break
+        lowest = below
+        for i in range(logits.size):
+            filled += caps[i] if logits[i] == lowest else 0.0
+    return lowest
 
-    It is min(level * exp(logits - largest), caps). The sum is concave and piecewise linear in the level, so that
-    Newton's method from below rises to the root and ends there. Returns the level, as a logarithm of logits.
+
+@compiled_fast
+def _capped_from(origin, logits, caps, weights):
+    """Set weights to exp(logits - origin), limited, and return the level at which they sum to one below caps.
+
+    The sum of min(level * weights, caps) is concave and piecewise linear in the level, so that Newton's method from
+    below rises to the root and ends there.
     """
-    largest = logits[0]
-    for i in range(1, logits.size):
-        largest = max(largest, logits[i])
     total = 0.0
     for i in range(logits.size):
-        weights[i] = math.exp(max(logits[i] - largest, _LEAST_LOGIT))
+        weights[i] = math.exp(min(max(logits[i] - origin, -_MOST_LOGIT), _MOST_LOGIT))
         total += weights[i]
     level = 1.0 / total
     for _ in range(logits.size):
@@ -99,9 +114,26 @@ def capped_softmax(logits, caps, weights):
         if not following > level * (1.0 + 1e-15):
             break
         level = following
+    return level
+
+
+@compiled_fast
+def capped_softmax(logits, caps, weights):
+    """Set weights to the distribution below caps that is nearest to the softmax of logits in relative entropy.
+
+    It is min(exp(logits - level), caps). Returns the level.
+    """
+    origin = logits[0]
+    for i in range(1, logits.size):
+        origin = max(origin, logits[i])
+    level = _capped_from(origin, logits, caps, weights)
+    if level > _FAR_BELOW:
+        # What caps leave is filled from so far below that exponentials vanish: count from there.
+        origin = _filling_logit(logits, caps)
+        level = _capped_from(origin, logits, caps, weights)
     for i in range(logits.size):
         weights[i] = min(level * weights[i], caps[i])
-    return largest - math.log(level)
+    return origin - math.log(level)
 
 
 @compiled
@@ -109,7 +141,7 @@ def settle_logits(logits, caps, weights, level):
     """Bring the logits of weights at their caps down to what these caps stand for."""
     for i in range(logits.size):
         if weights[i] >= caps[i]:
-            logits[i] = level + max(math.log(caps[i]) if caps[i] > 0.0 else -math.inf, _LEAST_LOGIT)
+            logits[i] = level + max(math.log(caps[i]) if caps[i] > 0.0 else -math.inf, -_MOST_LOGIT)
 
 
 @compiled

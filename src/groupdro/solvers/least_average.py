@@ -84,9 +84,14 @@ class _Level:
 
 @dataclass
 class _State(SqpState):
-    """State of SQP, with the multipliers of the groups, what the last step promised, and the price of excess."""
+    """State of SQP, with the multipliers of the groups and what goes with them.
+
+    `scale` is one and their sum, by which the curvature of the Lagrangian exceeds that of its mixture; `promised` is
+    what the last step promised; `price` is that of exceeding the level.
+    """
 
     multipliers: Floats = field(kw_only=True)
+    scale: float = field(default=1.0, kw_only=True)
     promised: float = field(default=np.inf, kw_only=True)
     price: float = field(default=1.0, kw_only=True)
 
@@ -100,7 +105,7 @@ class _LevelProgram(Program):
 
 @dataclass(frozen=True, eq=False)
 class _LevelSQP(GroupSQP):
-    """SQP for the average under a level; rows of its program are divided by the sum of the last multipliers."""
+    """SQP for the average under a level; instead of scaling the curvature, rows and values are divided by the scale."""
 
     _: KW_ONLY
     within: _Level
@@ -112,7 +117,7 @@ class _LevelSQP(GroupSQP):
         pull = np.zeros_like(here.w)
         problem.coef(pull)[...] = problem.coef(here.w)
         excess, average = within.excess(problem, here.w, here.group_risks), within.base @ gradients
-        share = 1.0 / (1.0 + float(state.multipliers.sum()))
+        share = 1.0 / state.scale
         solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
         inside = (state.multipliers > 0) | (excess >= np.sort(excess)[-WORKING_SET:][0])
         for _ in range(_ENTRIES):
@@ -127,12 +132,18 @@ class _LevelSQP(GroupSQP):
             if not late.any():
                 break
             inside |= late
+        fall, slack = -float(average @ step.ravel()) - along, -float(excess.max())
+        if state.scale == 1.0 and fall > 0.0 and slack > 0.0:
+            # How large the multipliers will be: along the best step of length s the average falls by s * fall, and the
+            # worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
+            state.scale = 1.0 + float(np.sqrt(fall / (2.0 * slack)))
+            return self._solve_model(problem, state, values)
         state.multipliers = np.zeros(n)
         state.multipliers[working] = x[1:]
+        state.scale = float(x.sum())
         state.price = max(state.price, 2.0 * float(x[1:].sum()))
         q = within.base.copy()
         q[:n] += state.multipliers
-        fall = -float(average @ step.ravel()) - along
         fall += state.price * (max(float(excess.max()), 0.0) - max(float(expected.max()), 0.0))
         state.promised = fall
         return step, q / q.sum(), fall
@@ -238,7 +249,9 @@ class _Search:
     def is_done(self, tol: float) -> bool:
         """Return whether the interval is narrow enough, or nothing moves any more."""
         still = self.state.stalled or self.idle >= _MOST_IDLE
-        return still or self.mean - self.mean_lower <= tol * abs(self.mean)
+        # What is kept of the slack is worth so much of the average, which no search can gain.
+        kept = 2.0 * float(self.state.multipliers.sum()) * (self.level - self.solver.within.level)
+        return still or self.mean - self.mean_lower <= tol * abs(self.mean) + kept
 
     def is_late(self, seconds: float, most: float) -> bool:
         """Return whether the time of any worker is over."""

@@ -1,6 +1,7 @@
 """Small programs over distributions: a quadratic one by an active set, and one with relative entropy by Newton."""
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import logsumexp
 
 from groupdro.utils.types import Floats
@@ -9,6 +10,7 @@ __all__ = ["solve_priced_program", "solve_simplex_qp"]
 
 _NO_CAPS: Floats = np.empty(0)
 _NEWTON_STEPS = 100
+_PRICE_RATIO = 10.0  # of one price of relative entropy to the next lower one
 
 
 def solve_simplex_qp(
@@ -50,6 +52,8 @@ def solve_simplex_qp(
     ridge = 1e-15 * np.diag(M) + 1e-300
     most = np.full(n, np.inf)
     most[: len(caps)] = caps
+    # Caps that add up to one leave a last free entry nothing but rounding, for which it must not be held.
+    negligible = -1e-14 * on_simplex if len(caps) else np.zeros(n)
     x, last = np.zeros(n), 0
     if start is not None:
         x[:n_simplex] = start
@@ -57,7 +61,8 @@ def solve_simplex_qp(
     else:
         left = 1.0
         for i in np.argsort(-(v - 0.5 * np.diag(M))[:n_simplex], kind="stable"):
-            x[i], last = min(left, most[i]), i
+            x[i] = min(left, most[i])
+            last = i if x[i] > 0.0 else last
             left -= x[i]
             if left <= 0.0:
                 break
@@ -79,7 +84,7 @@ def solve_simplex_qp(
         target, price = solution[:k], solution[k]
         if not np.isfinite(target).all():
             break
-        low, high = target < 0, target > (1.0 + 1e-12) * most[index]
+        low, high = target < negligible[index], target > (1.0 + 1e-12) * most[index]
         if low.any() or high.any():
             # Go as far toward the target as stays feasible; the entry that blocks is held at its bound.
             change = target - x[index]
@@ -92,10 +97,11 @@ def solve_simplex_qp(
             free[index[block]] = False
             x = np.clip(x, 0.0, most)
             continue
-        x[index] = np.minimum(target, most[index])
+        x[index] = np.clip(target, 0.0, most[index])
         # What an entry at zero would gain by more, or one at its cap by less, beyond the price of the sum.
         gain = v - M @ x - price * on_simplex
-        gain = np.where(free, -np.inf, np.where(x > 0, -gain, gain))
+        # One whose cap is zero can do neither.
+        gain = np.where(free | (most <= 0.0), -np.inf, np.where(x > 0, -gain, gain))
         best = int(np.argmax(gain))
         if gain[best] <= 1e-13 * (typical + float(np.abs(v[best])) + abs(float(price))):
             break
@@ -107,8 +113,9 @@ def solve_simplex_qp(
 def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -> Floats:
     """Maximise v.q - q'Mq / 2 - price * KL(q || base) over the simplex.
 
-    Newton's method on the dual, minimise over x ``price * log(sum(base * exp((v - M x) / price))) + x'Mx / 2``, whose
-    gradient is M (x - q(x)): at the solution x is q. Any q(x) lies in the simplex.
+    Newton's method on q, kept as logarithms, so that no weight is too small to come back. Where the price is low for M
+    it begins with a higher one, and lowers it from solution to solution. It ends by the gap to the dual, minimise over
+    x ``price * log(sum(base * exp((v - M x) / price))) + x'Mx / 2``, taken at x = q.
 
     Parameters
     ----------
@@ -126,28 +133,51 @@ def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -
     ndarray of shape (n,)
         The maximiser.
     """
+    largest = float(np.diag(M).max())
+    z, prices = log_base - logsumexp(log_base), [price]
+    while largest > 10.0 * _PRICE_RATIO * prices[-1]:
+        prices.append(prices[-1] * _PRICE_RATIO)
+    for k, high in enumerate(reversed(prices), 1):
+        z = _solve_at_price(M, v, high, log_base, z, 1e-14 if k == len(prices) else 1e-3)
+    return np.asarray(np.exp(z))
 
-    def look(x: Floats) -> tuple[float, Floats]:
-        Mx = M @ x
-        logits = (v - Mx) / price + log_base
-        top = float(logsumexp(logits))
-        return price * top + 0.5 * float(x @ Mx), np.exp(logits - top)
 
-    x = np.exp(log_base)
-    value, q = look(x)
-    for _ in range(_NEWTON_STEPS):
-        curvature = (np.diag(q) - np.outer(q, q)) @ M / price
-        step = np.linalg.solve(np.eye(len(v)) + curvature, q - x)
-        slope = float((x - q) @ M @ step)
-        if not slope < -1e-16 * (abs(value) + price):
+def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Floats, tol: float) -> Floats:
+    """Return the logarithms of the maximiser at a price, from those of any q."""
+
+    def look(z: Floats) -> tuple[float, Floats, Floats]:
+        q = np.exp(z)
+        Mq = M @ q
+        return price * float(q @ (z - log_base)) + float(q @ (0.5 * Mq - v)), q, Mq
+
+    sizes = np.abs(M)
+    value, q, Mq = look(z)
+    for k in range(_NEWTON_STEPS):
+        slopes = Mq - v + price * (z - log_base)
+        scale = price + float(np.abs(v).max() + (sizes @ q).max())  # of what rounding is relative to
+        gap = float(q @ slopes) + price * float(logsumexp(z - slopes / price))  # from the dual, which bounds every q
+        if k and not gap > tol * scale:  # one step in any case: at a price far above all else a gap is lost in rounding
             break
+        # The system in units of the roots of q, where relative entropy has the curvature of its price alone.
+        s = np.exp(0.5 * z)
+        diagonal = price + 1e-15 * float(np.diag(M) @ q)  # never less than what rounding leaves of M
+        factor = cho_factor(M * np.outer(s, s) + diagonal * np.eye(len(s)), check_finite=False)
+        both = cho_solve(factor, np.column_stack([s * slopes, s]), check_finite=False)
+        multiplier = float(s @ both[:, 0]) / float(s @ both[:, 1])
+        step = s * (multiplier * both[:, 1] - both[:, 0])
+        promised = -float(slopes @ step)
+        # The step relative to q. Along a line M keeps its balance; what would fall by more than half falls by a factor.
+        change = (multiplier - slopes - M @ step) / price
         length = 1.0
         while length > 1e-10:
-            there, q_there = look(x + length * step)
-            if there <= value + 1e-4 * length * slope:
+            part = length * change
+            there = z + np.log1p(np.maximum(part, -0.5)) + 2.0 * np.minimum(part + 0.5, 0.0)
+            there -= logsumexp(there)
+            new, q, Mq = look(there)
+            if new <= value - 1e-4 * length * promised + 1e-15 * scale:
                 break
             length *= 0.5
         else:
             break
-        x, value, q = x + length * step, there, q_there
-    return q
+        z, value = there, new
+    return z

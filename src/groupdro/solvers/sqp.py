@@ -11,8 +11,8 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL, KNOWN_WEIGHTS, Requirement, Solver, State
-from groupdro.solvers import weight_program
-from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set
+from groupdro.solvers.inverse_lbfgs import InverseLbfgs
+from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -188,7 +188,7 @@ class GroupSQP(Solver):
         order = np.argsort(-values)
         inside = first_working_set(moving, order)
         known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is most often near
-        if moving.caps.size:
+        if moving.share > 0.0:
             known[~inside] = moving.fill(values)[~inside]
         for _ in range(_ENTRIES):
             working, fixed = np.flatnonzero(inside), np.where(inside, 0.0, known)
@@ -206,10 +206,7 @@ class GroupSQP(Solver):
             wrong |= ~inside & (known > 0) & (expected < lowest - rounding)
             if not wrong.any() or moving.share == 0.0:
                 break
-            # Those without weight, and those that are full, leave, so that the program stays small.
-            entering = np.flatnonzero(wrong)[np.argsort(-np.abs(expected[wrong] - level))[: weight_program.WORKING_SET]]
-            inside = (known > 0) & ~full
-            inside[entering] = True
+            inside = next_working_set(moving, known, expected, wrong, level)
         fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
         return step, moving.mixed(known), fall - penalty * float(pull.ravel() @ step.ravel())
 
@@ -319,7 +316,7 @@ class GroupSQP(Solver):
         """
         hessian = state.groups.hessian
         if hessian is None:
-            return _Lbfgs(state.steps, state.changes, self._first_scale(problem)).apply
+            return InverseLbfgs(state.steps, state.changes, self._first_scale(problem)).apply
         curvature = hessian.copy()
         n_bound = problem.coef(state.groups.w).size
         diagonal = np.diag_indices_from(curvature)
@@ -373,30 +370,3 @@ def _moving(problem: GroupRisk) -> Moving:
 def _bends_up(step: Floats, change: Floats) -> bool:
     """Return whether the gradient's change along a step shows enough curvature for an approximation."""
     return bool(step @ change > 1e-12 * (step @ step))
-
-
-class _Lbfgs:
-    """The compact form of the L-BFGS inverse: scale * I + U W U', U = [S, scale * Y]."""
-
-    def __init__(self, steps: list[Floats], changes: list[Floats], first_scale: float):
-        self.scale = first_scale
-        self.U: Floats | None = None
-        if not steps:
-            return
-        S, Y = np.array(steps), np.array(changes)
-        SY, YY = S @ Y.T, Y @ Y.T
-        k = len(steps)
-        self.scale = scale = float(SY[-1, -1] / YY[-1, -1])
-        R_inverse = np.linalg.inv(np.triu(SY))
-        middle = np.zeros((2 * k, 2 * k))
-        middle[:k, :k] = R_inverse.T @ (np.diag(np.diag(SY)) + scale * YY) @ R_inverse
-        middle[:k, k:] = -R_inverse.T
-        middle[k:, :k] = -R_inverse
-        self.U, self.W = np.vstack([S, scale * Y]), middle
-
-    def apply(self, rows: Floats) -> Floats:
-        """Return rows times the inverse."""
-        out = self.scale * rows
-        if self.U is not None:
-            out += ((rows @ self.U.T) @ self.W) @ self.U
-        return out

@@ -9,7 +9,7 @@ from groupdro.problem.weight_sets import Moving
 from groupdro.solvers.simplex_qp import solve_priced_program, solve_simplex_qp
 from groupdro.utils.types import Floats, Indices, Mask
 
-__all__ = ["WORKING_SET", "Program", "WeightProgram", "first_working_set"]
+__all__ = ["WORKING_SET", "Program", "WeightProgram", "first_working_set", "next_working_set"]
 
 WORKING_SET = 400  # groups that enter the program at once, the worst first
 
@@ -46,9 +46,26 @@ def first_working_set(moving: Moving, order: Indices) -> Mask:
     elif moving.price:
         inside[:] = True  # all have weight
     else:
+        if moving.caps.size:
+            order = order[moving.caps[order] > 0]  # the others never get any
         n_full = int((np.cumsum(moving.caps[order]) < 1.0).sum()) if moving.caps.size else 0
         start = max(0, min(n_full - WORKING_SET // 2, len(order) - WORKING_SET))
         inside[order[start : start + WORKING_SET]] = True
+    return inside
+
+
+def next_working_set(moving: Moving, s: Floats, expected: Floats, wrong: Mask, level: float) -> Mask:
+    """Return which groups enter the program next, given those whose values after the step contradict their s.
+
+    Those without weight, and those that are full, leave, so that the program stays small. Below caps, some of both
+    stay: weight comes from the best of the full, and goes to the worst of the empty.
+    """
+    full = s >= (1.0 - 1e-12) * moving.caps if moving.caps.size else np.zeros(len(s), dtype=bool)
+    inside = (s > 0) & ~full
+    inside[np.flatnonzero(wrong)[np.argsort(-np.abs(expected[wrong] - level))[:WORKING_SET]]] = True
+    if moving.caps.size:
+        for index, order in ((np.flatnonzero(full & (s > 0)), expected), (np.flatnonzero(~full & (s == 0)), -expected)):
+            inside[index[np.argsort(order[index])[: max(1, WORKING_SET // 2)]]] = True
     return inside
 
 

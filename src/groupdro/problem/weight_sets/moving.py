@@ -62,6 +62,8 @@ class Moving(NamedTuple):
 
     def nearest(self, q: Floats) -> Floats:
         """Return weights of the set whose moving part is that of any distribution, as far as caps allow."""
+        if not q.any():
+            return self.mixed(self.spread())  # no group had weight, as where all rows are one more
         s = q / q.sum()
         if self.caps.size:
             capped_softmax(np.log(np.maximum(s, 1e-300)), self.caps, s)

@@ -53,13 +53,28 @@ class Tilted(WeightSet):
         return np.full(n_groups, 1.0 / n_groups) if self.base is None else np.array(self.base)
 
     def support(self, values: Floats) -> float:
-        """Return the soft maximum."""
-        top = float(values.max())  # taken off first, which keeps the digits of a low temperature
-        return top + self.temperature * float(logsumexp((values - top) / self.temperature, b=self._base(len(values))))
+        """Return the soft maximum.
+
+        Where the temperature is far above the values, all but their spread is taken off before the logarithm, or the
+        temperature's rounding would drown them.
+        """
+        base, top = self._base(len(values)), float(values.max())
+        below = (values - top) / self.temperature
+        if below.min() > -0.5:
+            return top + self.temperature * float(np.log1p(base @ np.expm1(below) / base.sum()))
+        return top + self.temperature * float(logsumexp(below, b=base))
 
     def price(self, q: Floats) -> float:
-        """Return the relative entropy at its price."""
-        return self.temperature * max(float(rel_entr(q, self._base(len(q))).sum()), 0.0)
+        """Return the relative entropy at its price.
+
+        Its terms are ``q log(q / base) - q + base``, none of which is negative: near the base nothing cancels.
+        """
+        base = self._base(len(q))
+        ratio = q / base - 1.0
+        near = np.abs(ratio) < 0.5
+        small = np.where(near, ratio, 0.0)
+        terms = np.where(near, base * ((1.0 + small) * np.log1p(small) - small), rel_entr(q, base) - q + base)
+        return self.temperature * max(float(terms.sum()), 0.0)
 
     def maximiser(self, values: Floats) -> Floats:
         """Weigh groups by the exponentials of their values."""

@@ -1,0 +1,362 @@
+"""Penalty and robustness chosen on held-out data, conservatively: `GroupDROClassifierCV` and `GroupDRORegressorCV`."""
+
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.classifier import GroupDROClassifier
+from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
+from groupdro.estimators.grid_search import ROUGH, GridSearch
+from groupdro.estimators.regressor import GroupDRORegressor
+from groupdro.evaluation.inference import read_clusters
+from groupdro.evaluation.report import GroupReport, check_resampling, group_report
+from groupdro.evaluation.selection import Selection
+from groupdro.utils.arguments import check_number, error_prefix
+from groupdro.utils.types import Array, Floats
+
+__all__ = ["GroupDROClassifierCV", "GroupDRORegressorCV"]
+
+_ALPHAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5)
+_BLENDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+
+
+def _has(method: str) -> Any:
+    def check(search: Any) -> bool:
+        inner = getattr(search, "best_estimator_", None)
+        getattr(search._own() if inner is None else inner, method)  # raises the inner one's own error
+        return True
+
+    return available_if(check)
+
+
+@dataclass(eq=False, repr=False)
+class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
+    """What both estimators share."""
+
+    __metadata_request__fit = {"groups": True, "cluster": True}  # noqa: RUF012
+
+    _default: ClassVar[Any]
+
+    estimator: Any = None
+    _: KW_ONLY
+    alphas: Any = _ALPHAS
+    robustness: Any = _BLENDS
+    cv: Any = 5
+    scoring: Any = None
+    mean_budget: float | None = None
+    confidence: float = 0.95
+    min_rows: int = 30
+    n_bootstrap: int = 500
+    n_jobs: int | None = None
+    refit: bool = True
+    random_state: int = 0
+
+    def _own(self) -> GroupDROEstimator:
+        """Return the estimator whose penalty and robustness are chosen."""
+        own: GroupDROEstimator = self._default() if self.estimator is None else clone(self.estimator)
+        if not isinstance(own, self._default):
+            raise TypeError(f"estimator must be a {self._default.__name__}, got {type(own).__name__}.")
+        return own
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, cluster: Any = None) -> Self:
+        """Choose penalty and robustness on held-out folds, and fit on all rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups : array-like
+            As for the estimator's own `fit`.
+        cluster : array-like of shape (n_rows,), optional
+            Patients, users or sites, whose rows stay in one fold and are resampled together.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        own, grid = self._own(), self._grid()
+        check_resampling(self.n_bootstrap, self.confidence, self.min_rows, self.random_state, least=20)
+        if self.mean_budget is not None:
+            check_number(self.mean_budget, "mean_budget")
+        rough = clone(own).set_params(
+            tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, warm_start=False, verbose=0
+        )
+        probe = clone(own)
+        probe._check_parameters()
+        _, rows, target = probe._read(X, y, sample_weight, groups)  # refuses what no fit can use, and warns once
+        clusters = read_clusters(cluster, len(target))
+        search = GridSearch(self, rough, rows, target, sample_weight, groups, clusters, grid)
+        chosen = search.run()
+        self._keep(search, chosen)
+        if self.refit:
+            best = own.set_params(alpha=self.alpha_, robustness=self.robustness_)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", category=MissingGroupsWarning)
+                warnings.simplefilter("ignore", category=SmallGroupWarning)
+                self.best_estimator_ = best.fit(X, y, sample_weight, groups=groups)
+        self.n_features_in_ = probe.n_features_in_
+        if hasattr(probe, "feature_names_in_"):
+            self.feature_names_in_ = probe.feature_names_in_
+        return self
+
+    def _grid(self) -> tuple[Floats, Floats]:
+        grid = []
+        for name in ("alphas", "robustness"):
+            with error_prefix(name):
+                values = np.unique(np.asarray(getattr(self, name), dtype=np.float64).ravel())
+            most = 1.0 if name == "robustness" else np.inf
+            if not len(values) or not (np.isfinite(values).all() and (values >= 0).all() and (values <= most).all()):
+                raise ValueError(f"{name} must be numbers from 0 to {most:g}, got {getattr(self, name)!r}.")
+            grid.append(values)
+        return grid[0][::-1], np.unique(np.append(0.0, grid[1]))  # plain training is always tried
+
+    def _keep(self, search: GridSearch, chosen: Selection) -> None:
+        """Set what the search found."""
+        alphas, blends = search.cells
+        self.alpha_, self.robustness_ = float(alphas[chosen.best]), float(blends[chosen.best])
+        self.plain_alpha_ = float(alphas[chosen.plain])
+        names = np.array([*search.grouping.names, None], dtype=object)
+        self.cv_results_: dict[str, Array] = {
+            "param_alpha": alphas,
+            "param_robustness": blends,
+            "mean_test_risk": chosen.mean,
+            "worst_test_risk": chosen.worst,
+            "worst_group": names[chosen.worst_group],
+            "gain": chosen.gain,
+            "gain_low": chosen.gain_low,
+            "significant": chosen.significant,
+        }
+        self.best_index_ = chosen.best
+        self.n_splits_ = search.n_splits
+        self.message_ = _sentence(self, chosen)
+
+    # ------------------------------------------------------------------ after the fit
+
+    def _best(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    @property
+    def coef_(self) -> Floats:
+        """Coefficients of the refitted model."""
+        return np.asarray(self._best().coef_)
+
+    @property
+    def intercept_(self) -> Any:
+        """Intercept of the refitted model."""
+        return self._best().intercept_
+
+    def predict(self, X: Any) -> Array:
+        """Predict with the refitted model.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows. Groups are not needed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Labels or numbers.
+        """
+        return np.asarray(self._best().predict(X))
+
+    def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
+        """Report how each group fares under the refitted model, preferably on held-out data.
+
+        Parameters
+        ----------
+        X, y, groups : array-like
+            Rows, labels and groups.
+        **options
+            Passed to `groupdro.group_report`.
+
+        Returns
+        -------
+        GroupReport
+            One row per group, worst first.
+        """
+        return group_report(self._best(), X, y, groups, **options)
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare that sparse rows are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
+    """`GroupDROClassifier` with penalty and robustness chosen on held-out data: first, do no harm.
+
+    Plain training with the penalty of least average held-out loss is the default. It is left only for a model whose
+    worst group is significantly better on held-out rows; of those, the one of least robustness is taken.
+
+    The comparison is a bootstrap of the pooled held-out losses: every row is held out once, all models are compared on
+    the same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid allows for
+    having tried so many.
+
+    Parameters
+    ----------
+    estimator : GroupDROClassifier, default=None
+        All other parameters; None for the defaults. Its `alpha` and `robustness` are not used.
+    alphas : array-like
+        Penalties to try.
+    robustness : array-like
+        Values of `robustness` to try; 0 always is.
+    cv : int or splitter, default=5
+        Number of folds, stratified by group and class; or a splitter, whose `split` gets the groups.
+    scoring : {None, "log", "zero_one"} or callable, default=None
+        Loss per row by which cells are compared: None for the estimator's own; a callable takes y and predictions.
+        Lower is better.
+    mean_budget : float, default=None
+        Largest rise of the average held-out loss, relative to that of plain training; None for any.
+    confidence : float, default=0.95
+        Confidence with which a gain must not be noise, for all cells together.
+    min_rows : int, default=30
+        Effective number of rows that a group needs to be judged.
+    n_bootstrap : int, default=500
+        Number of resamples.
+    n_jobs : int, default=None
+        Folds that are fitted at the same time, by joblib.
+    refit : bool, default=True
+        Whether to fit the chosen model on all rows.
+    random_state : int, default=0
+        Seed of folds and resamples.
+
+    Attributes
+    ----------
+    alpha_, robustness_ : float
+        What was chosen.
+    plain_alpha_ : float
+        The penalty of plain training.
+    best_estimator_ : GroupDROClassifier
+        The model fitted on all rows, with its certificate.
+    cv_results_ : dict of str to ndarray
+        One entry per cell: penalty, robustness, average and worst group's held-out loss, the worst group, the gain
+        against plain training, its lower confidence bound, and whether it is significant. NaN for penalties that were
+        discarded early because their plain training is clearly worse.
+    best_index_, n_splits_ : int
+        The chosen cell, and the number of folds.
+    message_ : str
+        The choice and its evidence as a sentence.
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_ : ndarray, int
+        As of `GroupDROClassifier`.
+
+    Examples
+    --------
+    >>> from groupdro import GroupDROClassifierCV, datasets
+    >>> X, y, groups = datasets.make_mero(n_groups=3, n_per_group=200, n_features=5)
+    >>> search = GroupDROClassifierCV(alphas=[1e-3, 1e-1]).fit(X, y, groups=groups)
+    >>> search.alpha_ in (1e-3, 1e-1)
+    True
+    """
+
+    _default: ClassVar[Any] = GroupDROClassifier
+
+    @property
+    def classes_(self) -> Array:
+        """Class labels."""
+        return np.asarray(self._best().classes_)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any) -> Floats:
+        """Return the outputs of the refitted model.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+            The outputs.
+        """
+        return np.asarray(self._best().decision_function(X))
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
+        return np.asarray(self._best().predict_proba(X))
+
+    @_has("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithms of the probabilities.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Logarithms, in the order of `classes_`.
+        """
+        return np.asarray(self._best().predict_log_proba(X))
+
+
+class GroupDRORegressorCV(RegressorMixin, _CrossValidated):
+    """`GroupDRORegressor` with penalty and robustness chosen on held-out data: first, do no harm.
+
+    Everything is as for `GroupDROClassifierCV`, with folds stratified by group alone.
+
+    Parameters
+    ----------
+    estimator : GroupDRORegressor, default=None
+        All other parameters; None for the defaults.
+    alphas, robustness, cv, mean_budget, confidence, min_rows, n_bootstrap, n_jobs, refit, random_state : object
+        As for `GroupDROClassifierCV`.
+    scoring : {None, "squared", "absolute"} or callable, default=None
+        Loss per row by which cells are compared.
+
+    Attributes
+    ----------
+    alpha_, robustness_, plain_alpha_, cv_results_, best_estimator_, best_index_, n_splits_, message_ : object
+        As of `GroupDROClassifierCV`.
+    coef_, intercept_, n_features_in_, feature_names_in_ : ndarray, float, int
+        As of `GroupDRORegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from groupdro import GroupDRORegressorCV
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(300, 3)), np.repeat([0, 1, 2], 100)
+    >>> y = X[:, 0] + rng.normal(size=300)
+    >>> GroupDRORegressorCV(alphas=[0.01, 1.0]).fit(X, y, groups=groups).robustness_
+    0.0
+    """
+
+    _default: ClassVar[Any] = GroupDRORegressor
+
+
+def _sentence(search: Any, chosen: Selection) -> str:
+    """Say what was chosen, and why."""
+    results, k, plain = search.cv_results_, chosen.best, chosen.plain
+    before = f"plain training (alpha {search.plain_alpha_:g})"
+    if k == plain:
+        return f"Kept {before}: no robust model is better on its worst held-out group beyond noise."
+    worst, least = results["worst_test_risk"], chosen.gain_low[k]
+    price = results["mean_test_risk"][k] / results["mean_test_risk"][plain] - 1.0
+    return (
+        f"Chose robustness {search.robustness_:g} and alpha {search.alpha_:g}: the worst group's held-out loss falls "
+        f"from {worst[plain]:.4g} under {before} to {worst[k]:.4g} (by at least {max(least, 0.0):.2g} with "
+        f"{search.confidence:.0%} confidence), and the average changes by {price:+.2%}."
+    )

@@ -1,0 +1,199 @@
+"""Held-out losses of every penalty and robustness, by folds, and what they say."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.utils import _safe_indexing
+from sklearn.utils.parallel import Parallel, delayed
+
+from groupdro.data.grouping import Grouping, indexable_groups, read_groups
+from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
+from groupdro.evaluation.folds import GroupStratifiedKFold, keep_classes
+from groupdro.evaluation.metrics import row_losses
+from groupdro.evaluation.selection import Selection, select_cell
+from groupdro.utils.types import Floats, Indices
+
+__all__ = ["ROUGH", "GridSearch"]
+
+ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
+_HOPELESS = 2.0  # standard errors by which a penalty's plain training is worse than the best, from which it is left out
+_NEARLY = 0.01  # the same relative to the least loss, up to which it stays in any case
+
+
+class GridSearch:
+    """A search over penalties and robustness, by held-out losses of every row.
+
+    Parameters
+    ----------
+    about : GroupDROClassifierCV or GroupDRORegressorCV
+        How to search.
+    rough : GroupDROEstimator
+        What to fit.
+    X, y, sample_weight, groups : array-like
+        The rows.
+    clusters : ndarray of shape (n_rows,) or None
+        Rows that stay together.
+    grid : pair of ndarray
+        Penalties, falling, and values of robustness, rising from 0.
+    """
+
+    def __init__(
+        self,
+        about: Any,
+        rough: GroupDROEstimator,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        clusters: Indices | None,
+        grid: tuple[Floats, Floats],
+    ):
+        self.about, self.rough, self.X, self.y, self.clusters = about, rough, X, np.asarray(y), clusters
+        self.groups = None if groups is None else indexable_groups(groups)
+        self.weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64).ravel()
+        self.grouping = read_groups(groups, len(self.y), missing="own" if rough.missing_group == "own" else "error")
+        self.alphas, self.blends = grid
+        if len(self.grouping.names) == 1:
+            self.blends = self.blends[:1]  # all robustness is alike
+        self.cells = np.repeat(self.alphas, len(self.blends)), np.tile(self.blends, len(self.alphas))
+        folds = about.cv if isinstance(about.cv, int) else 2
+        if len(self.y) < folds:
+            raise ValueError(f"cv={about.cv!r} needs at least {folds} rows, but there are n_samples={len(self.y)}.")
+        self.splits = list(self._splits())
+        self.n_splits = len(self.splits)
+
+    def run(self) -> Selection:
+        """Compare all cells, penalties whose plain training is hopeless left out."""
+        n, n_blends = len(self.y), len(self.blends)
+        totals, counts = np.zeros((n, len(self.cells[0]))), np.zeros(n)
+        for _, test in self.splits:
+            counts[test] += 1.0
+        kept = counts > 0
+        plain = np.arange(len(self.alphas)) * n_blends
+        starts = self._add(totals, [(self.alphas, self.blends[:1], None)] * self.n_splits)
+        able = self._able(
+            totals[:, plain][kept] / counts[kept, None], None if self.weights is None else self.weights[kept]
+        )
+        if n_blends > 1:
+            some = [(self.alphas[able], self.blends[1:], [fold[k] for k in np.flatnonzero(able)]) for fold in starts]
+            self._add(totals, some)
+        discarded = np.repeat(~able, n_blends) & (self.cells[1] > 0)
+        losses = totals[kept] / counts[kept, None]
+        losses[:, discarded] = np.nan
+        about = self.about
+        return select_cell(
+            losses,
+            self.cells[1],
+            _only(self.grouping, np.flatnonzero(kept)),
+            clusters=None if self.clusters is None else np.unique(self.clusters[kept], return_inverse=True)[1],
+            weights=None if self.weights is None else self.weights[kept],
+            confidence=about.confidence,
+            n_bootstrap=about.n_bootstrap,
+            min_rows=about.min_rows,
+            mean_budget=about.mean_budget,
+            seed=about.random_state,
+        )
+
+    def _able(self, losses: Floats, weights: Floats | None) -> Any:
+        """Return which penalties are worth trying with any robustness: those whose plain training is not hopeless."""
+        w = np.ones(len(losses)) if weights is None else weights
+        means = w @ losses / w.sum()
+        best = int(np.argmin(means))
+        worse = losses - losses[:, [best]]
+        errors = np.sqrt((w**2) @ (worse - worse.mean(axis=0)) ** 2) / w.sum()
+        able = (means - means[best] <= _HOPELESS * errors) | (means - means[best] <= _NEARLY * abs(means[best]))
+        able[max(best - 1, 0) : best + 2] = True  # its neighbours: robust models may want another penalty
+        return able
+
+    def _splits(self) -> Iterator[tuple[Indices, Indices]]:
+        about, classes = self.about, is_classifier(self.rough)
+        if hasattr(about.cv, "split"):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The groups parameter is ignored")
+                splits = list(about.cv.split(self.X, self.y, self.groups if self.clusters is None else self.clusters))
+        elif self.clusters is None:
+            folds = GroupStratifiedKFold(about.cv, random_state=about.random_state)
+            alone = np.zeros(len(self.y), dtype=np.int64)
+            splits = list(folds.split(self.X, self.y, alone if self.groups is None else self.groups))
+        else:
+            first = np.zeros(len(self.y), dtype=np.int64)  # one of each row's groups
+            for i in range(len(self.grouping.names)):
+                first[self.grouping.rows_of(i)] = i
+            strata = first * 1_000_003 + (np.unique(self.y, return_inverse=True)[1] if classes else 0)
+            folds = StratifiedGroupKFold(about.cv, shuffle=True, random_state=about.random_state)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of strata with fewer rows than folds
+                splits = list(folds.split(self.X, strata, self.clusters))
+        for train, test in splits:
+            yield keep_classes(train, test, self.y) if classes else (train, test)
+
+    def _add(self, totals: Floats, jobs: list[Any]) -> list[Any]:
+        """Fit what jobs name in every fold, add the held-out losses, and return the solutions."""
+        tasks = (
+            delayed(_fit_fold)(
+                self.rough,
+                *(_safe_indexing(part, train) for part in (self.X, self.y)),
+                None if self.weights is None else self.weights[train],
+                _only_groups(self.groups, self.grouping, train),
+                _safe_indexing(self.X, test),
+                self.y[test],
+                self.about.scoring,
+                job,
+            )
+            for (train, test), job in zip(self.splits, jobs, strict=True)
+        )
+        found = Parallel(n_jobs=self.about.n_jobs)(tasks)
+        for (_, test), (losses, _), (alphas, blends, _) in zip(self.splits, found, jobs, strict=True):
+            columns = [
+                int(np.flatnonzero((self.cells[0] == alpha) & (self.cells[1] == t))[0])
+                for alpha in alphas
+                for t in blends
+            ]
+            totals[np.ix_(test, np.array(columns))] += losses
+        return [solutions for _, solutions in found]
+
+
+def _fit_fold(
+    rough: GroupDROEstimator, X: Any, y: Any, weight: Any, groups: Any, X_test: Any, y_test: Any, scoring: Any, job: Any
+) -> tuple[Floats, list[Any]]:
+    """Return held-out losses of each penalty and robustness of a fold, and the solution of each penalty."""
+    alphas, blends, starts = job
+    model = clone(rough)
+    losses, solutions = [], []
+    with warnings.catch_warnings():
+        for category in (MissingGroupsWarning, SmallGroupWarning, ConvergenceWarning):
+            warnings.simplefilter("ignore", category=category)
+        task, _, _ = model._read(X, y, weight, groups)
+        last: Any = (None, None)
+        for k, alpha in enumerate(alphas):
+            start = last if starts is None else starts[k]
+            for t in blends:
+                result = model._solve(task, float(alpha), start, robustness=float(t)).result
+                for name, value in model._attributes(result.w).items():
+                    setattr(model, name, value)
+                losses.append(row_losses(model, X_test, y_test, "auto" if scoring is None else scoring))
+                start = result.w, result.q
+            solutions.append(start)
+            last = start
+    return np.stack(losses, axis=1), solutions
+
+
+def _only(grouping: Grouping, rows: Indices) -> Grouping:
+    """Return the groups of some rows, numbered anew, without those that have none of them."""
+    part = grouping.restrict(rows)
+    there = np.flatnonzero(part.sizes > 0)
+    if len(there) == len(part.names):
+        return part
+    offsets = np.append(0, np.cumsum(part.sizes[there]))
+    members = np.concatenate([part.rows_of(int(i)) for i in there])
+    return Grouping(offsets, members, tuple(part.names[i] for i in there), part.overlapping)
+
+
+def _only_groups(groups: Any, grouping: Grouping, rows: Indices) -> Any:
+    return None if groups is None else _only(grouping, rows)

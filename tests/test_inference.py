@@ -1,0 +1,77 @@
+"""Intervals that hold for all groups at once."""
+
+import numpy as np
+import pytest
+
+from groupdro.data.grouping import read_groups
+from groupdro.evaluation.inference import read_clusters, resample, simultaneous_intervals
+
+
+def drawn(rng, n_groups, size, kind):
+    losses = rng.gamma(0.5, 2.0, n_groups * size) if kind == "skewed" else rng.normal(1.0, 1.0, n_groups * size)
+    return losses, np.repeat(np.arange(n_groups), size)
+
+
+@pytest.mark.parametrize("kind", ["normal", "skewed"])
+def test_the_intervals_cover_all_means_together(kind):
+    rng, covered, once, n = np.random.default_rng(0), 0, 0, 150
+    for seed in range(n):
+        losses, groups = drawn(rng, 8, 100, kind)
+        found = resample(losses[:, None], read_groups(groups, len(groups)), n_bootstrap=300, seed=seed)
+        both = simultaneous_intervals(found, 0.9)
+        covered += bool(((both.low <= 1.0) & (both.high >= 1.0)).all())
+        once += both.least <= 1.0 <= both.most
+    # Nominal 90%; beyond what chance allows in one of a thousand such tests.
+    assert covered >= 0.9 * n - 3.1 * np.sqrt(0.09 * n)
+    assert once >= 0.9 * n - 3.1 * np.sqrt(0.09 * n)
+
+
+def test_means_errors_and_sizes_are_those_of_arithmetic():
+    rng = np.random.default_rng(1)
+    losses, groups, weights = rng.normal(size=(60, 2)), np.repeat([0, 1], [20, 40]), rng.uniform(0.5, 2.0, 60)
+    found = resample(losses, read_groups(groups, 60), n_bootstrap=4000, seed=0, weights=weights)
+    for i in (0, 1):
+        w, own = weights[groups == i], losses[groups == i]
+        mean = w @ own / w.sum()
+        np.testing.assert_allclose(found.means[i], mean)
+        np.testing.assert_allclose(found.errors[i], np.sqrt((w**2) @ (own - mean) ** 2) / w.sum())
+        assert found.sizes[i] == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    np.testing.assert_allclose(found.resampled_means.std(axis=0), found.errors, rtol=0.1)
+    np.testing.assert_allclose(found.resampled_means.mean(axis=0), found.means, atol=0.02)
+
+
+def test_copies_of_rows_in_one_cluster_add_nothing():
+    rng = np.random.default_rng(2)
+    losses, groups = rng.normal(size=(50, 1)), np.repeat([0, 1], 25)
+    alone = resample(losses, read_groups(groups, 50), n_bootstrap=200, seed=3)
+    copied = np.repeat(np.arange(50), 4)
+    found = resample(
+        losses[copied], read_groups(groups[copied], 200), n_bootstrap=200, seed=3, clusters=read_clusters(copied, 200)
+    )
+    np.testing.assert_allclose(found.means, alone.means)
+    np.testing.assert_allclose(found.errors, alone.errors)
+    np.testing.assert_allclose(found.resampled_means, alone.resampled_means)
+
+
+def test_differences_are_paired():
+    rng = np.random.default_rng(3)
+    hard, groups = rng.gamma(0.5, 4.0, 400), np.repeat([0, 1], 200)
+    losses = np.column_stack([hard, hard + 0.01 * rng.normal(size=400) + 0.005])
+    found = resample(losses, read_groups(groups, 400), n_bootstrap=500, seed=0)
+    apart = simultaneous_intervals(found, 0.95)
+    paired = simultaneous_intervals(found, 0.95, kind=1, against=0)
+    assert (paired.high - paired.low).max() < 0.05 * (apart.high - apart.low).min()
+    assert (paired.low > 0).all()
+
+
+def test_groups_that_do_not_count_have_no_interval():
+    losses, groups = np.arange(20.0)[:, None], np.repeat([0, 1], 10)
+    found = resample(losses, read_groups(groups, 20), n_bootstrap=50, seed=0)
+    shown = simultaneous_intervals(found, 0.9, groups=[True, False])
+    assert np.isnan(shown.high[1])
+    assert shown.most < 15.0
+
+
+def test_clusters_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="cluster"):
+        read_clusters(np.zeros(3), 4)
