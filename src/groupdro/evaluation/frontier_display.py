@@ -14,9 +14,11 @@ from groupdro.utils.types import Floats
 
 __all__ = ["FrontierDisplay"]
 
-_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
+_BLUE, _GREY = "#0072B2", "#8A8A8A"
+_COLOURS = "black", "black", "#D55E00", "#E69F00", "#009E73", "#CC79A7"  # distinct to colour-blind readers too
 _MARKERS = "osD^vP*X"
-_POINTS = 400  # of the curve below which nothing is possible
+_POINTS = 150  # of the curve below which nothing is possible
+_VISIBLE = 5e-3  # share of the axis, below which a band is thinner than the line beside it
 
 Pair = tuple[float, float]
 
@@ -133,8 +135,16 @@ class FrontierDisplay(Display):
         self.limit_ = self.band_ = None
         if self.limit_mean.size:
             top = np.interp(self.limit_mean, self.mean, self.worst, left=float(self.worst.max()))
+            # A legend that names what nobody can see would puzzle.
+            visible = float(np.median(top - self.limit_worst)) > _VISIBLE * float(np.ptp(self.worst))
             self.band_ = ax.fill_between(
-                self.limit_mean, self.limit_worst, top, color=_BLUE, alpha=0.2, linewidth=0, label="undecided"
+                self.limit_mean,
+                self.limit_worst,
+                top,
+                color=_BLUE,
+                alpha=0.2,
+                linewidth=0,
+                label="undecided" if visible else "_undecided",
             )
             (self.limit_,) = ax.plot(self.limit_mean, self.limit_worst, color=_GREY, lw=1, label="no model is below")
         style = "-" if self.limit_mean.size else ":"
@@ -142,13 +152,24 @@ class FrontierDisplay(Display):
             self.mean, self.worst, f"{style}", marker=".", color=_BLUE, lw=1.6, label="linear models"
         )
         for k, (name, (mean, worst)) in enumerate(self.models.items()):
-            ax.plot(
-                [mean], [worst], _MARKERS[k % len(_MARKERS)], color=_ORANGE if k > 1 else "black", ls="", label=name
-            )
+            # Smaller markers come later, so that of two in one place both are seen.
+            marker, size, colour = _MARKERS[k % len(_MARKERS)], max(9.0 - 0.4 * k, 7.0), _COLOURS[k % len(_COLOURS)]
+            ax.plot([mean], [worst], marker, color=colour, ls="", ms=size, mec="white", mew=0.4, label=name)
+        if self.limit_mean.size:
+            self._shade(ax)
         ax.set_xlabel(self.labels[0])
         ax.set_ylabel(self.labels[1])
         ax.legend(frameon=False, loc="best", fontsize="small")
         return self._drawn_on(ax)
+
+    def _shade(self, ax: Any) -> None:
+        """Shade what no model has, as far as the axes go."""
+        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+        mean = np.concatenate([[left], self.limit_mean[:1], self.limit_mean, [right]])
+        worst = np.concatenate([[top, top], self.limit_worst, self.limit_worst[-1:]])
+        ax.fill_between(mean, np.minimum(worst, top), bottom, color=_GREY, alpha=0.15, linewidth=0, zorder=0)
+        ax.set_xlim(left, right)
+        ax.set_ylim(bottom, top)
 
 
 def _plain(points: Floats) -> dict[str, Pair]:
