@@ -11,11 +11,11 @@ from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
-from sklearn.utils.multiclass import type_of_target
 
 from groupdro.data.grouping import Grouping, indexable_groups, read_groups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
-from groupdro.evaluation.folds import MOST_CLASSES, GroupStratifiedKFold, keep_classes
+from groupdro.estimators.defaults import estimator_for
+from groupdro.evaluation.folds import GroupStratifiedKFold, keep_classes
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.metrics import final_estimator, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, check_resampling, group_report, middle_of
@@ -147,9 +147,7 @@ def compare(
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     number_of_rows(X, "X")
     number_of_rows(y, "y")
-    if estimator is None:
-        with error_prefix("y"):
-            estimator = GroupDROClassifier() if _are_classes(np.asarray(y)) else GroupDRORegressor()
+    estimator = estimator_for(y) if estimator is None else estimator
     wrapper = estimator if isinstance(estimator, GroupBy) else None
     inner = estimator if wrapper is None else wrapper.estimator
     path = _place_of_model(inner)
@@ -193,12 +191,6 @@ def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> A
         raise ValueError(f"{argument} must have the groups of the rows, unless estimator is a GroupBy.")
     with error_prefix(argument):
         return take_columns(X, wrapper.group_by)[0]
-
-
-def _are_classes(y: Array) -> bool:
-    if type_of_target(y) not in ("binary", "multiclass"):
-        return False
-    return y.dtype.kind not in "iuf" or len(np.unique(y)) <= MOST_CLASSES
 
 
 def _place_of_model(estimator: Any) -> str:

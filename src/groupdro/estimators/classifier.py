@@ -140,8 +140,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         the rows of a store with weights, and with ``robustness=1`` of excess risks of groups that overlap.
     mean_lower_bound_ : float
         No model whose worst value is at most `worst_risk_` has a smaller average: this is proved. With
-        ``robustness=1`` no model whose worst value is within `tol` of `lower_bound_` has one; the model returned is, of
-        all these, the one of least average. Minus infinity where that was not sought, as with `n_worst` or
+        ``robustness=1`` no model whose worst value is at most ``(1 + tol) * lower_bound_`` has one; the model returned
+        is, of all these, the one of least average. Minus infinity where that was not sought, as with `n_worst` or
         `worst_share`, with ``alpha=0`` and no radius, or where the fit did not converge.
     worst_lower_bound_ : float
         No model whose average is at most `mean_risk_` has a smaller worst value.

@@ -1,20 +1,20 @@
 """The certified frontier between average and worst: every choice that a linear model has, and none that it has not."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.multiclass import type_of_target
+from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.certificate import Certificate
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.estimators.classifier import GroupDROClassifier
+from groupdro.estimators.defaults import estimator_for
 from groupdro.estimators.fitting import Task, warn_caller
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.outcome import Outcome
-from groupdro.estimators.regressor import GroupDRORegressor
 from groupdro.estimators.sandwich import Sandwich
 from groupdro.problem.centring import recentre
 from groupdro.run.clock import Clock
@@ -58,6 +58,7 @@ class RobustnessFrontier:
     def __init__(self, estimator: GroupDROEstimator, task: Task, tol: float):
         self._estimator, self._task, self._tol = estimator, task, tol
         self._outcomes: list[tuple[float, Outcome]] = []
+        self._answers: list[FrontierModel] = []  # mixtures that were asked for
         self.n_fits, self.n_passes = 0, 0.0
 
     # ------------------------------------------------------------------ how it is made
@@ -141,7 +142,8 @@ class RobustnessFrontier:
 
     @property
     def _sandwich(self) -> Sandwich:
-        return Sandwich(self.robustness, self.mean, self.worst, self.lower)
+        atol = max((outcome.result.atol for _, outcome in self._outcomes), default=0.0)
+        return Sandwich(self.robustness, self.mean, self.worst, self.lower, atol)
 
     # ------------------------------------------------------------------ what is known
 
@@ -287,15 +289,21 @@ class RobustnessFrontier:
         if k is not None:
             t, least = float(sandwich.t[k]), float(sandwich.lower[k])
             blend = (1.0 - t) * mean + t * worst
-            why = f"every model has {1 - t:.4g} mean + {t:.4g} worst >= {least:.8g}, and the wishes have {blend:.8g}"
+            terms = [f"{1 - t:.4g} mean"] * (t < 1) + [f"{t:.4g} worst"] * (t > 0)
+            why = f"every model has {' + '.join(terms)} >= {least:.8g}, and the wishes have {blend:.8g}"
             return Attainable("no", None, t, least, f"No model has {wishes}: {why}.")
-        found = sandwich.mixture(mean=mean, worst=worst)
-        if found is not None:
-            model = self._mixed(*found)
+        for model in self._candidates(mean, worst):
             if model.mean <= mean and model.worst <= worst:
                 return Attainable("yes", model, np.nan, np.nan, f"A model has {wishes}: see .model.")
         width = f"the frontier is enclosed to {self.enclosure:.2g}"
         return Attainable("open", None, np.nan, np.nan, f"It is open whether a model has {wishes}: {width}.")
+
+    def _candidates(self, mean: float, worst: float) -> Iterator[FrontierModel]:
+        """Yield models that may meet both wishes: earlier answers, and mixtures, which are better than chords."""
+        yield from self._answers
+        for found in (self._sandwich.mixture(mean=mean), self._sandwich.mixture(worst=worst)):
+            if found is not None:
+                yield self._mixed(*found)
 
     def _budget(self, best: float, within: float) -> float:
         return best + (within if self.regret else within * abs(best))
@@ -310,7 +318,8 @@ class RobustnessFrontier:
             return self._made(outcome, t)
         run, fall = other.mean - one.mean, one.worst - other.worst
         t = float(run / (run + fall))
-        return self._made(self._evaluated(one, other, share, t), t)
+        self._answers.append(self._made(self._evaluated(one, other, share, t), t))
+        return self._answers[-1]
 
     def _made(self, outcome: Outcome, t: float) -> FrontierModel:
         """Return a fitted estimator with what the whole frontier proves of it."""
@@ -356,8 +365,8 @@ def robustness_frontier(
     X, y, groups, sample_weight : array-like
         As in `fit`.
     estimator : GroupDROClassifier or GroupDRORegressor, optional
-        All parameters but `robustness`; it is not changed. By default a classifier, or a regressor where y has numbers
-        that are not whole. Fits are at least as fine as its `tol`.
+        All parameters but `robustness`; it is not changed. By default a classifier where y is text, truth values or up
+        to ten different whole numbers, otherwise a regressor. Fits are at least as fine as its `tol`.
     tol : float
         Relative distance between the attained and the impossible at which to stop.
     max_fits : int
@@ -370,9 +379,7 @@ def robustness_frontier(
     """
     check_number(tol, "tol", positive=True)
     check_whole(max_fits, "max_fits", least=2)
-    if estimator is None:
-        regression = str(type_of_target(y)).startswith("continuous")
-        estimator = GroupDRORegressor() if regression else GroupDROClassifier()
+    estimator = estimator_for(y) if estimator is None else estimator
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
@@ -385,5 +392,7 @@ def robustness_frontier(
     late = [t for t, outcome in frontier._outcomes if outcome.result.status is not Status.CONVERGED]
     if late or not frontier.converged:
         of = f", and {len(late)} of {len(frontier._outcomes)} fits did not converge" if late else ""
-        warn_caller(f"The frontier is enclosed to {frontier.enclosure:.2g}, not to tol={tol:g}{of}.", UserWarning)
+        remedy = "Raise max_passes." if late else "Raise max_fits."
+        found = f"The frontier is enclosed to {frontier.enclosure:.2g}, not to tol={tol:g}{of}. {remedy}"
+        warn_caller(found, ConvergenceWarning)
     return frontier

@@ -13,7 +13,8 @@ class FrontierModel:
     Attributes
     ----------
     model : GroupDROClassifier or GroupDRORegressor
-        The fitted model.
+        The fitted model. A mixture of two fits has the tolerance of the frontier as its `tol`; a clone of it, fitted
+        anew, is the minimiser of its blend, which may stand elsewhere on the frontier.
     mean, worst : float
         Its average and its worst value on the training rows.
     mean_lower : float

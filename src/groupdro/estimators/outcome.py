@@ -14,7 +14,7 @@ __all__ = ["Outcome", "read_outcome"]
 
 _FINER = 0.05  # of the tolerance, to which the best worst value is known before the slack is spent
 _SHARE_OF_MEAN = 0.1  # of the tolerance, to which the least average is found
-_FEWEST_PASSES = 20.0  # that spending the slack may take; otherwise as many as the fit took
+_FEWEST_PASSES = 60.0  # that spending the slack may take; otherwise as many as the fit took
 _LEAST_SLACK = 1e-9  # below which rounding would be spent
 
 
@@ -89,6 +89,10 @@ def read_outcome(
         # in several groups count once in the average of the rows, which may then be larger than any value.
         plain = lower if between.caps is None and not between.over_all else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
+        # Losses and penalties are at least 0, which bounds both where the fit ended early.
+        least = problem.offsets - result.references.upper
+        mean_lower = max(mean_lower, between.mean(least))
+        worst_lower = max(worst_lower, between.worst(least))
         shown = _shown(result, between.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
     known = between.known and not (between.over_all and result.references.upper.any())
@@ -140,20 +144,19 @@ def _spend(
         problem = problem.with_references(result.references)
     if not _has_slack(problem, result, between, regret=regret):
         return None
-    passes = min(passes, max(_FEWEST_PASSES, result.passes))
-    lower, start, used = result.lower_bound, (result.w, result.q), 0.0
+    most, lower, start = max(_FEWEST_PASSES, result.passes), result.lower_bound, (result.w, result.q)
     if result.gap > _FINER * tol * abs(result.upper_bound):
         # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
-        finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=max(passes, 1e-3),
-                      max_time=max(seconds, 1e-3))  # fmt: skip
+        left = max(min(passes, most), 1e-3), max(seconds, 1e-3)
+        finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=left[0], max_time=left[1])
         if finer.interrupted:
             return None
         if finer.upper_bound <= result.upper_bound:
             start = finer.w, finer.q
         if finer.lower_bound > lower:
             lower, result = finer.lower_bound, replace(result, q=finer.q, lower_bound=finer.lower_bound)
-        used, seconds = finer.passes, seconds - finer.seconds
-        result = replace(result, passes=result.passes + used, seconds=result.seconds + finer.seconds)
+        passes, seconds = passes - finer.passes, seconds - finer.seconds
+        result = replace(result, passes=result.passes + finer.passes, seconds=result.seconds + finer.seconds)
     level = lower + max(tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + tol), result.atol)
     whole = _with_average(problem, between, row_weights)
     base = between.base
@@ -162,7 +165,7 @@ def _spend(
         start = start[0], np.append(start[1], 0.0)
     assert base is not None
     found = find_least_average(
-        whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=passes - used, max_time=seconds,
+        whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=min(passes, most), max_time=seconds,
         n_bound=problem.n_groups,
     )  # fmt: skip
     return None if found is None else _outcome(result, problem, between, found)

@@ -27,12 +27,15 @@ class Sandwich:
         Average and worst value of its model.
     lower : ndarray of shape (n,)
         What (1 - t) * average + t * worst is at least, for every model.
+    atol : float
+        Distance below which two values are one, as where all losses are zero but for rounding.
     """
 
     t: Floats
     mean: Floats
     worst: Floats
     lower: Floats
+    atol: float = 0.0
 
     def hull(self) -> list[int]:
         """Return the points on the lower left edge of their convex hull, by rising average."""
@@ -59,7 +62,7 @@ class Sandwich:
             run, fall = self.mean[b] - self.mean[a], self.worst[a] - self.worst[b]
             t = float(run / (run + fall))
             chord = (1.0 - t) * self.mean[a] + t * self.worst[a]
-            open_by = (chord - self.least_blend(t)) / max(abs(chord), 1e-300)
+            open_by = self._distance(chord, self.least_blend(t))
             if open_by > width:
                 best, width = t, float(open_by)
         return best, width
@@ -67,7 +70,11 @@ class Sandwich:
     def width(self) -> float:
         """Return the largest relative distance between what is attained and what is impossible, both ends included."""
         ends = ((self.mean[0], self.lower[0]), (self.worst[-1], self.lower[-1]))
-        return max(self.next_t()[1], *(float((high - low) / max(abs(high), 1e-300)) for high, low in ends))
+        return max(self.next_t()[1], *(self._distance(high, low) for high, low in ends))
+
+    def _distance(self, high: float, low: float) -> float:
+        """Return the relative distance of what is attained from a bound."""
+        return float((high - low) / max(abs(high), 1e-300)) if high - low > self.atol else 0.0
 
     def least_blend(self, t: float) -> float:
         """Return what (1 - t) * average + t * worst is at least, by the half-planes.

@@ -31,6 +31,7 @@ _KEPT = 1e-3  # share of the slack that the search leaves, so that its last step
 _LEAST_FALL = 0.9  # of the interval in a step, beyond which it is idle
 _MOST_IDLE = 8
 _NEARLY = 10.0  # times the tolerance, which a step must promise no more than for its bound to be worth a pass
+_MOST_DAMPING = 1e4  # relative to each parameter's largest curvature
 _ENTRIES = 20  # times that groups enter the program
 
 
@@ -133,6 +134,11 @@ class _LevelSQP(GroupSQP):
                 break
             inside |= late
         fall, slack = -float(average @ step.ravel()) - along, -float(excess.max())
+        most = within.mean(problem, here.w, here.group_risks) + float(within.base @ problem.baseline.upper)
+        if fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:
+            # More than the average can fall, as where a loss is flat but for its bends: trust the model less.
+            state.damping = max(100.0 * state.damping, 1e-8)
+            return self._solve_model(problem, state, values)
         if state.scale == 1.0 and fall > 0.0 and slack > 0.0:
             # How large the multipliers will be: along the best step of length s the average falls by s * fall, and the
             # worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
@@ -210,6 +216,8 @@ def find_least_average(
         interrupted = True
     if search.best is None:
         return None
+    if not interrupted and search.state.epoch and search.mean_lower == -np.inf:
+        search.bound()  # a rough one, where the search ended early
     # What is said is said of the model in the units of the user.
     w = centring.outward(search.best)
     inner = centring.inward(w)
@@ -242,7 +250,7 @@ class _Search:
         self.state.epoch += 1
         self._look()
         if self.state.promised <= _NEARLY * tol * abs(self.mean):
-            self._bound()
+            self.bound()
         fell = not before < np.inf or self.mean - self.mean_lower < _LEAST_FALL * before
         self.idle = 0 if fell else self.idle + 1
 
@@ -265,7 +273,7 @@ class _Search:
         if worst <= self.level and mean < self.mean:
             self.best, self.mean = here.w.copy(), mean
 
-    def _bound(self) -> None:
+    def bound(self) -> None:
         """Take the bound that the last multipliers prove."""
         problem, at, n = self.problem, self.state.evaluation, self.solver.within.n_bound
         cut = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
