@@ -1,11 +1,13 @@
 """The stored results between average and worst keep what is promised of them."""
 
 import csv
+import functools
 import re
 
 import numpy as np
 import pytest
 
+import groupdro as gd
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -71,9 +73,8 @@ def test_picks_lie_within_their_budgets_and_above_their_bounds():
         for one in (plain, near_mean, near_worst, worst):
             assert float(one["at least"]) <= float(one["average"])
             assert float(one["at least 1"]) <= float(one["worst"])
-            blend = [(float(one[key]) - float(one[least])) / float(one[key]) for key, least in
-                     (("average", "at least"), ("worst", "at least 1"))]  # fmt: skip
-            assert min(blend) <= 2e-3
+        # Of all models of least worst value, the last has the least average.
+        assert float(worst["average"]) <= (1.0 + 1e-4) * float(worst["at least"])
 
 
 def test_no_point_of_a_frontier_lies_beyond_a_half_plane_of_another():
@@ -125,3 +126,14 @@ def test_no_answer_to_a_wish_is_wrong_and_few_are_left_open():
     assert answers[2] <= 0.05 * sum(answers)
     text = (RESULTS / "between_wishes.md").read_text()
     assert re.search(r"^Left open: ([\d.]+)%\.$", text, re.MULTILINE)[1] == f"{answers[2] / 10:.1f}"
+
+
+def test_the_programs_for_cvxpy_have_the_worst_value_and_the_average_of_the_problem():
+    convex = pytest.importorskip("benchmarks.between.convex", reason="needs cvxpy")
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=20, n_features=2)
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    make = functools.partial(gd.GroupRisk, data, gd.Logistic(), gd.L2Domain(penalty=0.1), fit_intercept=True)
+    program = convex.BetweenProgram(make())
+    for objective, robustness in ((program.mean, 0.0), (program.worst, 1.0)):
+        found = gd.solve(make(weight_set=gd.Floor(robustness)), tol=1e-8)
+        assert program.least(objective) == pytest.approx(found.upper_bound, rel=1e-6)

@@ -24,4 +24,4 @@ class BetweenProgram:
     def least(self, objective: Any, constraints: Sequence[Any] = ()) -> float:
         """Return the least value, NaN where Clarabel does not vouch for it."""
         program = cp.Problem(cp.Minimize(objective), [*constraints, *self.domain])
-        return float(program.value) if convex._solve(program) else np.nan
+        return float(program.value) if convex.solve_convex(program) else np.nan
