@@ -45,6 +45,8 @@ class RobustnessFrontier:
         Average and worst value of each model.
     lower : ndarray of shape (n_points,)
         Every model has ``(1 - robustness) * mean + robustness * worst >= lower``: this is proved.
+    average, regret : str, bool
+        What counts alike in the average, "rows" or "groups"; and whether values are excess risks.
     enclosure : float
         Largest relative distance between what is attained and what is proved impossible.
     converged : bool
@@ -59,6 +61,7 @@ class RobustnessFrontier:
         self._estimator, self._task, self._tol = estimator, task, tol
         self._outcomes: list[tuple[float, Outcome]] = []
         self._answers: list[FrontierModel] = []  # mixtures that were asked for
+        self.average, self.regret = str(estimator.average), estimator.objective == "excess_risk"
         self.n_fits, self.n_passes = 0, 0.0
 
     # ------------------------------------------------------------------ how it is made
@@ -183,14 +186,9 @@ class RobustnessFrontier:
         return [self._made(outcome, t) for t, outcome in self._outcomes]
 
     @property
-    def average(self) -> str:
-        """What the average counts alike: "rows" or "groups"."""
-        return str(self._estimator.average)
-
-    @property
-    def regret(self) -> bool:
-        """Whether values are excess risks."""
-        return bool(self._estimator.objective == "excess_risk")
+    def of_plain_risks(self) -> bool:
+        """Whether values are risks and the penalty, without references or allowances for small groups."""
+        return not (self.regret or self._estimator.small_group_adjustment)
 
     def penalty_of(self, model: Any) -> float | None:
         """Return the penalty of a linear model of this package on the same columns; None of any other.

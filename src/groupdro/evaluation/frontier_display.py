@@ -98,6 +98,8 @@ class FrontierDisplay(Display):
             return shown.plot(ax=ax)
         if models and training is None:
             raise ValueError("models needs training or held_out: the rows on which they are shown.")
+        if models and not frontier.of_plain_risks:
+            raise ValueError("models can be shown on held_out rows only: values of the frontier are not plain risks.")
         edge = frontier.edge
         limit = np.linspace(float(frontier.lower[0]), float(frontier.mean[edge].max()), _POINTS)
         marks = {name: (one.mean, one.worst) for name, one in chosen.items()}
