@@ -137,3 +137,15 @@ def test_the_programs_for_cvxpy_have_the_worst_value_and_the_average_of_the_prob
     for objective, robustness in ((program.mean, 0.0), (program.worst, 1.0)):
         found = gd.solve(make(weight_set=gd.Floor(robustness)), tol=1e-8)
         assert program.least(objective) == pytest.approx(found.upper_bound, rel=1e-6)
+
+
+def test_the_documentation_says_of_held_out_rows_what_is_stored():
+    text = (ROOT / "docs" / "robustness.md").read_text()
+    _, models = tables("frontiers")
+    held_out = {(row["problem"].split(":")[0], row["model"]): float(row["worst held out"]) for row in models}
+    assert "on the heart table, with four\nhospitals, every robust choice was" in text
+    robust = ("mean within 1%", "worst within 1%", "worst group alone")
+    assert min(held_out["heart", name] for name in robust) > held_out["heart", "plain"]
+    assert "a little\nrobustness lowers the worst risk, all of it raises it" in text
+    assert held_out["bank", "mean within 1%"] < held_out["bank", "plain"] < held_out["bank", "worst group alone"]
+    assert held_out["bank", "boosted trees"] < min(held_out["bank", name] for name in ("plain", *robust))
