@@ -319,3 +319,18 @@ def test_an_epoch_of_one_step_moves_sparse_rows_as_dense_ones(domain, fit_interc
     if not fit_intercept:  # with one, the steps of sparse rows follow the scale of the features
         for dense, sparse in zip(runs[0].trace, runs[1].trace, strict=True):
             assert sparse.upper == pytest.approx(dense.upper, rel=1e-9)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Cap(0.5)], ids=["simplex", "cap"])
+def test_warming_up_asks_nothing_of_the_data_and_changes_no_run(storage, weight_set):
+    dense = make_problem("logistic", gd.L2Domain(penalty=0.1))
+    groups = np.repeat(np.arange(3), dense.data.group_sizes)
+    data = gd.GroupedData.from_arrays(storage(dense.data.rows.X), dense.data.y, groups)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), weight_set)
+    with problem.uncounted():
+        gd.ALEG().warm_up(problem)
+    assert problem.counters.row_reads == 0
+    first, again = (gd.solve(problem, "aleg", tol=1e-3) for _ in range(2))
+    assert first.converged
+    assert first.w.tobytes() == again.w.tobytes()

@@ -159,6 +159,9 @@ class _Run:
         for solver in self.solvers:
             if solver is not self.solver:
                 solver.check(given)
+        with self.clock.stopped(), given.uncounted():
+            for solver in self.solvers:
+                solver.warm_up(given)
         prepared = Prepared()
         if saved is None:
             # What follows the preparation is interrupted in the loop below; the preparation itself says so.

@@ -118,6 +118,10 @@ class Solver(ABC):
         del problem, tol
         return (self,)
 
+    def warm_up(self, problem: GroupRisk) -> None:
+        """Compile what epochs need beyond a pass, which belongs to no budget."""
+        del problem
+
     def init(self, problem: GroupRisk, seed: int) -> Any:
         """Evaluate the starting point and return the state."""
         raise NotImplementedError(f"{type(self).__name__} has no init: list the stages of which it is made instead.")

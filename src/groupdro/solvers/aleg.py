@@ -14,7 +14,7 @@ from groupdro.geometry import Ball, Geometry, Spectral
 from groupdro.problem import Evaluation, GroupRisk
 from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
 from groupdro.run.solver import Solver, State
-from groupdro.solvers.steps import InnerLoop, make_steps
+from groupdro.solvers.steps import BATCHES, InnerLoop, make_steps, steps_of
 from groupdro.utils.arguments import check_flag, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -134,6 +134,16 @@ class ALEG(Solver):
             rows = max(rows, min(shared, problem.n_rows // _FEWEST_SHARED_STEPS))
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
+
+    def warm_up(self, problem: GroupRisk) -> None:
+        """Compile the steps: make none of them."""
+        geometry, weighting, plan = problem.geometry(), problem.weight_geometry(), self.plan(problem)
+        w, q = problem.start(), weighting.interior(problem.start_weights())
+        nothing = np.zeros((problem.data.n_rows, *problem.shape[1:])), np.zeros(problem.n_groups), np.zeros_like(w)
+        at, mirrors = Evaluation(w, q, *nothing, 0.0), (geometry.mirror(w), weighting.mirror(q))
+        steps = np.ones(problem.shape)
+        loop = InnerLoop(problem, at, geometry, steps, 1.0, 0.5, mirrors[0], mirrors[0], mirrors[1], mirrors[1])
+        steps_of(loop, BATCHES).run(plan, np.empty((0, len(plan.groups)), dtype=np.int64))
 
     def init(self, problem: GroupRisk, seed: int) -> AlegState:
         """Evaluate the start, and find steps by short trials from there."""
