@@ -95,7 +95,7 @@ class Blend:
         mean = cp.sum(values) / len(self.sizes)
         if self.average == "rows":
             mean = self.rows @ losses - self._row_reference()
-        worst = cp.sum_largest(values, self.n_worst) / self.n_worst
+        worst = cp.max(values) if self.n_worst == 1 else cp.sum_largest(values, self.n_worst) / self.n_worst
         if self.caps is not None:
             level = cp.Variable()
             worst = level + self.caps @ cp.pos(values - level)

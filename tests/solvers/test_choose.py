@@ -40,7 +40,7 @@ def test_the_cost_model_says_what_it_picks_and_why(problem, tol, reason):
 
 
 def test_gradients_of_too_many_groups_leave_aleg(monkeypatch):
-    monkeypatch.setattr("groupdro.solvers.auto._GRADIENT_VALUES", 5)
+    monkeypatch.setattr("groupdro.solvers.auto.MOST_GRADIENT_VALUES", 5)
     assert "would not fit in memory" in choose(problem_of(), 1e-6).reason
 
 

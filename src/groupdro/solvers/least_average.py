@@ -139,10 +139,11 @@ class _LevelSQP(GroupSQP):
             # More than the average can fall, as where a loss is flat but for its bends: trust the model less.
             state.damping = max(100.0 * state.damping, 1e-8)
             return self._solve_model(problem, state, values)
-        if state.scale == 1.0 and fall > 0.0 and slack > 0.0:
+        first = 1.0 + float(np.sqrt(max(fall, 0.0) / (2.0 * slack))) if slack > 0.0 else 1.0
+        if state.scale == 1.0 < first:
             # How large the multipliers will be: along the best step of length s the average falls by s * fall, and the
             # worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
-            state.scale = 1.0 + float(np.sqrt(fall / (2.0 * slack)))
+            state.scale = first
             return self._solve_model(problem, state, values)
         state.multipliers = np.zeros(n)
         state.multipliers[working] = x[1:]
