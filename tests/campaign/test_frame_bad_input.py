@@ -74,7 +74,7 @@ def test_an_estimator_that_takes_what_it_should_refuse_is_noticed(monkeypatch):
     assert negative
     monkeypatch.setattr(estimators, "KINDS", negative)
     monkeypatch.setattr(
-        "groupdro.data.grouped_data._normalise", lambda weight, grouping: np.abs(weight)[grouping.members]
+        "groupdro.data.grouped_data.relative_weights", lambda weight, grouping: np.abs(weight)[grouping.members]
     )
     for number in range(len(negative)):
         with pytest.raises(AssertionError):

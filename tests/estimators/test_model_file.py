@@ -666,6 +666,20 @@ def test_an_unknown_or_missing_parameter_is_refused(tmp_path):
     refused(with_delta, match="parameters")
 
 
+def test_a_file_from_before_robustness_is_one_of_the_worst_group(tmp_path):
+    def age(manifest, members):
+        for name in ("robustness", "average", "n_worst", "worst_share"):
+            manifest["params"].pop(name)
+        for name in ("mean_risk_", "worst_risk_", "mean_lower_bound_", "worst_lower_bound_"):
+            manifest["fitted"].pop(name)
+
+    model = load(forge(tmp_path, age))
+    assert model.robustness == 1.0
+    assert np.isnan(model.mean_risk_)
+    assert (model.worst_risk_, model.worst_lower_bound_) == (model.upper_bound_, model.lower_bound_)
+    assert model.mean_lower_bound_ == -np.inf
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -20,6 +20,8 @@ _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
 _NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_", "_atol", "mean_risk_", "worst_risk_",
             "mean_lower_bound_", "worst_lower_bound_")  # fmt: skip
+_LATER_NUMBERS = ("mean_risk_", "worst_risk_", "mean_lower_bound_", "worst_lower_bound_")
+_LATER_PARAMS = {"robustness", "average", "n_worst", "worst_share"}  # which earlier files lack
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _DIGEST = "training_digest_"
@@ -204,7 +206,10 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
     cls = classes[manifest["class"]]
     params, fitted = manifest["params"], manifest["fitted"]
     model = cls()
-    check(set(params) == set(model.get_params(deep=False)), f"its parameters are {sorted(params)}")
+    known = set(model.get_params(deep=False))
+    early = set(params) == known - _LATER_PARAMS and not set(fitted) & set(_LATER_NUMBERS)
+    check(set(params) == known or early, f"its parameters are {sorted(params)}")
+    fitted = _of_the_worst_group(fitted) if early else fitted
     check(params["callbacks"] is None, "it has callbacks, which are code and never written")
     check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is not a number")
     model.set_params(**{name: _param_from_json(value) for name, value in params.items()})
@@ -232,6 +237,12 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
     for name, array in arrays.items():
         setattr(model, name, array if array.ndim else float(array))
     return model
+
+
+def _of_the_worst_group(fitted: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file from before `robustness` says of average and worst: it knew the worst group alone."""
+    upper, lower = (fitted.get(name) for name in ("upper_bound_", "lower_bound_"))
+    return fitted | dict(zip(_LATER_NUMBERS, (np.nan, upper, -np.inf, lower), strict=True))
 
 
 def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) -> None:
