@@ -1,7 +1,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, rel_entr
 
@@ -112,6 +112,7 @@ def priced_gap(M, v, price, base, q):
 
 @settings(max_examples=150)
 @given(st.integers(1, 20), st.integers(0, 20), st.floats(-2, 1), st.floats(-4, 1), st.integers(0, 10**6))
+@example(3, 3, -1.5, -4.0, 57030)
 def test_at_a_price_no_weights_are_better(m, rank, log_scale, log_price, seed):
     rng = np.random.default_rng(seed)
     A, v = rng.normal(size=(m, rank)) * 10.0**log_scale, rng.normal(size=m) * 3.0

@@ -139,7 +139,17 @@ def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -
         prices.append(prices[-1] * _PRICE_RATIO)
     for k, high in enumerate(reversed(prices), 1):
         z = _solve_at_price(M, v, high, log_base, z, 1e-14 if k == len(prices) else 1e-3)
-    return np.asarray(np.exp(z))
+    # Where the price is low for v too, weights may vanish on the way that are all in the end. What they are without a
+    # price shows which: the answer is taken from there if it is better.
+    free = (v - M @ solve_simplex_qp(M, v, len(v))) / price + log_base
+    other = _solve_at_price(M, v, price, log_base, free - logsumexp(free), 1e-14)
+    losses = [_priced_loss(M, v, price, log_base, np.exp(known), known) for known in (z, other)]
+    return np.asarray(np.exp(z if losses[0] <= losses[1] else other))
+
+
+def _priced_loss(M: Floats, v: Floats, price: float, log_base: Floats, q: Floats, z: Floats) -> float:
+    """Return minus the value of weights q, whose logarithms are z."""
+    return price * float(q @ (z - log_base)) + float(q @ (0.5 * (M @ q) - v))
 
 
 def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Floats, tol: float) -> Floats:
@@ -147,8 +157,7 @@ def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Flo
 
     def look(z: Floats) -> tuple[float, Floats, Floats]:
         q = np.exp(z)
-        Mq = M @ q
-        return price * float(q @ (z - log_base)) + float(q @ (0.5 * Mq - v)), q, Mq
+        return _priced_loss(M, v, price, log_base, q, z), q, M @ q
 
     sizes = np.abs(M)
     value, q, Mq = look(z)
