@@ -440,3 +440,13 @@ def test_a_frontier_is_shown_as_a_table():
     assert [name for name in ("robustness", "mean", "worst", "least blend") if name in repr(frontier)]
     assert repr(frontier.least_worst(0.01)).startswith("FrontierModel(robustness ")
     assert repr(frontier.attainable(mean=0.0, worst=0.0)).startswith("Attainable(No model has a mean of at most 0 ")
+
+
+def test_a_mixture_whose_bounds_contradict_each_other_is_not_called_converged(monkeypatch):
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=100, n_features=3)
+    frontier = gd.robustness_frontier(X, y, groups, estimator=gd.GroupDROClassifier(alpha=1e-2))
+    monkeypatch.setattr(Sandwich, "least_blend", lambda self, t: 10.0)
+    (_, one), (_, other) = frontier._outcomes[0], frontier._outcomes[-1]
+    found = frontier._evaluated(one, other, 0.5, 0.5).result
+    assert found.gap == np.inf
+    assert not found.converged

@@ -1,5 +1,7 @@
 """Estimators between the average and the worst group, against scikit-learn, CVXPY and arithmetic by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sklearn
@@ -415,3 +417,20 @@ def test_a_grid_search_takes_robustness():
         for t in grid["robustness"]
     ]
     np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, atol=1e-12)
+
+
+def test_bounds_that_contradict_each_other_are_not_spent(monkeypatch):
+    X, y, groups = make_data()
+    plain = fit(X, y, groups, tol=1e-2)
+
+    def contradicting(problem, *args, **kwargs):
+        found = gd.solve(problem, *args, **kwargs)
+        return replace(found, lower_bound=2.0 * found.upper_bound, gap=np.inf)
+
+    monkeypatch.setattr("groupdro.estimators.outcome.solve", contradicting)
+    monkeypatch.setattr("groupdro.estimators.outcome._FINER", 0.0)  # so that it is asked in any case
+    model = fit(X, y, groups, tol=1e-2)
+    assert model.lower_bound_ <= plain.upper_bound_
+    assert model.gap_ <= model.tol * model.upper_bound_
+    assert model.mean_lower_bound_ == -np.inf
+    assert model.n_passes_ > model.trace_[-1].passes  # what was tried is counted

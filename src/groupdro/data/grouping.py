@@ -45,6 +45,12 @@ class Grouping:
         """Return the rows of group i."""
         return self.members[self.offsets[i] : self.offsets[i + 1]]
 
+    def only(self, groups: Indices) -> "Grouping":
+        """Return some of the groups, of the same rows."""
+        members = [self.rows_of(int(i)) for i in groups]
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in members])]).astype(np.int64)
+        return Grouping(offsets, np.concatenate(members), tuple(self.names[i] for i in groups), self.overlapping)
+
     def restrict(self, rows: Indices) -> "Grouping":
         """Return the groups of only these rows, which are in ascending order and numbered anew."""
         place = np.searchsorted(rows, self.members)

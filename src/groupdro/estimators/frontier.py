@@ -90,8 +90,7 @@ class RobustnessFrontier:
         start: tuple[Any, Any] = (None, None)
         if self._outcomes:
             nearest = min(self._outcomes, key=lambda known: abs(known[0] - t))[1].result
-            # Plain training of groups that overlap leaves no weight to any of them.
-            start = nearest.w, nearest.q if nearest.q.any() else None
+            start = nearest.w, nearest.q
         outcome = self._estimator._solve(self._task, float(self._estimator.alpha), start, robustness=t)
         if self.regret and not self._task.between.over_all:
             self._task = replace(self._task, references=outcome.result.references)  # found once
@@ -116,9 +115,7 @@ class RobustnessFrontier:
 
     def _evaluated(self, one: Outcome, other: Outcome, share: float, t: float) -> Outcome:
         """Return what a pass at the mixture of two models and of their group weights shows and proves."""
-        n_weights = max(len(one.q), len(other.q))  # only that of the worst group alone lacks the group of all rows
-        q_one, q_other = (np.append(known.q, np.zeros(n_weights - len(known.q))) for known in (one, other))
-        w, q = (1.0 - share) * one.result.w + share * other.result.w, (1.0 - share) * q_one + share * q_other
+        w, q = ((1.0 - share) * a + share * b for a, b in ((one.result.w, other.result.w), (one.q, other.q)))
         radius = None if self._estimator.radius is None else float(self._estimator.radius)
         problem, _ = self._task.problem(float(self._estimator.alpha), radius, (w, q), t)
         problem, _ = recentre(problem)
@@ -130,8 +127,9 @@ class RobustnessFrontier:
         penalty = problem.domain.penalty_at(problem.coef(certificate.w))
         between, n = self._task.between, self._task.between.n_groups
         upper, lower = certificate.upper, max(certificate.lower, self._sandwich.least_blend(t))
-        gap = max(upper - lower, 1e-12 * abs(upper))
-        status = Status.PASS_LIMIT
+        certificate.lower = lower
+        gap = certificate.gap  # infinite where bounds contradict each other
+        status = Status.PASS_LIMIT if np.isfinite(gap) else Status.NUMERICAL_FAILURE
         if met_tolerance(gap, upper, self._tol, other.result.atol) is not None:
             status = Status.CONVERGED
         result = replace(

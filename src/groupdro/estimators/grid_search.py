@@ -187,12 +187,7 @@ def _fit_fold(
 def _only(grouping: Grouping, rows: Indices) -> Grouping:
     """Return the groups of some rows, numbered anew, without those that have none of them."""
     part = grouping.restrict(rows)
-    there = np.flatnonzero(part.sizes > 0)
-    if len(there) == len(part.names):
-        return part
-    offsets = np.append(0, np.cumsum(part.sizes[there]))
-    members = np.concatenate([part.rows_of(int(i)) for i in there])
-    return Grouping(offsets, members, tuple(part.names[i] for i in there), part.overlapping)
+    return part if part.sizes.all() else part.only(np.flatnonzero(part.sizes))
 
 
 def _only_groups(groups: Any, grouping: Grouping, rows: Indices) -> Any:

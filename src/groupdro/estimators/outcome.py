@@ -6,6 +6,7 @@ import numpy as np
 
 from groupdro.estimators.between import ALL_ROWS, Between
 from groupdro.problem import GroupRisk
+from groupdro.run.clock import Clock
 from groupdro.solvers import GroupSQP, Result, solve
 from groupdro.solvers.least_average import LeastAverage, find_least_average
 from groupdro.utils.types import Floats
@@ -16,6 +17,7 @@ _FINER = 0.05  # of the tolerance, to which the best worst value is known before
 _SHARE_OF_MEAN = 0.1  # of the tolerance, to which the least average is found
 _FEWEST_PASSES = 60.0  # that spending the slack may take; otherwise as many as the fit took
 _LEAST_SLACK = 1e-9  # below which rounding would be spent
+_CONTRADICTION = 1e-9  # relative, by which a value must not be below a bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +100,11 @@ def read_outcome(
     known = between.known and not (between.over_all and result.references.upper.any())
     left = max_passes - result.passes, max_time - result.seconds
     if spend and known and result.converged and not result.interrupted:
+        clock = Clock(problem)
         found = _spend(problem, result, between, row_weights, *left)
         if found is not None:
             return found
+        result = replace(result, passes=result.passes + clock.passes)  # which were made for nothing
     mean, values = np.nan, result.group_values
     if known:
         if between.over_all:
@@ -132,6 +136,7 @@ def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | No
         problem.domain,
         fit_intercept=problem.fit_intercept,
         offsets=np.append(problem.offsets, 0.0),
+        counters=problem.counters,
     )
 
 
@@ -149,7 +154,7 @@ def _spend(
         # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
         left = max(min(passes, most), 1e-3), max(seconds, 1e-3)
         finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=left[0], max_time=left[1])
-        if finer.interrupted:
+        if finer.interrupted or not np.isfinite(finer.gap):  # bounds that contradict each other prove nothing
             return None
         if finer.upper_bound <= result.upper_bound:
             start = finer.w, finer.q
@@ -188,7 +193,8 @@ def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastA
         gap=gap, passes=result.passes + found.passes, seconds=result.seconds + found.seconds,
         interrupted=found.interrupted,
     )  # fmt: skip
-    if changed.criterion is None:
-        return None  # beyond the tolerance by rounding
+    contradicts = found.worst < result.lower_bound - _CONTRADICTION * abs(result.lower_bound)
+    if changed.criterion is None or contradicts:
+        return None  # beyond the tolerance by rounding, or below what was proved
     q = _all_weights(changed, between)
     return Outcome(changed, q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

@@ -188,14 +188,12 @@ def _columns(linear: Any, X: Any, y: Array) -> Any:
 
 def _large_groups(grouping: Grouping, least: int) -> tuple[Indices, Grouping]:
     """Return the rows of the groups that have so many, and these groups of only those rows."""
-    kept = np.flatnonzero(grouping.sizes >= least).tolist()
-    if not kept:
+    kept = np.flatnonzero(grouping.sizes >= least)
+    if not len(kept):
         raise ValueError(f"groups has no group of min_rows={least} rows.")
-    members = [grouping.rows_of(i) for i in kept]
-    rows = np.unique(np.concatenate(members))
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in members])]).astype(np.int64)
-    names = tuple(grouping.names[i] for i in kept)
-    return rows, Grouping(offsets, np.searchsorted(rows, np.concatenate(members)), names, grouping.overlapping)
+    large = grouping.only(kept)
+    rows = np.unique(large.members)
+    return rows, large.restrict(rows)
 
 
 def _loss_of(labels: Array, *, classifier: bool) -> tuple[Loss, Array]:

@@ -191,7 +191,7 @@ def simultaneous_intervals(
     errors, spread = found.errors[:, kind], found.resampled_errors[:, :, kind]
     if against is not None:
         estimates, resampled = estimates - found.means[:, against], resampled - found.resampled_means[:, :, against]
-        errors = spread_of(resampled, counted)
+        errors = _spread_of(resampled, counted)
         spread = np.broadcast_to(errors, resampled.shape)
     floor = _NO_SPREAD * np.maximum(np.abs(estimates), 1e-300)
     deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), 1e-3 * errors)
@@ -211,6 +211,6 @@ def simultaneous_intervals(
     )
 
 
-def spread_of(resampled: Floats, counted: Any) -> Floats:
+def _spread_of(resampled: Floats, counted: Any) -> Floats:
     """Return the standard deviation of each group's resamples; 0 for groups that do not count."""
     return np.where(counted, resampled.std(axis=0), 0.0)

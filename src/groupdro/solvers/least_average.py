@@ -228,8 +228,10 @@ def find_least_average(
     if not worst <= level:
         return None
     mean = solver.within.mean(problem, inner, risks)
-    lower_bound = min(search.mean_lower, mean)
-    return LeastAverage(w, search.q, risks, worst, mean, lower_bound, clock.passes, clock.seconds, interrupted)
+    # A bound above what was attained, by more than rounding, proves nothing.
+    sound = search.mean_lower <= mean + 1e-9 * max(abs(mean), float(np.abs(risks).max()))
+    mean_lower = min(search.mean_lower, mean) if sound else -np.inf
+    return LeastAverage(w, search.q, risks, worst, mean, mean_lower, clock.passes, clock.seconds, interrupted)
 
 
 class _Search:
