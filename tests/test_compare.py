@@ -761,17 +761,31 @@ def test_weights_count_in_training_and_in_judging():
     assert width > 1.1 * pretended
 
 
-def test_clusters_stay_whole_and_are_resampled_whole():
+def test_clusters_are_resampled_whole():
+    train, (X, y, groups) = halves("binary")
+    again = np.repeat(np.arange(len(y)), 3)
+    rows = X[again], y[again], groups[again]
+    found, blind = (compare(*train, held_out=(*rows, None, cluster)) for cluster in (again, None))
+    width, pretended = (np.diff(part.changes["GDRO"].fall[1:])[0] for part in (found, blind))
+    assert width == pytest.approx(np.sqrt(3.0) * pretended, rel=0.2)
+    columns = found.reports["ERM"].columns
+    np.testing.assert_allclose(columns["effective_n"], np.array(columns["n"]) / 3)
+
+
+def test_clusters_stay_whole_in_every_split():
     X, y, groups = arrays("binary")
     cluster = np.arange(len(y)) // 4
-    again = np.repeat(np.arange(len(y)), 3)
-    found = groupdro.compare(X[again], y[again], groups[again], cluster=again, cv=2)
-    blind = compare(X[again], y[again], groups[again])
-    width, pretended = (np.diff(part.changes["GDRO"].fall[1:])[0] for part in (found, blind))
-    assert width > 1.4 * pretended
-    held_out = compare(X, y, groups, cluster=cluster).reports["ERM"].overall["n"]
+    seen = {}
+
+    class Recorder(LogisticRegression):
+        def fit(self, X, y, sample_weight=None, cluster=None):
+            seen["train"] = set(cluster.tolist())
+            return super().fit(X, y, sample_weight)
+
+    found = groupdro.compare(X, y, groups, cluster=cluster, cv=2, models={"recorder": Recorder()})
+    held_out = found.reports["ERM"].overall["n"]
+    assert held_out == len(y) - 4 * len(seen["train"])  # no cluster is in both
     assert abs(held_out - len(y) / 4) <= 4 * 4
-    assert found.reports["ERM"].columns["effective_n"][0] * 3 == pytest.approx(found.reports["ERM"].columns["n"][0])
 
 
 def test_the_choice_is_that_of_the_cross_validated_estimator_at_the_same_penalty():
