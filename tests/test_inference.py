@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import read_clusters, resample, simultaneous_intervals
+from groupdro.evaluation.inference import falls_of_worst, read_clusters, resample, simultaneous_intervals
 
 
 def drawn(rng, n_groups, size, kind):
@@ -75,3 +75,38 @@ def test_groups_that_do_not_count_have_no_interval():
 def test_clusters_of_another_length_are_refused():
     with pytest.raises(ValueError, match="cluster"):
         read_clusters(np.zeros(3), 4)
+
+
+@pytest.mark.parametrize(
+    ("plain", "other"),
+    [
+        ([1.0, 0.8, 0.8, 0.8], [0.85, 0.85, 0.85, 0.85]),
+        ([0.9, 0.9, 0.9, 0.9], [1.0, 0.7, 0.7, 0.7]),
+        ([1.0, 0.98, 0.7, 0.5], [0.9, 0.95, 0.7, 0.5]),
+    ],
+    ids=["ties after", "ties before", "another worst"],
+)
+def test_the_fall_of_the_worst_is_covered_where_groups_compete_for_it(plain, other):
+    rng, covered, n = np.random.default_rng(0), 0, 100
+    groups = np.repeat(np.arange(4), 100)
+    grouping, scales = read_groups(groups, 400), np.array([plain, other])[:, groups]
+    for seed in range(n):
+        base = rng.exponential(size=400)
+        mixed = np.where(rng.random(400) < 0.9, base, rng.exponential(size=400))
+        found = resample(np.column_stack([scales[0] * base, scales[1] * mixed]), grouping, n_bootstrap=300, seed=seed)
+        falls = falls_of_worst(found, 0.95, against=0, groups=np.ones(4, dtype=bool))
+        covered += falls.low[1] <= max(plain) - max(other) <= falls.high[1]
+        assert falls.low[0] == falls.estimates[0] == falls.high[0] == 0.0
+    assert covered >= 93
+
+
+def test_the_fall_of_a_clear_worst_group_is_the_paired_difference_in_it():
+    rng = np.random.default_rng(1)
+    groups = np.repeat([0, 1], 500)
+    base = rng.exponential(size=1000) * np.where(groups == 0, 3.0, 1.0)
+    found = resample(np.column_stack([base, 0.9 * base]), read_groups(groups, 1000), n_bootstrap=1000, seed=0)
+    falls = falls_of_worst(found, 0.95, against=0, groups=np.ones(2, dtype=bool))
+    own = 0.1 * base[groups == 0]
+    assert falls.estimates[1] == pytest.approx(own.mean())
+    error = own.std() / np.sqrt(500)
+    np.testing.assert_allclose([own.mean() - falls.low[1], falls.high[1] - own.mean()], 2.05 * error, rtol=0.2)

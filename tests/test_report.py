@@ -7,7 +7,8 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from sklearn.dummy import DummyClassifier, DummyRegressor
+from scipy.stats import binomtest
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -153,7 +154,8 @@ def test_intervals_are_those_of_the_largest_studentised_deviation(kind, confiden
     for name in judged:
         own = losses[groups == name]
         drawn = own[rng.integers(0, len(own), (4000, len(own)))]
-        deviation = (drawn.mean(axis=1) - own.mean()) / (drawn.std(axis=1) / np.sqrt(len(own)))
+        error = np.maximum(drawn.std(axis=1), 0.25 * own.std()) / np.sqrt(len(own))
+        deviation = (drawn.mean(axis=1) - own.mean()) / error
         highest, lowest = np.maximum(highest, deviation), np.minimum(lowest, deviation)
     tail = 0.5 * (1.0 - confidence)
     below, above = np.quantile(highest, 1.0 - tail), -np.quantile(lowest, tail)
@@ -177,12 +179,15 @@ def test_the_sentence_bounds_all_judged_groups_and_counts_the_others():
     report = group_report(model, X[::2], y[::2], groups[::2], min_rows=15)
     small = sum(note == "small" for note in report.columns["note"])
     assert small == 1
-    told = f"With 95% confidence no judged group's risk exceeds {report.risk_at_most:.4g}. 1 group has too few rows"
-    assert report.message.startswith(told)
+    told = f"With 95% confidence no judged group's risk exceeds {report.risk_at_most:.4g}. 1 group cannot be judged: "
+    assert report.message == f"{told}too few rows, or rows all alike."
     assert report.message in repr(report)
     assert report.message.replace("'", "&#x27;") in report._repr_html_()
     trained = group_report(model, X, y, groups)
-    assert trained.message.endswith("On new rows risks are larger: these were trained on.")
+    assert trained.message == "These rows were trained on: on new ones risks are larger."
+    none = group_report(model, X[1:], y[1:], groups[1:], min_rows=1000)
+    assert none.message.startswith("No group can be judged")
+    assert np.isnan([*none.worst_risk, none.risk_at_most]).all()
     assert group_report(model, X, y, groups, n_bootstrap=0).message == ""
     alone = group_report(model, X[1:], y[1:])
     assert alone.message == f"With 95% confidence the risk does not exceed {alone.risk_at_most:.4g}."
@@ -240,7 +245,11 @@ def test_rows_of_one_cluster_say_less_than_rows_of_many():
         ({"sample_weight": np.zeros(N)}, "sample_weight is zero on all rows"),
         ({"sample_weight": np.full(N, np.nan)}, "sample_weight has NaN"),
         ({"cluster": np.ones(3)}, "cluster must have one value per row"),
-        ({"cluster": np.full(N, np.nan)}, "cluster has NaN"),
+        ({"cluster": np.full(N, np.nan)}, "cluster has missing labels"),
+        ({"cluster": np.where(np.arange(N) < 9, None, "p")}, "cluster has missing labels"),
+        ({"cluster": pd.array(["p"] * (N - 1) + [pd.NA], dtype="string")}, "cluster has missing labels"),
+        ({"n_bootstrap": 19}, "n_bootstrap=19 resamples say nothing at a confidence of 0.95: take at least 20"),
+        ({"confidence": 0.9999}, "take at least 10000"),
     ],
 )
 def test_weights_and_clusters_that_make_no_sense_are_refused(given, message):
@@ -276,13 +285,49 @@ def test_nothing_is_said_of_fewer_than_ten_rows(rows):
     assert np.isnan([row["risk_low"], row["risk_high"]]).all()
 
 
-def test_nothing_is_said_of_rows_that_are_all_alike():
-    y = np.r_[np.zeros(50), np.tile([0, 1], 25)].astype(int)
-    model = DummyClassifier(strategy="constant", constant=0).fit(np.zeros((100, 1)), y)
-    groups = np.repeat(["alike", "mixed"], 50)
-    found = by_group(group_report(model, np.zeros((100, 1)), y, groups, loss="zero_one"))
+def losses_as_they_are(y, predicted):
+    return y + 0.0 * predicted
+
+
+def reported(losses, groups, **given):
+    model = DummyRegressor().fit(np.zeros((2, 1)), np.zeros(2))
+    return group_report(model, np.zeros((len(losses), 1)), losses, groups, loss=losses_as_they_are, **given)
+
+
+@pytest.mark.parametrize("constant", [0.1, np.log(2.0), 7.0])
+def test_nothing_is_said_of_rows_that_are_all_alike(constant):
+    rng = np.random.default_rng(0)
+    report = reported(np.r_[np.full(50, constant), rng.exponential(size=50)], np.repeat(["alike", "mixed"], 50))
+    found = by_group(report)
     assert np.isnan([found["alike"]["risk_low"], found["alike"]["risk_high"]]).all()
-    assert found["mixed"]["risk_low"] < 0.5 < found["mixed"]["risk_high"]
+    assert found["mixed"]["risk_low"] < found["mixed"]["risk"] < found["mixed"]["risk_high"]
+    # Neither the sentence nor the worst risk speaks of it.
+    assert report.worst_risk[0] == found["mixed"]["risk"]
+    assert "1 group cannot be judged" in report.message
+
+
+def test_few_errors_have_the_intervals_of_the_binomial_distribution():
+    wrong = np.r_[np.ones(30), np.zeros(270), np.ones(1), np.zeros(299), np.zeros(100)]
+    groups = np.repeat(["some", "one", "none"], [300, 300, 100])
+    found = by_group(report := reported(wrong, groups))
+    for name, errors, n in (("some", 30, 300), ("one", 1, 300), ("none", 0, 100)):
+        exact = binomtest(errors, n).proportion_ci(1.0 - 0.05 / 3, method="exact")
+        np.testing.assert_allclose([found[name]["risk_low"], found[name]["risk_high"]], exact, rtol=1e-6, atol=1e-9)
+    assert 0.1 < report.risk_at_most <= report.worst_risk[2] < 0.16
+    # Copies of a row are no further rows, and neither weights nor their scale make any.
+    doubled = reported(np.repeat(wrong, 2), np.repeat(groups, 2), cluster=np.repeat(np.arange(700), 2))
+    np.testing.assert_allclose(doubled.worst_risk, report.worst_risk, rtol=1e-6)
+    weighed = reported(wrong, groups, sample_weight=np.full(700, 1e-300))
+    np.testing.assert_allclose(weighed.worst_risk, report.worst_risk, rtol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1])
+def test_rare_losses_of_a_group_do_not_widen_the_intervals_of_others_beyond_use(share):
+    rng = np.random.default_rng(0)
+    rare = np.where(rng.random(100) < share, rng.exponential(size=100), 0.0)
+    common = rng.exponential(size=2000)
+    found = by_group(reported(np.r_[rare, common], np.repeat(["rare", "common"], [100, 2000])))["common"]
+    assert found["risk_high"] - found["risk"] < 12 * common.std() / np.sqrt(2000)
 
 
 def test_the_interval_of_a_group_of_one_row_is_nan():
@@ -569,7 +614,7 @@ def test_the_html_is_a_table_with_every_cell_of_the_text():
     report = group_report(*fitted("binary"))
     shown = report._repr_html_()
     assert shown.startswith("<table>")
-    assert shown.endswith("trained on.</p>")
+    assert shown.endswith("on new ones risks are larger.</p>")
     assert shown.count("<tr>") == shown.count("</tr>") == 6
     assert shown.count("<td>") == shown.count("</td>") == 5 * len(report.columns)
     assert f"<caption>GroupDROClassifier on {N} training rows (in-sample)</caption>" in shown

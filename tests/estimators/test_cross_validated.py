@@ -10,7 +10,13 @@ from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import groupdro as gd
-from groupdro import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
+from groupdro import (
+    GroupDROClassifier,
+    GroupDROClassifierCV,
+    GroupDRORegressor,
+    GroupDRORegressorCV,
+    GroupStratifiedKFold,
+)
 
 SMALL = {"alphas": [1e-3, 1e-1], "robustness": [0.0, 0.5, 1.0], "cv": 3, "n_bootstrap": 100}
 QUICK = {"alphas": [1e-2], "robustness": [0.0, 1.0], "cv": 2, "n_bootstrap": 20}
@@ -50,7 +56,7 @@ def one_rule(n=1200, seed=0, regression=False):
 @pytest.mark.parametrize("search", SEARCHES, ids=["classifier", "regressor"])
 def test_it_leaves_plain_training_where_that_pays(search):
     X, y, groups = two_rules(regression=isinstance(search, GroupDRORegressorCV))
-    found = clone(search).fit(X, y, groups=groups)
+    found = clone(search).set_params(mean_budget=10.0).fit(X, y, groups=groups)
     assert found.robustness_ > 0
     results, k = found.cv_results_, found.best_index_
     assert results["significant"][k]
@@ -168,3 +174,58 @@ def test_reports_know_the_model_inside():
     report = gd.group_report(found, X, y, groups)
     assert "GroupDROClassifier" in report.title
     assert report.columns["risk"] == found.report(X, y, groups).columns["risk"]
+
+
+def test_a_gain_is_left_where_the_average_pays_a_larger_share():
+    X, y, groups = two_rules(regression=True)
+    found = clone(SEARCHES[1]).fit(X, y, groups=groups)
+    results = found.cv_results_
+    rise = results["mean_test_risk"] / results["mean_test_risk"][found.best_index_] - 1.0
+    fall = results["gain"] / results["worst_test_risk"][found.best_index_]
+    np.testing.assert_array_equal(results["affordable"], rise <= fall)
+    assert found.robustness_ == 0.0
+    n = int(results["significant"].sum())
+    assert n > 0
+    assert not (results["significant"] & results["affordable"]).any()
+    told = f"{n} robust models are better on the worst held-out group beyond noise, but the average rises by a larger"
+    assert f"{told} share than the worst falls by." in found.message_
+
+
+def test_the_message_says_what_kept_plain_training():
+    X, y, groups = two_rules(regression=False)
+    few = clone(SEARCHES[0]).set_params(min_rows=10**6).fit(X, y, groups=groups)
+    assert few.message_.endswith("no group has 1000000 effective rows, so that none could be judged.")
+    alone = clone(SEARCHES[0]).fit(X, y, groups=np.zeros(len(y)))
+    assert alone.message_.endswith("there is only one group.")
+    dear = clone(SEARCHES[0]).set_params(mean_budget=1e-9).fit(X, y, groups=groups)
+    assert "but the average rises by a larger share than 1e-09." in dear.message_
+
+
+def test_splits_may_be_given_as_they_are():
+    X, y, groups = two_rules(regression=False)
+    splits = list(GroupStratifiedKFold(3, random_state=5).split(X, y, groups))
+    given = clone(SEARCHES[0]).set_params(cv=splits).fit(X, y, groups=groups)
+    splitter = clone(SEARCHES[0]).set_params(cv=GroupStratifiedKFold(3, random_state=5)).fit(X, y, groups=groups)
+    np.testing.assert_array_equal(given.cv_results_["worst_test_risk"], splitter.cv_results_["worst_test_risk"])
+    assert given.n_splits_ == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cv": "five"}, "cv"),
+        ({"cv": 1}, "cv"),
+        ({"scoring": "accuracy"}, "scoring must be"),
+        ({"scoring": "squared"}, "scoring must be"),
+    ],
+)
+def test_what_makes_no_search_is_refused_by_name(given, message):
+    X, y, groups = two_rules(regression=False)
+    with pytest.raises((ValueError, TypeError), match=message):
+        clone(SEARCHES[0]).set_params(**given).fit(X, y, groups=groups)
+
+
+def test_too_few_clusters_are_told():
+    X, y, groups = two_rules(regression=False)
+    with pytest.raises(ValueError, match="cluster has 2 different labels, fewer than the 3 folds"):
+        clone(SEARCHES[0]).fit(X, y, groups=groups, cluster=np.arange(len(y)) % 2)

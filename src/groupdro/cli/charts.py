@@ -7,10 +7,10 @@ import numpy as np
 
 from groupdro.evaluation.drawing import bounds_window, drawn_gaps, heaviest_groups
 from groupdro.evaluation.report import GroupReport
-from groupdro.utils.text import objective_name
+from groupdro.utils.text import objective_name, percent
 from groupdro.utils.types import Floats
 
-__all__ = ["decimals_of", "fixed", "risk_chart", "run_charts", "weight_chart"]
+__all__ = ["change_chart", "decimals_of", "fixed", "risk_chart", "run_charts", "weight_chart"]
 
 Namer = Callable[[Any], str]
 
@@ -56,9 +56,7 @@ def risk_chart(report: GroupReport, worst: int, name: Namer, *, regret: bool) ->
     scale = "".join(f'<span style="left:{100 * tick / top:.2f}%">{_short(tick)}</span>' for tick in ticks)
     left = len(c["group"]) - len(shown)
     mean_risk = fixed(report.overall["risk"], decimals)
-    caption = (
-        f"Average loss with {100 * report.confidence:.4g}% intervals for all groups together; dashed: {mean_risk} "
-    )
+    caption = f"Average loss with {percent(report.confidence)} intervals for all groups together; dashed: {mean_risk} "
     caption += "over all rows."
     caption += " The group with the largest regret is pointed out." if regret else ""
     caption += f" {left} more groups are in the table." if left else ""
@@ -82,6 +80,41 @@ def weight_chart(model: Any, name: Namer) -> str:
         else f"One of {len(names)} groups carries {carry} in the certificate: it alone decides."
     )
     return _figure("Weights of the groups", rows, caption)
+
+
+def change_chart(what: str, changes: dict[str, tuple[float, float, float]], recommended: str, caption: str) -> str:
+    """Draw what each model changes against plain training, with intervals; to the left of the dashed zero is better.
+
+    Parameters
+    ----------
+    what : str
+        What changes.
+    changes : dict of str to tuple of float
+        From the model's name in HTML to the change and both ends of its interval.
+    recommended : str
+        The model to point out.
+    caption : str
+        Line below.
+
+    Returns
+    -------
+    str
+        A `figure` element.
+    """
+    ends = np.array([*changes.values(), (0.0, 0.0, 0.0)])
+    ticks = _ticks(float(ends.min()), float(ends.max()))
+    low, high = min(ticks[0], float(ends.min())), max(ticks[-1], float(ends.max()))
+    width = (high - low) or 1.0
+    decimals = decimals_of([high, low], 3)
+    rows = []
+    for name, (change, least, most) in changes.items():
+        at = [100 * (value - low) / width for value in (0.0, least, most, change)]
+        plot = f'<i class="line"></i><i class="mean" style="left:{at[0]:.2f}%"></i>'
+        plot += f'<i class="span" style="left:{at[1]:.2f}%;width:{at[2] - at[1]:.2f}%"></i>'
+        plot += f'<i class="dot" style="left:{at[3]:.2f}%"></i>'
+        rows.append(_row(name, plot, fixed(change, decimals), worst=name == recommended))
+    scale = "".join(f'<span style="left:{100 * (tick - low) / width:.2f}%">{_short(tick)}</span>' for tick in ticks)
+    return _figure(what, [*rows, f'<div class="scale">{scale}</div>'], caption)
 
 
 def _row(name: str, plot: str, number: str, *, worst: bool) -> str:

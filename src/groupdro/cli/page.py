@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from groupdro.cli.certificate import digits_apart
-from groupdro.cli.charts import decimals_of, fixed, risk_chart, run_charts, weight_chart
+from groupdro.cli.charts import change_chart, decimals_of, fixed, risk_chart, run_charts, weight_chart
 from groupdro.cli.training import Training
 from groupdro.compare import Comparison
 from groupdro.evaluation.report import GroupReport
 from groupdro.run.result import relative_gap
 from groupdro.tables.table_model import TableModel
-from groupdro.utils.text import group_name, objective_name, table_html
+from groupdro.utils.text import group_name, objective_name, percent, table_html
 
 __all__ = ["comparison_page", "report_page"]
 
@@ -96,7 +96,22 @@ def comparison_page(training: Training, found: Comparison) -> str:
         subtitle=_text(f"Plain and robust training on {training.path.name}"),
         verdict=_text(found.verdict),
         models=table(f"{training.n_held_out} held-out rows", found.columns),
+        charts=_change_charts(found),
         groups="".join(groups),
+    )
+
+
+def _change_charts(found: Comparison) -> str:
+    """Draw gain and price of every model against the first."""
+    plain, *others = found.columns["model"]
+    worst = {_text(name): found.changes[name].fall for name in others}
+    worst = {name: (-fall, -high, -low) for name, (fall, low, high) in worst.items()}
+    mean = {_text(name): found.changes[name].rise for name in others}
+    level = f"against {_text(plain)}, with {percent(found.confidence)} intervals for all models together."
+    return change_chart(
+        "Change of the worst group's risk", worst, _text(found.recommended), f"Change of the worst group's risk {level}"
+    ) + change_chart(
+        "Change of the average risk", mean, _text(found.recommended), f"Change of the average risk {level}"
     )
 
 
@@ -156,7 +171,7 @@ def _tiles(report: GroupReport, model: Any, worst: int, name: Namer) -> str:
     row = {key: values[worst] for key, values in report.columns.items()}
     value = "regret" if _regret(report, model) else "risk"
     low, high = (_number(row[end], 3) for end in ("risk_low", "risk_high"))
-    interval = f"risk, {report.confidence:.0%} interval {low} to {high}" if value == "risk" else ""
+    interval = f"risk, {percent(report.confidence)} interval {low} to {high}" if value == "risk" else ""
     measure, text = ("accuracy", "{:.1%}".format) if "accuracy" in row else ("rmse", _number)
     overall, relative = text(report.overall[measure]), _percent(relative_gap(model.gap_, model.upper_bound_))
     tiles = [
@@ -230,7 +245,7 @@ def _table(report: GroupReport, worst: int, name: Namer) -> str:
 
 
 def _heading(key: str, report: GroupReport) -> str:
-    return f"risk ({report.confidence:.0%} interval)" if key == "risk" else _HEADINGS.get(key, key)
+    return f"risk ({percent(report.confidence)} interval)" if key == "risk" else _HEADINGS.get(key, key)
 
 
 def _cell(key: str, row: dict[str, Any], decimals: dict[str, int]) -> str:

@@ -61,7 +61,8 @@ def compare(
     cluster : array-like of shape (n_rows,), optional
         Patients, users or sites whose rows belong together: in one part of every split, and in the resamples.
     held_out : tuple (X, y, groups), optional
-        The rows to judge on; groups as above, and after them sample_weight and cluster where there are any. By default
+        The rows to judge on; groups as above, and after them sample_weight and cluster where there are any: those of
+        the training rows say nothing of these. By default
         one fold of the training rows, stratified on group and class, is held out, but for rows of classes that
         training would lack.
     loss : str or callable
@@ -89,7 +90,10 @@ def compare(
     -----
     Robustness is said to help only where the worst group's risk falls beyond chance, and by a larger share than the
     average rises. The intervals hold for all models together: rows, or clusters of them, are resampled for all models
-    alike, and the largest studentised deviation over the models says how wide the intervals must be.
+    alike, and the largest studentised deviation over the models says how wide the intervals must be. Because resampling
+    goes wrong for the largest of means that nearly tie, the interval of a gain is made of paired differences: from the
+    least fall of the groups that may be the worst under the model, to the largest fall of those that may be the worst
+    under ERM. It is the wider the more groups may be the worst.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state, least=20)
     if cv is not None:

@@ -92,7 +92,7 @@ class Comparison:
         What each model changes against ERM, with intervals for worst and average risk.
     differences : dict of str to list
         One row per model and judged group: `difference`, the group's risk less that under ERM, with an interval from
-        `low` to `high` that holds for all groups together.
+        `low` to `high` that holds for all groups of one model together.
     models : dict of str to estimator
         The fitted models.
     reports : dict of str to GroupReport
@@ -103,7 +103,7 @@ class Comparison:
         Level of the intervals.
     headroom : Headroom or None
         What ERM's worst held-out group could gain from any linear model at most; None for other losses than the
-        logarithmic and the squared one.
+        estimator's own logarithmic or squared one, and where no group can be judged.
     """
 
     columns: dict[str, list[Any]]

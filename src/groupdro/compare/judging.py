@@ -73,10 +73,10 @@ def judge(
     found = resample(losses, grouping, **options)
     judged = found.sizes >= min_rows - 1e-9  # of equal weights by rounding
     left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
-    if not judged.any():
-        judged[:], left_out = True, []
+    some = bool(judged.any())
+    judged |= not some  # where none can be judged, the table still shows what they have
     overall = resample(losses, _of_all(len(y)), **options)
-    changes = _changes(names, found, overall, judged, confidence)
+    changes = _changes(names, found, overall, judged, confidence, known=some)
     reports = {
         name: group_report(
             model, rows.X, rows.y, rows.groups, sample_weight=rows.weight, cluster=rows.cluster,
@@ -85,18 +85,20 @@ def judge(
         )
         for name, model in models.items()
     }  # fmt: skip
-    room = _headroom(models[ERM], rows, grouping, judged)
+    own_loss = isinstance(loss, str) and loss == "auto"
+    room = _headroom(models[ERM], rows, grouping, judged) if own_loss and some else None
     linear = {name: change for name, change in changes.items() if name not in given}
     search = _inside(models[CHOSEN]) if CHOSEN in models else None
     choice = None if search is None else Choice(search.robustness_, search.message_)
-    recommended = recommend(linear, choice)
+    recommended = recommend(linear, choice) if some else ERM
     verdict = verdict_on(
         linear,
         recommended,
         confidence=confidence,
         choice=choice,
-        better=_better(names, given, found, overall, judged, recommended, confidence),
+        better=_better(names, given, found, overall, judged, recommended, confidence) if some else {},
         left_out=left_out,
+        judged=some,
     )
     if room is not None:
         verdict += f" The headroom of ERM: {room.message}"
@@ -153,9 +155,12 @@ def _inside(model: Any) -> Any:
 
 
 def _changes(
-    names: list[str], found: Resampled, overall: Resampled, judged: Mask, confidence: float
+    names: list[str], found: Resampled, overall: Resampled, judged: Mask, confidence: float, *, known: bool
 ) -> dict[str, Change]:
+    """Return what each model changes; the interval of the worst is NaN where no group could be judged."""
     worst = falls_of_worst(found, confidence, against=0, groups=judged)
+    if not known:
+        worst.low[1:] = worst.high[1:] = np.nan
     mean = falls_of_worst(overall, confidence, against=0, groups=np.ones(1, dtype=bool))
     before = float(found.means[judged, 0].max()), float(overall.means[0, 0])
     return {

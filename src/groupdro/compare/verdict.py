@@ -5,6 +5,7 @@ from typing import Any
 
 from groupdro.compare.comparison import Change
 from groupdro.compare.contenders import CHOSEN, ERM, GDRO
+from groupdro.utils.text import percent
 
 __all__ = ["Choice", "recommend", "verdict_on"]
 
@@ -49,6 +50,7 @@ def verdict_on(
     choice: Choice | None,
     better: dict[str, tuple[float, float]],
     left_out: list[Any],
+    judged: bool,
 ) -> str:
     """Return the verdict.
 
@@ -67,12 +69,16 @@ def verdict_on(
         model to take.
     left_out : list
         Groups with too few rows to be judged.
+    judged : bool
+        Whether any has enough.
 
     Returns
     -------
     str
         Several sentences.
     """
+    if not judged:
+        return "No group has enough held-out rows to be judged: nothing can be said of the worst. Prefer ERM."
     gaining = {name: change for name, change in changes.items() if change.better}
     if changes[recommended].worth_it:
         shown, text = recommended, "Robustness helps"
@@ -107,10 +113,10 @@ def verdict_on(
 def _trade(change: Change, confidence: float) -> str:
     """Say how the worst and the average risk change, and what the one costs in units of the other."""
     (fall, low, high), (rise, rise_low, rise_high) = change.fall, change.rise
-    level = f"{100 * confidence:.4g}% confidence interval"
+    level = f"{percent(confidence)} confidence interval"
     text = (
         f"the worst held-out group's risk {_moves(change.worst, -fall)} "
-        f"({level} of the change {-high:+.2g} to {-low:+.2g}), and the average "
+        f"({level} of the change {0.0 - high:+.2g} to {0.0 - low:+.2g}), and the average "
         f"{_moves(change.mean, rise)} ({rise_low:+.2g} to {rise_high:+.2g})"
     )
     if fall > 0 and rise > 0:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,7 +18,8 @@ from groupdro.estimators.regressor import GroupDRORegressor
 from groupdro.evaluation.inference import read_clusters
 from groupdro.evaluation.report import GroupReport, check_resampling, group_report
 from groupdro.evaluation.selection import Selection
-from groupdro.utils.arguments import check_number, error_prefix
+from groupdro.utils.arguments import check_choice, check_number, error_prefix
+from groupdro.utils.text import percent
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDROClassifierCV", "GroupDRORegressorCV"]
@@ -42,6 +44,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     __metadata_request__fit = {"groups": True, "cluster": True}  # noqa: RUF012
 
     _default: ClassVar[Any]
+    _scores: ClassVar[tuple[str, ...]]
 
     estimator: Any = None
     _: KW_ONLY
@@ -83,6 +86,8 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         check_resampling(self.n_bootstrap, self.confidence, self.min_rows, self.random_state, least=20)
         if self.mean_budget is not None:
             check_number(self.mean_budget, "mean_budget")
+        if not (self.scoring is None or callable(self.scoring)):
+            check_choice(self.scoring, "scoring", self._scores)
         rough = clone(own).set_params(
             tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, warm_start=False, verbose=0
         )
@@ -130,14 +135,17 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
             "gain": chosen.gain,
             "gain_low": chosen.gain_low,
             "significant": chosen.significant,
+            "affordable": chosen.affordable,
         }
         self.best_index_ = chosen.best
         self.n_splits_ = search.n_splits
-        self.message_ = _sentence(self, chosen)
+        self.message_ = _sentence(self, chosen, len(search.grouping.names))
 
     # ------------------------------------------------------------------ after the fit
 
     def _best(self) -> Any:
+        if not self.refit and hasattr(self, "cv_results_"):
+            raise NotFittedError(f"{type(self).__name__} has no model to use: it was fitted with refit=False.")
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
@@ -194,11 +202,13 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
     """`GroupDROClassifier` with penalty and robustness chosen on held-out data: first, do no harm.
 
     Plain training with the penalty of least average held-out loss is the default. It is left only for a model whose
-    worst group is significantly better on held-out rows; of those, the one of least robustness is taken.
+    worst group is significantly better on held-out rows, by a larger share than its average is worse; of those, the
+    one of least robustness is taken.
 
     The comparison is a bootstrap of the pooled held-out losses: every row is held out once, all models are compared on
     the same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid allows for
-    having tried so many.
+    having tried so many. Cells are fitted to a relative gap of 1e-3, or that of the estimator where it is larger: their
+    losses are only compared. The model on all rows has the estimator's own tolerance.
 
     Parameters
     ----------
@@ -208,13 +218,15 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
         Penalties to try.
     robustness : array-like
         Values of `robustness` to try; 0 always is.
-    cv : int or splitter, default=5
-        Number of folds, stratified by group and class; or a splitter, whose `split` gets the groups.
+    cv : int, splitter or iterable, default=5
+        Number of folds, stratified by group and class; or a splitter, whose `split` gets the groups, or the clusters
+        where there are any; or pairs of training and test rows.
     scoring : {None, "log", "zero_one"} or callable, default=None
         Loss per row by which cells are compared: None for the estimator's own; a callable takes y and predictions.
         Lower is better.
     mean_budget : float, default=None
-        Largest rise of the average held-out loss, relative to that of plain training; None for any.
+        Largest rise of the average held-out loss, relative to that of plain training; None for the share by which the
+        worst group's loss falls.
     confidence : float, default=0.95
         Confidence with which a gain must not be noise, for all cells together.
     min_rows : int, default=30
@@ -238,8 +250,9 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
         The model fitted on all rows, with its certificate.
     cv_results_ : dict of str to ndarray
         One entry per cell: penalty, robustness, average and worst group's held-out loss, the worst group, the gain
-        against plain training, its lower confidence bound, and whether it is significant. NaN for penalties that were
-        discarded early because their plain training is clearly worse.
+        against plain training, its lower confidence bound, whether a robust model's is significant, and whether its
+        average is affordable. NaN for penalties that were discarded early because their plain training is clearly
+        worse.
     best_index_, n_splits_ : int
         The chosen cell, and the number of folds.
     message_ : str
@@ -257,6 +270,7 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
     """
 
     _default: ClassVar[Any] = GroupDROClassifier
+    _scores = "log", "zero_one"
 
     @property
     def classes_(self) -> Array:
@@ -345,18 +359,35 @@ class GroupDRORegressorCV(RegressorMixin, _CrossValidated):
     """
 
     _default: ClassVar[Any] = GroupDRORegressor
+    _scores = "squared", "absolute"
 
 
-def _sentence(search: Any, chosen: Selection) -> str:
+def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
     """Say what was chosen, and why."""
     results, k, plain = search.cv_results_, chosen.best, chosen.plain
     before = f"plain training (alpha {search.plain_alpha_:g})"
     if k == plain:
+        if n_groups == 1:
+            return f"Kept {before}: there is only one group."
+        if not chosen.judged.any():
+            return f"Kept {before}: no group has {search.min_rows} effective rows, so that none could be judged."
+        n_dear = int(chosen.significant.sum())
+        if n_dear:
+            limit = "than the worst falls by" if search.mean_budget is None else f"than {search.mean_budget:g}"
+            models = "1 robust model is" if n_dear == 1 else f"{n_dear} robust models are"
+            return (
+                f"Kept {before}: {models} better on the worst held-out group beyond noise, but the average rises by a "
+                f"larger share {limit}."
+            )
         return f"Kept {before}: no robust model is better on its worst held-out group beyond noise."
     worst, least = results["worst_test_risk"], chosen.gain_low[k]
     price = results["mean_test_risk"][k] / results["mean_test_risk"][plain] - 1.0
-    return (
+    text = (
         f"Chose robustness {search.robustness_:g} and alpha {search.alpha_:g}: the worst group's held-out loss falls "
         f"from {worst[plain]:.4g} under {before} to {worst[k]:.4g} (by at least {max(least, 0.0):.2g} with "
-        f"{search.confidence:.0%} confidence), and the average changes by {price:+.2%}."
+        f"{percent(search.confidence)} confidence), and the average changes by {price:+.2%}."
     )
+    if search.alpha_ != search.plain_alpha_:
+        same = (results["param_alpha"] == search.alpha_) & (results["param_robustness"] == 0.0)
+        text += f" Plain training at alpha {search.alpha_:g} has {worst[same][0]:.4g}."
+    return text

@@ -1,7 +1,8 @@
 """Held-out losses of every penalty and robustness, by folds, and what they say."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.evaluation.folds import divide, keep_classes
 from groupdro.evaluation.metrics import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
+from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["ROUGH", "GridSearch"]
@@ -61,9 +63,10 @@ class GridSearch:
         if len(self.grouping.names) == 1:
             self.blends = self.blends[:1]  # all robustness is alike
         self.cells = np.repeat(self.alphas, len(self.blends)), np.tile(self.blends, len(self.alphas))
-        folds = about.cv if isinstance(about.cv, int) else 2
-        if len(self.y) < folds:
-            raise ValueError(f"cv={about.cv!r} needs at least {folds} rows, but there are n_samples={len(self.y)}.")
+        if isinstance(about.cv, str) or not (hasattr(about.cv, "split") or isinstance(about.cv, Iterable)):
+            check_whole(about.cv, "cv", least=2)
+            if len(self.y) < int(about.cv):
+                raise ValueError(f"cv={about.cv!r} needs as many rows, but there are n_samples={len(self.y)}.")
         self.splits = list(self._splits())
         self.n_splits = len(self.splits)
 
@@ -112,16 +115,18 @@ class GridSearch:
 
     def _splits(self) -> Iterator[tuple[Indices, Indices]]:
         about, classes = self.about, is_classifier(self.rough)
-        if not hasattr(about.cv, "split"):
+        if isinstance(about.cv, Integral):
             groups = np.zeros(len(self.y), dtype=np.int64) if self.groups is None else self.groups
             yield from divide(
-                self.X, self.y, groups, n_splits=about.cv, seed=about.random_state, clusters=self.clusters,
+                self.X, self.y, groups, n_splits=int(about.cv), seed=about.random_state, clusters=self.clusters,
                 classes=classes,
             )  # fmt: skip
             return
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The groups parameter is ignored")
-            splits = list(about.cv.split(self.X, self.y, self.groups if self.clusters is None else self.clusters))
+        splits = list(about.cv) if isinstance(about.cv, Iterable) else []
+        if hasattr(about.cv, "split"):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The groups parameter is ignored")
+                splits = list(about.cv.split(self.X, self.y, self.groups if self.clusters is None else self.clusters))
         for train, test in splits:
             yield keep_classes(train, test, self.y) if classes else (train, test)
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for, axis_label
+from groupdro.utils.text import percent
 
 __all__ = ["ChangeDisplay"]
 
@@ -70,6 +71,6 @@ class ChangeDisplay(Display):
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(name) for name in self.models])
         ax.set_ylim(-0.5, n - 0.5)
-        ax.set_xlabel(f"change against {self.baseline}, with {100 * self.confidence:.4g}% intervals for all models")
+        ax.set_xlabel(f"change against {self.baseline}, with {percent(self.confidence)} intervals for all models")
         ax.legend(frameon=False, loc="best")
         return self._drawn_on(ax)

@@ -65,6 +65,9 @@ def divide(
     if clusters is None:
         folds = GroupStratifiedKFold(n_splits, random_state=seed).split(X, y, groups)
     else:
+        n_clusters = len(np.unique(clusters))
+        if n_clusters < n_splits:
+            raise ValueError(f"cluster has {n_clusters} different labels, fewer than the {n_splits} folds.")
         strata = _codes(read_groups(groups, len(labels), missing="own"), len(labels))
         if classes:
             strata = strata * (len(labels) + 1) + np.unique(labels, return_inverse=True)[1].ravel()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import poisson
+from scipy.stats import beta, poisson
 
 from groupdro.data.grouping import Grouping
 from groupdro.utils.types import Floats, Indices, Mask
@@ -29,6 +29,9 @@ _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
 # Poisson numbers of mean 1 by the quantiles of 16 random bits, which are drawn ten times as fast.
 _POISSON = poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1.0)
 _MOST_UNITS = 1 << 17  # rows or clusters that are drawn apart; of more, random ones are drawn together
+_SHARE_OF_RANKING = 0.2  # of the error that an interval may have, spent on which group is the worst
+_LEAST_ERROR = 0.25  # of a resample's standard error relative to the sample's: nearly constant ones would tell nothing
+_MOST_PAIRED = 40  # groups that may be the worst, up to which each is compared with each
 _NO_SPREAD = 1e-12  # of a standard error relative to the mean, below which all rows are alike
 
 
@@ -44,6 +47,8 @@ class Resampled:
         On the resamples.
     sizes : ndarray of shape (n_groups,)
         Effective number of independent units per group: rows, or clusters, less where weights differ.
+    binary : ndarray of bool of shape (n_quantities,)
+        Quantities that are 0 or 1 on every row, such as whether a prediction is wrong.
     """
 
     means: Floats
@@ -51,6 +56,7 @@ class Resampled:
     resampled_means: Floats
     resampled_errors: Floats
     sizes: Floats
+    binary: Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +99,20 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
     if cluster is None:
         return None
     labels = read_vector(cluster, "cluster", n_rows)
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("cluster has NaN or infinite labels.")
+    if labels.dtype == object:
+        missing = any(label is None or _is_missing(label) for label in labels)
+    else:
+        missing = labels.dtype.kind == "f" and bool(np.isnan(labels).any())
+    if missing:
+        raise ValueError("cluster has missing labels: give every such row one of its own.")
     return np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return bool(label != label)
+    except TypeError:  # pandas.NA answers neither yes nor no
+        return True
 
 
 def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
@@ -107,7 +124,7 @@ def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
         raise ValueError("sample_weight has negative values.")
     if not weights.any():
         raise ValueError("sample_weight is zero on all rows.")
-    return weights
+    return weights / weights.max()  # so that no square overflows
 
 
 def resample(
@@ -156,14 +173,18 @@ def resample(
     resampled_means, resampled_errors = (np.empty((n_bootstrap, m, n_kinds)) for _ in range(2))
     at_once = max(1, _DRAWN_AT_ONCE // n_units)
     for i, (_, mass, sums) in enumerate(groups):
-        means[i], errors[i] = (part[0] for part in _ratio(np.ones((1, len(mass))), mass, sums))
+        means[i] = sums.sum(axis=0) / mass.sum()
+        sums -= means[i] * mass[:, None]  # deviations, in which nothing cancels later
+        errors[i] = _deviation(np.ones((1, len(mass))), mass, sums)[1][0]
         sizes[i] = mass.sum() ** 2 / np.square(mass).sum()
     for start in range(0, n_bootstrap, at_once):
         place = slice(start, min(start + at_once, n_bootstrap))
         drawn = _POISSON[rng.integers(0, len(_POISSON), size=(place.stop - start, n_units), dtype=np.uint16)]
         for i, (own, mass, sums) in enumerate(groups):
-            resampled_means[place, i], resampled_errors[place, i] = _ratio(drawn[:, own], mass, sums)
-    return Resampled(means, errors, resampled_means, resampled_errors, sizes)
+            strayed, resampled_errors[place, i] = _deviation(drawn[:, own], mass, sums)
+            resampled_means[place, i] = means[i] + strayed
+    binary = ((quantities == 0) | (quantities == 1)).all(axis=0)
+    return Resampled(means, errors, resampled_means, resampled_errors, sizes, binary)
 
 
 def _unit_sums(quantities: Floats, weights: Floats, units: Indices, rows: Indices) -> tuple[Indices, Floats, Floats]:
@@ -177,14 +198,14 @@ def _unit_sums(quantities: Floats, weights: Floats, units: Indices, rows: Indice
     return own, mass, np.stack(columns, axis=1).astype(np.float64)
 
 
-def _ratio(drawn: Floats, mass: Floats, sums: Floats) -> tuple[Floats, Floats]:
-    """Return the mean of each draw of units, a ratio of sums, and its standard error by the delta method."""
+def _deviation(drawn: Floats, mass: Floats, deviations: Floats) -> tuple[Floats, Floats]:
+    """Return how far the mean of each draw of units strays, a ratio of sums, and its error by the delta method."""
     total = np.maximum(drawn @ mass, 1e-300)
-    means = (drawn @ sums) / total[:, None]
-    # The variance of sum(drawn * (sums - mean * mass)), whose terms are independent.
-    squares = drawn @ np.square(sums) - 2.0 * means * (drawn @ (sums * mass[:, None]))
-    squares += np.square(means) * (drawn @ np.square(mass))[:, None]
-    return means, np.sqrt(np.maximum(squares, 0.0)) / total[:, None]
+    strayed = (drawn @ deviations) / total[:, None]
+    # The variance of sum(drawn * (deviations - strayed * mass)), whose terms are independent.
+    squares = drawn @ np.square(deviations) - 2.0 * strayed * (drawn @ (deviations * mass[:, None]))
+    squares += np.square(strayed) * (drawn @ np.square(mass))[:, None]
+    return strayed, np.sqrt(np.maximum(squares, 0.0)) / total[:, None]
 
 
 def simultaneous_intervals(
@@ -209,10 +230,14 @@ def simultaneous_intervals(
     Returns
     -------
     Intervals
-        The intervals, by the largest studentised deviation over the groups that count. All are NaN if none does.
+        The intervals, by the largest studentised deviation over the groups that count. All are NaN if none does. Of
+        zeros and ones, whose errors may be few, those of the binomial distribution (Clopper and Pearson's, at the
+        effective number of rows) with Bonferroni's correction.
     """
     m = len(found.means)
     counted = np.ones(m, dtype=bool) if groups is None else groups.copy()
+    if against is None and found.binary[kind] and counted.any():
+        return _binomial_intervals(found, confidence, kind, counted)
     estimates, resampled = found.means[:, kind], found.resampled_means[:, :, kind]
     errors, spread = found.errors[:, kind], found.resampled_errors[:, :, kind]
     if against is not None:
@@ -225,7 +250,7 @@ def simultaneous_intervals(
     if not counted.any():
         nothing = np.full(m, np.nan)
         return Intervals(nothing, nothing, nothing, np.nan, np.nan, confidence)
-    deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), 1e-3 * errors)
+    deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), _LEAST_ERROR * errors)
     highest, lowest = deviations[:, counted].max(axis=1), deviations[:, counted].min(axis=1)
     tail = 0.5 * (1.0 - confidence)
     # A resample above the mean says that the sample may lie above the truth: its quantile moves the lower end.
@@ -242,8 +267,32 @@ def simultaneous_intervals(
     )
 
 
+def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted: Mask) -> Intervals:
+    """Return intervals for shares of ones."""
+    shares, errors = found.means[:, kind], found.errors[:, kind]
+    # As many independent rows as have the same standard error; where that is zero, as many as there are units.
+    rows = found.sizes.copy()
+    np.divide(shares * (1.0 - shares), np.square(errors), out=rows, where=errors > 0)
+    ones, tail = shares * rows, (1.0 - confidence) / int(counted.sum())
+
+    def upper(error: float) -> Floats:
+        return np.where(shares >= 1.0, 1.0, beta.ppf(1.0 - error, ones + 1.0, np.maximum(rows - ones, 1e-12)))
+
+    def lower(error: float) -> Floats:
+        return np.where(shares <= 0.0, 0.0, beta.ppf(error, np.maximum(ones, 1e-12), rows - ones + 1.0))
+
+    low, high = (np.where(counted, end(0.5 * tail), np.nan) for end in (lower, upper))
+    most, least = (float(end(tail)[counted].max()) for end in (upper, lower))
+    return Intervals(np.where(counted, shares, np.nan), low, high, most, least, confidence)
+
+
 def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups: Mask) -> Intervals:
     """Return how much smaller the worst group's mean is than that of one quantity, for all quantities together.
+
+    Resampling the largest of several means goes wrong where two of them nearly tie. So the interval is made of what
+    resampling gets right, differences of means. Whichever group j is the worst of a quantity, the fall is at least the
+    mean of any group i under `against` less that of j under the quantity; so it is at least the least over those j that
+    may be the worst of the largest over i of such differences. Its upper end likewise.
 
     Parameters
     ----------
@@ -261,22 +310,56 @@ def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups:
     Intervals
         One fall per quantity, positive where it is better; that of `against` itself is 0.
     """
-    worst, again = found.means[groups].max(axis=0), found.resampled_means[:, groups].max(axis=1)
-    estimates, falls = worst[against] - worst, again[:, [against]] - again
-    rounding = _NO_SPREAD * np.abs(worst)
-    estimates[np.abs(estimates) <= rounding] = 0.0
-    spread = falls.std(axis=0)
-    moving = spread > rounding
-    spread[~moving] = 0.0
-    below = above = 0.0
-    if moving.any():
-        # Deviations from the resamples' own mean: the worst of groups that tie is biased upward in every sample, which
-        # is no gain of the model where they do not.
-        deviations = (falls - falls.mean(axis=0))[:, moving] / spread[moving]
-        tail = 0.5 * (1.0 - confidence)
-        below, above = np.quantile(deviations.max(axis=1), 1.0 - tail), -np.quantile(deviations.min(axis=1), tail)
-    low, high = estimates - below * spread, estimates + above * spread
+    means, again = found.means[groups], found.resampled_means[:, groups]
+    error, n_bootstrap = 1.0 - confidence, len(again)
+    contenders = _may_be_worst(means, again, _SHARE_OF_RANKING * error)
+    first = contenders[:, against]
+    highest, lowest = np.zeros(n_bootstrap), np.zeros(n_bootstrap)
+    pairs = []
+    for k in range(means.shape[1]):
+        both = np.flatnonzero(first | contenders[:, k])
+        # Of groups against groups; of many, only of each against itself.
+        i, j = np.ix_(both, both) if len(both) <= _MOST_PAIRED else (both[None], both[None])
+        falls = means[i, against] - means[j, k]
+        strayed = again[:, i, against] - again[:, j, k] - falls
+        spread = strayed.std(axis=0)
+        spread[spread <= _NO_SPREAD * np.abs(means[j, k])] = 0.0
+        deviations = np.divide(strayed, spread, out=np.zeros_like(strayed), where=spread > 0)
+        highest = np.maximum(highest, deviations.max(axis=(1, 2)))
+        lowest = np.minimum(lowest, deviations.min(axis=(1, 2)))
+        pairs.append((falls, spread, first[both], contenders[both, k]))
+    tail = 0.5 * (1.0 - _SHARE_OF_RANKING) * error
+    below, above = np.quantile(highest, 1.0 - tail), -np.quantile(lowest, tail)
+    worst = means.max(axis=0)
+    estimates = worst[against] - worst
+    low = np.array([(falls - below * spread).max(axis=0)[after].min() for falls, spread, _, after in pairs])
+    high = np.array(
+        [
+            ((falls + above * spread).min(axis=1) if len(falls) > 1 else (falls + above * spread)[0])[before].max()
+            for falls, spread, before, _ in pairs
+        ]
+    )
+    same = np.abs(found.resampled_means - found.resampled_means[:, :, [against]]).max(axis=(0, 1)) <= (
+        _NO_SPREAD * np.abs(worst)
+    )
+    for values in (estimates, low, high):
+        values[same] = 0.0
     return Intervals(estimates, low, high, float(high.max()), float(low.max()), confidence)
+
+
+def _may_be_worst(means: Floats, again: Floats, error: float) -> Mask:
+    """Return which groups may have the largest mean of each quantity; all that do are among them but for an error."""
+    out = np.zeros(means.shape, dtype=bool)
+    for k in range(means.shape[1]):
+        top = int(means[:, k].argmax())
+        behind = means[top, k] - means[:, k]
+        distances = again[:, [top], k] - again[:, :, k] - behind
+        spread = distances.std(axis=0)
+        others = spread > _NO_SPREAD * abs(means[top, k])
+        deviations = distances[:, others] / spread[others]
+        reach = np.quantile(deviations.max(axis=1, initial=0.0), 1.0 - error / means.shape[1])
+        out[:, k] = behind <= reach * np.where(others, spread, 0.0)
+    return out
 
 
 def _spread_of(resampled: Floats, counted: Any) -> Floats:

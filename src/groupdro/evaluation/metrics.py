@@ -168,6 +168,8 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
             raise ValueError("loss returned NaN or infinite values.")
         return losses
     if loss == "log":
+        if not hasattr(model, "predict_proba"):
+            raise TypeError(f"loss='log' needs predict_proba, which {type(model).__name__} does not have.")
         probability = np.asarray(model.predict_proba(X))
         codes, known = class_codes(labels, np.asarray(model.classes_))
         of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)

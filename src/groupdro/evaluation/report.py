@@ -1,6 +1,7 @@
 """How each group fares under a fitted model: a table for people and for programs."""
 
 import html
+import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -21,7 +22,7 @@ from groupdro.evaluation.inference import (
 )
 from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
-from groupdro.utils.text import group_name, records, table_html, table_text
+from groupdro.utils.text import group_name, percent, records, table_html, table_text
 from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import read_target
 
@@ -54,9 +55,12 @@ class GroupReport:
     confidence : float
         Level of the intervals.
     worst_risk : tuple of float
-        The largest risk of a judged group, and an interval for it that allows for the worst having been picked.
+        The largest risk of a group that has an interval, and an interval for it that allows for the worst having been
+        picked.
     risk_at_most : float
         With the stated confidence, no judged group's risk is larger; NaN where no group could be judged.
+    resampled : bool
+        Whether there are intervals.
     title : str
         Line above the table.
     in_sample : bool or None
@@ -71,6 +75,7 @@ class GroupReport:
     confidence: float
     worst_risk: tuple[float, float, float] = (np.nan, np.nan, np.nan)
     risk_at_most: float = np.nan
+    resampled: bool = False
     title: str = ""
     in_sample: bool | None = None
     headroom: Headroom | None = None
@@ -93,14 +98,19 @@ class GroupReport:
     @property
     def message(self) -> str:
         """What the rows say of all groups, as a sentence; empty where nothing was resampled."""
-        if np.isnan(self.risk_at_most):
+        if not self.resampled:
             return ""
-        small = sum("small" in note for note in self.columns["note"])
-        whose = "the risk does not exceed" if len(self.judged) == 1 else "no judged group's risk exceeds"
-        text = f"With {100 * self.confidence:.4g}% confidence {whose} {self.risk_at_most:.4g}."
-        if small:
-            text += f" {small} group{' has' if small == 1 else 's have'} too few rows to be judged."
-        return f"{text} On new rows risks are larger: these were trained on." if self.in_sample else text
+        if self.in_sample:
+            return "These rows were trained on: on new ones risks are larger."
+        there = [k for k, n in enumerate(self.columns["n"]) if n]
+        left = sum(np.isnan(self.columns["risk_low"][k]) for k in there)
+        if left == len(there):
+            return "No group can be judged: they have too few rows, or rows that are all alike."
+        whose = "the risk does not exceed" if len(there) == 1 else "no judged group's risk exceeds"
+        text = f"With {percent(self.confidence)} confidence {whose} {self.risk_at_most:.4g}."
+        if left:
+            text += f" {left} group{'' if left == 1 else 's'} cannot be judged: too few rows, or rows all alike."
+        return text
 
     @property
     def _below(self) -> list[str]:
@@ -265,8 +275,9 @@ def group_report(
         columns={key: [row[key] for row in rows] for key in rows[0]},
         overall=overall,
         confidence=confidence,
-        worst_risk=_worst(found.means[judged, 0], intervals),
+        worst_risk=_worst(intervals),
         risk_at_most=intervals.most,
+        resampled=n_bootstrap > 0,
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
         headroom=_headroom(model, X, labels, whole, sample_weight, linear, min_rows),
@@ -292,6 +303,11 @@ def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_
     for name, value in {"min_rows": min_rows, "random_state": random_state}.items():
         check_scalar(value, name, Integral, min_val=0)
     check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=least)
+    if n_bootstrap and n_bootstrap * (1.0 - confidence) < 1.0 - 1e-9:
+        raise ValueError(
+            f"n_bootstrap={n_bootstrap} resamples say nothing at a confidence of {confidence!r}: take at least "
+            f"{math.ceil(1.0 / (1.0 - confidence) - 1e-6)}."
+        )
 
 
 def _measure(model: Any, X: Any, y: Array, loss: Any) -> dict[str, Floats]:
@@ -314,11 +330,12 @@ def _intervals(found: Resampled, confidence: float, judged: Mask) -> Intervals:
     return simultaneous_intervals(found, confidence, groups=judged & (found.sizes >= _LEAST_RESAMPLED))
 
 
-def _worst(risks: Floats, intervals: Intervals) -> tuple[float, float, float]:
-    """Return the largest risk and the interval in which the largest lies while all intervals hold."""
-    ends = intervals.low, intervals.high
-    low, high = (np.nan if np.isnan(end).all() else float(np.nanmax(end)) for end in ends)
-    return float(risks.max(initial=-np.inf)) if len(risks) else np.nan, low, high
+def _worst(intervals: Intervals) -> tuple[float, float, float]:
+    """Return the largest risk of the groups that have an interval, and the ends between which the largest lies."""
+    if np.isnan(intervals.low).all():
+        return np.nan, np.nan, np.nan
+    estimate, low, high = (float(np.nanmax(end)) for end in (intervals.estimates, intervals.low, intervals.high))
+    return estimate, low, high
 
 
 def _summarise(measured: dict[str, Floats], weights: Floats | None) -> dict[str, float]:

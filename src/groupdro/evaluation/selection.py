@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.inference import falls_of_worst, resample
+from groupdro.evaluation.inference import Resampled, resample
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["Selection", "select_cell"]
@@ -26,7 +26,9 @@ class Selection:
     gain, gain_low : ndarray of shape (n_cells,)
         Fall of the worst group's loss against plain training, and its lower confidence bound for all cells together.
     significant : ndarray of shape (n_cells,)
-        Whether a cell was preferred to plain training beyond noise, and within the budget of the mean.
+        Whether a robust cell is better on its worst group than plain training beyond noise.
+    affordable : ndarray of shape (n_cells,)
+        Whether its average is within the budget.
     judged : ndarray of shape (n_groups,)
         Groups with enough rows to be judged.
     """
@@ -39,6 +41,7 @@ class Selection:
     gain: Floats
     gain_low: Floats
     significant: Mask
+    affordable: Mask
     judged: Mask
 
 
@@ -59,8 +62,8 @@ def select_cell(
 
     Begin with plain training (robustness 0) at the least average loss. Leave it only for cells whose worst group's
     held-out loss is significantly smaller: by a bootstrap of the pooled held-out losses, paired over rows, with the
-    largest studentised deviation over all cells, so that trying many of them is allowed for. Of those, take the least
-    robustness, and of equals the least worst loss.
+    largest studentised deviation over all cells, so that trying many of them is allowed for. Of those whose average is
+    within the budget, take the least robustness, and of equals the least worst loss.
 
     Parameters
     ----------
@@ -81,7 +84,7 @@ def select_cell(
     min_rows : int
         Effective number of rows that a group needs to be judged.
     mean_budget : float or None
-        Largest relative rise of the average loss; None for any.
+        Largest relative rise of the average loss; None for the share by which the worst falls.
 
     Returns
     -------
@@ -102,15 +105,31 @@ def select_cell(
     group[cells] = np.flatnonzero(shown)[found.means[shown].argmax(axis=0)]
     gain, gain_low = worst[plain] - worst, np.full(len(robustness), -np.inf)
     if judged.any():
-        # The lower ends of two-sided intervals at this level are one-sided bounds at `confidence`.
-        falls = falls_of_worst(found, 2.0 * confidence - 1.0, against=int(np.searchsorted(cells, plain)), groups=judged)
-        gain_low[cells] = falls.low
+        gain_low[cells] = _least_falls(found, int(np.searchsorted(cells, plain)), judged, confidence)
     significant = (gain_low > 0) & (robustness > 0)
-    if mean_budget is not None:
-        significant &= mean <= mean[plain] + mean_budget * abs(mean[plain])
-    best = plain
-    if significant.any():
-        least = robustness[significant].min()
-        equals = np.flatnonzero(significant & (robustness == least))
+    rise = (mean - mean[plain]) / max(abs(mean[plain]), 1e-300)
+    budget = gain / max(abs(worst[plain]), 1e-300) if mean_budget is None else np.full_like(mean, mean_budget)
+    affordable = rise <= budget
+    best, able = plain, significant & affordable
+    if able.any():
+        equals = np.flatnonzero(able & (robustness == robustness[able].min()))
         best = int(equals[np.argmin(worst[equals])])
-    return Selection(best, plain, mean, worst, group, gain, gain_low, significant, judged)
+    return Selection(best, plain, mean, worst, group, gain, gain_low, significant, affordable, judged)
+
+
+def _least_falls(found: Resampled, plain: int, judged: Mask, confidence: float) -> Floats:
+    """Return what the worst mean falls by at least against plain training, one-sided, for all cells together.
+
+    By the resampled falls themselves. Their deviations are taken from their own mean, because the worst of groups that
+    tie is biased upward in every sample, which is no gain of a model whose groups do not.
+    """
+    worst, again = found.means[judged].max(axis=0), found.resampled_means[:, judged].max(axis=1)
+    falls = again[:, [plain]] - again
+    spread = falls.std(axis=0)
+    moving = spread > 1e-12 * np.abs(worst)
+    least = np.full(len(worst), -np.inf)
+    if moving.any():
+        deviations = (falls - falls.mean(axis=0))[:, moving] / spread[moving]
+        reach = float(np.quantile(deviations.max(axis=1), confidence))
+        least[moving] = (worst[plain] - worst)[moving] - reach * spread[moving]
+    return least

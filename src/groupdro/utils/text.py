@@ -8,12 +8,17 @@ import numpy as np
 
 from groupdro.utils.arguments import printable
 
-__all__ = ["group_name", "objective_name", "records", "table_html", "table_text"]
+__all__ = ["group_name", "objective_name", "percent", "records", "table_html", "table_text"]
 
 
 def group_name(group: Any) -> str:
     """Return a group's name as text; that of a combination has all its parts."""
     return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with all its digits."""
+    return f"{100.0 * share:.10g}%"
 
 
 def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
