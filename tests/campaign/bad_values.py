@@ -289,7 +289,7 @@ def result():
 
 @cache
 def report():
-    return gd.group_report(classifier(), X, LABELS, GROUPS, n_bootstrap=5)
+    return gd.group_report(classifier(), X, LABELS, GROUPS, n_bootstrap=20)
 
 
 def ran(make):
@@ -323,11 +323,11 @@ def scored(estimator=None, X=X, y=LABELS, groups=GROUPS, sample_weight=None, **g
 
 def reported(model=None, X=X, y=LABELS, groups=GROUPS, **given):
     model = classifier() if model is None else model
-    return gd.group_report(model, X, y, groups, **{"n_bootstrap": 5, **given})
+    return gd.group_report(model, X, y, groups, **{"n_bootstrap": 20, **given})
 
 
 def compared(X=X, y=LABELS, groups=GROUPS, **given):
-    return gd.compare(X, y, groups, **{"n_bootstrap": 5, **given})
+    return gd.compare(X, y, groups, **{"n_bootstrap": 20, "cv": None, **given})
 
 
 def pathed(estimator=None, X=X, y=LABELS, groups=GROUPS, **given):
