@@ -104,8 +104,8 @@ print(weights.head(5).round(3).to_string())
 # %%
 # The verdict
 # -----------
-# ``compare`` fits plain, group-balanced and both robust models itself, and puts an interval on the fall of the worst
-# group's risk.
+# ``compare`` fits plain, group-balanced and robust models itself, chooses a robustness by cross-validation, and puts
+# intervals on the fall of the worst group's risk that hold for all models together.
 verdict = compare(*fit_on, groups.iloc[train], estimator=models["worst risk"], held_out=judge_on)
 print(verdict)
 

@@ -6,17 +6,34 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn import config_context
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
-from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupStratifiedKFold, compare, group_report
+import groupdro
+from groupdro import (
+    GroupBy,
+    GroupDROClassifier,
+    GroupDROClassifierCV,
+    GroupDRORegressor,
+    GroupStratifiedKFold,
+    group_report,
+)
+from groupdro.compare.comparison import Change
+from groupdro.compare.verdict import Choice, recommend, verdict_on
 from groupdro.evaluation.folds import keep_classes
 
-MODELS = ["ERM", "balanced ERM", "GDRO", "MERO"]
+MODELS = ["ERM", "balanced ERM", "blend 0.5", "GDRO", "MERO", "CV choice"]
 KINDS = ["binary", "multi-class", "regression"]
+
+
+def compare(*rows, **given):
+    """Compare without a choice by cross-validation, which most tests do not look at."""
+    return groupdro.compare(*rows, **{"cv": None, **given})
 
 
 @functools.cache
@@ -57,7 +74,7 @@ def halves(kind):
 @functools.cache
 def compared(kind):
     train, held_out = halves(kind)
-    return compare(*train, held_out=held_out)
+    return groupdro.compare(*train, held_out=held_out)
 
 
 def losses_by_hand(model, X, y):
@@ -81,9 +98,13 @@ def by_model(comparison, column):
 def test_robustness_is_found_to_help_where_a_rare_group_has_a_flipped_feature(seed):
     found = compare(*flipped(seed=seed))
     assert found.worth_it is True
-    assert found.gain[0] > 0.1
-    assert 0.0 < found.gain[1] <= found.gain[0] <= found.gain[2]
-    assert found.verdict.startswith("Robustness helps: the worst held-out group's risk is ")
+    fall, low, high = found.changes["GDRO"].fall
+    assert fall > 0.1
+    assert 0.0 < low <= fall <= high
+    assert found.recommended != "ERM"
+    assert found.verdict.startswith(
+        f"Robustness helps: under {found.recommended} the worst held-out group's risk falls"
+    )
     assert by_model(found, "worst_group")["ERM"] == "rare"
     assert by_model(found, "worst_risk")["GDRO"] < by_model(found, "worst_risk")["ERM"]
     assert by_model(found, "worst_accuracy")["GDRO"] > by_model(found, "worst_accuracy")["ERM"]
@@ -94,8 +115,10 @@ def test_robustness_is_found_to_help_where_a_rare_group_has_a_flipped_feature(se
 def test_robustness_is_found_to_buy_nothing_where_groups_are_random_labels(seed):
     found = compare(*unrelated(seed=seed))
     assert found.worth_it is False
-    assert found.gain[1] <= 0.0 <= found.gain[2]
-    assert found.verdict.startswith("Robustness buys nothing here that the held-out rows can show")
+    assert found.recommended == "ERM"
+    assert found.changes["GDRO"].fall[1] <= 0.0 <= found.changes["GDRO"].fall[2]
+    assert found.verdict.startswith("Robustness buys nothing here that the held-out rows can show: under GDRO")
+    assert " Prefer ERM." in found.verdict
 
 
 def test_robustness_is_found_to_harm_where_the_worst_group_of_the_training_rows_misleads():
@@ -104,23 +127,71 @@ def test_robustness_is_found_to_harm_where_the_worst_group_of_the_training_rows_
     turned = X * np.where(groups == "rare", -1.0, 1.0)[:, None], y, held_out[2]
     found = compare(X, y, groups, held_out=turned)
     assert found.worth_it is False
-    assert found.gain[2] < 0.0
-    assert found.verdict.startswith("Robustness harms here: the worst held-out group's risk is ")
+    assert found.changes["GDRO"].fall[2] < 0.0
+    assert found.verdict.startswith("Robustness harms here: under GDRO the worst held-out group's risk rises from ")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_verdict_tells_the_numbers_of_the_table(kind):
     found = compared(kind)
-    measure = "rmse" if kind == "regression" else "accuracy"
-    risk, worst, mean = (by_model(found, key) for key in ("worst_risk", f"worst_{measure}", "mean_risk"))
-    assert f"{risk['ERM']:.4g} under ERM, {risk['GDRO']:.4g} under GDRO" in found.verdict
-    assert f"(95% confidence interval of the improvement {found.gain[1]:.2g} to {found.gain[2]:.2g})" in found.verdict
-    shown = f"Worst-group {measure}: {worst['ERM']:.4g} under ERM, {worst['GDRO']:.4g} under GDRO."
-    assert shown in found.verdict
-    assert f"the average risk changes by {mean['GDRO'] - mean['ERM']:+.2g}" in found.verdict.lower()
-    best = min(risk, key=risk.get)
-    told = f"{best} has the least worst-group risk, {risk[best]:.4g}."
-    assert (told in found.verdict) == (best not in ("ERM", "GDRO"))
+    worst, mean, gain, price = (by_model(found, key) for key in ("worst_risk", "mean_risk", "gain", "price"))
+    name = found.recommended
+    assert name != "ERM"
+    fall, rise = 1.0 - worst[name] / worst["ERM"], mean[name] / mean["ERM"] - 1.0
+    change = found.changes[name]
+    assert f"falls from {worst['ERM']:.4g} to {worst[name]:.4g}, by {fall:.1%}" in found.verdict
+    assert f"(95% confidence interval of the change {-change.fall[2]:+.2g} to {-change.fall[1]:+.2g})" in found.verdict
+    moved = "rises" if rise > 0 else "falls"
+    assert f"the average {moved} from {mean['ERM']:.4g} to {mean[name]:.4g}, by {abs(rise):.1%}" in found.verdict
+    if rise > 0:
+        assert f"each unit of gain costs {price[name] / gain[name]:.2g} units of the average." in found.verdict
+    chosen = found.models["CV choice"].message_
+    assert f"Cross-validation on the training rows: {chosen}" in found.verdict
+
+
+def change(fall, rise, spread=0.01, worst=2.0, mean=0.5):
+    return Change((fall, fall - spread, fall + spread), (rise, rise - 0.001, rise + 0.001), worst, mean)
+
+
+NONE = change(0.0, 0.0, spread=0.0)
+WORDS = {"confidence": 0.95, "choice": None, "better": {}, "left_out": []}
+
+
+def test_a_gain_within_noise_is_never_said_to_help():
+    changes = {"ERM": NONE, "GDRO": change(0.3, 0.0, spread=0.31)}
+    assert recommend(changes, None) == "ERM"
+    assert "helps" not in verdict_on(changes, "ERM", **WORDS)
+
+
+def test_a_gain_that_costs_more_than_it_is_worth_is_never_said_to_help():
+    # The worst falls by 31%, the average rises by 86%.
+    changes = {"ERM": NONE, "GDRO": change(0.62, 0.43)}
+    assert recommend(changes, None) == "ERM"
+    told = verdict_on(changes, "ERM", **WORDS)
+    assert told.startswith("Robustness costs more than it gains here")
+    assert "helps" not in told
+    assert "falls from 2 to 1.38, by 31.0%" in told
+    assert "rises from 0.5 to 0.93, by 86.0%" in told
+    assert "each unit of gain costs 0.69 units of the average" in told
+    assert told.endswith("Prefer ERM.")
+
+
+def test_the_best_trade_is_taken_where_several_are_worth_it():
+    changes = {"ERM": NONE, "blend 0.5": change(0.4, 0.01), "GDRO": change(0.6, 0.1)}
+    assert recommend(changes, None) == "blend 0.5"
+    told = verdict_on(changes, "blend 0.5", **WORDS)
+    assert told.startswith("Robustness helps: under blend 0.5 ")
+    assert "GDRO changes the worst risk by -30.0%, the average by +20.0%." in told
+
+
+@pytest.mark.parametrize(("fall", "taken"), [(0.02, "CV choice"), (-0.02, "ERM")])
+def test_what_cross_validation_preferred_is_taken_unless_the_held_out_rows_speak_against_it(fall, taken):
+    changes = {"ERM": NONE, "GDRO": change(0.0, 0.2), "CV choice": change(fall, 0.001, spread=0.1)}
+    choice = Choice(0.1, "Chose robustness 0.1.")
+    assert recommend(changes, choice) == taken
+    told = verdict_on(changes, taken, **{**WORDS, "choice": choice})
+    assert "helps" not in told
+    assert told.startswith("Cross-validation shows a gain" if taken != "ERM" else "Robustness buys nothing")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +201,7 @@ def test_the_gain_is_the_fall_of_the_worst_risk_with_an_interval_of_resampled_ro
     before, after = (losses_by_hand(found.models[name], X, y)[0] for name in ("ERM", "GDRO"))
     names, rng = np.unique(groups), np.random.default_rng(7)
     fall = max(before[groups == name].mean() for name in names) - max(after[groups == name].mean() for name in names)
-    np.testing.assert_allclose(found.gain[0], fall, rtol=1e-9)
+    np.testing.assert_allclose(found.changes["GDRO"].fall[0], fall, rtol=1e-9)
     worst = np.full((2, 2000), -np.inf)
     for name in names:
         own = np.flatnonzero(groups == name)
@@ -138,12 +209,16 @@ def test_the_gain_is_the_fall_of_the_worst_risk_with_an_interval_of_resampled_ro
             drawn = rng.choice(own, len(own))
             worst[:, k] = np.maximum(worst[:, k], [before[drawn].mean(), after[drawn].mean()])
     falls = worst[0] - worst[1]
-    np.testing.assert_allclose(found.gain[1:], np.quantile(falls, [0.1, 0.9]), atol=0.25 * falls.std())
+    # For all models together, so wider than for this one alone, but by no more than for four independent ones.
+    low, high = found.changes["GDRO"].fall[1:]
+    reach = np.array([fall - low, high - fall]) / falls.std()
+    assert (reach > 1.28 - 0.25).all()
+    assert (reach < 2.0 + 0.25).all()
 
 
 def test_a_higher_confidence_makes_a_wider_interval():
     train, held_out = halves("binary")
-    narrow, wide = (compare(*train, held_out=held_out, confidence=level).gain for level in (0.5, 0.99))
+    narrow, wide = (compare(*train, held_out=held_out, confidence=level).changes["GDRO"].fall for level in (0.5, 0.99))
     assert wide[1] < narrow[1] < narrow[2] < wide[2]
 
 
@@ -156,7 +231,7 @@ def test_each_entry_of_the_table_is_the_one_computed_by_hand(kind):
     train, (X, y, groups) = halves(kind)
     measure = "rmse" if kind == "regression" else "accuracy"
     assert found.columns["model"] == list(found.models) == list(found.reports) == MODELS
-    risks = ["mean_risk", "worst_risk", "worst_group", "worst_regret"]
+    risks = ["mean_risk", "worst_risk", "worst_group", "gain", "gain_low", "gain_high", "price", "worst_regret"]
     assert list(found.columns) == ["model", *risks, measure, f"worst_{measure}", "gap", "seconds"]
     names = np.unique(groups)
     least = {}
@@ -165,7 +240,8 @@ def test_each_entry_of_the_table_is_the_one_computed_by_hand(kind):
         kind_of_model = GroupDRORegressor if kind == "regression" else GroupDROClassifier
         alone = kind_of_model(tol=1e-8).fit(train[0][own], train[1][own], groups=np.zeros(own.sum()))
         least[name] = alone.upper_bound_
-    for k, model in enumerate(found.models.values()):
+    for k, given in enumerate(found.models.values()):
+        model = getattr(given, "best_estimator_", given)
         row = {key: values[k] for key, values in found.columns.items()}
         losses, scores = losses_by_hand(model, X, y)
         risk = {name: losses[groups == name].mean() for name in names}
@@ -186,7 +262,7 @@ def test_each_entry_of_the_table_is_the_one_computed_by_hand(kind):
 def test_the_reports_are_those_of_the_models_on_the_held_out_rows():
     found, (X, y, groups) = compared("binary"), halves("binary")[1]
     for name, report in found.reports.items():
-        assert repr(report) == repr(group_report(found.models[name], X, y, groups))
+        assert repr(report) == repr(group_report(found.models[name], X, y, groups, n_bootstrap=500))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,15 +321,15 @@ def test_one_fold_is_held_out_where_no_rows_are_given(n_splits):
     for key in found.columns:
         if key != "seconds":
             assert found.columns[key] == expected.columns[key]
-    assert found.gain == expected.gain
+    assert found.changes == expected.changes
     assert found.reports["ERM"].overall["n"] == len(test)
 
 
 def test_the_seed_decides_what_is_held_out():
     X, y, groups = arrays("binary")
     first, again, other = (compare(X, y, groups, random_state=seed) for seed in (1, 1, 2))
-    assert first.gain == again.gain
-    assert first.gain != other.gain
+    assert first.changes == again.changes
+    assert first.changes != other.changes
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["held out", "a fold"])
@@ -276,7 +352,7 @@ def test_rows_come_in_any_container(container, given):
     assert found.columns["worst_group"] == expected.columns["worst_group"]
     for key in ("mean_risk", "worst_risk", "worst_regret", "accuracy", "worst_accuracy"):
         np.testing.assert_allclose(found.columns[key], expected.columns[key], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(found.gain, expected.gain, rtol=1e-2)
+    np.testing.assert_allclose(found.changes["GDRO"].fall, expected.changes["GDRO"].fall, rtol=1e-2)
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
@@ -324,7 +400,7 @@ def test_a_pipeline_is_fitted_as_a_whole(nested, routing):
     by_hand = compare((X - mean) / std, y, groups, held_out=((held_out[0] - mean) / std, *held_out[1:]))
     for key in ("mean_risk", "worst_risk", "worst_regret", "accuracy", "worst_accuracy"):
         np.testing.assert_allclose(found.columns[key], by_hand.columns[key], rtol=1e-6)
-    np.testing.assert_allclose(found.gain, by_hand.gain, rtol=1e-6)
+    np.testing.assert_allclose(found.changes["GDRO"].fall, by_hand.changes["GDRO"].fall, rtol=1e-6)
     assert not hasattr(inner[-1], "coef_")
 
 
@@ -337,6 +413,7 @@ def test_the_parameters_of_the_estimator_are_kept_and_it_is_not_fitted():
     assert not hasattr(estimator, "coef_")
     for name, model in found.models.items():
         changed = {"objective": "excess_risk" if name == "MERO" else "risk", "random_state": 4}
+        changed["robustness"] = 0.5 if name == "blend 0.5" else 1.0
         assert model.get_params() == before | changed
 
 
@@ -358,7 +435,7 @@ def test_an_interrupt_ends_the_comparison_and_a_callback_only_its_fit(how):
 
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         found = compared()
-    assert found == ("ended" if how == "ctrl-c" else 4)
+    assert found == ("ended" if how == "ctrl-c" else 5)
 
 
 def test_a_squared_hinge_model_is_judged_by_its_own_loss():
@@ -465,7 +542,7 @@ def test_all_groups_are_judged_where_none_has_enough_rows():
 def test_held_out_groups_that_were_not_trained_on_count_but_have_no_regret():
     (X, y, groups), (X_new, y_new, _) = halves("binary")
     found = compare(X, y, groups, held_out=(X_new, y_new, np.full(len(y_new), "new")))
-    assert found.columns["worst_group"] == ["new"] * 4
+    assert found.columns["worst_group"] == ["new"] * 5
     assert np.isnan(found.columns["worst_regret"]).all()
 
 
@@ -497,8 +574,8 @@ def test_the_html_is_the_table_and_the_verdict_with_hostile_names_escaped():
     shown = compare(X, y, np.where(groups == "rare", "<script>", groups))._repr_html_()
     assert "<script>" not in shown
     assert "<td>&lt;script&gt;</td>" in shown
-    assert shown.count("<tr>") == 5
-    assert "<p>Robustness helps: the worst held-out group&#x27;s risk is " in shown
+    assert shown.count("<tr>") == 6
+    assert "the worst held-out group&#x27;s risk falls from " in shown
 
 
 def test_a_class_of_a_single_row_stays_in_training():
@@ -507,14 +584,14 @@ def test_a_class_of_a_single_row_stays_in_training():
     for place in (3, 700, 1500):
         rare = y.copy()
         rare[place] = "maybe"
-        found = compare(X[:1600], rare[:1600], groups[:1600], n_bootstrap=10)
+        found = compare(X[:1600], rare[:1600], groups[:1600], n_bootstrap=20)
         assert list(found.models["ERM"].classes_) == ["maybe", "no", "yes"]
 
 
 def test_counts_are_numbers():
     X, _, groups = unrelated()
     counts = np.random.default_rng(0).poisson(30, len(X))
-    assert isinstance(compare(X, counts, groups, n_bootstrap=10).models["GDRO"], GroupDRORegressor)
+    assert isinstance(compare(X, counts, groups, n_bootstrap=20).models["GDRO"], GroupDRORegressor)
 
 
 def test_sparse_groups_of_any_format_and_references_are_taken():
@@ -522,7 +599,7 @@ def test_sparse_groups_of_any_format_and_references_are_taken():
     member = sp.coo_array(np.column_stack([groups == name for name in "abc"]))
     references = {0: 0.5, 1: 0.5, 2: 0.5}
     estimator = GroupDROClassifier("excess_risk", reference_risks=references)
-    found = compare(X, y, member, estimator=estimator, n_bootstrap=10)
+    found = compare(X, y, member, estimator=estimator, n_bootstrap=20)
     assert found.models["ERM"].reference_risks is None
     assert found.models["MERO"].reference_risks_.tolist() == [0.5, 0.5, 0.5]
 
@@ -581,3 +658,185 @@ def test_text_labels_are_not_compared_pair_by_pair():
     assert 5 in train
     assert len(test) == 999
     assert Label.compared < 40 * n  # the pairs of a training and a test row are 500 n
+
+
+# ---------------------------------------------------------------------- the user's own models
+
+
+def trees(kind):
+    return (HistGradientBoostingRegressor if kind == "regression" else HistGradientBoostingClassifier)(random_state=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_any_kind_are_fitted_and_judged_by_the_same_loss(kind):
+    (X, y, groups), held_out = halves(kind)
+    models = {"trees": trees(kind), "scaled trees": make_pipeline(StandardScaler(), trees(kind))}
+    found = compare(X, y, groups, held_out=held_out, models=models)
+    assert not hasattr(models["trees"], "n_iter_")
+    fitted = trees(kind).fit(X, y)
+    expected = group_report(fitted, *held_out, n_bootstrap=0)
+    worst = by_model(found, "worst_risk")
+    assert worst["trees"] == pytest.approx(max(expected.columns["risk"]))
+    assert by_model(found, "mean_risk")["trees"] == pytest.approx(expected.overall["risk"])
+    assert by_model(found, "gain")["trees"] == pytest.approx(worst["ERM"] - worst["trees"])
+    assert np.isnan(by_model(found, "gap")["trees"])
+    again = compare(X, y, groups, held_out=held_out, models={"trees": fitted})
+    assert by_model(again, "worst_risk")["trees"] == worst["trees"]
+    assert again.models["trees"] is fitted
+    assert np.isnan(by_model(again, "seconds")["trees"])
+
+
+def test_a_model_that_is_better_still_is_told_with_its_numbers():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(4000, 2)), rng.choice(["a", "b"], 4000)
+    y = np.where(groups == "a", np.abs(X[:, 0]), X[:, 1]) + 0.1 * rng.normal(size=4000)
+    coded = np.column_stack([X, groups == "a"])
+    found = compare(coded, y, groups, models={"trees": trees("regression")})
+    worst, mean = (by_model(found, key)["trees"] for key in ("worst_risk", "mean_risk"))
+    told = f" trees is better on its worst group than {found.recommended}, beyond chance: {worst:.4g}, with an average "
+    assert f"{told}of {mean:.4g}." in found.verdict
+    assert found.recommended != "trees"
+
+
+def test_lightgbm_and_wrappers_and_searches_are_taken():
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y, groups = arrays("binary")
+    frame = pd.DataFrame(X, columns=list("abc")).assign(site=pd.Categorical(groups))
+    models = {
+        "LightGBM": lightgbm.LGBMClassifier(n_estimators=30, verbose=-1),
+        "by site": GroupBy(GroupDROClassifier(alpha=0.1), "site"),
+    }
+    found = compare(frame, y, estimator=GroupBy(GroupDROClassifier(), "site"), models=models)
+    assert found.columns["model"][-2:] == ["LightGBM", "by site"]
+    assert by_model(found, "gap")["by site"] <= 1e-4 * 1.001
+    assert by_model(found, "worst_risk")["by site"] != by_model(found, "worst_risk")["GDRO"]
+    search = GroupDROClassifierCV(alphas=[1e-2], robustness=[0.0, 1.0], cv=2)
+    found = compare(X, y, groups, models={"search": make_pipeline(StandardScaler(), search)})
+    assert found.models["search"][-1].robustness_ in (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("models", "error", "message"),
+    [
+        ([LogisticRegression()], TypeError, "models must be a dict from names to estimators"),
+        ({"forest": LogisticRegression}, TypeError, r"models\['forest'\] must be a fitted estimator"),
+        ({"ERM": LogisticRegression()}, ValueError, r"models\['ERM'\] has the name of a model that is fitted here"),
+        ({"margin": LinearSVC()}, ValueError, r"models\['margin'\] has no predict_proba"),
+    ],
+)
+def test_models_that_cannot_be_compared_are_refused(models, error, message):
+    with pytest.raises(error, match=message):
+        compare(*unrelated(), models=models)
+
+
+def test_a_fitted_model_needs_rows_that_it_has_not_seen():
+    X, y, groups = unrelated()
+    with pytest.raises(ValueError, match=r"models\['plain'\] is fitted, perhaps on rows that would be held out here"):
+        compare(X, y, groups, models={"plain": LogisticRegression().fit(X, y)})
+
+
+def test_other_losses_must_be_named_where_other_models_have_none_such():
+    X, y, groups = unrelated()
+    given = {"estimator": GroupDROClassifier(loss="squared_hinge"), "models": {"margin": LinearSVC()}}
+    with pytest.raises(ValueError, match="cannot be judged by the loss 'squared_hinge'"):
+        compare(X, y, groups, **given)
+    found = compare(X, y, groups, loss="zero_one", **given)
+    assert by_model(found, "mean_risk")["margin"] == pytest.approx(1.0 - by_model(found, "accuracy")["margin"])
+
+
+# ---------------------------------------------------------------------- weights, clusters and the choice
+
+
+def test_weights_count_in_training_and_in_judging():
+    (X, y, groups), (X_new, y_new, groups_new) = halves("binary")
+    rng = np.random.default_rng(0)
+    copies, copies_new = rng.integers(0, 3, len(y)), rng.integers(0, 3, len(y_new))
+    found = compare(X, y, groups, sample_weight=copies, held_out=(X_new, y_new, groups_new, copies_new))
+    again, new = np.repeat(np.arange(len(y)), copies), np.repeat(np.arange(len(y_new)), copies_new)
+    expected = compare(X[again], y[again], groups[again], held_out=(X_new[new], y_new[new], groups_new[new]))
+    for key in ("mean_risk", "worst_risk", "gain", "price", "accuracy"):
+        np.testing.assert_allclose(found.columns[key], expected.columns[key], rtol=2e-3, atol=1e-4)
+    # Copies are no further rows: what weights leave uncertain is more than copies pretend.
+    width, pretended = (np.diff(part.changes["GDRO"].fall[1:])[0] for part in (found, expected))
+    assert width > 1.1 * pretended
+
+
+def test_clusters_are_resampled_whole():
+    train, (X, y, groups) = halves("binary")
+    again = np.repeat(np.arange(len(y)), 3)
+    rows = X[again], y[again], groups[again]
+    found, blind = (compare(*train, held_out=(*rows, None, cluster)) for cluster in (again, None))
+    width, pretended = (np.diff(part.changes["GDRO"].fall[1:])[0] for part in (found, blind))
+    assert width == pytest.approx(np.sqrt(3.0) * pretended, rel=0.2)
+    columns = found.reports["ERM"].columns
+    np.testing.assert_allclose(columns["effective_n"], np.array(columns["n"]) / 3)
+
+
+def test_clusters_stay_whole_in_every_split():
+    X, y, groups = arrays("binary")
+    cluster = np.arange(len(y)) // 4
+    seen = {}
+
+    class Recorder(LogisticRegression):
+        def fit(self, X, y, sample_weight=None, cluster=None):
+            seen["train"] = set(cluster.tolist())
+            return super().fit(X, y, sample_weight)
+
+    found = groupdro.compare(X, y, groups, cluster=cluster, cv=2, models={"recorder": Recorder()})
+    held_out = found.reports["ERM"].overall["n"]
+    assert held_out == len(y) - 4 * len(seen["train"])  # no cluster is in both
+    assert abs(held_out - len(y) / 4) <= 4 * 4
+
+
+def test_the_choice_is_that_of_the_cross_validated_estimator_at_the_same_penalty():
+    (X, y, groups), _ = halves("binary")
+    chosen = compared("binary").models["CV choice"]
+    assert isinstance(chosen, GroupDROClassifierCV)
+    search = GroupDROClassifierCV(GroupDROClassifier(random_state=0), alphas=[1e-4], cv=5).fit(X, y, groups=groups)
+    assert chosen.robustness_ == search.robustness_ > 0.0
+    np.testing.assert_array_equal(chosen.coef_, search.coef_)
+    assert compared("binary").recommended == "CV choice"
+
+
+def test_the_choice_is_made_inside_pipelines_and_wrappers():
+    (X, y, groups), (X_new, y_new, groups_new) = halves("binary")
+    frame, new = (
+        pd.DataFrame(part, columns=list("abc")).assign(site=site) for part, site in ((X, groups), (X_new, groups_new))
+    )
+    inner = make_pipeline(StandardScaler(), GroupDROClassifier())
+    found = groupdro.compare(frame, y, estimator=GroupBy(inner, "site"), held_out=(new, y_new, None), cv=2)
+    chosen = found.models["CV choice"]
+    assert isinstance(chosen, GroupBy)
+    assert chosen.estimator_[-1].message_ in found.verdict
+    assert not isinstance(inner[-1], GroupDROClassifierCV)
+
+
+def test_differences_are_those_of_each_group_with_intervals_for_all_of_them():
+    found = compared("binary")
+    _, (X, y, groups) = halves("binary")
+    table = found.differences
+    assert len(table["model"]) == 5 * 3
+    losses = {name: losses_by_hand(getattr(model, "best_estimator_", model), X, y)[0]
+              for name, model in found.models.items()}  # fmt: skip
+    for name, group, difference, low, high in zip(*table.values(), strict=True):
+        own = groups == group
+        assert difference == pytest.approx(losses[name][own].mean() - losses["ERM"][own].mean(), abs=1e-12)
+        assert low <= difference <= high
+        error = (losses[name] - losses["ERM"])[own].std() / np.sqrt(own.sum())
+        assert high - low == pytest.approx(2 * 2.39 * error, rel=0.25)  # of three independent groups
+
+
+def test_the_plot_has_what_each_model_changes():
+    found = compared("binary")
+    display = found.plot()
+    assert [label.get_text() for label in display.ax_.get_yticklabels()] == MODELS[1:]
+    falls = [found.changes[name].fall[0] for name in MODELS[1:]]
+    np.testing.assert_allclose(display.worst_points_.get_xdata(), [-fall for fall in falls])
+    np.testing.assert_allclose(display.mean_points_.get_xdata(), [found.changes[name].rise[0] for name in MODELS[1:]])
+    assert "ERM" in display.ax_.get_xlabel()
+
+
+@pytest.mark.parametrize("given", [{"cv": 1}, {"cv": 2.5}, {"cv": "five"}])
+def test_a_number_of_folds_that_makes_none_is_refused(given):
+    with pytest.raises((ValueError, TypeError), match="cv"):
+        compare(*unrelated(), **given)

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from sklearn.dummy import DummyRegressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +19,6 @@ from sklearn.svm import LinearSVC
 
 from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, group_report, load
 from groupdro.data.training_digest import rows_digest
-from groupdro.evaluation.report import bootstrap_interval
 from groupdro.utils.bundle import read_bundle, write_bundle
 
 SIZES = {"east": 90, "north": 60, "south": 45, "west": 20}
@@ -109,11 +108,6 @@ def summary_by_hand(rows, inside):
     return found
 
 
-def interval_by_hand(losses, confidence, seed):
-    drawn = np.random.default_rng(seed).choice(losses, (10_000, len(losses)))
-    return np.quantile(drawn.mean(axis=1), [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
-
-
 def by_group(report):
     rows = zip(*report.columns.values(), strict=True)
     return {row[0]: dict(zip(report.columns, row, strict=True)) for row in rows}
@@ -150,16 +144,108 @@ def test_rows_are_ordered_from_the_largest_risk_to_the_smallest(kind):
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9])
 @pytest.mark.parametrize("kind", ["binary", "squared"])
-def test_intervals_are_the_quantiles_of_resampled_means(kind, confidence):
-    report = group_report(*fitted(kind), n_bootstrap=10_000, confidence=confidence)
+def test_intervals_are_those_of_the_largest_studentised_deviation(kind, confidence):
+    report = group_report(*fitted(kind), n_bootstrap=4000, confidence=confidence)
     losses, groups = rows_by_hand(kind)["loss"], fitted(kind)[3]
     assert report.confidence == confidence
-    for name, row in by_group(report).items():
+    judged = [name for name in SIZES if SIZES[name] >= 30]
+    rng, highest, lowest = np.random.default_rng(1), np.full(4000, -np.inf), np.full(4000, np.inf)
+    for name in judged:
         own = losses[groups == name]
-        low, high = interval_by_hand(own, confidence, seed=1)
-        assert row["risk_low"] < row["risk"] < row["risk_high"]
+        drawn = own[rng.integers(0, len(own), (4000, len(own)))]
+        deviation = (drawn.mean(axis=1) - own.mean()) / (drawn.std(axis=1) / np.sqrt(len(own)))
+        highest, lowest = np.maximum(highest, deviation), np.minimum(lowest, deviation)
+    tail = 0.5 * (1.0 - confidence)
+    below, above = np.quantile(highest, 1.0 - tail), -np.quantile(lowest, tail)
+    ends = []
+    for name, row in by_group(report).items():
+        if name not in judged:
+            assert np.isnan([row["risk_low"], row["risk_high"]]).all()
+            continue
+        own = losses[groups == name]
         error = own.std() / np.sqrt(len(own))
-        np.testing.assert_allclose([row["risk_low"], row["risk_high"]], [low, high], atol=0.15 * error)
+        ends.append((row["risk_low"], row["risk_high"]))
+        reach = np.array([-below, above])
+        np.testing.assert_allclose((ends[-1] - own.mean()) / error, reach, rtol=0.15, atol=0.2)
+    risks = [row["risk"] for name, row in by_group(report).items() if name in judged]
+    assert report.worst_risk == (max(risks), max(low for low, _ in ends), max(high for _, high in ends))
+    assert report.worst_risk[0] < report.risk_at_most <= report.worst_risk[2]
+
+
+def test_the_sentence_bounds_all_judged_groups_and_counts_the_others():
+    model, X, y, groups = fitted("binary")
+    report = group_report(model, X[::2], y[::2], groups[::2], min_rows=15)
+    small = sum(note == "small" for note in report.columns["note"])
+    assert small == 1
+    told = f"With 95% confidence no judged group's risk exceeds {report.risk_at_most:.4g}. 1 group has too few rows"
+    assert report.message.startswith(told)
+    assert report.message in repr(report)
+    assert report.message.replace("'", "&#x27;") in report._repr_html_()
+    trained = group_report(model, X, y, groups)
+    assert trained.message.endswith("On new rows risks are larger: these were trained on.")
+    assert group_report(model, X, y, groups, n_bootstrap=0).message == ""
+    alone = group_report(model, X[1:], y[1:])
+    assert alone.message == f"With 95% confidence the risk does not exceed {alone.risk_at_most:.4g}."
+
+
+def test_weights_count_as_copies_do_but_no_rows_are_added():
+    model, X, y, groups = fitted("binary")
+    copies = np.random.default_rng(2).integers(0, 4, N)
+    weighted = group_report(model, X, y, groups, sample_weight=copies, n_bootstrap=0)
+    again = np.repeat(np.arange(N), copies)
+    copied = group_report(model, X[again], y[again], groups[again], n_bootstrap=0)
+    for name, row in by_group(weighted).items():
+        own = copies[groups == name]
+        assert row["n"] == (own > 0).sum()
+        assert row["effective_n"] == pytest.approx(own.sum() ** 2 / (own**2).sum())
+        for key in ("risk", "accuracy", "overconfidence", "ece"):
+            np.testing.assert_allclose(row[key], by_group(copied)[name][key], rtol=1e-9, atol=1e-12)
+    for key in ("risk", "accuracy", "overconfidence", "ece"):
+        np.testing.assert_allclose(weighted.overall[key], copied.overall[key], rtol=1e-9, atol=1e-12)
+
+
+def test_equal_weights_change_nothing_but_a_column():
+    model, X, y, groups = fitted("squared")
+    plain, weighted = (
+        group_report(model, X, y, groups),
+        group_report(model, X, y, groups, sample_weight=np.full(N, 0.3)),
+    )
+    assert weighted.columns.pop("effective_n") == pytest.approx(plain.columns["n"])
+    for key, values in plain.columns.items():
+        expected = values if key in ("group", "note") else pytest.approx(values, nan_ok=True)
+        assert weighted.columns[key] == expected, key
+
+
+def test_rows_of_one_cluster_say_less_than_rows_of_many():
+    model, X, y, groups = fitted("binary")
+    again = np.repeat(np.arange(N), 5)
+    alone = by_group(group_report(model, X, y, groups))
+    blind = by_group(group_report(model, X[again], y[again], groups[again]))
+    found = by_group(group_report(model, X[again], y[again], groups[again], cluster=again))
+    for name in ("north", "south"):
+        width = {key: part[name]["risk_high"] - part[name]["risk_low"] for key, part in
+                 {"alone": alone, "blind": blind, "found": found}.items()}  # fmt: skip
+        assert width["found"] == pytest.approx(width["alone"], rel=0.15)
+        assert width["blind"] < 0.6 * width["alone"]
+        assert found[name]["effective_n"] == pytest.approx(alone[name]["n"])
+    assert found["west"]["note"] == "small"
+    assert blind["west"]["note"] == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sample_weight": np.ones(N - 1)}, "sample_weight must have one value per row"),
+        ({"sample_weight": -np.ones(N)}, "sample_weight has negative values"),
+        ({"sample_weight": np.zeros(N)}, "sample_weight is zero on all rows"),
+        ({"sample_weight": np.full(N, np.nan)}, "sample_weight has NaN"),
+        ({"cluster": np.ones(3)}, "cluster must have one value per row"),
+        ({"cluster": np.full(N, np.nan)}, "cluster has NaN"),
+    ],
+)
+def test_weights_and_clusters_that_make_no_sense_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        group_report(*fitted("binary"), **given)
 
 
 def test_the_seed_alone_decides_the_intervals():
@@ -170,40 +256,33 @@ def test_the_seed_alone_decides_the_intervals():
     assert first.columns["risk"] == other.columns["risk"]
 
 
-@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.98])
-@pytest.mark.parametrize("draw", ["normal", "exponential", "uniform"])
-def test_the_interval_covers_the_true_mean_about_as_often_as_it_says(draw, confidence):
-    rng = np.random.default_rng(5)
-    means = {"normal": 0.0, "exponential": 1.0, "uniform": 0.5}
-    covered = 0
-    for _ in range(400):
-        low, high = bootstrap_interval(getattr(rng, draw)(size=80), 400, confidence, rng)
-        covered += low <= means[draw] <= high
-    noise = 3.0 * np.sqrt(confidence * (1.0 - confidence) / 400)
-    assert confidence - noise - 0.03 <= covered / 400 <= confidence + noise
-
-
-def test_the_intervals_of_a_report_cover_the_true_risks_about_as_often_as_they_say():
-    rng = np.random.default_rng(6)
-    groups = np.repeat(np.arange(300), 100)
-    y = rng.normal(size=len(groups))
+def test_the_intervals_of_a_report_cover_all_true_risks_together_about_as_often_as_they_say():
+    rng, covered, n = np.random.default_rng(6), 0, 200
+    groups = np.repeat(np.arange(20), 100)
     model = DummyRegressor(strategy="constant", constant=0.0).fit(np.zeros((2, 1)), np.zeros(2))
-    columns = group_report(model, np.zeros((len(y), 1)), y, groups, n_bootstrap=300, confidence=0.9).columns
-    low, high = np.array(columns["risk_low"]), np.array(columns["risk_high"])
-    assert 0.83 <= np.mean((low <= 0.5) & (high >= 0.5)) <= 0.95
+    for _ in range(n):
+        y = rng.normal(size=len(groups))
+        columns = group_report(model, np.zeros((len(y), 1)), y, groups, n_bootstrap=300, confidence=0.9).columns
+        low, high = np.array(columns["risk_low"]), np.array(columns["risk_high"])
+        covered += bool(((low <= 0.5) & (high >= 0.5)).all())
+    assert 0.9 - 3.1 * np.sqrt(0.09 / n) - 0.02 <= covered / n <= 0.99
 
 
-def test_resampling_in_parts_gives_an_interval_of_the_same_width(monkeypatch):
-    values = np.random.default_rng(0).normal(size=500)
-    monkeypatch.setattr("groupdro.evaluation.report._RESAMPLED_AT_ONCE", 1200)
-    low, high = bootstrap_interval(values, 2001, 0.95, np.random.default_rng(1))
-    error = values.std() / np.sqrt(500)
-    np.testing.assert_allclose([low, high], values.mean() + np.array([-1.96, 1.96]) * error, atol=0.25 * error)
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_nothing_is_said_of_fewer_than_ten_rows(rows):
+    model, X, y, groups = fitted("binary")
+    groups = np.where(np.arange(N) < rows, "few", groups)
+    row = by_group(group_report(model, X, y, groups, min_rows=0))["few"]
+    assert np.isnan([row["risk_low"], row["risk_high"]]).all()
 
 
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], list(range(9))])
-def test_nothing_is_said_of_fewer_than_ten_rows(values):
-    assert np.isnan(bootstrap_interval(np.array(values), 100, 0.95, np.random.default_rng(0))).all()
+def test_nothing_is_said_of_rows_that_are_all_alike():
+    y = np.r_[np.zeros(50), np.tile([0, 1], 25)].astype(int)
+    model = DummyClassifier(strategy="constant", constant=0).fit(np.zeros((100, 1)), y)
+    groups = np.repeat(["alike", "mixed"], 50)
+    found = by_group(group_report(model, np.zeros((100, 1)), y, groups, loss="zero_one"))
+    assert np.isnan([found["alike"]["risk_low"], found["alike"]["risk_high"]]).all()
+    assert found["mixed"]["risk_low"] < 0.5 < found["mixed"]["risk_high"]
 
 
 def test_the_interval_of_a_group_of_one_row_is_nan():
@@ -449,11 +528,13 @@ def test_the_text_has_a_title_a_header_a_line_a_group_and_all_rows():
     title, header, *lines = repr(report).split("\n")
     assert title == f"GroupDROClassifier on {N} training rows (in-sample)"
     assert header.split() == list(report.columns)
-    assert len(lines) == 5
+    assert len(lines) == 6
+    assert lines.pop() == report.message
     for line, name in zip(lines, report.columns["group"], strict=False):
         row = by_group(report)[name]
         numbers = [row[key] for key in ("risk", "risk_low", "risk_high", "accuracy", "weight")]
-        shown = [name, str(row["n"]), *(f"{number:.4g}" for number in numbers), *row["note"].split()]
+        shown = [name, str(row["n"]), *(f"{number:.4g}" for number in numbers if not np.isnan(number))]
+        shown += row["note"].split()
         assert line.split() == shown
     total = [f"{report.overall[key]:.4g}" for key in ("risk", "accuracy")]
     assert lines[-1].split() == ["(all", "rows)", str(N), *total]
@@ -488,7 +569,7 @@ def test_the_html_is_a_table_with_every_cell_of_the_text():
     report = group_report(*fitted("binary"))
     shown = report._repr_html_()
     assert shown.startswith("<table>")
-    assert shown.endswith("</table>")
+    assert shown.endswith("trained on.</p>")
     assert shown.count("<tr>") == shown.count("</tr>") == 6
     assert shown.count("<td>") == shown.count("</td>") == 5 * len(report.columns)
     assert f"<caption>GroupDROClassifier on {N} training rows (in-sample)</caption>" in shown

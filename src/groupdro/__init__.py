@@ -1,7 +1,7 @@
 """Models that hold up on their worst group, with a proof of how close to the best possible they are."""
 
 from groupdro import certificate, datasets, distributed
-from groupdro.compare import Comparison, compare
+from groupdro.compare import Change, Comparison, compare
 from groupdro.data import GroupedData
 from groupdro.estimators import (
     Attainable,
@@ -19,6 +19,7 @@ from groupdro.estimators import (
     regularization_path,
     robustness_frontier,
 )
+from groupdro.evaluation.change_display import ChangeDisplay
 from groupdro.evaluation.folds import GroupStratifiedKFold
 from groupdro.evaluation.frontier_display import FrontierDisplay
 from groupdro.evaluation.headroom import Headroom, headroom
@@ -76,6 +77,8 @@ __all__ = [
     "Box",
     "BoxDomain",
     "Cap",
+    "Change",
+    "ChangeDisplay",
     "Comparison",
     "ConvergenceDisplay",
     "Floor",

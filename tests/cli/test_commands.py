@@ -475,12 +475,12 @@ def test_compare_agrees_with_the_python_api(adult, tmp_path):
     estimator = GroupDROClassifier(alpha=0.01)
     expected = compare(*parts[0], held_out=parts[1], estimator=estimator, random_state=3, n_bootstrap=100, min_rows=40)
     assert (told["rows"], told["held_out_rows"]) == ((~held).sum(), held.sum())
-    assert [row["model"] for row in told["models"]] == ["ERM", "balanced ERM", "GDRO", "MERO"]
+    assert [row["model"] for row in told["models"]] == ["ERM", "balanced ERM", "blend 0.5", "GDRO", "MERO", "CV choice"]
     for key in ("mean_risk", "worst_risk", "worst_regret", "accuracy", "worst_accuracy"):
         assert [row[key] for row in told["models"]] == pytest.approx(expected.columns[key], rel=1e-5)
     assert told["verdict"] == expected.verdict
     assert told["worth_it"] == expected.worth_it
-    assert told["gain"]["low"] == pytest.approx(expected.gain[1], rel=1e-4)
+    assert told["changes"]["GDRO"]["fall"]["low"] == pytest.approx(expected.changes["GDRO"].fall[1], rel=1e-4)
     assert [row["group"] for row in told["groups"]["GDRO"]] == expected.reports["GDRO"].columns["group"]
     page = (tmp_path / "c.html").read_text()
     assert page.startswith("<!doctype html>")

@@ -56,14 +56,22 @@ def fences(text: str, first_line: int = 1) -> list[Fence]:
 def without_fences(text: str) -> str:
     """Return the text of a page with its fences blanked, of which directives keep what they hold."""
     lines, closing = [], None
+    directives: list[str] = []  # ticks of those that are open
     for line in text.splitlines():
-        opening = _OPENING.match(line)
-        if closing is None and opening:
-            closing = opening[2] if not opening[3].startswith("{") else None
+        opening, bare = _OPENING.match(line), line.strip(" >")
+        ends = closing or (directives[-1] if directives else None)
+        if ends and bare.startswith(ends) and not bare.strip(ends[0]):
+            if closing is None:
+                directives.pop()
+            closing = None
             lines.append("")
         elif closing is not None:
-            if line.strip(" >").startswith(closing) and not line.strip(" >").strip(closing[0]):
-                closing = None
+            lines.append("")
+        elif opening:
+            if opening[3].startswith("{"):
+                directives.append(opening[2])
+            else:
+                closing = opening[2]
             lines.append("")
         else:
             lines.append(line)

@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES, ROOT, Command, Fence, Python, commands, environment, fences, same_words
+from tests.docs.pages import (
+    DOCS,
+    PAGES,
+    ROOT,
+    Command,
+    Fence,
+    Python,
+    commands,
+    environment,
+    fences,
+    same_words,
+    without_fences,
+)
 from tests.timing import HUNG
 
 PARSED = ("json", "toml", "yaml")
@@ -163,6 +175,11 @@ def test_extras_that_a_page_installs_exist(page):
 
 
 # ---------------------------------------------------------------------- the checks themselves
+
+
+def test_text_after_a_directive_is_kept_and_code_inside_one_is_not():
+    page = "A\n```{figure} x\ncaption\n```\n## B\n````{tab} y\n```text\ncode\n```\nwords\n````\nC\n```\ncode\n```\nD"
+    assert without_fences(page).split() == ["A", "caption", "##", "B", "words", "C", "D"]
 
 
 def test_fences_are_found_inside_directives_and_know_what_they_follow():

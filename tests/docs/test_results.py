@@ -202,7 +202,7 @@ def test_the_wine_example_says_what_its_output_shows(monkeypatch):
     # With the penalty that the search chooses.
     model = make_pipeline(StandardScaler(), GroupDROClassifier(alpha=0.01, random_state=0))
     rows, held_out = ([part.iloc[k] for part in (X, y, colour)] for k in (train, test))
-    reports = compare(*rows, estimator=model, held_out=tuple(held_out), n_bootstrap=1).reports
+    reports = compare(*rows, estimator=model, held_out=tuple(held_out), n_bootstrap=20, cv=None).reports
     plain, robust = (reports[way].to_pandas().set_index("group")["risk"] for way in ("ERM", "GDRO"))
     assert f"red falls by {plain['red'] - robust['red']:.3f} and that of white rises by" in text
     assert f"rises by {robust['white'] - plain['white']:.3f}; red remains the worse colour" in text

@@ -56,7 +56,10 @@ def risk_chart(report: GroupReport, worst: int, name: Namer, *, regret: bool) ->
     scale = "".join(f'<span style="left:{100 * tick / top:.2f}%">{_short(tick)}</span>' for tick in ticks)
     left = len(c["group"]) - len(shown)
     mean_risk = fixed(report.overall["risk"], decimals)
-    caption = f"Average loss with its {report.confidence:.0%} interval; dashed: {mean_risk} over all rows."
+    caption = (
+        f"Average loss with {100 * report.confidence:.4g}% intervals for all groups together; dashed: {mean_risk} "
+    )
+    caption += "over all rows."
     caption += " The group with the largest regret is pointed out." if regret else ""
     caption += f" {left} more groups are in the table." if left else ""
     return _figure("Risk of each group", [*rows, f'<div class="scale">{scale}</div>'], caption)

@@ -26,7 +26,9 @@ __all__ = ["compare"]
 @option("--min-rows", "Held-out rows that a group needs to be judged as the worst.", type=click.IntRange(min=0),
         default=30)  # fmt: skip
 @option("--confidence", "Level of the verdict's interval.", type=OPEN_UNIT, default=0.95)
-@option("--bootstrap", "Resamples behind the verdict.", type=click.IntRange(min=1), default=500)
+@option("--bootstrap", "Resamples behind the verdict.", type=click.IntRange(min=20), default=500)
+@option("--folds", "Folds of the training rows by which a robustness is chosen; 0 for no such model.",
+        type=click.IntRange(min=0), default=5)  # fmt: skip
 @option("--html", "Write a page with the tables and the verdict, too.", type=PATH)
 @flag("--force", "Replace the page if it exists.")
 @json_option
@@ -37,6 +39,7 @@ def compare(
     min_rows: int,
     confidence: float,
     bootstrap: int,
+    folds: int,
     html: Path | None,
     force: bool,
     as_json: bool,
@@ -44,9 +47,9 @@ def compare(
 ) -> None:
     """Compare plain and robust training on held-out rows of TABLE, and say whether robustness is worth it.
 
-    TABLE is a CSV or Parquet file, read as by `groupdro fit`. Four models are fitted: ERM, which minimises the average
-    risk; ERM with every group of the same weight; GDRO, which minimises the worst risk; and MERO, the worst regret. No
-    model is written.
+    TABLE is a CSV or Parquet file, read as by `groupdro fit`. Six models are fitted: ERM, which minimises the average
+    risk; ERM with every group of the same weight; a blend of average and worst; GDRO, which minimises the worst risk;
+    MERO, the worst regret; and the robustness that cross-validation on the training rows chooses. No model is written.
     """
     options = Options(**given)
     if html is not None:
@@ -68,6 +71,7 @@ def compare(
             held_out=(held_out.X, held_out.y, held_out.groups),
             min_rows=min_rows,
             n_bootstrap=bootstrap,
+            cv=folds or None,
             confidence=confidence,
             random_state=options.seed,
         )
@@ -80,7 +84,15 @@ def compare(
         "alpha": options.alpha,
         "models": records(found.columns),
         "worth_it": found.worth_it,
-        "gain": dict(zip(("estimate", "low", "high"), found.gain, strict=True)),
+        "recommended": found.recommended,
+        "changes": {
+            name: {
+                key: dict(zip(("estimate", "low", "high"), getattr(change, key), strict=True))
+                for key in ("fall", "rise")
+            }
+            for name, change in found.changes.items()
+        },
+        "differences": records(found.differences),
         "left_out": found.left_out,
         "verdict": found.verdict,
         "groups": {name: records(report.columns) for name, report in found.reports.items()},

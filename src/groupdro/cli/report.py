@@ -84,6 +84,8 @@ def report(
         "group_columns": fitted.groups,
         "confidence": found.confidence,
         "worst_group": found.worst_group,
+        "worst_risk": dict(zip(("estimate", "low", "high"), found.worst_risk, strict=True)),
+        "risk_at_most": found.risk_at_most,
         "groups": records(found.columns),
         "overall": found.overall,
         "certificate": certificate_of(fitted.model),

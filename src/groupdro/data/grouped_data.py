@@ -15,7 +15,7 @@ from groupdro.data.sampling import Draw, Sampling
 from groupdro.data.shares import Shares, relative_weights
 from groupdro.kernels.groups import group_means, spread_to_rows
 from groupdro.utils.types import Array, Floats, Indices, Mask
-from groupdro.utils.vectors import read_vector
+from groupdro.utils.vectors import read_finite
 
 __all__ = ["GroupedData"]
 
@@ -96,11 +96,11 @@ class GroupedData(Sampling):
             raise ValueError("X has no rows.")
         if rows.n_features == 0:
             raise ValueError("X has no columns.")
-        y = _read_numbers(y, "y", rows.n_rows)
+        y = read_finite(y, "y", rows.n_rows)
         grouping = read_groups(groups, rows.n_rows)
         weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
         if sample_weight is not None:
-            weight = _read_numbers(sample_weight, "sample_weight", rows.n_rows)
+            weight = read_finite(sample_weight, "sample_weight", rows.n_rows)
             weights = relative_weights(weight, grouping)
             if rows.copyable and not weight.all():
                 # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
@@ -388,13 +388,3 @@ class GroupedData(Sampling):
             key=b"",
             key_check=None,
         )
-
-
-def _read_numbers(values: Any, name: str, n_rows: int) -> Array:
-    array = read_vector(values, name, n_rows)
-    if array.dtype.kind not in "fiub":
-        hint = " Groups are passed by keyword, as groups=." if name == "sample_weight" else ""
-        raise ValueError(f"{name} must be numeric, got dtype {array.dtype}.{hint}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has NaN or infinite values.")
-    return array

@@ -58,6 +58,11 @@ class Grouping:
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
         return Grouping(offsets, place[kept], self.names, self.overlapping)
 
+    def present_in(self, rows: Indices) -> "Grouping":
+        """Return the groups that have some of these rows, restricted to them."""
+        part = self.restrict(rows)
+        return part if part.sizes.all() else part.only(np.flatnonzero(part.sizes))
+
 
 def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:
     """Read group labels or a membership matrix.

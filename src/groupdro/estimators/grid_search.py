@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 
-from groupdro.data.grouping import Grouping, indexable_groups, read_groups
+from groupdro.data.grouping import indexable_groups, read_groups
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
-from groupdro.evaluation.folds import GroupStratifiedKFold, keep_classes
+from groupdro.evaluation.folds import divide, keep_classes
 from groupdro.evaluation.metrics import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.utils.types import Floats, Indices
@@ -90,7 +89,7 @@ class GridSearch:
         return select_cell(
             losses,
             self.cells[1],
-            _only(self.grouping, np.flatnonzero(kept)),
+            self.grouping.present_in(np.flatnonzero(kept)),
             clusters=None if self.clusters is None else np.unique(self.clusters[kept], return_inverse=True)[1],
             weights=None if self.weights is None else self.weights[kept],
             confidence=about.confidence,
@@ -113,23 +112,16 @@ class GridSearch:
 
     def _splits(self) -> Iterator[tuple[Indices, Indices]]:
         about, classes = self.about, is_classifier(self.rough)
-        if hasattr(about.cv, "split"):
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="The groups parameter is ignored")
-                splits = list(about.cv.split(self.X, self.y, self.groups if self.clusters is None else self.clusters))
-        elif self.clusters is None:
-            folds = GroupStratifiedKFold(about.cv, random_state=about.random_state)
-            alone = np.zeros(len(self.y), dtype=np.int64)
-            splits = list(folds.split(self.X, self.y, alone if self.groups is None else self.groups))
-        else:
-            first = np.zeros(len(self.y), dtype=np.int64)  # one of each row's groups
-            for i in range(len(self.grouping.names)):
-                first[self.grouping.rows_of(i)] = i
-            strata = first * 1_000_003 + (np.unique(self.y, return_inverse=True)[1] if classes else 0)
-            folds = StratifiedGroupKFold(about.cv, shuffle=True, random_state=about.random_state)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of strata with fewer rows than folds
-                splits = list(folds.split(self.X, strata, self.clusters))
+        if not hasattr(about.cv, "split"):
+            groups = np.zeros(len(self.y), dtype=np.int64) if self.groups is None else self.groups
+            yield from divide(
+                self.X, self.y, groups, n_splits=about.cv, seed=about.random_state, clusters=self.clusters,
+                classes=classes,
+            )  # fmt: skip
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The groups parameter is ignored")
+            splits = list(about.cv.split(self.X, self.y, self.groups if self.clusters is None else self.clusters))
         for train, test in splits:
             yield keep_classes(train, test, self.y) if classes else (train, test)
 
@@ -140,7 +132,7 @@ class GridSearch:
                 self.rough,
                 *(_safe_indexing(part, train) for part in (self.X, self.y)),
                 None if self.weights is None else self.weights[train],
-                _only_groups(self.groups, self.grouping, train),
+                None if self.groups is None else self.grouping.present_in(train),
                 _safe_indexing(self.X, test),
                 self.y[test],
                 self.about.scoring,
@@ -182,13 +174,3 @@ def _fit_fold(
             solutions.append(start)
             last = start
     return np.stack(losses, axis=1), solutions
-
-
-def _only(grouping: Grouping, rows: Indices) -> Grouping:
-    """Return the groups of some rows, numbered anew, without those that have none of them."""
-    part = grouping.restrict(rows)
-    return part if part.sizes.all() else part.only(np.flatnonzero(part.sizes))
-
-
-def _only_groups(groups: Any, grouping: Grouping, rows: Indices) -> Any:
-    return None if groups is None else _only(grouping, rows)

@@ -8,8 +8,19 @@ from groupdro.utils.arguments import short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["Display", "axes_for", "axis_label", "bounds_window", "drawn_gaps", "heaviest_groups"]
+__all__ = [
+    "BLUE",
+    "GREY",
+    "ORANGE",
+    "Display",
+    "axes_for",
+    "axis_label",
+    "bounds_window",
+    "drawn_gaps",
+    "heaviest_groups",
+]
 
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
 _BINDING = 1e-3  # weight from which a group counts
 
 

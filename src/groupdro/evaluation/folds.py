@@ -1,19 +1,20 @@
 """A splitter that keeps every group in every fold, and what dividing rows into training and test needs besides."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import BaseCrossValidator
+from sklearn.model_selection import BaseCrossValidator, StratifiedGroupKFold
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
-from groupdro.data.grouping import read_groups
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.evaluation.metrics import take_columns
 from groupdro.utils.arguments import check_flag, check_whole, error_prefix, number_of_rows
 from groupdro.utils.types import Array, Indices, Mask
 
-__all__ = ["MOST_CLASSES", "GroupStratifiedKFold", "keep_classes"]
+__all__ = ["MOST_CLASSES", "GroupStratifiedKFold", "divide", "keep_classes"]
 
 MOST_CLASSES = 10  # whole numbers up to which a target is taken for classes where nobody says what it is
 
@@ -37,6 +38,55 @@ def keep_classes(train: Array, test: Array, y: Array) -> tuple[Array, Array]:
     codes = np.unique(y, return_inverse=True)[1].ravel()
     new = np.bincount(codes[train], minlength=int(codes.max()) + 1)[codes[test]] == 0
     return np.sort(np.concatenate([train, test[new]])), test[~new]
+
+
+def divide(
+    X: Any, y: Any, groups: Any, *, n_splits: int, seed: int, clusters: Indices | None = None, classes: bool
+) -> Iterator[tuple[Indices, Indices]]:
+    """Divide rows into folds that each hold their share of every group and class; clusters stay whole.
+
+    Parameters
+    ----------
+    X, y, groups : array-like
+        The rows.
+    n_splits, seed : int
+        Number of folds, and the seed of their order.
+    clusters : ndarray of shape (n_rows,), optional
+        Rows that stay together.
+    classes : bool
+        Whether y has classes; no fold is trained without one of them.
+
+    Yields
+    ------
+    train, test : ndarray of int
+        Rows of each fold.
+    """
+    labels = np.asarray(y)
+    if clusters is None:
+        folds = GroupStratifiedKFold(n_splits, random_state=seed).split(X, y, groups)
+    else:
+        strata = _codes(read_groups(groups, len(labels), missing="own"), len(labels))
+        if classes:
+            strata = strata * (len(labels) + 1) + np.unique(labels, return_inverse=True)[1].ravel()
+        whole = StratifiedGroupKFold(n_splits, shuffle=True, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of strata with fewer rows than folds
+            folds = iter(list(whole.split(X, strata, clusters)))
+    for train, test in folds:
+        yield keep_classes(train, test, labels) if classes else (train, test)
+
+
+def _codes(grouping: Grouping, n_rows: int) -> Indices:
+    """Return a number for each row, the same for rows of the same groups."""
+    codes = np.zeros(n_rows, np.int64)
+    if not grouping.overlapping:
+        codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
+        return codes
+    for i in range(len(grouping.names)):
+        inside = np.zeros(n_rows, np.int64)
+        inside[grouping.rows_of(i)] = 1
+        codes = np.unique(2 * codes + inside, return_inverse=True)[1].ravel()
+    return codes
 
 
 class GroupStratifiedKFold(BaseCrossValidator):
@@ -122,17 +172,7 @@ class GroupStratifiedKFold(BaseCrossValidator):
         n = number_of_rows(X, "X")
         if n < self.n_splits:
             raise ValueError(f"n_splits={self.n_splits} is more than the {n} rows.")
-        grouping = read_groups(groups, n, missing="own")
-        if grouping.overlapping:
-            # Rows with the same memberships are a stratum.
-            codes = np.zeros(n, np.int64)
-            for i in range(len(grouping.names)):
-                inside = np.zeros(n, np.int64)
-                inside[grouping.rows_of(i)] = 1
-                codes = np.unique(2 * codes + inside, return_inverse=True)[1].ravel()
-        else:
-            codes = np.empty(n, np.int64)
-            codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
+        codes = _codes(read_groups(groups, n, missing="own"), n)
         if y is not None and type_of_target(y) in ("binary", "multiclass"):
             labels = np.unique(np.asarray(y), return_inverse=True)[1].ravel()
             strata = codes * (int(labels.max()) + 1) + labels

@@ -7,15 +7,15 @@ from typing import Any, Self
 import numpy as np
 
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.drawing import Display, axes_for
+from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for
 from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.types import Floats
 
 __all__ = ["FrontierDisplay"]
 
-_BLUE, _GREY = "#0072B2", "#8A8A8A"
-_COLOURS = "black", "black", "#D55E00", "#E69F00", "#009E73", "#CC79A7"  # distinct to colour-blind readers too
+
+_COLOURS = "black", "black", ORANGE, "#E69F00", "#009E73", "#CC79A7"  # distinct to colour-blind readers too
 _MARKERS = "osD^vP*X"
 _POINTS = 150  # of the curve below which nothing is possible
 _VISIBLE = 5e-3  # share of the axis, below which a band is thinner than the line beside it
@@ -143,15 +143,15 @@ class FrontierDisplay(Display):
                 self.limit_mean,
                 self.limit_worst,
                 top,
-                color=_BLUE,
+                color=BLUE,
                 alpha=0.2,
                 linewidth=0,
                 label="undecided" if visible else "_undecided",
             )
-            (self.limit_,) = ax.plot(self.limit_mean, self.limit_worst, color=_GREY, lw=1, label="no model is below")
+            (self.limit_,) = ax.plot(self.limit_mean, self.limit_worst, color=GREY, lw=1, label="no model is below")
         style = "-" if self.limit_mean.size else ":"
         (self.line_,) = ax.plot(
-            self.mean, self.worst, f"{style}", marker=".", color=_BLUE, lw=1.6, label="linear models"
+            self.mean, self.worst, f"{style}", marker=".", color=BLUE, lw=1.6, label="linear models"
         )
         for k, (name, (mean, worst)) in enumerate(self.models.items()):
             # Smaller markers come later, so that of two in one place both are seen.
@@ -169,7 +169,7 @@ class FrontierDisplay(Display):
         (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
         mean = np.concatenate([[left], self.limit_mean[:1], self.limit_mean, [right]])
         worst = np.concatenate([[top, top], self.limit_worst, self.limit_worst[-1:]])
-        ax.fill_between(mean, np.minimum(worst, top), bottom, color=_GREY, alpha=0.15, linewidth=0, zorder=0)
+        ax.fill_between(mean, np.minimum(worst, top), bottom, color=GREY, alpha=0.15, linewidth=0, zorder=0)
         ax.set_xlim(left, right)
         ax.set_ylim(bottom, top)
 

@@ -17,7 +17,7 @@ from groupdro.solvers import solve
 from groupdro.utils.arguments import check_number, check_whole, number_of_rows, printable
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Indices
-from groupdro.utils.vectors import read_target
+from groupdro.utils.vectors import read_target, read_vector
 
 __all__ = ["Headroom", "headroom"]
 
@@ -86,6 +86,7 @@ def headroom(
     linear: Any = None,
     radius: float | None = None,
     alpha: float = _ALPHA,
+    sample_weight: Any = None,
     min_rows: int = 1,
     tol: float = 1e-4,
 ) -> Headroom:
@@ -110,6 +111,8 @@ def headroom(
         Largest norm of the coefficients. By default that of the best model with the penalty `alpha`.
     alpha : float
         Penalty of the fit that finds the radius.
+    sample_weight : array-like of shape (n_rows,), optional
+        Weights of the rows.
     min_rows : int
         Rows that a group needs to be judged as the worst; smaller ones are left out.
     tol : float
@@ -129,17 +132,19 @@ def headroom(
     classifier = is_classifier(model)
     if classifier and not hasattr(model, "predict_proba"):
         raise TypeError("model must have predict_proba: headroom is that of the logarithmic loss.")
-    labels = read_target(y, number_of_rows(X, "X"), numeric=not classifier)
-    grouping = read_groups(groups, len(labels), missing="own")
+    n_rows = number_of_rows(X, "X")
+    labels = read_target(y, n_rows, numeric=not classifier)
+    grouping = read_groups(groups, n_rows, missing="own")
     columns = _own_columns(model, X) if linear is None else _columns(linear, X, labels)
     columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
     losses = row_losses(model, X, labels, "log" if classifier else "squared")
     rows, grouping = _large_groups(grouping, min_rows)
     columns, labels, losses = columns[rows], labels[rows], losses[rows]
-    risks = means_by_group(losses, grouping)
+    weights = None if sample_weight is None else read_vector(sample_weight, "sample_weight", n_rows)[rows]
+    risks = means_by_group(losses, grouping, weights)
     worst = int(np.argmax(risks))
     loss, codes = _loss_of(labels, classifier=classifier)
-    data = GroupedData.from_arrays(columns, codes, grouping)
+    data = GroupedData.from_arrays(columns, codes, grouping, weights)
     domain = L2Domain(penalty=alpha) if radius is None else L2Domain(radius=radius)
     found = solve(GroupRisk(data, loss, domain, fit_intercept=True), tol=tol)
     coef = found.w[:-1]

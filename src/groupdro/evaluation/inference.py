@@ -12,13 +12,23 @@ import numpy as np
 from scipy.stats import poisson
 
 from groupdro.data.grouping import Grouping
-from groupdro.utils.types import Floats, Indices
+from groupdro.utils.types import Floats, Indices, Mask
+from groupdro.utils.vectors import read_finite, read_vector
 
-__all__ = ["Intervals", "Resampled", "read_clusters", "resample", "simultaneous_intervals"]
+__all__ = [
+    "Intervals",
+    "Resampled",
+    "falls_of_worst",
+    "read_clusters",
+    "read_weights",
+    "resample",
+    "simultaneous_intervals",
+]
 
 _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
 # Poisson numbers of mean 1 by the quantiles of 16 random bits, which are drawn ten times as fast.
 _POISSON = poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1.0)
+_MOST_UNITS = 1 << 17  # rows or clusters that are drawn apart; of more, random ones are drawn together
 _NO_SPREAD = 1e-12  # of a standard error relative to the mean, below which all rows are alike
 
 
@@ -82,10 +92,22 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
     """
     if cluster is None:
         return None
-    labels = np.asarray(cluster)
-    if labels.shape != (n_rows,):
-        raise ValueError(f"cluster must have one label per row, {n_rows}, got shape {labels.shape}.")
+    labels = read_vector(cluster, "cluster", n_rows)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("cluster has NaN or infinite labels.")
     return np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[1].astype(np.int64)
+
+
+def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
+    """Return the weights of the rows as numbers; None stays None."""
+    if sample_weight is None:
+        return None
+    weights = read_finite(sample_weight, "sample_weight", n_rows).astype(np.float64)
+    if (weights < 0).any():
+        raise ValueError("sample_weight has negative values.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero on all rows.")
+    return weights
 
 
 def resample(
@@ -124,6 +146,9 @@ def resample(
     m = len(grouping.names)
     units = np.arange(n_rows) if clusters is None else clusters
     n_units = int(units.max()) + 1
+    if n_units > _MOST_UNITS:
+        units = (rng.permutation(n_units) % _MOST_UNITS)[units]
+        n_units = _MOST_UNITS
     row_weights = np.ones(n_rows) if weights is None else np.asarray(weights, dtype=np.float64)
     # Of each group: the sums over its units of weights, and of weighted quantities.
     groups = [_unit_sums(quantities, row_weights, units, grouping.rows_of(i)) for i in range(m)]
@@ -163,7 +188,7 @@ def _ratio(drawn: Floats, mass: Floats, sums: Floats) -> tuple[Floats, Floats]:
 
 
 def simultaneous_intervals(
-    found: Resampled, confidence: float, *, kind: int = 0, against: int | None = None, groups: Any = None
+    found: Resampled, confidence: float, *, kind: int = 0, against: int | None = None, groups: Mask | None = None
 ) -> Intervals:
     """Return intervals for the means of all groups together.
 
@@ -178,15 +203,16 @@ def simultaneous_intervals(
     against : int, optional
         Quantity that is subtracted; by default none.
     groups : ndarray of bool, optional
-        Groups that count; by default all. The others have NaN.
+        Groups that count; by default all. The others have NaN, as have those whose rows are all alike: resampling
+        says nothing of what it has not seen.
 
     Returns
     -------
     Intervals
-        The intervals, by the largest studentised deviation over the groups that count.
+        The intervals, by the largest studentised deviation over the groups that count. All are NaN if none does.
     """
     m = len(found.means)
-    counted = np.ones(m, dtype=bool) if groups is None else np.asarray(groups, dtype=bool)
+    counted = np.ones(m, dtype=bool) if groups is None else groups.copy()
     estimates, resampled = found.means[:, kind], found.resampled_means[:, :, kind]
     errors, spread = found.errors[:, kind], found.resampled_errors[:, :, kind]
     if against is not None:
@@ -194,6 +220,11 @@ def simultaneous_intervals(
         errors = _spread_of(resampled, counted)
         spread = np.broadcast_to(errors, resampled.shape)
     floor = _NO_SPREAD * np.maximum(np.abs(estimates), 1e-300)
+    if against is None:
+        counted &= errors > floor
+    if not counted.any():
+        nothing = np.full(m, np.nan)
+        return Intervals(nothing, nothing, nothing, np.nan, np.nan, confidence)
     deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), 1e-3 * errors)
     highest, lowest = deviations[:, counted].max(axis=1), deviations[:, counted].min(axis=1)
     tail = 0.5 * (1.0 - confidence)
@@ -209,6 +240,43 @@ def simultaneous_intervals(
         least=float((estimates - once_below * errors)[counted].max()),
         confidence=confidence,
     )
+
+
+def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups: Mask) -> Intervals:
+    """Return how much smaller the worst group's mean is than that of one quantity, for all quantities together.
+
+    Parameters
+    ----------
+    found : Resampled
+        Means and their resamples.
+    confidence : float
+        Level of the intervals, which hold for all quantities together.
+    against : int
+        The quantity that the others are compared with.
+    groups : ndarray of bool
+        Groups that count.
+
+    Returns
+    -------
+    Intervals
+        One fall per quantity, positive where it is better; that of `against` itself is 0.
+    """
+    worst, again = found.means[groups].max(axis=0), found.resampled_means[:, groups].max(axis=1)
+    estimates, falls = worst[against] - worst, again[:, [against]] - again
+    rounding = _NO_SPREAD * np.abs(worst)
+    estimates[np.abs(estimates) <= rounding] = 0.0
+    spread = falls.std(axis=0)
+    moving = spread > rounding
+    spread[~moving] = 0.0
+    below = above = 0.0
+    if moving.any():
+        # Deviations from the resamples' own mean: the worst of groups that tie is biased upward in every sample, which
+        # is no gain of the model where they do not.
+        deviations = (falls - falls.mean(axis=0))[:, moving] / spread[moving]
+        tail = 0.5 * (1.0 - confidence)
+        below, above = np.quantile(deviations.max(axis=1), 1.0 - tail), -np.quantile(deviations.min(axis=1), tail)
+    low, high = estimates - below * spread, estimates + above * spread
+    return Intervals(estimates, low, high, float(high.max()), float(low.max()), confidence)
 
 
 def _spread_of(resampled: Floats, counted: Any) -> Floats:

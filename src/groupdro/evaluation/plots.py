@@ -7,7 +7,17 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.evaluation.drawing import Display, axes_for, axis_label, bounds_window, drawn_gaps, heaviest_groups
+from groupdro.evaluation.drawing import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Display,
+    axes_for,
+    axis_label,
+    bounds_window,
+    drawn_gaps,
+    heaviest_groups,
+)
 from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
@@ -16,9 +26,6 @@ from groupdro.utils.text import objective_name
 from groupdro.utils.types import Floats, Mask
 
 __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
-
-
-_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
 
 
 def _fitted(estimator: Any) -> Any:
@@ -123,9 +130,9 @@ class ConvergenceDisplay(Display):
         check_choice(x, "x", ("passes", "seconds"))
         ax, *below = axes_for(ax, (6.0, 4.6), with_second=True)
         along = self.passes if x == "passes" else self.seconds
-        (self.upper_line_,) = ax.plot(along, self.upper, color=_ORANGE, marker="o", ms=3, label="the model's own")
-        (self.lower_line_,) = ax.plot(along, self.lower, color=_BLUE, marker="o", ms=3, label="no model is below")
-        self.band_ = ax.fill_between(along, self.lower, self.upper, color=_GREY, alpha=0.2, lw=0, label="certified gap")
+        (self.upper_line_,) = ax.plot(along, self.upper, color=ORANGE, marker="o", ms=3, label="the model's own")
+        (self.lower_line_,) = ax.plot(along, self.lower, color=BLUE, marker="o", ms=3, label="no model is below")
+        self.band_ = ax.fill_between(along, self.lower, self.upper, color=GREY, alpha=0.2, lw=0, label="certified gap")
         ax.set_ylim(*bounds_window(self.upper, self.lower))
         final = self.upper[-1]
         ax.set_ylabel(f"{self.value}, with penalty")
@@ -137,7 +144,7 @@ class ConvergenceDisplay(Display):
         if below:
             self.gap_ax_ = below[0]
             gaps = drawn_gaps(self.upper, self.lower)
-            (self.gap_line_,) = self.gap_ax_.semilogy(along, gaps, color=_GREY, marker="o", ms=3)
+            (self.gap_line_,) = self.gap_ax_.semilogy(along, gaps, color=GREY, marker="o", ms=3)
             self.gap_ax_.set_ylabel("certified gap")
         (self.gap_ax_ or ax).set_xlabel("passes over the data" if x == "passes" else "seconds")
         return self._drawn_on(ax, *below)
@@ -282,8 +289,8 @@ class GroupRiskDisplay(Display):
         worst = self.worst or (self.before[judged, 0].max(), self.after[judged, 0].max())
         points = []
         for values, colour, label, shift, mark in (
-            (self.before, _GREY, self.labels[0], 0.14, worst[0]),
-            (self.after, _ORANGE, self.labels[1], -0.14, worst[1]),
+            (self.before, GREY, self.labels[0], 0.14, worst[0]),
+            (self.after, ORANGE, self.labels[1], -0.14, worst[1]),
         ):
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
             points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
@@ -291,7 +298,7 @@ class GroupRiskDisplay(Display):
             ax.axvline(mark, color=colour, lw=1, ls="--", zorder=0)
         self.before_points_, self.after_points_ = points
         for k in place[1::2]:
-            ax.axhspan(k - 0.5, k + 0.5, color=_GREY, alpha=0.1, lw=0, zorder=-1)
+            ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_ylim(-0.5, n - 0.5)
         hollow = "" if judged.all() else "; hollow: too few rows to judge"
@@ -365,7 +372,7 @@ class GroupWeightsDisplay(Display):
         n = len(self.groups)
         (ax,) = axes_for(ax, (6.0, 1.3 + 0.27 * n))
         place = np.arange(n)[::-1]
-        self.bars_ = ax.barh(place, self.weights, color=_BLUE, height=0.65)
+        self.bars_ = ax.barh(place, self.weights, color=BLUE, height=0.65)
         ax.bar_label(self.bars_, [f"{weight:.2g}" for weight in self.weights], padding=3)
         ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_xlim(0.0, max(float(self.weights.max()) * 1.15, 1e-3))

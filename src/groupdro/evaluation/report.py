@@ -11,17 +11,24 @@ from sklearn.utils.validation import check_scalar
 
 from groupdro.data.grouping import MERGED, Grouping, read_groups
 from groupdro.evaluation.headroom import Headroom, headroom
+from groupdro.evaluation.inference import (
+    Intervals,
+    Resampled,
+    read_clusters,
+    read_weights,
+    resample,
+    simultaneous_intervals,
+)
 from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, records, table_html, table_text
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import read_target
 
-__all__ = ["GroupReport", "bootstrap_interval", "check_resampling", "group_report", "middle_of"]
+__all__ = ["GroupReport", "check_resampling", "group_report"]
 
 
-_RESAMPLED_AT_ONCE = 1 << 22  # numbers drawn at a time
-_LEAST_RESAMPLED = 10
+_LEAST_RESAMPLED = 10  # rows: resampling fewer would promise far too much
 _BINS = 10
 
 
@@ -34,9 +41,10 @@ class GroupReport:
     Attributes
     ----------
     columns : dict of str to list
-        The table. `group`, `n`; `risk`, the average loss, with a bootstrap interval `risk_low` to `risk_high` where a
-        group has ten rows or more;
-        `regret` where the model has references; `accuracy` or `rmse`; for classifiers with probabilities
+        The table. `group`, `n`; `effective_n`, the number of independent rows that weights and clusters leave, where
+        either was given; `risk`, the average loss, with an interval from `risk_low` to `risk_high`: the intervals hold
+        for all judged groups together, and others have none; `regret` where the model has references; `accuracy` or
+        `rmse`; for classifiers with probabilities
         `overconfidence`, the mean probability of the predicted class less the accuracy, and `ece`, the expected
         calibration error over ten bins; for regressors `bias`, the mean residual; `weight`, the group's weight q in the
         certificate; `note`: "small" (too few rows to judge), "unseen" (not a group of the fit), "merged" (joined with
@@ -45,6 +53,10 @@ class GroupReport:
         The same quantities over all rows.
     confidence : float
         Level of the intervals.
+    worst_risk : tuple of float
+        The largest risk of a judged group, and an interval for it that allows for the worst having been picked.
+    risk_at_most : float
+        With the stated confidence, no judged group's risk is larger; NaN where no group could be judged.
     title : str
         Line above the table.
     in_sample : bool or None
@@ -57,6 +69,8 @@ class GroupReport:
     columns: dict[str, list[Any]]
     overall: dict[str, Any]
     confidence: float
+    worst_risk: tuple[float, float, float] = (np.nan, np.nan, np.nan)
+    risk_at_most: float = np.nan
     title: str = ""
     in_sample: bool | None = None
     headroom: Headroom | None = None
@@ -75,6 +89,23 @@ class GroupReport:
     def by_group(self) -> dict[Any, dict[str, Any]]:
         """The rows of the table, by group."""
         return {row["group"]: row for row in records(self.columns)}
+
+    @property
+    def message(self) -> str:
+        """What the rows say of all groups, as a sentence; empty where nothing was resampled."""
+        if np.isnan(self.risk_at_most):
+            return ""
+        small = sum("small" in note for note in self.columns["note"])
+        whose = "the risk does not exceed" if len(self.judged) == 1 else "no judged group's risk exceeds"
+        text = f"With {100 * self.confidence:.4g}% confidence {whose} {self.risk_at_most:.4g}."
+        if small:
+            text += f" {small} group{' has' if small == 1 else 's have'} too few rows to be judged."
+        return f"{text} On new rows risks are larger: these were trained on." if self.in_sample else text
+
+    @property
+    def _below(self) -> list[str]:
+        """The sentences below the table."""
+        return [text for text in (self.message, "" if self.headroom is None else self.headroom.message) if text]
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
@@ -110,11 +141,11 @@ class GroupReport:
 
     def __repr__(self) -> str:
         text = table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
-        return text if self.headroom is None else f"{text}\n{self.headroom.message}"
+        return "\n".join([text, *self._below])
 
     def _repr_html_(self) -> str:
         table = table_html(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
-        return table if self.headroom is None else f"{table}<p>{html.escape(self.headroom.message)}</p>"
+        return "".join([table, *(f"<p>{html.escape(text)}</p>" for text in self._below)])
 
 
 def group_report(
@@ -123,6 +154,8 @@ def group_report(
     y: Any,
     groups: Any = None,
     *,
+    sample_weight: Any = None,
+    cluster: Any = None,
     loss: Any = "auto",
     n_bootstrap: int = 1000,
     confidence: float = 0.95,
@@ -137,19 +170,23 @@ def group_report(
     model : fitted estimator
         An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
     X, y : array-like
-        Rows and labels, preferably held-out ones; the report says so where they are the training rows. All rows count
-        alike, whatever weights they had in the fit.
+        Rows and labels, preferably held-out ones; the report says so where they are the training rows.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
         Their groups, as in `fit`; missing labels are a row of their own. By default those in the columns of a `GroupBy`
         model; of another model, all rows are one group.
+    sample_weight : array-like of shape (n_rows,), optional
+        Weights of the rows, such as those of a survey. By default all rows count alike, whatever weights they had in
+        the fit.
+    cluster : array-like of shape (n_rows,), optional
+        Patients, users or sites whose rows are alike, so that many rows of one say less than rows of many.
     loss : str or callable
         The loss behind `risk`, as in `groupdro.evaluation.metrics.row_losses`.
     n_bootstrap : int
-        Resamples behind an interval.
+        Resamples behind the intervals; 0 for none.
     confidence : float
         Level of the intervals.
     min_rows : int
-        Rows below which a group is noted as small.
+        Effective number of rows below which a group is noted as small.
     random_state : int
         Seed of the resamples.
     linear : bool, Pipeline or transformer, optional
@@ -160,32 +197,57 @@ def group_report(
     -------
     GroupReport
         The table, worst group first.
+
+    Notes
+    -----
+    Intervals are by the bootstrap of the largest studentised deviation: rows, or clusters of rows, are resampled with
+    Poisson weights, and the distribution of the largest deviation over the judged groups, each in units of its
+    standard error, says how wide intervals must be to hold for all groups together.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
     labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
     groups = ask(model, X, "_own_groups") if groups is None else groups
-    grouping = read_groups(groups, len(labels), missing="own")
+    grouping = whole = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss)
+    weights, clusters = read_weights(sample_weight, len(labels)), read_clusters(cluster, len(labels))
+    if weights is not None and not weights.all():  # rows without weight are not there
+        counted = np.flatnonzero(weights)
+        grouping, weights = grouping.present_in(counted), weights[counted]
+        measured = {key: values[counted] for key, values in measured.items()}
+        clusters = None if clusters is None else clusters[counted]
+    found = resample(
+        measured["risk"][:, None],
+        grouping,
+        n_bootstrap=n_bootstrap,
+        seed=random_state,
+        clusters=clusters,
+        weights=weights,
+    )
+    judged = found.sizes >= min_rows - 1e-9  # of equal weights by rounding
+    intervals = _intervals(found, confidence, judged)
     inner = final_estimator(model)
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
         known = {}  # fitted without groups, so that none of these is new to the model
     references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
-    rng = np.random.default_rng(random_state)
 
     rows = []
     for i, name in enumerate(grouping.names):
         own, k = grouping.rows_of(i), known.get(name)
-        low, high = bootstrap_interval(measured["risk"][own], n_bootstrap, confidence, rng)
-        row: dict[str, Any] = {"group": name, "n": len(own), "risk": float(measured["risk"][own].mean())}
-        row |= {"risk_low": low, "risk_high": high}
+        row: dict[str, Any] = {"group": name, "n": len(own)}
+        if weights is not None or clusters is not None:
+            row["effective_n"] = float(found.sizes[i])
+        ends = (np.nan if np.isnan(end[i]) else float(end[i]) for end in (intervals.low, intervals.high))
+        row |= dict(zip(("risk", "risk_low", "risk_high"), (float(found.means[i, 0]), *ends), strict=True))
         if references is not None:
             row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
-        row |= _summarise({key: values[own] for key, values in measured.items()})
+        row |= _summarise(
+            {key: values[own] for key, values in measured.items()}, None if weights is None else weights[own]
+        )
         row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
-        notes = ["small"] if len(own) < min_rows else []
+        notes = [] if judged[i] else ["small"]
         if known and k is None:
             notes.append("merged" if name in merged else "unseen")
         row["note"] = ", ".join(notes)
@@ -195,24 +257,31 @@ def group_report(
         weight = float(inner.group_weights_[known[name]])
         rows.append({**dict.fromkeys(rows[0], np.nan), "group": name, "n": 0, "weight": weight, "note": "absent"})
 
-    overall = {"n": len(labels), "risk": float(measured["risk"].mean()), **_summarise(measured)}
+    risk = float(np.average(measured["risk"], weights=weights))
+    overall = {"n": len(measured["risk"]), "risk": risk, **_summarise(measured, weights)}
     in_sample = ask(model, X, "_are_training_rows", labels)
     rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},
         overall=overall,
         confidence=confidence,
+        worst_risk=_worst(found.means[judged, 0], intervals),
+        risk_at_most=intervals.most,
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
-        headroom=_headroom(model, X, labels, grouping, linear, min_rows),
+        headroom=_headroom(model, X, labels, whole, sample_weight, linear, min_rows),
     )
 
 
-def _headroom(model: Any, X: Any, y: Array, grouping: Grouping, linear: Any, min_rows: int) -> Headroom | None:
+def _headroom(
+    model: Any, X: Any, y: Array, grouping: Grouping, weights: Any, linear: Any, min_rows: int
+) -> Headroom | None:
     if linear is None or linear is False:
         return None
     least = max(1, min_rows) if (grouping.sizes >= min_rows).any() else 1
-    return headroom(model, X, y, grouping, linear=None if linear is True else linear, min_rows=least)
+    return headroom(
+        model, X, y, grouping, linear=None if linear is True else linear, sample_weight=weights, min_rows=least
+    )
 
 
 def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
@@ -238,53 +307,32 @@ def _measure(model: Any, X: Any, y: Array, loss: Any) -> dict[str, Floats]:
     return out
 
 
-def _summarise(measured: dict[str, Floats]) -> dict[str, float]:
+def _intervals(found: Resampled, confidence: float, judged: Mask) -> Intervals:
+    """Return intervals for all judged groups together; NaN where nothing was resampled."""
+    if not len(found.resampled_means):
+        judged = np.zeros_like(judged)
+    return simultaneous_intervals(found, confidence, groups=judged & (found.sizes >= _LEAST_RESAMPLED))
+
+
+def _worst(risks: Floats, intervals: Intervals) -> tuple[float, float, float]:
+    """Return the largest risk and the interval in which the largest lies while all intervals hold."""
+    ends = intervals.low, intervals.high
+    low, high = (np.nan if np.isnan(end).all() else float(np.nanmax(end)) for end in ends)
+    return float(risks.max(initial=-np.inf)) if len(risks) else np.nan, low, high
+
+
+def _summarise(measured: dict[str, Floats], weights: Floats | None) -> dict[str, float]:
+    def mean(values: Floats) -> float:
+        return float(np.average(values, weights=weights))
+
     if "residual" in measured:
         residual = measured["residual"]
-        return {"rmse": float(np.sqrt(np.mean(residual**2))), "bias": float(residual.mean())}
-    out = {"accuracy": float(measured["right"].mean())}
+        return {"rmse": float(np.sqrt(mean(residual**2))), "bias": mean(residual)}
+    out = {"accuracy": mean(measured["right"])}
     if "confidence" in measured:
         sure, right = measured["confidence"], measured["right"]
         bins = np.minimum((sure * _BINS).astype(np.int64), _BINS - 1)
-        gaps = np.bincount(bins, weights=sure - right, minlength=_BINS)
-        out |= {"overconfidence": float((sure - right).mean()), "ece": float(np.abs(gaps).sum() / len(sure))}
+        each = np.ones(len(sure)) if weights is None else weights
+        gaps = np.bincount(bins, weights=each * (sure - right), minlength=_BINS)
+        out |= {"overconfidence": mean(sure - right), "ece": float(np.abs(gaps).sum() / each.sum())}
     return out
-
-
-def bootstrap_interval(
-    values: Floats, n_bootstrap: int, confidence: float, rng: np.random.Generator
-) -> tuple[float, float]:
-    """Return the percentile interval of a mean, by resampling the rows.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        The quantity of each row.
-    n_bootstrap : int
-        Resamples.
-    confidence : float
-        Level.
-    rng : numpy.random.Generator
-        Source of the resamples.
-
-    Returns
-    -------
-    low, high : float
-        The interval; NaN for fewer than ten rows, of which resampling would promise far too much.
-    """
-    n = len(values)
-    if n < _LEAST_RESAMPLED or n_bootstrap < 1:
-        return np.nan, np.nan
-    at_once = max(1, _RESAMPLED_AT_ONCE // n)
-    means = [
-        values[rng.integers(0, n, size=(min(at_once, n_bootstrap - start), n))].mean(axis=1)
-        for start in range(0, n_bootstrap, at_once)
-    ]
-    return middle_of(np.concatenate(means), confidence)
-
-
-def middle_of(values: Floats, confidence: float) -> tuple[float, float]:
-    """Return the ends of the interval that holds the middle share of some values."""
-    tail = 0.5 * (1.0 - confidence)
-    low, high = np.quantile(values, [tail, 1.0 - tail])
-    return float(low), float(high)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.inference import resample
+from groupdro.evaluation.inference import falls_of_worst, resample
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["Selection", "select_cell"]
@@ -102,16 +102,9 @@ def select_cell(
     group[cells] = np.flatnonzero(shown)[found.means[shown].argmax(axis=0)]
     gain, gain_low = worst[plain] - worst, np.full(len(robustness), -np.inf)
     if judged.any():
-        place = int(np.searchsorted(cells, plain))
-        again = found.resampled_means[:, judged].max(axis=1)
-        falls = again[:, [place]] - again
-        spread = falls.std(axis=0)
-        moving = spread > 0
-        # Deviations from the resamples' own mean: the worst of groups that tie is biased upward in every sample, which
-        # is no gain of the model where they do not.
-        deviations = (falls - falls.mean(axis=0))[:, moving] / spread[moving]
-        critical = float(np.quantile(deviations.max(axis=1), confidence)) if moving.any() else 0.0
-        gain_low[cells[moving]] = gain[cells[moving]] - critical * spread[moving]
+        # The lower ends of two-sided intervals at this level are one-sided bounds at `confidence`.
+        falls = falls_of_worst(found, 2.0 * confidence - 1.0, against=int(np.searchsorted(cells, plain)), groups=judged)
+        gain_low[cells] = falls.low
     significant = (gain_low > 0) & (robustness > 0)
     if mean_budget is not None:
         significant &= mean <= mean[plain] + mean_budget * abs(mean[plain])

@@ -10,7 +10,7 @@ from sklearn.utils import assert_all_finite
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["LARGEST", "class_codes", "read_by_group", "read_target", "read_vector", "refuse_masked"]
+__all__ = ["LARGEST", "class_codes", "read_by_group", "read_finite", "read_target", "read_vector", "refuse_masked"]
 
 LARGEST = 1e150  # number whose square is still finite
 
@@ -48,6 +48,17 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
         array = array[:, 0]
     if array.shape != (n_rows,):
         raise ValueError(f"{argument} must have one value per row of X ({n_rows}), got shape {array.shape}.")
+    return array
+
+
+def read_finite(values: Any, argument: str, n_rows: int) -> Array:
+    """Return one finite number per row as an array, of whatever type it has."""
+    array = read_vector(values, argument, n_rows)
+    if array.dtype.kind not in "fiub":
+        hint = " Groups are passed by keyword, as groups=." if argument == "sample_weight" else ""
+        raise ValueError(f"{argument} must be numeric, got dtype {array.dtype}.{hint}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{argument} has NaN or infinite values.")
     return array
 
 

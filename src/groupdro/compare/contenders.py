@@ -1,0 +1,220 @@
+"""The models that are compared: which they are, and how each is fitted."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from groupdro.data.grouping import indexable_groups, read_groups
+from groupdro.estimators import (
+    GroupBy,
+    GroupDROClassifier,
+    GroupDROClassifierCV,
+    GroupDRORegressor,
+    GroupDRORegressorCV,
+)
+from groupdro.evaluation.metrics import check_model, final_estimator
+from groupdro.utils.arguments import error_prefix, short_repr
+from groupdro.utils.types import Floats, Indices
+
+__all__ = [
+    "BALANCED",
+    "CHOSEN",
+    "ERM",
+    "GDRO",
+    "MERO",
+    "Rows",
+    "check_models",
+    "fit_given",
+    "fit_own",
+    "place_of_model",
+]
+
+ERM, BALANCED, GDRO, MERO, CHOSEN = "ERM", "balanced ERM", "GDRO", "MERO", "CV choice"
+_OWN = {ERM, BALANCED, GDRO, MERO, CHOSEN}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows with all that is known of them; `weight` and `cluster` may be None."""
+
+    X: Any
+    y: Any
+    groups: Any
+    weight: Any = None
+    cluster: Any = None
+
+    def take(self, which: Indices) -> "Rows":
+        """Return some of the rows."""
+        parts = (self.X, self.y, indexable_groups(self.groups), self.weight, self.cluster)
+        return Rows(*(None if part is None else _safe_indexing(part, which) for part in parts))
+
+
+def place_of_model(estimator: Any) -> str:
+    """Return the prefix by which the parameters of the model at the end of pipelines are known."""
+    path = _path(estimator)
+    inner = final_estimator(estimator)
+    if not isinstance(inner, GroupDROClassifier | GroupDRORegressor):
+        raise TypeError(
+            "estimator must be a GroupDROClassifier or GroupDRORegressor, a pipeline that ends in one, or a GroupBy "
+            f"around either; got {type(inner).__name__}. Other models go to models=."
+        )
+    return path
+
+
+def _path(estimator: Any) -> str:
+    path = ""
+    while isinstance(estimator, Pipeline):
+        name, estimator = estimator.steps[-1]
+        path += f"{name}__"
+    return path
+
+
+def fit_own(
+    inner: Any, wrapper: GroupBy | None, rows: Rows, *, cv: int | None, seed: int, **selecting: Any
+) -> Iterator[tuple[str, Any, float]]:
+    """Fit plain, balanced and robust models with the parameters of one estimator.
+
+    Parameters
+    ----------
+    inner : estimator
+        An estimator of this package, or a pipeline that ends in one.
+    wrapper : GroupBy or None
+        What was around it.
+    rows : Rows
+        Training rows.
+    cv : int or None
+        Folds by which a robustness is chosen; None for no such model.
+    seed : int
+        Seed of the fits.
+    **selecting
+        Further parameters of the choice.
+
+    Yields
+    ------
+    name, model, seconds : str, estimator, float
+        Each model, fitted.
+    """
+    path, X = place_of_model(inner), rows.X if wrapper is None else wrapper._without_groups(rows.X)
+    own = final_estimator(inner)
+    for name, groups, weight, changed in _ways(own, rows, cv, seed, selecting):
+        model = clone(inner)
+        if isinstance(changed, dict):
+            model.set_params(**{path + key: value for key, value in changed.items()})
+        else:
+            model = _with_last(model, path, changed)
+        more = {"groups": groups, "sample_weight": weight, "cluster": rows.cluster if name == CHOSEN else None}
+        begun = time.perf_counter()
+        _fit(model, path, X, rows.y, {key: value for key, value in more.items() if value is not None})
+        fitted = final_estimator(model)
+        if fitted._interrupted:
+            raise KeyboardInterrupt  # which ended this fit alone, and there is nothing to compare yet
+        yield name, model if wrapper is None else wrapper._holding(model), time.perf_counter() - begun
+
+
+def _ways(own: Any, rows: Rows, cv: int | None, seed: int, selecting: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield name, groups, weights, and what is changed: parameters, or the estimator itself."""
+    n_rows = len(np.asarray(rows.y))
+    one = np.zeros(n_rows, dtype=np.int64)
+    blend = float(own.robustness) if own.robustness < 1.0 else 0.5
+    risk = {"objective": "risk", "reference_risks": None, "random_state": seed}
+    yield ERM, one, rows.weight, {**risk, "robustness": 1.0}
+    yield BALANCED, one, _balance(rows, n_rows), {**risk, "robustness": 1.0}
+    yield f"blend {blend:g}", rows.groups, rows.weight, {**risk, "robustness": blend}
+    yield GDRO, rows.groups, rows.weight, {**risk, "robustness": 1.0}
+    yield MERO, rows.groups, rows.weight, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
+    if cv is not None:
+        search = GroupDROClassifierCV if isinstance(own, GroupDROClassifier) else GroupDRORegressorCV
+        # At the penalty of all others: what a better one gains is no gain of robustness.
+        same = clone(own).set_params(**risk)
+        chosen = search(same, alphas=[own.alpha], cv=cv, random_state=seed, **selecting)
+        yield CHOSEN, rows.groups, rows.weight, chosen
+
+
+def _balance(rows: Rows, n_rows: int) -> Floats:
+    """Return weights by which every group counts the same."""
+    grouping = read_groups(rows.groups, n_rows, missing="own")
+    weights = np.ones(n_rows) if rows.weight is None else np.asarray(rows.weight, dtype=np.float64)
+    balance = np.zeros(n_rows)
+    for i in range(len(grouping.names)):
+        own = grouping.rows_of(i)
+        balance[own] += weights[own] / max(float(weights[own].sum()), 1e-300)
+    return balance
+
+
+def _with_last(model: Any, path: str, last: Any) -> Any:
+    """Return a pipeline with another model at its end."""
+    return model.set_params(**{path.removesuffix("__"): last}) if path else last
+
+
+def _fit(model: Any, path: str, X: Any, y: Any, more: dict[str, Any]) -> None:
+    with config_context(enable_metadata_routing=False):  # the names of steps lead the way here
+        model.fit(X, y, **{path + key: value for key, value in more.items()})
+
+
+def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
+    """Return the models that the user gave, refusing what cannot be compared.
+
+    Parameters
+    ----------
+    models : mapping of str to estimator, or None
+        What was given.
+    held_out : bool
+        Whether the rows to judge on were given, too.
+
+    Returns
+    -------
+    dict of str to estimator
+        The models.
+    """
+    if models is None:
+        return {}
+    if not isinstance(models, Mapping) or not all(isinstance(name, str) for name in models):
+        raise TypeError(f"models must be a dict from names to estimators, got {short_repr(models)}.")
+    for name, model in models.items():
+        check_model(model, f"models[{name!r}]")
+        if name in _OWN or name.startswith("blend "):
+            raise ValueError(f"models[{name!r}] has the name of a model that is fitted here: give it another.")
+        if _is_fitted(model) and not held_out:
+            raise ValueError(
+                f"models[{name!r}] is fitted, perhaps on rows that would be held out here: give held_out, rows that it "
+                "has not seen, or a model that is not fitted."
+            )
+    return dict(models)
+
+
+def _is_fitted(model: Any) -> bool:
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    return True
+
+
+def fit_given(models: dict[str, Any], rows: Rows) -> Iterator[tuple[str, Any, float]]:
+    """Yield name, model and seconds of the user's models, those fitted that are not.
+
+    Groups, weights and clusters go to the models that take them.
+    """
+    for name, given in models.items():
+        if _is_fitted(given):
+            yield name, given, float("nan")
+            continue
+        model, path = clone(given), _path(given)
+        last = model[-1] if isinstance(model, Pipeline) else model
+        while isinstance(last, Pipeline):
+            last = last[-1]
+        known = {"groups": rows.groups, "sample_weight": rows.weight, "cluster": rows.cluster}
+        more = {key: part for key, part in known.items() if part is not None and has_fit_parameter(last, key)}
+        begun = time.perf_counter()
+        with error_prefix(f"models[{name!r}]"):
+            _fit(model, path, rows.X, rows.y, more)
+        yield name, model, time.perf_counter() - begun

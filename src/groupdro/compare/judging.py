@@ -1,0 +1,252 @@
+"""Models judged on held-out rows: risks, gains and prices, with intervals."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from groupdro.compare.comparison import Change, Comparison
+from groupdro.compare.contenders import CHOSEN, ERM, MERO, Rows
+from groupdro.compare.verdict import Choice, recommend, verdict_on
+from groupdro.data.grouping import Grouping, read_groups
+from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
+from groupdro.evaluation.headroom import Headroom, headroom
+from groupdro.evaluation.inference import (
+    Resampled,
+    falls_of_worst,
+    read_clusters,
+    read_weights,
+    resample,
+    simultaneous_intervals,
+)
+from groupdro.evaluation.metrics import final_estimator, row_losses
+from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.run.result import relative_gap
+from groupdro.utils.types import Floats, Mask
+
+__all__ = ["judge"]
+
+_SAME_AS_OURS = {"logistic": "log", "squared": "squared"}  # losses by which models of other kinds can be judged
+
+
+def judge(
+    models: dict[str, Any],
+    seconds: dict[str, float],
+    given: set[str],
+    rows: Rows,
+    *,
+    loss: Any,
+    min_rows: int,
+    n_bootstrap: int,
+    confidence: float,
+    seed: int,
+) -> Comparison:
+    """Judge fitted models on held-out rows.
+
+    Parameters
+    ----------
+    models : dict of str to estimator
+        The models, plain training first.
+    seconds : dict of str to float
+        What their fits took.
+    given : set of str
+        Those that the user brought.
+    rows : Rows
+        The held-out rows.
+    loss : str or callable
+        The loss behind all risks.
+    min_rows, n_bootstrap, confidence, seed : object
+        As of `compare`.
+
+    Returns
+    -------
+    Comparison
+        What was found.
+    """
+    rows = _with_weight(rows)
+    y = np.asarray(rows.y)
+    grouping = read_groups(rows.groups, len(y), missing="own")
+    weights, clusters = read_weights(rows.weight, len(y)), read_clusters(rows.cluster, len(y))
+    losses = _losses(models, rows, loss)
+    names = list(models)
+    options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed, "clusters": clusters, "weights": weights}
+    found = resample(losses, grouping, **options)
+    judged = found.sizes >= min_rows - 1e-9  # of equal weights by rounding
+    left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
+    if not judged.any():
+        judged[:], left_out = True, []
+    overall = resample(losses, _of_all(len(y)), **options)
+    changes = _changes(names, found, overall, judged, confidence)
+    reports = {
+        name: group_report(
+            model, rows.X, rows.y, rows.groups, sample_weight=rows.weight, cluster=rows.cluster,
+            loss=_loss_of(model, models[ERM], name, loss), min_rows=min_rows, n_bootstrap=n_bootstrap,
+            confidence=confidence, random_state=seed,
+        )
+        for name, model in models.items()
+    }  # fmt: skip
+    room = _headroom(models[ERM], rows, grouping, judged)
+    linear = {name: change for name, change in changes.items() if name not in given}
+    search = _inside(models[CHOSEN]) if CHOSEN in models else None
+    choice = None if search is None else Choice(search.robustness_, search.message_)
+    recommended = recommend(linear, choice)
+    verdict = verdict_on(
+        linear,
+        recommended,
+        confidence=confidence,
+        choice=choice,
+        better=_better(names, given, found, overall, judged, recommended, confidence),
+        left_out=left_out,
+    )
+    if room is not None:
+        verdict += f" The headroom of ERM: {room.message}"
+    return Comparison(
+        columns=_columns(models, seconds, reports, changes, found, grouping, judged),
+        verdict=verdict,
+        recommended=recommended,
+        changes=changes,
+        differences=_differences(names, found, grouping, judged, confidence),
+        models=models,
+        reports=reports,
+        left_out=left_out,
+        confidence=confidence,
+        headroom=room,
+    )
+
+
+def _with_weight(rows: Rows) -> Rows:
+    """Return the rows that have a weight."""
+    weights = read_weights(rows.weight, len(np.asarray(rows.y)))
+    return rows if weights is None or weights.all() else rows.take(np.flatnonzero(weights))
+
+
+def _of_all(n_rows: int) -> Grouping:
+    return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
+
+
+def _losses(models: dict[str, Any], rows: Rows, loss: Any) -> Floats:
+    columns = [
+        row_losses(model, rows.X, rows.y, _loss_of(model, models[ERM], name, loss)) for name, model in models.items()
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
+    """Return how to ask a model for the loss of plain training."""
+    if not (isinstance(loss, str) and loss == "auto"):
+        return loss
+    inner, own = final_estimator(model), final_estimator(plain).loss
+    if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and inner.loss == own:
+        return "auto"
+    if own not in _SAME_AS_OURS:
+        raise ValueError(f"models[{name!r}] cannot be judged by the loss {own!r}: name another by loss=.")
+    if own == "logistic" and not hasattr(model, "predict_proba"):
+        raise ValueError(f"models[{name!r}] has no predict_proba for the logarithmic loss: name another by loss=.")
+    return _SAME_AS_OURS[own]
+
+
+def _inside(model: Any) -> Any:
+    """Return the cross-validated estimator inside wrappers and pipelines."""
+    while not isinstance(model, GroupDROClassifierCV | GroupDRORegressorCV):
+        model = model.estimator_ if hasattr(model, "estimator_") else model[-1]
+    return model
+
+
+def _changes(
+    names: list[str], found: Resampled, overall: Resampled, judged: Mask, confidence: float
+) -> dict[str, Change]:
+    worst = falls_of_worst(found, confidence, against=0, groups=judged)
+    mean = falls_of_worst(overall, confidence, against=0, groups=np.ones(1, dtype=bool))
+    before = float(found.means[judged, 0].max()), float(overall.means[0, 0])
+    return {
+        name: Change(
+            (float(worst.estimates[k]), float(worst.low[k]), float(worst.high[k])),
+            (0.0 - float(mean.estimates[k]), 0.0 - float(mean.high[k]), 0.0 - float(mean.low[k])),
+            *before,
+        )
+        for k, name in enumerate(names)
+    }
+
+
+def _better(
+    names: list[str],
+    given: set[str],
+    found: Resampled,
+    overall: Resampled,
+    judged: Mask,
+    recommended: str,
+    confidence: float,
+) -> dict[str, tuple[float, float]]:
+    """Return worst and average risk of the user's models that are better on the worst group, the best first."""
+    falls = falls_of_worst(found, confidence, against=names.index(recommended), groups=judged)
+    better = {
+        name: (float(found.means[judged, k].max()), float(overall.means[0, k]))
+        for k, name in enumerate(names)
+        if name in given and falls.low[k] > 0
+    }
+    return dict(sorted(better.items(), key=lambda item: item[1]))
+
+
+def _differences(
+    names: list[str], found: Resampled, grouping: Grouping, judged: Mask, confidence: float
+) -> dict[str, list[Any]]:
+    table: dict[str, list[Any]] = {"model": [], "group": [], "difference": [], "low": [], "high": []}
+    for k, name in enumerate(names[1:], start=1):
+        intervals = simultaneous_intervals(found, confidence, kind=k, against=0, groups=judged)
+        for i in np.flatnonzero(judged):
+            ends = intervals.estimates[i], intervals.low[i], intervals.high[i]
+            for key, value in zip(table, (name, grouping.names[i], *map(float, ends)), strict=True):
+                table[key].append(value)
+    return table
+
+
+def _columns(
+    models: dict[str, Any],
+    seconds: dict[str, float],
+    reports: dict[str, GroupReport],
+    changes: dict[str, Change],
+    found: Resampled,
+    grouping: Grouping,
+    judged: Mask,
+) -> dict[str, list[Any]]:
+    """Return the table of the models."""
+    inner = final_estimator(models[MERO])
+    reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+    measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
+    groups = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
+    table = []
+    for k, (name, model) in enumerate(models.items()):
+        report, change, risks = reports[name], changes[name], found.means[judged, k]
+        measured = [report.by_group[group][measure] for group in groups]
+        regrets = [risk - reference[group] for risk, group in zip(risks, groups, strict=True) if group in reference]
+        fitted = final_estimator(model)
+        certified = hasattr(fitted, "upper_bound_")
+        table.append(
+            {
+                "model": name,
+                "mean_risk": report.overall["risk"],
+                "worst_risk": float(risks.max()),
+                "worst_group": groups[int(risks.argmax())],
+                "gain": change.fall[0],
+                "gain_low": change.fall[1],
+                "gain_high": change.fall[2],
+                "price": change.rise[0],
+                "worst_regret": float(max(regrets, default=np.nan)),
+                measure: report.overall[measure],
+                f"worst_{measure}": (min if measure == "accuracy" else max)(measured),
+                "gap": relative_gap(fitted.gap_, fitted.upper_bound_) if certified else np.nan,
+                "seconds": seconds[name],
+            }
+        )
+    return {key: [row[key] for row in table] for key in table[0]}
+
+
+def _headroom(plain: Any, rows: Rows, grouping: Grouping, judged: Mask) -> Headroom | None:
+    """Return what plain training's worst group could gain; None for losses and labels without such a bound."""
+    loss = final_estimator(plain).loss
+    if loss != "squared" and not (loss == "logistic" and len(np.unique(np.asarray(rows.y))) > 1):
+        return None
+    large = grouping.only(np.flatnonzero(judged))
+    members = np.unique(large.members)
+    part = rows.take(members)
+    return headroom(plain, part.X, part.y, large.restrict(members), sample_weight=part.weight)

@@ -1,0 +1,123 @@
+"""What a comparison says in words: gain and price, both with their numbers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from groupdro.compare.comparison import Change
+from groupdro.compare.contenders import CHOSEN, ERM, GDRO
+
+__all__ = ["Choice", "recommend", "verdict_on"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation on the training rows chose: its robustness, and its evidence as a sentence."""
+
+    robustness: float
+    message: str
+
+
+def recommend(changes: dict[str, Change], choice: Choice | None) -> str:
+    """Return the robust model to take, or plain training where none is worth its price.
+
+    What cross-validation preferred beyond chance comes first, unless the held-out rows speak against it; otherwise the
+    model that is worth it by the held-out rows, with the largest share of gain beyond its price.
+
+    Parameters
+    ----------
+    changes : dict of str to Change
+        What each linear model changes against plain training.
+    choice : Choice or None
+        What cross-validation chose.
+
+    Returns
+    -------
+    str
+        Its name.
+    """
+    if choice is not None and choice.robustness > 0 and changes[CHOSEN].net >= 0:
+        return CHOSEN
+    worth = [name for name, change in changes.items() if name != ERM and change.worth_it]
+    return max(worth, key=lambda name: changes[name].net) if worth else ERM
+
+
+def verdict_on(
+    changes: dict[str, Change],
+    recommended: str,
+    *,
+    confidence: float,
+    choice: Choice | None,
+    better: dict[str, tuple[float, float]],
+    left_out: list[Any],
+) -> str:
+    """Return the verdict.
+
+    Parameters
+    ----------
+    changes : dict of str to Change
+        What each linear model changes against plain training.
+    recommended : str
+        The one to take.
+    confidence : float
+        Level of the intervals.
+    choice : Choice or None
+        What cross-validation chose.
+    better : dict of str to tuple of float
+        Worst and average risk of models of other kinds whose worst group is better off beyond chance than under the
+        model to take.
+    left_out : list
+        Groups with too few rows to be judged.
+
+    Returns
+    -------
+    str
+        Several sentences.
+    """
+    gaining = {name: change for name, change in changes.items() if change.better}
+    if changes[recommended].worth_it:
+        shown, text = recommended, "Robustness helps"
+    elif recommended != ERM:
+        shown, text = recommended, "Cross-validation shows a gain that these held-out rows, fewer, cannot confirm"
+    elif gaining:
+        shown = max(gaining, key=lambda name: gaining[name].net)
+        text = "Robustness costs more than it gains here; this is the best trade"
+    elif changes[GDRO].worse:
+        shown, text = GDRO, "Robustness harms here"
+    else:
+        shown, text = GDRO, "Robustness buys nothing here that the held-out rows can show"
+    text += f": under {shown} {_trade(changes[shown], confidence)}"
+    if shown != GDRO:
+        text += f" GDRO changes the worst risk by {-changes[GDRO].relative_fall:+.1%}, the average by "
+        text += f"{changes[GDRO].relative_rise:+.1%}."
+    if recommended == ERM:
+        text += " Prefer ERM."
+    for name, (worst, mean) in better.items():
+        text += (
+            f" {name} is better on its worst group than {recommended}, beyond chance: {worst:.4g}, with an average of "
+            f"{mean:.4g}."
+        )
+    if choice is not None:
+        text += f" Cross-validation on the training rows: {choice.message}"
+    if left_out:
+        groups = "1 group has" if len(left_out) == 1 else f"{len(left_out)} groups have"
+        text += f" {groups} too few held-out rows to be judged."
+    return text
+
+
+def _trade(change: Change, confidence: float) -> str:
+    """Say how the worst and the average risk change, and what the one costs in units of the other."""
+    (fall, low, high), (rise, rise_low, rise_high) = change.fall, change.rise
+    level = f"{100 * confidence:.4g}% confidence interval"
+    text = (
+        f"the worst held-out group's risk {_moves(change.worst, -fall)} "
+        f"({level} of the change {-high:+.2g} to {-low:+.2g}), and the average "
+        f"{_moves(change.mean, rise)} ({rise_low:+.2g} to {rise_high:+.2g})"
+    )
+    if fall > 0 and rise > 0:
+        text += f": each unit of gain costs {change.price:.2g} units of the average"
+    return f"{text}."
+
+
+def _moves(before: float, by: float) -> str:
+    share = f", by {abs(by / before):.1%}" if before else ""
+    return f"{'rises' if by > 0 else 'falls'} from {before:.4g} to {before + by:.4g}{share}"

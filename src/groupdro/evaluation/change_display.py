@@ -1,0 +1,75 @@
+"""What models change against plain training, drawn."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for, axis_label
+
+__all__ = ["ChangeDisplay"]
+
+Interval = tuple[float, float, float]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ChangeDisplay(Display):
+    """Changes of the worst and of the average risk, with intervals; to the left of zero is better.
+
+    Parameters
+    ----------
+    models : list of str
+        Their names.
+    worst, mean : list of tuple of float
+        Change of the worst group's and of the average risk: estimate, and both ends of its interval.
+    baseline : str
+        The model that they are compared with.
+    confidence : float
+        Level of the intervals.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Axes and figure.
+    worst_points_, mean_points_ : matplotlib artists
+        The changes.
+    """
+
+    models: list[str]
+    worst: list[Interval]
+    mean: list[Interval]
+    baseline: str
+    confidence: float
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ChangeDisplay
+            Itself.
+        """
+        n = len(self.models)
+        (ax,) = axes_for(ax, (6.5, 1.4 + 0.45 * n))
+        place, points = np.arange(n)[::-1], []
+        for changes, colour, label, shift in (
+            (self.worst, ORANGE, "worst group's risk", 0.16),
+            (self.mean, BLUE, "average risk", -0.16),
+        ):
+            values = np.array(changes).reshape(n, 3)
+            ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
+            points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
+        self.worst_points_, self.mean_points_ = points
+        ax.axvline(0.0, color=GREY, lw=1, zorder=0)
+        for k in place[1::2]:
+            ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
+        ax.set_yticks(place, [axis_label(name) for name in self.models])
+        ax.set_ylim(-0.5, n - 0.5)
+        ax.set_xlabel(f"change against {self.baseline}, with {100 * self.confidence:.4g}% intervals for all models")
+        ax.legend(frameon=False, loc="best")
+        return self._drawn_on(ax)
