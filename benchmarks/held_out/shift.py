@@ -22,11 +22,12 @@ _HEADER = """\
 Models are fitted on some groups and judged on the others: three hospitals and the fourth, nine stations and the other
 three. Average log loss, or squared residual of a target of variance 1, on all rows of the unseen groups. The group
 cannot be a feature here: the column of an unseen group is zero on all training rows, so that no model learns a
-coefficient for it. The unseen groups keep their scale: numbers are standardised by the training rows. All linear models
-have the penalty that cross-validation on the training groups finds for plain training; only the CV choice may take
-another. **Bold** risks differ significantly from plain training's: {confidence:.0%} for the {n} models of a line
-together, by a bootstrap of the unseen rows (of whole weeks for the stations) with Bonferroni's correction. It says what
-holds for other rows of the same groups, not for other groups.
+coefficient for it. Numbers are standardised by the training rows. The stations are judged in the same hours that the
+others were trained on, which helps models that can recognise an hour by its weather. All linear models have the penalty
+that cross-validation on the training groups finds for plain training; only the CV choice may take another. **Bold**
+risks differ significantly from plain training's: {confidence:.0%} for the {n} models of a line together, by a bootstrap
+of the unseen rows (of whole weeks for the stations) with Bonferroni's correction. This holds for other rows of the same
+groups, not for other groups.
 
 """
 
