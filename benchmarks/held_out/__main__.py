@@ -1,0 +1,34 @@
+import argparse
+from pathlib import Path
+
+from benchmarks.held_out import coverage, cv_cost, last_layer, shift, tables
+from benchmarks.held_out.problems import TABLES
+from benchmarks.held_out.writing import CACHE
+
+COMMANDS = {
+    "tables": tables.tables,
+    "shift": shift.shift,
+    "coverage": coverage.coverage,
+    "last_layer": last_layer.last_layer,
+    "cv_cost": cv_cost.cv_cost,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.held_out", description="Held-out rows of real tables.")
+    parser.add_argument("parts", nargs="+", choices=[*COMMANDS, "all"])
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for finished splits of `tables`")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(TABLES), default=(), help="run these tables, write no document"
+    )
+    asked = parser.parse_args()
+    for name, command in COMMANDS.items():
+        if name in asked.parts or "all" in asked.parts:
+            if name == "tables":
+                tables.tables(asked.cache, asked.only)
+            else:
+                command()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""The stored results on held-out rows say what the documents say of them, and their smallest parts give them again."""
+
+import json
+import os
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks.held_out import coverage, cv_cost, intervals, models, problems, shift, splits, tables
+from scipy.stats import t as student
+
+from groupdro.data.grouping import read_groups
+from groupdro.evaluation.inference import resample
+from tests.docs.pages import DOCS, ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = (DOCS / "held_out.md").read_text()
+needs_data = pytest.mark.skipif("GROUPDRO_DATA" not in os.environ, reason="GROUPDRO_DATA is not set")
+
+
+def rows_of(name):
+    """Return the tables of a file of results, each as a list of its rows by column."""
+    found, lines = [], []
+    for line in [*(RESULTS / f"held_out_{name}.md").read_text().splitlines(), ""]:
+        if line.startswith("| "):
+            lines.append([cell.strip() for cell in line.strip("|").split("|")])
+        elif lines:
+            head, _, *body = lines
+            found.append([dict(zip(head, cells, strict=True)) for cells in body])
+            lines = []
+    return found
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return tables.compare(tables.read(tables.STORED), tables.read(tables.SIZES))
+
+
+def made_up(n=600, *, classes=True, units=None, seed=0):
+    """Return a small table of three groups, one of them rare and harder, with a few missing numbers."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.normal(size=(n, 3))
+    groups = np.array(["a", "b", "c"])[(rng.random(n)[:, None] > [0.5, 0.85]).sum(axis=1)]
+    score = numbers[:, 0] - (groups == "c") * numbers[:, 1]
+    y = (rng.random(n) < 1 / (1 + np.exp(-2 * score))).astype(int) if classes else score + rng.normal(size=n)
+    numbers[rng.random(n) < 0.1, 2] = np.nan
+    codes = (groups[:, None] == ["a", "b", "c"]).astype(float)
+    return problems.Table("made up", numbers, codes, y, groups, classes, units)
+
+
+# ---------------------------------------------------------------------- splits and columns
+
+
+def test_a_split_holds_out_its_share_of_every_group_and_label():
+    table = made_up(1000)
+    train, held_out = splits.split(table, 3)
+    assert len(np.union1d(train, held_out)) == len(train) + len(held_out) == 1000
+    for group in "abc":
+        for label in (0, 1):
+            stratum = (table.groups == group) & (table.y == label)
+            assert abs(stratum[held_out].sum() - 0.3 * stratum.sum()) <= 1
+    assert not np.array_equal(held_out, splits.split(table, 4)[1])
+
+
+def test_a_split_holds_out_whole_units():
+    units = np.arange(600) // 12
+    table = made_up(units=units)
+    train, held_out = splits.split(table, 0)
+    assert not set(units[train]) & set(units[held_out])
+    assert len(set(units[held_out])) == 15
+
+
+def test_columns_are_scaled_and_filled_by_the_training_rows_alone():
+    table = made_up()
+    train, held_out = splits.split(table, 0)
+    X = problems.design(table, train)
+    assert X.shape == (600, table.n_features)
+    known = ~np.isnan(table.numbers[train, 2])
+    np.testing.assert_allclose(X[train][:, :2].mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(X[train][known, 2].std(), 1.0)
+    np.testing.assert_array_equal(X[:, 3] == 1, np.isnan(table.numbers[:, 2]))
+    assert (X[X[:, 3] == 1, 2] == 0).all()
+    other = replace(table, numbers=table.numbers.copy())
+    other.numbers[held_out] += 5.0
+    np.testing.assert_allclose(problems.design(other, train)[train], X[train])
+
+
+@needs_data
+@pytest.mark.parametrize("key", ["german", "heart", "communities", "wine", "compas"])
+def test_the_columns_of_the_groups_are_among_the_features(key):
+    table = problems.TABLES[key]()
+    X = problems.design(table, np.arange(table.n_rows))
+    assert np.isfinite(X).all()
+    for group in np.unique(table.groups):
+        assert ((table.groups == group)[:, None] == X).all(axis=0).any()
+
+
+def test_the_judge_leaves_small_groups_out():
+    groups = np.repeat(["large", "small"], [30, 29])
+    losses = np.repeat([1.0, 2.0], [30, 29])
+    assert splits.judge(losses, groups) == (pytest.approx(losses.mean()), 1.0, "large")
+
+
+# ---------------------------------------------------------------------- intervals
+
+
+def test_the_interval_allows_for_splits_that_overlap_and_for_several_models():
+    differences = np.array([0.1, 0.3, -0.1, 0.2, 0.0, 0.25, 0.15, 0.05, 0.2, 0.1])
+    found = intervals.corrected_interval(differences, 700, 300, 6)
+    half = student.ppf(1 - 0.025 / 6, 9) * differences.std(ddof=1) * np.sqrt(0.1 + 3 / 7)
+    assert found == pytest.approx((differences.mean(), differences.mean() - half, differences.mean() + half))
+    assert found.verdict == "open"
+    assert intervals.corrected_interval(differences + 1.0, 700, 300).verdict == "above"
+    assert intervals.corrected_interval(differences - 1.0, 700, 300).verdict == "below"
+    assert intervals.corrected_interval(np.zeros(10), 700, 300) == (0.0, 0.0, 0.0)
+
+
+# ---------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_balanced_training_gives_groups_equal_weight(classes):
+    table = made_up(classes=classes)
+    part = models.Part(problems.design(table, np.arange(600)), table.y, table.groups, classes)
+    by_weights = models.balanced(part, 1e-2)
+    by_average = models.linear(part, 1e-2, robustness=0.0, average="groups")
+    np.testing.assert_allclose(by_weights.predict(part.X), by_average.predict(part.X), atol=0.02)
+
+
+def test_an_interrupted_run_resumes_and_fits_nothing_twice(tmp_path):
+    table = made_up()
+    first = splits.run_table("made_up", table, tmp_path, n_splits=1)
+    assert set(first[0]["models"]) == set(models.MODELS)
+    path = tmp_path / "made_up" / "0.json"
+    stored = json.loads(path.read_text())
+    assert stored == first[0]
+    path.write_text(json.dumps(stored | {"seconds": -1.0}))
+    assert splits.run_table("made_up", table, tmp_path, n_splits=1)[0]["seconds"] == -1.0
+
+
+@needs_data
+def test_a_split_of_a_small_table_gives_what_is_stored():
+    found = splits.run_split(problems.heart(), 2)
+    stored = {
+        row["model"]: row
+        for row in tables.read(tables.STORED)
+        if row["table"] == "heart: hospital" and row["split"] == "2"
+    }
+    assert found["plain_alpha"] == float(stored[models.PLAIN]["plain_alpha"])
+    for name in (models.PLAIN, models.BALANCED, models.GDRO, models.BLEND):
+        for kind in ("mean", "worst"):
+            assert found["models"][name][kind] == pytest.approx(float(stored[name][kind]), rel=5e-3)
+
+
+# ---------------------------------------------------------------------- stored tables
+
+
+def test_the_document_of_the_tables_is_made_from_the_stored_risks():
+    text = tables.document(tables.read(tables.STORED), tables.read(tables.SIZES))
+    assert (RESULTS / "held_out_tables.md").read_text() == text
+
+
+def test_every_table_has_all_splits_and_models(compared):
+    assert len(compared) == len(problems.TABLES) == 13
+    for one in compared.values():
+        assert sum(one.robustness.values()) == 10
+        assert int(one.size["rows"]) <= 60_000
+        assert int(one.size["judged"]) >= 2
+        assert int(one.size["n_held_out"]) == pytest.approx(0.3 * int(one.size["rows"]), rel=0.02)
+        for model in models.MODELS:
+            mean, worst = (one.risks[model, kind] for kind in ("mean", "worst"))
+            assert len(mean) == len(worst) == 10
+            assert (worst > mean).all()
+
+
+def test_the_choice_equals_plain_training_on_splits_where_it_keeps_it():
+    rows = tables.read(tables.STORED)
+    plain = {(row["table"], row["split"]): row for row in rows if row["model"] == models.PLAIN}
+    kept = [row for row in rows if row["model"] == models.CHOSEN and float(row["robustness"]) == 0.0]
+    assert kept
+    for row in kept:
+        assert row["worst"] == plain[row["table"], row["split"]]["worst"]
+
+
+# ---------------------------------------------------------------------- shift
+
+
+@needs_data
+def test_unseen_groups_are_in_no_training_row():
+    for unseen in shift.heart():
+        table = unseen.table
+        assert not set(table.groups[unseen.train]) & set(table.groups[unseen.held_out])
+        assert len(unseen.train) + len(unseen.held_out) == table.n_rows
+
+
+def test_a_line_of_the_unseen_groups_has_the_risks_of_all_models():
+    line = shift.measure(shift._leave_out(made_up(400), "made up: c", ["c"]))
+    (stored,) = rows_of("shift")
+    assert len(line) == len(stored[0])
+    assert len(stored) == 8
+    risks = [float(cell.strip("*")) for cell in line[2:-1]]
+    assert all(0 < risk < 10 for risk in risks)
+
+
+# ---------------------------------------------------------------------- coverage
+
+
+def shares(cell):
+    return float(re.match(r"([\d.]+)%", cell)[1]) / 100
+
+
+def test_stored_coverage_is_at_least_the_target_with_a_hundred_effective_rows():
+    text = (RESULTS / "held_out_coverage.md").read_text()
+    assert text.startswith(coverage.HEADER)
+    large, small = rows_of("coverage")
+    assert [row["setting"] for row in large] == [row["setting"] for row in small]
+    assert [row["setting"] for row in large] == [setting.name for setting in coverage.SETTINGS]
+    for row in large:
+        for column in coverage.COLUMNS[:3]:
+            assert shares(row[column]) >= coverage.TARGET
+        # What a separate interval per group is worth for all of them.
+        assert shares(row["percentile, all"]) < shares(row["all groups"])
+
+
+@pytest.mark.parametrize("setting", coverage.SETTINGS, ids=lambda setting: setting.name)
+def test_simulated_losses_have_the_stated_risks_and_effective_rows(setting):
+    rng = np.random.default_rng(0)
+    drawn = setting.draw(rng, 400_000)
+    assert drawn.mean() == pytest.approx(1.0, abs=5 * drawn.std() / np.sqrt(len(drawn)))
+    units = coverage.units_of(setting, 100)
+    groups = np.repeat(np.arange(setting.n_groups), units)
+    weights = rng.gamma(2.0, 1.0, len(groups)) if setting.weighted else None
+    found = resample(
+        np.ones((len(groups), 1)), read_groups(groups, len(groups)), n_bootstrap=1, seed=0, weights=weights
+    )
+    assert found.sizes.min() == pytest.approx(100, rel=0.15)
+
+
+def test_a_short_simulation_agrees_with_the_stored_coverage():
+    large, _ = rows_of("coverage")
+    n = 60
+    found = coverage.simulate(coverage.SETTINGS[0], 100, n_sets=n, n_bootstrap=200, seed=1)
+    for share, column in zip(found, coverage.COLUMNS, strict=True):
+        expected = shares(large[0][column])
+        assert abs(share - expected) <= 4 * np.sqrt(max(expected * (1 - expected), 0.02) / n)
+
+
+# ---------------------------------------------------------------------- last layer and cost
+
+
+def test_passes_are_counted_as_readings_of_all_rows():
+    table = made_up(300)
+    search, lines, ratio = cv_cost.measure(table, rounds=2, seconds=0.0)
+    (_, _, one, passes), (_, _, fits, all_passes) = lines
+    assert int(one) == 1
+    assert int(fits) >= search.n_splits_ * len(search.alphas)
+    assert int(all_passes) > int(passes) > 0
+    assert ratio > 1.0
+
+
+def numbers(cell):
+    return [float(number) for number in re.findall(r"[-+]\d+\.\d+", cell)]
+
+
+def test_the_choice_leaves_plain_training_on_every_network():
+    (rows,) = rows_of("last_layer")
+    networks = [row for row in rows if row["data"].startswith("last layer")]
+    assert len(networks) == 5
+    for row in networks:
+        assert float(row["robustness chosen"]) > 0
+        for kind in ("chosen", "GDRO"):
+            gain, low, high = numbers(row[f"gain, {kind}"])
+            assert 0 < low < gain < high
+            fall = float(row["worst risk, plain"]) - float(row[f"worst risk, {kind}"])
+            assert gain == pytest.approx(fall, abs=0.002)
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def says(sentence):
+    return " ".join(sentence.split()) in " ".join(PAGE.split())
+
+
+def verdicts(compared, model, kind, verdict):
+    return tables.names_by_verdict(compared, model, kind, verdict)
+
+
+def test_the_page_counts_the_verdicts_that_are_stored(compared):
+    gdro = verdicts(compared, models.GDRO, "worst", "below")
+    assert not verdicts(compared, models.GDRO, "worst", "above")
+    assert says(f"differs significantly from that of plain training on {len(gdro)} of 13 problems, where it is better")
+    assert says(f"average is significantly worse on {len(verdicts(compared, models.GDRO, 'mean', 'above'))}.")
+    chosen = verdicts(compared, models.CHOSEN, "worst", "below")
+    assert not verdicts(compared, models.CHOSEN, "worst", "above")
+    assert not tables.costly(compared)
+    kept = sum(one.departures == 0 for one in compared.values())
+    assert says("do no significant harm to the worst group on any of the 13")
+    assert says(f"help significantly on {len(chosen)}. They keep plain training on all ten splits of {kept}.")
+    best = sum(one.least_worst == models.TREES for one in compared.values())
+    trees = verdicts(compared, models.TREES, "worst", "below")
+    assert says(f"models on {best} of 13, significantly below plain training's on {len(trees)}.")
+
+
+def test_the_page_quotes_the_stored_risks_of_bike_and_bank(compared):
+    bike, bank = compared["bike: hour"], compared["bank: job"]
+    falls = {model: -bike.difference(model, "worst").mean for model in (models.CHOSEN, models.GDRO, models.TREES)}
+    price = bike.difference(models.GDRO, "mean").mean / bike.risks[models.PLAIN, "mean"].mean()
+    assert says(f"risk by {falls[models.CHOSEN]:.2f} at the price of {bike.mean_change:.1%} of the average")
+    assert says(f"GDRO by {falls[models.GDRO]:.2f} at a price of {price:.0%}. Boosted trees lower it by "
+                f"{falls[models.TREES]:.2f} and the average as well.")  # fmt: skip
+    assert bike.difference(models.TREES, "mean").mean < 0
+    gain = bank.difference(models.CHOSEN, "worst")
+    assert says(
+        f"leaves plain training on {bank.departures} of 10 splits. Its worst risk is lower by {-gain.mean:.3f} on"
+    )
+    assert gain.verdict == "open"
+    assert says(f"and its average risk higher by {bank.mean_change:.1%}.")
+
+
+def test_the_page_quotes_the_stored_accuracies_of_the_networks():
+    (rows,) = rows_of("last_layer")
+    networks = [row for row in rows if row["data"].startswith("last layer")]
+    ranges = {}
+    for kind in ("plain", "chosen", "GDRO"):
+        found = sorted((row[f"worst accuracy, {kind}"] for row in networks), key=shares)
+        ranges[kind] = f"{found[0]} to {found[-1]}"
+    assert {row["robustness chosen"] for row in networks} == {"0.1"}
+    assert says(f"accuracy of {ranges['chosen']} in the worst group, where plain training has {ranges['plain']}")
+    assert says(f"and GDRO {ranges['GDRO']}.")
+
+
+def test_the_page_says_of_unseen_groups_what_is_stored():
+    (rows,) = rows_of("shift")
+
+    def compare(row, model):
+        """Return -1 or 1 where a risk is significantly below or above plain training's, otherwise 0."""
+        cell = row[model]
+        risk = float(cell.strip("*"))
+        return int(np.sign(risk - float(row["plain"]))) if cell.startswith("**") else 0
+
+    hospitals = [row for row in rows if row["unseen"].startswith("heart")]
+    stations = [row for row in rows if row["unseen"].startswith("beijing")]
+    assert says(
+        "significantly better than plain training on two of the four unseen hospitals, and significantly worse on none"
+    )
+    assert sorted(compare(row, "GDRO") for row in hospitals) == [-1, -1, 0, 0]
+    assert says("On unseen stations it is significantly worse in two of four cases, and better in none.")
+    assert sorted(compare(row, "GDRO") for row in stations) == [0, 0, 1, 1]
+    (hungarian,) = [row for row in hospitals if row["unseen"] == "heart: hungarian"]
+    assert hungarian["robustness, CV choice"] == "0.1"
+    assert compare(hungarian, models.CHOSEN) == 1
+
+    def extreme(row, pick):
+        return pick(models.MODELS, key=lambda model: float(row[model].strip("*")))
+
+    assert says("Boosted trees are the worst model on three of the four hospitals and by far the best on the stations")
+    assert sum(extreme(row, max) == models.TREES for row in hospitals) == 3
+    assert all(extreme(row, min) == models.TREES for row in stations)
+
+
+def test_the_page_quotes_the_stored_coverage():
+    large, small = rows_of("coverage")
+
+    def span(rows, column):
+        found = sorted((row[column].split()[0] for row in rows), key=shares)
+        return f"{found[0]} to {found[-1]}"
+
+    assert says(f"covered all groups in {span(large, 'all groups')} of the cases")
+    assert says(f"With 30 effective rows it was {span(small, 'all groups')}.")
+    ten = [row for row in large if row["setting"].startswith("10 groups") and "clusters" not in row["setting"]]
+    (fifty,) = [row for row in large if row["setting"].startswith("50 groups")]
+    fifty_together = fifty["percentile, all"].split()[0]
+    assert says(f"together in {span(ten, 'percentile, all')} of the cases with independent rows")
+    assert says(f"and all of 50 in {fifty_together}.")
