@@ -229,3 +229,15 @@ def test_too_few_clusters_are_told():
     X, y, groups = two_rules(regression=False)
     with pytest.raises(ValueError, match="cluster has 2 different labels, fewer than the 3 folds"):
         clone(SEARCHES[0]).fit(X, y, groups=groups, cluster=np.arange(len(y)) % 2)
+
+
+def test_a_gain_may_be_preferred_to_caution():
+    X, y, groups = two_rules(regression=False)
+    careful = clone(SEARCHES[0]).set_params(mean_budget=10.0).fit(X, y, groups=groups)
+    bold = clone(SEARCHES[0]).set_params(mean_budget=10.0, prefer="gain").fit(X, y, groups=groups)
+    results = bold.cv_results_
+    able = results["significant"] & results["affordable"]
+    assert results["worst_test_risk"][bold.best_index_] == results["worst_test_risk"][able].min()
+    assert bold.robustness_ >= careful.robustness_
+    with pytest.raises(ValueError, match="prefer must be"):
+        clone(SEARCHES[0]).set_params(prefer="hope").fit(X, y, groups=groups)

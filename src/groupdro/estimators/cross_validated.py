@@ -53,6 +53,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     cv: Any = 5
     scoring: Any = None
     mean_budget: float | None = None
+    prefer: str = "caution"
     confidence: float = 0.95
     min_rows: int = 30
     n_bootstrap: int = 500
@@ -88,6 +89,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
             check_number(self.mean_budget, "mean_budget")
         if not (self.scoring is None or callable(self.scoring)):
             check_choice(self.scoring, "scoring", self._scores)
+        check_choice(self.prefer, "prefer", ("caution", "gain"))
         rough = clone(own).set_params(
             tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, warm_start=False, verbose=0
         )
@@ -203,7 +205,7 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
 
     Plain training with the penalty of least average held-out loss is the default. It is left only for a model whose
     worst group is significantly better on held-out rows, by a larger share than its average is worse; of those, the
-    one of least robustness is taken.
+    one of least robustness is taken, or with `prefer="gain"` the one of the least worst loss.
 
     The comparison is a bootstrap of the pooled held-out losses: every row is held out once, all models are compared on
     the same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid allows for
@@ -227,6 +229,10 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
     mean_budget : float, default=None
         Largest rise of the average held-out loss, relative to that of plain training; None for the share by which the
         worst group's loss falls.
+    prefer : {"caution", "gain"}, default="caution"
+        Of the models that may be taken, that of least robustness, or that of the least worst loss. The first never
+        goes further than it must, the second as far as the held-out rows show a gain: take it where a group is known
+        to be underrepresented, as at a network's last layer.
     confidence : float, default=0.95
         Confidence with which a gain must not be noise, for all cells together.
     min_rows : int, default=30
@@ -335,7 +341,7 @@ class GroupDRORegressorCV(RegressorMixin, _CrossValidated):
     ----------
     estimator : GroupDRORegressor, default=None
         All other parameters; None for the defaults.
-    alphas, robustness, cv, mean_budget, confidence, min_rows, n_bootstrap, n_jobs, refit, random_state : object
+    alphas, robustness, cv, mean_budget, prefer, confidence, min_rows, n_bootstrap, n_jobs, refit, random_state : object
         As for `GroupDROClassifierCV`.
     scoring : {None, "squared", "absolute"} or callable, default=None
         Loss per row by which cells are compared.

@@ -99,6 +99,7 @@ class GridSearch:
             n_bootstrap=about.n_bootstrap,
             min_rows=about.min_rows,
             mean_budget=about.mean_budget,
+            prefer=about.prefer,
             seed=about.random_state,
         )
 

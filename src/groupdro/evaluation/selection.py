@@ -56,6 +56,7 @@ def select_cell(
     n_bootstrap: int,
     min_rows: int,
     mean_budget: float | None,
+    prefer: str,
     seed: int,
 ) -> Selection:
     """Select a cell that does no harm.
@@ -63,7 +64,7 @@ def select_cell(
     Begin with plain training (robustness 0) at the least average loss. Leave it only for cells whose worst group's
     held-out loss is significantly smaller: by a bootstrap of the pooled held-out losses, paired over rows, with the
     largest studentised deviation over all cells, so that trying many of them is allowed for. Of those whose average is
-    within the budget, take the least robustness, and of equals the least worst loss.
+    within the budget, take the least robustness, and of equals the least worst loss; or the latter at once.
 
     Parameters
     ----------
@@ -79,6 +80,8 @@ def select_cell(
         Weights of the rows.
     confidence : float
         Level of the comparison, one-sided, for all cells together.
+    prefer : {"caution", "gain"}
+        Of the cells that may be taken, that of least robustness, or that of the least worst loss.
     n_bootstrap, seed : int
         Resamples and their seed.
     min_rows : int
@@ -112,8 +115,9 @@ def select_cell(
     affordable = rise <= budget
     best, able = plain, significant & affordable
     if able.any():
-        equals = np.flatnonzero(able & (robustness == robustness[able].min()))
-        best = int(equals[np.argmin(worst[equals])])
+        if prefer == "caution":
+            able &= robustness == robustness[able].min()
+        best = int(np.flatnonzero(able)[np.argmin(worst[able])])
     return Selection(best, plain, mean, worst, group, gain, gain_low, significant, affordable, judged)
 
 
