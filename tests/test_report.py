@@ -294,7 +294,7 @@ def reported(losses, groups, **given):
     return group_report(model, np.zeros((len(losses), 1)), losses, groups, loss=losses_as_they_are, **given)
 
 
-@pytest.mark.parametrize("constant", [0.1, np.log(2.0), 7.0])
+@pytest.mark.parametrize("constant", [0.0, 0.1, np.log(2.0), 7.0])
 def test_nothing_is_said_of_rows_that_are_all_alike(constant):
     rng = np.random.default_rng(0)
     report = reported(np.r_[np.full(50, constant), rng.exponential(size=50)], np.repeat(["alike", "mixed"], 50))
@@ -319,6 +319,12 @@ def test_few_errors_have_the_intervals_of_the_binomial_distribution():
     np.testing.assert_allclose(doubled.worst_risk, report.worst_risk, rtol=1e-6)
     weighed = reported(wrong, groups, sample_weight=np.full(700, 1e-300))
     np.testing.assert_allclose(weighed.worst_risk, report.worst_risk, rtol=1e-6)
+
+
+def test_nothing_is_said_where_all_losses_are_zero():
+    report = reported(np.zeros(100), np.repeat(["a", "b"], 50))
+    assert report.message.startswith("No group can be judged")
+    assert np.isnan([*report.columns["risk_low"], report.risk_at_most]).all()
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1])

@@ -48,7 +48,7 @@ class Resampled:
     sizes : ndarray of shape (n_groups,)
         Effective number of independent units per group: rows, or clusters, less where weights differ.
     binary : ndarray of bool of shape (n_quantities,)
-        Quantities that are 0 or 1 on every row, such as whether a prediction is wrong.
+        Quantities that are 0 or 1 on every row, and not all 0, such as whether a prediction is wrong.
     """
 
     means: Floats
@@ -183,7 +183,8 @@ def resample(
         for i, (own, mass, sums) in enumerate(groups):
             strayed, resampled_errors[place, i] = _deviation(drawn[:, own], mass, sums)
             resampled_means[place, i] = means[i] + strayed
-    binary = ((quantities == 0) | (quantities == 1)).all(axis=0)
+    # Nothing but zeros may be losses of any size that have not been seen.
+    binary = ((quantities == 0) | (quantities == 1)).all(axis=0) & quantities.any(axis=0)
     return Resampled(means, errors, resampled_means, resampled_errors, sizes, binary)
 
 
@@ -333,18 +334,18 @@ def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups:
     worst = means.max(axis=0)
     estimates = worst[against] - worst
     low = np.array([(falls - below * spread).max(axis=0)[after].min() for falls, spread, _, after in pairs])
-    high = np.array(
-        [
-            ((falls + above * spread).min(axis=1) if len(falls) > 1 else (falls + above * spread)[0])[before].max()
-            for falls, spread, before, _ in pairs
-        ]
-    )
+    high = np.array([_least_of_each(falls + above * spread)[before].max() for falls, spread, before, _ in pairs])
     same = np.abs(found.resampled_means - found.resampled_means[:, :, [against]]).max(axis=(0, 1)) <= (
         _NO_SPREAD * np.abs(worst)
     )
     for values in (estimates, low, high):
         values[same] = 0.0
     return Intervals(estimates, low, high, float(high.max()), float(low.max()), confidence)
+
+
+def _least_of_each(ends: Floats) -> Floats:
+    """Return the least of each row; of a single row, its entries, which are those of groups against themselves."""
+    return ends.min(axis=1) if len(ends) > 1 else ends[0]
 
 
 def _may_be_worst(means: Floats, again: Floats, error: float) -> Mask:
