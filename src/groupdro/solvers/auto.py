@@ -3,7 +3,8 @@
 The model counts the work of each way to the tolerance in multiples of one pass over the data:
 
     quadratic   squared loss on dense rows: two passes, and one product of p x p a row
-    newton      about 12 passes, each with a product of p x p per row, whose multiplications run 100 times faster
+    newton      about 6 passes and one for each digit, each with a product of p x p per row, whose multiplications run
+                100 times faster
     lbfgs       about 100 passes for each digit: columns of real data are seldom well conditioned
     aleg        about 10 passes, then 8 for each digit, up to three digits; more where groups are many, because the
                 weights of thousands of groups have far to go
@@ -32,7 +33,7 @@ __all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose"]
 
 MOST_GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
 _NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
-_NEWTON_PASSES = 12.0
+_NEWTON_PASSES = 6.0  # and one for each digit
 _HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
 _MOST_EPOCHS = 20  # of ALEG before that
 _LOOK_BACK = 4  # epochs over which the fall of a gap is measured
@@ -85,7 +86,7 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice((Quadratic(),), f"quadratic: squared loss, compressed by QR ({size})")
     # A row's share of the Hessian, in multiples of its share of a pass.
     newton_pass = 1.0 + problem.data.rows.gram_cost * p
-    newton = _NEWTON_PASSES * newton_pass if p <= _NEWTON_LIMIT else np.inf
+    newton = (_NEWTON_PASSES + digits) * newton_pass if p <= _NEWTON_LIMIT else np.inf
     lbfgs = 100.0 * digits
     variance_reduced = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
     if newton <= min(lbfgs, variance_reduced):
