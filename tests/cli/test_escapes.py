@@ -53,7 +53,7 @@ def test_no_command_prints_what_a_terminal_would_obey(folder, tmp_path, as_json)
     fitted = printed("fit", folder / "t.parquet", *given, "-o", out)
     reported = printed("report", out, odd, *more, "--html", tmp_path / f"{HOSTILE}.html")
     printed("predict", out, odd, "-o", tmp_path / f"p{HOSTILE}.csv", *more)
-    printed("compare", folder / "t.parquet", *given, "--bootstrap", "10")
+    printed("compare", folder / "t.parquet", *given, "--bootstrap", "20")
     printed("bench", folder / "t.parquet", *given, "--solver", "sqp-newton")
     printed("convert", folder / "t.parquet", tmp_path / f"s{HOSTILE}", *given)
     if as_json:
@@ -102,7 +102,7 @@ def test_reports_and_progress_lines_of_the_api_are_escaped(capsys):
     frame = table()
     X, y, groups = (frame.iloc[:, [0]], *(frame.iloc[:, k] for k in (1, 2)))
     model = gd.GroupDROClassifier(verbose=2, tol=1e-8).fit(X, y, groups=groups)
-    shown = [capsys.readouterr().out, repr(model.report(X, y, groups)), repr(gd.compare(X, y, groups, n_bootstrap=10))]
+    shown = [capsys.readouterr().out, repr(model.report(X, y, groups)), repr(gd.compare(X, y, groups, n_bootstrap=20))]
     for text in shown:
         assert "\\x1b]0;owned\\x07" in text
         assert not CONTROLS.search(text), ascii(text)

@@ -56,7 +56,7 @@ def answers(fit):
 
 
 def report(fit, X=ROWS, y=None, groups=SITES, **options):
-    return fit().report(X, answers(fit) if y is None else y, groups, **{"n_bootstrap": 10, **options})
+    return fit().report(X, answers(fit) if y is None else y, groups, **{"n_bootstrap": 20, **options})
 
 
 def warns(category, pattern, call):
@@ -850,7 +850,7 @@ AFTERWARDS = [
     ("report", "confidence of nan", lambda fit: report(fit, confidence=NAN), refused("confidence must be")),
     ("report", "confidence of text", lambda fit: report(fit, confidence="95%"), refused("confidence")),
     ("report", "n_bootstrap of text", lambda fit: report(fit, n_bootstrap="many"), refused("n_bootstrap")),
-    ("report", "n_bootstrap of a fraction", lambda fit: report(fit, n_bootstrap=10.5), refused("n_bootstrap")),
+    ("report", "n_bootstrap of a fraction", lambda fit: report(fit, n_bootstrap=20.5), refused("n_bootstrap")),
     ("report", "min_rows of text", lambda fit: report(fit, min_rows="few"), refused("min_rows")),
     ("report", "random_state of text", lambda fit: report(fit, random_state="seed"), refused("random_state")),
     ("report", "loss unknown", lambda fit: report(fit, loss="hinge"), refused("loss must be")),
