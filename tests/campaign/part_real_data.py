@@ -69,6 +69,6 @@ CHECKS = [
         promise="offsets, units, sentinels, tails, many rows: no lower bound above another model, no false converged",
         run=run,
         full=10_000,
-        ci=150,
+        ci=80,
     )
 ]

@@ -4,8 +4,14 @@ import pytest
 
 from tests.campaign.checks import CHECKS
 
+#: What other tests of the gate hold on a smaller scale already.
+LONG = ("threads and batches", "fits in workers", "steady memory")
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, id=check.name, marks=[pytest.mark.long] if check.name in LONG else []) for check in CHECKS],
+)
 def test_every_promise_holds_on_a_small_part(check):
     tally = check.run(check.ci, 0, 1)
     assert tally.tried >= check.ci

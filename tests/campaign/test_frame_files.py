@@ -17,6 +17,9 @@ from tests.campaign.file_kinds import RefusedError
 from tests.campaign.watched import Limits, run_watched
 from tests.timing import HUNG, spin
 
+# The frame changes seldom, and these start many processes.
+pytestmark = pytest.mark.long
+
 DEEDS = ("unharmed", "unexpected", "code", "outside", "memory", "busy", "asked", "refused")
 
 

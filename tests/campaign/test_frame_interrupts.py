@@ -8,6 +8,9 @@ import pytest
 from tests.campaign.interrupted_fits import faults
 from tests.campaign.part_interrupts import ctrl_c, interrupt, killed, poor_places
 
+# The frame changes seldom, and these start many processes.
+pytestmark = pytest.mark.long
+
 SOUND = {
     "status": "interrupted",
     "upper": 0.5,

@@ -21,6 +21,9 @@ from tests.campaign.part_same_answer import (
     threads_and_batches,
 )
 
+# The frame changes seldom, and these start many processes.
+pytestmark = pytest.mark.long
+
 
 def test_runs_that_differ_are_found(monkeypatch):
     honest, calls = gd.solve, itertools.count()

@@ -35,6 +35,7 @@ def check(verdicts, *, outcome="right answer", note="the same bits"):
         print(verdict)
 
 
+@pytest.mark.long  # a worker that is lost, and the same bits after it, are in test_launch
 def test_a_job_survives_one_fault_after_another(bench, tmp_path):
     verdicts = run(
         bench, tmp_path,
