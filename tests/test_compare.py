@@ -844,6 +844,14 @@ def test_a_number_of_folds_that_makes_none_is_refused(given):
         compare(*unrelated(), **given)
 
 
+def test_a_choice_that_harms_the_worst_group_beyond_chance_is_never_taken():
+    harmful = change(-0.02, -0.4, spread=0.01)  # however much the average falls
+    changes = {"ERM": NONE, "GDRO": change(0.0, 0.2), "CV choice": harmful}
+    assert harmful.net > 0
+    assert harmful.worse
+    assert recommend(changes, Choice(0.1, "Chose robustness 0.1.")) == "ERM"
+
+
 def test_nothing_is_said_of_the_worst_where_no_group_can_be_judged():
     X, y, groups = flipped()
     found = compare(X, y, groups, min_rows=10**6)
@@ -855,5 +863,6 @@ def test_nothing_is_said_of_the_worst_where_no_group_can_be_judged():
 
 def test_a_headroom_is_only_that_of_the_loss_that_is_compared():
     found = compare(*flipped(), loss="zero_one")
+    assert np.isnan(found.columns["worst_regret"]).all()  # whose references are of the logarithmic loss
     assert found.headroom is None
     assert "headroom" not in found.verdict

@@ -52,6 +52,8 @@ def compare(
     MERO, the worst regret; and the robustness that cross-validation on the training rows chooses. No model is written.
     """
     options = Options(**given)
+    if folds == 1:
+        raise UserError("--folds must be 0 or at least 2: one fold leaves no rows to train on.")
     if html is not None:
         check_output(html, "--html", force=force)
     if table.is_dir():

@@ -209,9 +209,7 @@ def fit_given(models: dict[str, Any], rows: Rows) -> Iterator[tuple[str, Any, fl
             yield name, given, float("nan")
             continue
         model, path = clone(given), _path(given)
-        last = model[-1] if isinstance(model, Pipeline) else model
-        while isinstance(last, Pipeline):
-            last = last[-1]
+        last = final_estimator(model)
         known = {"groups": rows.groups, "sample_weight": rows.weight, "cluster": rows.cluster}
         more = {key: part for key, part in known.items() if part is not None and has_fit_parameter(last, key)}
         begun = time.perf_counter()

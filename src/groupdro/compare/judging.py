@@ -71,7 +71,7 @@ def judge(
     names = list(models)
     options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed, "clusters": clusters, "weights": weights}
     found = resample(losses, grouping, **options)
-    judged = found.sizes >= min_rows - 1e-9  # of equal weights by rounding
+    judged = found.judged(min_rows)
     left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
     some = bool(judged.any())
     judged |= not some  # where none can be judged, the table still shows what they have
@@ -103,7 +103,7 @@ def judge(
     if room is not None:
         verdict += f" The headroom of ERM: {room.message}"
     return Comparison(
-        columns=_columns(models, seconds, reports, changes, found, grouping, judged),
+        columns=_columns(models, seconds, reports, changes, found, grouping, judged, with_regrets=own_loss),
         verdict=verdict,
         recommended=recommended,
         changes=changes,
@@ -213,10 +213,12 @@ def _columns(
     found: Resampled,
     grouping: Grouping,
     judged: Mask,
+    *,
+    with_regrets: bool,
 ) -> dict[str, list[Any]]:
-    """Return the table of the models."""
+    """Return the table of the models; regrets are NaN where the risks are of another loss than the references."""
     inner = final_estimator(models[MERO])
-    reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+    reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True)) if with_regrets else {}
     measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
     groups = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
     table = []

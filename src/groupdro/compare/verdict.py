@@ -36,7 +36,7 @@ def recommend(changes: dict[str, Change], choice: Choice | None) -> str:
     str
         Its name.
     """
-    if choice is not None and choice.robustness > 0 and changes[CHOSEN].net >= 0:
+    if choice is not None and choice.robustness > 0 and changes[CHOSEN].net >= 0 and not changes[CHOSEN].worse:
         return CHOSEN
     worth = [name for name, change in changes.items() if name != ERM and change.worth_it]
     return max(worth, key=lambda name: changes[name].net) if worth else ERM
@@ -83,7 +83,7 @@ def verdict_on(
     if changes[recommended].worth_it:
         shown, text = recommended, "Robustness helps"
     elif recommended != ERM:
-        shown, text = recommended, "Cross-validation shows a gain that these held-out rows, fewer, cannot confirm"
+        shown, text = recommended, "Cross-validation shows a gain that these held-out rows alone cannot confirm"
     elif gaining:
         shown = max(gaining, key=lambda name: gaining[name].net)
         text = "Robustness costs more than it gains here; this is the best trade"

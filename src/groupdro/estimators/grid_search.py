@@ -15,6 +15,7 @@ from groupdro.data.grouping import indexable_groups, read_groups
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.evaluation.folds import divide, keep_classes
+from groupdro.evaluation.inference import read_weights
 from groupdro.evaluation.metrics import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.utils.arguments import check_whole
@@ -57,7 +58,7 @@ class GridSearch:
     ):
         self.about, self.rough, self.X, self.y, self.clusters = about, rough, X, np.asarray(y), clusters
         self.groups = None if groups is None else indexable_groups(groups)
-        self.weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64).ravel()
+        self.weights = read_weights(sample_weight, len(self.y))
         self.grouping = read_groups(groups, len(self.y), missing="own" if rough.missing_group == "own" else "error")
         self.alphas, self.blends = grid
         if len(self.grouping.names) == 1:

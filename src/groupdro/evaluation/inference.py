@@ -13,7 +13,7 @@ from scipy.stats import beta, poisson
 
 from groupdro.data.grouping import Grouping
 from groupdro.utils.types import Floats, Indices, Mask
-from groupdro.utils.vectors import read_finite, read_vector
+from groupdro.utils.vectors import is_missing, read_finite, read_vector
 
 __all__ = [
     "Intervals",
@@ -58,6 +58,10 @@ class Resampled:
     sizes: Floats
     binary: Mask
 
+    def judged(self, min_rows: int) -> Mask:
+        """Return which groups have so many effective rows, but for the rounding of equal weights."""
+        return self.sizes >= min_rows - 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
@@ -100,19 +104,12 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
         return None
     labels = read_vector(cluster, "cluster", n_rows)
     if labels.dtype == object:
-        missing = any(label is None or _is_missing(label) for label in labels)
+        missing = any(map(is_missing, labels))
     else:
         missing = labels.dtype.kind == "f" and bool(np.isnan(labels).any())
     if missing:
         raise ValueError("cluster has missing labels: give every such row one of its own.")
     return np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[1].astype(np.int64)
-
-
-def _is_missing(label: Any) -> bool:
-    try:
-        return bool(label != label)
-    except TypeError:  # pandas.NA answers neither yes nor no
-        return True
 
 
 def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:

@@ -212,7 +212,8 @@ def group_report(
     -----
     Intervals are by the bootstrap of the largest studentised deviation: rows, or clusters of rows, are resampled with
     Poisson weights, and the distribution of the largest deviation over the judged groups, each in units of its
-    standard error, says how wide intervals must be to hold for all groups together.
+    standard error, says how wide intervals must be to hold for all groups together. Where all losses are 0 or 1, the
+    intervals are Clopper and Pearson's, with Bonferroni's correction.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
@@ -234,7 +235,7 @@ def group_report(
         clusters=clusters,
         weights=weights,
     )
-    judged = found.sizes >= min_rows - 1e-9  # of equal weights by rounding
+    judged = found.judged(min_rows)
     intervals = _intervals(found, confidence, judged)
     inner = final_estimator(model)
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}

@@ -101,7 +101,7 @@ def select_cell(
     mean[cells] = w @ losses[:, cells] / w.sum()
     plain = int(cells[robustness[cells] == 0.0][np.argmin(mean[cells][robustness[cells] == 0.0])])
     found = resample(losses[:, cells], grouping, n_bootstrap=n_bootstrap, seed=seed, clusters=clusters, weights=weights)
-    judged = found.sizes >= min_rows
+    judged = found.judged(min_rows)
     shown = judged if judged.any() else np.ones_like(judged)
     worst, group = np.full(len(robustness), np.nan), np.full(len(robustness), -1)
     worst[cells] = found.means[shown].max(axis=0)

@@ -10,7 +10,16 @@ from sklearn.utils import assert_all_finite
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["LARGEST", "class_codes", "read_by_group", "read_finite", "read_target", "read_vector", "refuse_masked"]
+__all__ = [
+    "LARGEST",
+    "class_codes",
+    "is_missing",
+    "read_by_group",
+    "read_finite",
+    "read_target",
+    "read_vector",
+    "refuse_masked",
+]
 
 LARGEST = 1e150  # number whose square is still finite
 
@@ -83,7 +92,7 @@ def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
         raise ValueError("y is missing: this estimator requires y to be passed, but the target y is None.")
     if not n_rows:
         raise ValueError("X and y have no rows.")
-    if not numeric and any(map(_is_missing, _objects_in(y))):
+    if not numeric and any(map(is_missing, _objects_in(y))):
         raise ValueError("y has missing labels: name them or drop the rows. Input contains NaN or None.")
     target = read_vector(y, "y", n_rows)
     if target.dtype.kind in ("cmM" if numeric else "c"):
@@ -163,7 +172,8 @@ def _objects_in(y: Any) -> list[Any]:
     return []
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
+    """Return whether a label is None, NaN, NaT or pandas.NA."""
     if label is None:
         return True
     try:
