@@ -1,0 +1,255 @@
+"""What a batch of a loader holds: inputs of the model, labels, and groups."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupdro.data.grouping import read_groups
+from groupdro.torch.installed import torch
+from groupdro.utils.types import Array, Indices
+
+__all__ = ["BatchReader", "Order", "read_order"]
+
+_LABELS = "labels", "label", "y"
+_GROUPS = "groups", "group"
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """In which order a loader gives rows.
+
+    Attributes
+    ----------
+    shuffled : bool
+        Whether the order is random, or that of a sampler of the user's own, which may be.
+    rows : ndarray of int or None
+        Row of the data set of each row, where a sampler for several workers gives this one only some.
+    repeated : ndarray of bool or None
+        Rows with which that sampler pads the part of a worker, which another has too.
+    """
+
+    shuffled: bool
+    rows: Indices | None = None
+    repeated: Array | None = None
+
+
+def read_order(loader: Any) -> Order:
+    """Find out in which order a loader gives rows.
+
+    Parameters
+    ----------
+    loader : DataLoader or iterable
+        The loader. What is not a DataLoader is taken to give rows in their order.
+
+    Returns
+    -------
+    Order
+        The order.
+    """
+    data = torch.utils.data
+    if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
+        return Order(shuffled=False)
+    batches = loader.batch_sampler
+    if batches is not None and not isinstance(batches, data.BatchSampler):
+        return Order(shuffled=True)
+    sampler = loader.sampler if batches is None else batches.sampler
+    if isinstance(sampler, data.distributed.DistributedSampler):
+        rows = np.array(list(sampler), dtype=np.int64)  # the same until its epoch is set anew
+        places = np.arange(len(rows)) * sampler.num_replicas + sampler.rank
+        return Order(shuffled=False, rows=rows, repeated=places >= len(sampler.dataset))
+    return Order(shuffled=not isinstance(sampler, data.SequentialSampler))
+
+
+class BatchReader:
+    """Takes batches apart.
+
+    Parameters
+    ----------
+    order : Order
+        The loader's order.
+    groups : object
+        None for the third item of a tuple or the entry "group" or "groups" of a mapping; the name of an entry; a
+        callable that takes the batch; or groups of all rows, in the order of the loader.
+    labels : object
+        None for the second item or the entry "labels", "label" or "y"; the name of an entry; or a callable.
+    forward : callable or None
+        Takes the model and the batch, on the device of the model, and runs it. None gives the model the first item of
+        a tuple, or as keywords all entries of a mapping but labels and groups.
+    """
+
+    def __init__(self, order: Order, groups: Any, labels: Any, forward: Callable[[Any, Any], Any] | None):
+        for name, value in (("labels", labels), ("forward", forward)):
+            if not (value is None or callable(value) or (name == "labels" and isinstance(value, str))):
+                raise TypeError(f"{name} must be callable or None, got {type(value).__name__}.")
+        self._order, self._labels, self._forward = order, labels, forward
+        self._from_batch = groups if groups is None or callable(groups) or isinstance(groups, str) else None
+        self._codes: Indices | None = None
+        self._names: tuple[Any, ...] = ()
+        if groups is not None and self._from_batch is None:
+            if order.shuffled:
+                raise ValueError(
+                    "groups are given in the order of the rows, and the loader shuffles: make it with shuffle=False, "
+                    "or have the groups in its batches."
+                )
+            self._codes, self._names = _read_all(groups)
+
+    def groups(self, batch: Any, start: int, n_rows: int) -> list[Any]:
+        """Return the groups of a batch whose first row is the given one.
+
+        Parameters
+        ----------
+        batch : object
+            The batch.
+        start, n_rows : int
+            First row, and number of rows.
+
+        Returns
+        -------
+        list
+            One name per row.
+        """
+        if self._codes is not None:
+            places = np.arange(start, start + n_rows)
+            places = places if self._order.rows is None else self._order.rows[places]
+            if len(places) and places.max() >= len(self._codes):
+                raise ValueError(f"groups has {len(self._codes)} rows, and the loader gives more.")
+            return [self._names[code] for code in self._codes[places]]
+        found = _take(batch, self._from_batch, 2, _GROUPS, "groups")
+        values = _rows_of(found)
+        if len(values) != n_rows:
+            raise ValueError(f"groups has {len(values)} rows for a batch of {n_rows}.")
+        return values
+
+    def kept(self, start: int, n_rows: int) -> Indices:
+        """Return the places of those rows of a batch that no other worker has too."""
+        if self._order.repeated is None:
+            return np.arange(n_rows)
+        return np.flatnonzero(~self._order.repeated[start : start + n_rows])
+
+    def check_end(self, n_rows: int) -> None:
+        """Refuse groups of more rows than the loader gave.
+
+        Parameters
+        ----------
+        n_rows : int
+            All rows of the loader.
+        """
+        if self._codes is not None and self._order.rows is None and n_rows != len(self._codes):
+            raise ValueError(f"groups has {len(self._codes)} rows, and the loader gave {n_rows}.")
+
+    def labels(self, batch: Any) -> Indices:
+        """Return the labels of a batch.
+
+        Parameters
+        ----------
+        batch : object
+            The batch.
+
+        Returns
+        -------
+        ndarray of int
+            One class per row.
+        """
+        found = _take(batch, self._labels, 1, _LABELS, "labels")
+        values = found.detach().cpu().numpy() if isinstance(found, torch.Tensor) else np.asarray(found)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1 or values.dtype.kind not in "biuf" or not (values == np.floor(values)).all():
+            raise ValueError(
+                f"labels must be class numbers, one per row; got {values.dtype} of shape {values.shape}. Pass labels="
+                "lambda batch: ... to compute them."
+            )
+        return values.astype(np.int64)
+
+    def runner(self, model: Any, batch: Any, device: Any) -> Callable[[], Any]:
+        """Return what runs the model on a batch.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The model.
+        batch : object
+            The batch.
+        device : torch.device
+            Where the model is.
+
+        Returns
+        -------
+        callable
+            Without arguments; returns the output.
+        """
+        if self._forward is not None:
+            forward, there = self._forward, _to(batch, device)
+            return lambda: forward(model, there)
+        if isinstance(batch, Mapping):
+            taken = {name for name in (self._labels, self._from_batch) if isinstance(name, str)}
+            taken |= {*_LABELS, *_GROUPS}
+            inputs = {name: _to(value, device) for name, value in batch.items() if name not in taken}
+            return lambda: model(**inputs)
+        inputs = _to(batch[0], device)
+        return lambda: model(inputs)
+
+
+def _take(batch: Any, how: Any, place: int, names: tuple[str, ...], argument: str) -> Any:
+    """Return labels or groups of a batch."""
+    if callable(how):
+        return how(batch)
+    if isinstance(batch, Mapping):
+        for name in names if how is None else (how,):
+            if name in batch:
+                return batch[name]
+        raise ValueError(f"{argument} are not in the batch, which has {list(batch)}: pass {argument}=.")
+    if how is not None:
+        raise TypeError(f"{argument} is the name {how!r}, which needs batches that are mappings.")
+    if not isinstance(batch, tuple | list) or len(batch) > 3:
+        what = f"{len(batch)} items" if isinstance(batch, tuple | list) else type(batch).__name__
+        raise TypeError(
+            f"a batch must be (inputs, labels), (inputs, labels, groups) or a mapping, got {what}: pass forward=, "
+            "labels= and groups= to read it."
+        )
+    if len(batch) <= place:
+        raise ValueError(f"{argument} are not in the batch, which has {len(batch)} items: pass {argument}=.")
+    return batch[place]
+
+
+def _rows_of(values: Any) -> list[Any]:
+    """Return one plain value per row; tuples where there are several columns."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray):
+        return values.tolist() if values.ndim == 1 else list(map(tuple, values.tolist()))
+    if isinstance(values, tuple | list):
+        return [value.item() if hasattr(value, "item") else value for value in values]
+    codes, names = _read_all(values)
+    return [names[code] for code in codes]
+
+
+def _read_all(groups: Any) -> tuple[Indices, tuple[Any, ...]]:
+    """Return the place of each row's group in a list of names."""
+    n_rows = len(groups)
+    if isinstance(groups, torch.Tensor):
+        groups = groups.detach().cpu().numpy()
+    if isinstance(groups, np.ndarray) and groups.ndim == 2:
+        # Columns whose combinations are groups, as data frames have them; arrays of zeros and ones are no membership.
+        groups = np.fromiter(map(tuple, groups.tolist()), dtype=object, count=n_rows)
+    grouping = read_groups(groups, n_rows)
+    if grouping.overlapping:
+        raise ValueError("groups is a membership matrix: every row must be in one group.")
+    codes = np.empty(n_rows, np.int64)
+    codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
+    return codes, grouping.names
+
+
+def _to(value: Any, device: Any) -> Any:
+    """Return tensors on a device, in whatever they are nested."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {name: _to(inner, device) for name, inner in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_to(inner, device) for inner in value))
+    if isinstance(value, tuple | list):
+        return type(value)(_to(inner, device) for inner in value)
+    return value

@@ -1,0 +1,234 @@
+"""The inputs of a network's last layer, read batch by batch."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from groupdro.data.grouping import Grouping
+from groupdro.torch.batches import BatchReader, read_order
+from groupdro.torch.installed import torch
+from groupdro.torch.layers import InputReader, evaluating, find_last_layer, model_digest, named_layer, unwrap
+from groupdro.torch.spool import FileSpool, MemorySpool, Spool
+from groupdro.utils.arguments import check_flag, check_path
+from groupdro.utils.types import Array, Indices
+
+__all__ = ["Features", "extract_features", "sorted_features"]
+
+_EVERY = 1.0  # seconds between two lines of progress
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Inputs of a network's last layer, with labels and groups.
+
+    Attributes
+    ----------
+    X : ndarray or memmap of shape (n_rows, n_features)
+        The features, in the order of the loader.
+    y : ndarray of shape (n_rows,)
+        Class of each row.
+    group_codes : ndarray of shape (n_rows,)
+        Place of each row's group in `names`.
+    names : tuple
+        Names of the groups in their order.
+    layer : str
+        Name of the layer.
+    rows : ndarray of shape (n_rows,) or None
+        Row of the data set of each row, where a `DistributedSampler` gave this process only some.
+    """
+
+    X: Array
+    y: Indices
+    group_codes: Indices
+    names: tuple[Any, ...]
+    layer: str
+    rows: Indices | None = None
+
+    @property
+    def groups(self) -> Grouping:
+        """The groups as `fit` and `group_report` take them."""
+        sizes = np.bincount(self.group_codes, minlength=len(self.names))
+        members = np.argsort(self.group_codes, kind="stable")
+        return Grouping(np.append(0, np.cumsum(sizes)), members, self.names, overlapping=False)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def extract_features(
+    model: Any,
+    loader: Any,
+    *,
+    layer: Any = None,
+    groups: Any = None,
+    labels: Any = None,
+    forward: Callable[[Any, Any], Any] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Features:
+    """Read what the last linear layer of a network is given, without gradients and in evaluation mode.
+
+    Nothing of the network changes, and every module is in its own mode again at the end. An autocast context around
+    the call is respected.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The network, on any device and in any precision.
+    loader : DataLoader or iterable
+        Batches: (inputs, labels), (inputs, labels, groups), or mappings, as Hugging Face has them.
+    layer : str or torch.nn.Module, optional
+        Name of a linear layer, as `named_modules` gives it, or the layer; a Sequential stands for its last part. By
+        default the linear layer whose output is the model's, or the `logits` of the model's output.
+    groups : str, callable, array-like, Series or DataFrame, optional
+        Groups of all rows, in the order of the loader, which must not shuffle then; or a function of the batch; or the
+        name of an entry of a mapping. By default the third item of the batch, or its entry "group" or "groups".
+    labels : str or callable, optional
+        A function of the batch that returns class numbers, or the name of an entry. By default the second item of the
+        batch, or its entry "labels", "label" or "y".
+    forward : callable, optional
+        Takes the model and the batch, moved to the model's device, and runs it. By default the model gets the first
+        item, or as keywords all entries but labels and groups.
+    path : str or path-like, optional
+        Folder to write the features to, batch by batch, so that they may be larger than memory: as float16 where the
+        layer gets float16, else as float32. An interrupted call continues where it stopped when it is repeated; the
+        loader must not shuffle, and is read from its beginning, but without running the network. A complete folder is
+        used as it is.
+    progress : bool, default=False
+        Whether to print one line per second to standard error.
+
+    Returns
+    -------
+    Features
+        Features, labels and groups; in memory as float32, or mapped.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from groupdro.torch import extract_features
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    >>> batches = [(torch.ones(5, 4), torch.tensor([0, 1, 0, 1, 1]), ["a", "a", "b", "b", "b"])]
+    >>> features = extract_features(network, batches)
+    >>> features.layer, features.X.shape, features.names
+    ('2', (5, 3), ('a', 'b'))
+    """
+    check_flag(progress, "progress")
+    inner, order = unwrap(model), read_order(loader)
+    reader = BatchReader(order, groups, labels, forward)
+    spool: Spool = MemorySpool()
+    if path is not None:
+        if order.shuffled:
+            raise ValueError("path needs a loader that gives the same order again: make it with shuffle=False.")
+        spool = FileSpool(check_path(path, "path"))
+    chosen = None if layer is None else named_layer(inner, layer)
+    try:
+        name = _run(inner, loader, reader, spool, chosen, _lines(loader) if progress else None)
+        X, y, codes = spool.finish()
+    except BaseException:
+        if isinstance(spool, FileSpool):
+            spool.interrupt()
+        raise
+    found = sorted_features(X, y, codes, spool.names, name)
+    if order.rows is None or order.repeated is None:
+        return found
+    return replace(found, rows=order.rows[~order.repeated][: len(y)])  # the loader may drop the last ones
+
+
+def _run(
+    model: Any, loader: Any, reader: BatchReader, spool: Spool, chosen: tuple[str, Any] | None, report: Any
+) -> str:
+    """Give all batches to the spool, and return the name of the layer."""
+    inputs: InputReader | None = None
+    start = row = n_seen = 0  # rows of the loader, and those of them that are kept
+    n_saved = spool.n_batches
+    with evaluating(model):
+        for n_seen, batch in enumerate(loader, 1):
+            y = reader.labels(batch)
+            groups = reader.groups(batch, start, len(y))
+            run = reader.runner(model, batch, _device(model))
+            if inputs is None:
+                inputs = InputReader(*(find_last_layer(model, run) if chosen is None else chosen))
+                if isinstance(spool, FileSpool):
+                    _begin(spool, model, inputs, run, len(y))
+            kept = reader.kept(start, len(y))
+            start += len(y)
+            if isinstance(spool, FileSpool) and n_seen <= n_saved:
+                _compare(spool, row, y[kept], [groups[k] for k in kept])
+            else:
+                spool.add(inputs.read(run, len(y))[kept], y[kept], [groups[k] for k in kept])
+            row += len(kept)
+            if report is not None:
+                report(start)
+            if isinstance(spool, FileSpool) and spool.complete:
+                return inputs.name
+    if inputs is None or not row:
+        raise ValueError("loader gave no rows.")
+    if n_seen < n_saved:
+        raise ValueError(f"loader gave {n_seen} batches, and path has {n_saved}: it is of another loader.")
+    reader.check_end(start)
+    return inputs.name
+
+
+def _begin(spool: FileSpool, model: Any, inputs: InputReader, run: Callable[[], Any], n_rows: int) -> None:
+    first = inputs.read(run, n_rows)
+    spool.begin(first.dtype, first.shape[1], layer=inputs.name, network=model_digest(model, inputs.module))
+
+
+def _compare(spool: FileSpool, start: int, y: Indices, groups: list[Any]) -> None:
+    """Refuse to continue with another loader."""
+    stored, names = spool.stored(start, start + len(y))
+    if not (np.array_equal(stored, y) and names == groups):
+        raise ValueError(f"path has other labels or groups than the loader, first in the batch at row {start}.")
+
+
+def _device(model: Any) -> Any:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def sorted_features(X: Array, y: Indices, codes: Indices, names: tuple[Any, ...], layer: str) -> Features:
+    """Return features whose groups are in the order of their names, where they have one.
+
+    Parameters
+    ----------
+    X, y, codes : ndarray
+        Features, labels, and the place of each row's group in `names`.
+    names : tuple
+        Names of the groups in any order.
+    layer : str
+        Name of the layer.
+
+    Returns
+    -------
+    Features
+        The same rows.
+    """
+    try:
+        order = sorted(range(len(names)), key=names.__getitem__)
+    except TypeError:
+        order = list(range(len(names)))
+    place = np.empty(len(names), np.int64)
+    place[order] = np.arange(len(names))
+    return Features(X, y, place[codes], tuple(names[k] for k in order), layer)
+
+
+def _lines(loader: Any) -> Callable[[int], None]:
+    """Return what prints how many rows were read."""
+    try:
+        total = f" of {len(loader.dataset):,}"
+    except (AttributeError, TypeError):
+        total = ""
+    begun = last = time.monotonic()
+
+    def report(n_rows: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _EVERY:
+            last = now
+            print(f"features: {n_rows:,}{total} rows, {n_rows / (now - begun):,.0f} per second", file=sys.stderr)
+
+    return report

@@ -1,0 +1,218 @@
+"""What became of a last layer: each group before and after, on held-out rows."""
+
+import html
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from groupdro.data.grouping import Grouping
+from groupdro.estimators import GroupDROClassifier
+from groupdro.evaluation.inference import falls_of_worst, resample
+from groupdro.evaluation.plots import GroupRiskDisplay
+from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.utils.text import group_name, percent, table_html, table_text
+from groupdro.utils.types import Array, Floats, Indices
+
+__all__ = ["LastLayerResult", "compare_scores"]
+
+
+_WIDTH = 88  # columns of text in notebooks and on pages
+_LEAST = 30  # rows of a group that can be judged, as in reports
+
+
+class _Scores(ClassifierMixin, BaseEstimator):
+    """A classifier whose rows are the scores themselves: one for two classes, else one per class."""
+
+    def __init__(self, n_classes: int = 2):
+        self.n_classes = n_classes
+        self.classes_ = np.arange(n_classes)
+
+    def predict(self, X: Floats) -> Array:
+        """Return the class of the largest score."""
+        return (X[:, 0] > 0).astype(np.int64) if self.n_classes == 2 else X.argmax(axis=1)
+
+    def predict_proba(self, X: Floats) -> Floats:
+        """Return probabilities."""
+        if self.n_classes == 2:
+            return np.column_stack([expit(-X[:, 0]), expit(X[:, 0])])
+        return np.asarray(softmax(X, axis=1))
+
+    def _row_losses(self, X: Floats, y: Any) -> Floats:
+        """Return the logarithmic loss of each row, finite for any score."""
+        if self.n_classes == 2:
+            return np.logaddexp(0.0, np.where(np.asarray(y) == 1, -X[:, 0], X[:, 0]))
+        return -np.asarray(log_softmax(X, axis=1))[np.arange(len(X)), y]
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Reports of two models on the same rows, and the fall of the worst group's risk."""
+
+    before: GroupReport
+    after: GroupReport
+    fall: tuple[float, float, float]
+
+
+def compare_scores(
+    scores: list[Floats], y: Indices, groups: Grouping, n_classes: int, *, confidence: float, seed: int
+) -> Compared:
+    """Compare two models by their scores.
+
+    Parameters
+    ----------
+    scores : list of two ndarray
+        Scores before and after.
+    y, groups : ndarray, Grouping
+        Classes and groups of the rows.
+    n_classes : int
+        Number of classes.
+    confidence : float
+        Level of the intervals.
+    seed : int
+        Seed of the resamples.
+
+    Returns
+    -------
+    Compared
+        Both reports, and the fall of the worst judged group's risk with its interval; NaN where none can be judged.
+    """
+    model = _Scores(n_classes)
+    before, after = (
+        _without_weights(group_report(model, some, y, groups, confidence=confidence, random_state=seed))
+        for some in scores
+    )
+    losses = np.column_stack([model._row_losses(some, y) for some in scores])
+    found = resample(losses, groups, n_bootstrap=1000, seed=seed)
+    judged = found.judged(_LEAST)
+    fall = (np.nan, np.nan, np.nan)
+    if judged.any():
+        falls = falls_of_worst(found, confidence, against=0, groups=judged)
+        fall = float(falls.estimates[1]), float(falls.low[1]), float(falls.high[1])
+    return Compared(before, after, fall)
+
+
+def _without_weights(report: GroupReport) -> GroupReport:
+    report.columns.pop("weight")  # of groups in a certificate, which scores do not have
+    return report
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LastLayerResult:
+    """A network with a retrained last layer, and what that did to each group.
+
+    Attributes
+    ----------
+    model : torch.nn.Module
+        The network with the new layer: the one given, or a copy with ``inplace=False``.
+    layer : str
+        Name of the layer.
+    classifier : GroupDROClassifier
+        The model whose coefficients the layer has, with its certificate: `gap_`, `lower_bound_`, `worst_group_`.
+    before, after : GroupReport
+        How each group fares on the judged rows under the old layer, and under layers that were fitted without them.
+    fall : tuple of float
+        How much the worst group's risk falls on the judged rows, and both ends of its interval; of groups of at least
+        30 rows, and NaN where there is none.
+    alpha, robustness : float
+        Penalty and robustness, as given or chosen.
+    n_rows, n_judged : int
+        All rows, and those that the layer was judged on.
+    n_folds : int
+        Folds of the judged rows, each judged by a fit without it; 1 where one fold was held out.
+    refitted : bool
+        Whether the layer in the network was fitted on all rows, or is the one that was judged.
+    """
+
+    model: Any
+    layer: str
+    classifier: GroupDROClassifier
+    before: GroupReport
+    after: GroupReport
+    fall: tuple[float, float, float]
+    alpha: float
+    robustness: float
+    n_rows: int
+    n_judged: int
+    n_folds: int
+    refitted: bool
+
+    @property
+    def message(self) -> str:
+        """What happened, in plain words."""
+        old, new = (report.by_group[report.worst_group] for report in (self.before, self.after))
+        text = (
+            f"On {self.n_judged} held-out rows{self._by_folds} the accuracy of the worst group goes from "
+            f"{old['accuracy']:.1%} ({group_name(old['group'])}) to {new['accuracy']:.1%} "
+            f"({group_name(new['group'])}), that of all rows from {self.before.overall['accuracy']:.1%} to "
+            f"{self.after.overall['accuracy']:.1%}."
+        )
+        estimate, low, high = self.fall
+        level = percent(self.before.confidence)
+        if np.isnan(estimate):
+            text += " No group has enough held-out rows to say whether that is more than chance."
+        elif low > 0:
+            text += f" The worst group's risk falls by {estimate:.3g} ({level} interval {low:.3g} to {high:.3g})."
+        else:
+            text += (
+                f" This is not a significant improvement: the worst group's risk falls by {estimate:.3g} "
+                f"({level} interval {low:.3g} to {high:.3g})."
+            )
+        small = len(self.before.judged) - sum(self.before.judged)
+        if small and not np.isnan(estimate):
+            text += f" Groups of fewer than {_LEAST} rows, {small} here, are too small for this."
+        if self.refitted:
+            text += f" The layer in the network was fitted on all {self.n_rows} rows."
+        else:
+            text += f" The layer in the network is the one judged, fitted on {self.n_rows - self.n_judged} rows."
+        fitted = self.classifier
+        if fitted.status_ != "converged":
+            return f"{text} Its fit did not converge: {fitted.message_}"
+        return f"{text} Its objective is proved to be within {fitted.gap_:.2g} of the least possible on those rows."
+
+    @property
+    def _by_folds(self) -> str:
+        return "" if self.n_folds == 1 else f", each judged by a fit without its fold ({self.n_folds} folds),"
+
+    @property
+    def by_group(self) -> dict[str, list[Any]]:
+        """Accuracy and risk of each group before and after, worst before first, as columns of a table."""
+        after = self.after.by_group
+        rows = self.before.by_group.items()
+        columns: dict[str, list[Any]] = {"group": [group for group, _ in rows], "n": [row["n"] for _, row in rows]}
+        for name in ("accuracy", "risk"):
+            columns[f"{name} before"] = [row[name] for _, row in rows]
+            columns[f"{name} after"] = [after[group][name] for group, _ in rows]
+        return columns
+
+    def plot(self, *, ax: Any = None) -> GroupRiskDisplay:
+        """Draw the risk of each group before and after, with intervals.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupRiskDisplay
+            The display.
+        """
+        return GroupRiskDisplay.from_reports(self.before, self.after, labels=("before", "retrained"), ax=ax)
+
+    @property
+    def _footer(self) -> dict[str, Any]:
+        both = {"before": self.before.overall, "after": self.after.overall}
+        found = {f"{name} {when}": row[name] for when, row in both.items() for name in ("accuracy", "risk")}
+        return {"group": "(all rows)", "n": self.n_judged, **found}
+
+    def __repr__(self) -> str:
+        title = f"Layer {self.layer!r} on {self.n_judged} held-out rows"
+        return f"{table_text(title, self.by_group, self._footer)}\n{textwrap.fill(self.message, _WIDTH)}"
+
+    def _repr_html_(self) -> str:
+        title = f"Layer {self.layer!r} on {self.n_judged} held-out rows"
+        return f"{table_html(title, self.by_group, self._footer)}<p>{html.escape(self.message)}</p>"

@@ -1,0 +1,292 @@
+"""The last layer of a network, fitted again so that its worst group is as well off as it can be."""
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from groupdro.estimators import GroupDROClassifier
+from groupdro.evaluation.folds import divide
+from groupdro.torch.choosing import choose
+from groupdro.torch.features import Features, extract_features
+from groupdro.torch.layers import layer_coefficients, named_layer, unwrap, write_last_layer
+from groupdro.torch.result import Compared, LastLayerResult, compare_scores
+from groupdro.torch.rows import held_out_rows, mean_variance, sample_rows, scores_of, write_rows
+from groupdro.torch.workers import workers_of
+from groupdro.utils.arguments import check_flag, check_number, check_path, check_whole
+from groupdro.utils.types import Floats, Mask
+
+__all__ = ["retrain_last_layer"]
+
+_CONFIDENCE = 0.95
+
+
+def retrain_last_layer(
+    model: Any,
+    loader: Any,
+    *,
+    layer: Any = None,
+    groups: Any = None,
+    robustness: float | str = 1.0,
+    alpha: float | str = "cv",
+    inplace: bool = True,
+    refit: bool = False,
+    estimator: GroupDROClassifier | None = None,
+    cv: int = 5,
+    store: str | os.PathLike[str] | None = None,
+    memory: int = 256 * 2**20,
+    labels: Any = None,
+    forward: Callable[[Any, Any], Any] | None = None,
+    progress: bool = False,
+    random_state: int = 0,
+) -> LastLayerResult:
+    """Fit the last linear layer of a network again, for its worst group, and write it into the network.
+
+    Give it rows that the network was not trained on: features of training rows look better than those of new ones.
+
+    1. The inputs of the layer are read, without gradients and in evaluation mode.
+    2. Penalty and robustness are chosen by cross-validation, and `GroupDROClassifier` is fitted on all rows.
+    3. Every row is judged once under the old layer, and once under a layer that was fitted without its fold, with the
+       same penalty and robustness. These were chosen on the same folds, which flatters the result a little; pass
+       numbers, or judge on a test set of your own, where that matters.
+    4. The layer is written into the network.
+
+    With `store`, one fold is held out from everything instead, and the network gets the layer that was judged on it.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A classifier, on any device and in any precision, whose last layer has one output for two classes, or one per
+        class. Everything but the layer stays as it is. Of a network that `DistributedDataParallel` wraps, every process
+        calls this with its part of the rows, and all end with the same layer.
+    loader : DataLoader or iterable
+        Batches: (inputs, labels), (inputs, labels, groups), or mappings, as Hugging Face has them. Labels are numbers
+        from 0.
+    layer : str or torch.nn.Module, optional
+        Name of a linear layer, as `named_modules` gives it, or the layer; a Sequential stands for its last part. By
+        default the linear layer whose output is the model's, or the `logits` of the model's output.
+    groups : str, callable, array-like, Series or DataFrame, optional
+        Groups of all rows, in the order of the loader, which must not shuffle then; or a function of the batch; or the
+        name of an entry of a mapping. By default the third item of the batch, or its entry "group" or "groups".
+    robustness : float or "cv", default=1.0
+        Where to stand between the average and the worst group, from 0 to 1, as in `GroupDROClassifier`. "cv" chooses
+        by `GroupDROClassifierCV` with ``prefer="gain"``, and stays at 0 where no gain can be shown.
+    alpha : float or "cv", default="cv"
+        Weight of the L2 penalty. "cv" chooses from 1e-5 to 1 times the mean variance of the features: the least penalty
+        whose held-out value of what is minimised is within one standard error of the best.
+    inplace : bool, default=True
+        Whether to write into the model, or into a copy of it.
+    refit : bool, default=False
+        With `store`, whether to fit on all rows after judging, which takes as long again. In memory the layer is fitted
+        on all rows in any case.
+    estimator : GroupDROClassifier, optional
+        All other parameters, such as `small_group_adjustment`, `objective` or `tol`.
+    cv : int, default=5
+        Folds, by which penalty and robustness are chosen, and the layer is judged.
+    store : str or path-like, optional
+        Folder for features that are larger than memory. They are written there batch by batch, and the training rows
+        to a `GroupedStore`. A call that is interrupted continues when it is repeated, and later calls use the features
+        again. Several processes need a file system that all can read.
+    memory : int, default=256 MiB
+        With `store`, bytes of features to hold at once. Penalty and robustness are chosen on a sample of rows of this
+        size.
+    labels, forward : optional
+        How to read batches of another kind, as for `extract_features`.
+    progress : bool, default=False
+        Whether to print to standard error how many rows were read.
+    random_state : int, default=0
+        Seed of the held-out rows, of folds and of the fit.
+
+    Returns
+    -------
+    LastLayerResult
+        Prints as a table of each group's accuracy and risk before and after.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from groupdro.torch import retrain_last_layer
+    >>> images, y, groups = torch.randn(400, 8), torch.arange(400) % 2, torch.arange(400) // 2 % 2
+    >>> images[:, 0] += y
+    >>> network = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> result = retrain_last_layer(network, [(images, y, groups)])
+    >>> result.layer, result.n_judged
+    ('2', 400)
+    """
+    _check(robustness, alpha)
+    for name, flag in (("inplace", inplace), ("progress", progress), ("refit", refit)):
+        check_flag(flag, name)
+    check_whole(cv, "cv", least=2)
+    check_whole(memory, "memory", least=1)
+    check_whole(random_state, "random_state")
+    own = GroupDROClassifier() if estimator is None else clone(estimator)
+    if not isinstance(own, GroupDROClassifier):
+        raise TypeError(f"estimator must be a GroupDROClassifier, got {type(own).__name__}.")
+    folder = None if store is None else check_path(store, "store")
+    inner = unwrap(model)
+    with workers_of(model) as workers:
+        part = folder and folder / f"features-{workers.rank + 1}-of-{workers.size}"
+        found = workers.each(
+            lambda: extract_features(
+                inner, loader, layer=layer, groups=groups, labels=labels, forward=forward, path=part, progress=progress
+            )
+        )
+        features = workers.gather(found, folder and folder / "features.bin")
+        name, module = named_layer(inner, found.layer)
+        task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
+        fitted = workers.first(lambda: task.run(features))
+    target = inner if inplace else copy.deepcopy(inner)
+    write_last_layer(target, fitted.classifier, layer=name)
+    return LastLayerResult(
+        model=model if inplace else target,
+        layer=name,
+        classifier=fitted.classifier,
+        before=fitted.compared.before,
+        after=fitted.compared.after,
+        fall=fitted.compared.fall,
+        alpha=fitted.classifier.alpha,
+        robustness=fitted.classifier.robustness,
+        n_rows=fitted.n_rows,
+        n_judged=fitted.n_judged,
+        n_folds=1 if folder is not None else cv,
+        refitted=folder is None or refit,
+    )
+
+
+def _check(robustness: Any, alpha: Any) -> None:
+    for name, value in (("robustness", robustness), ("alpha", alpha)):
+        if isinstance(value, str):
+            if value != "cv":
+                raise ValueError(f'{name} must be a number or "cv", got {value!r}.')
+        else:
+            check_number(value, name)
+    if not isinstance(robustness, str) and not robustness <= 1:
+        raise ValueError(f"robustness must be from 0 to 1, got {robustness!r}.")
+
+
+_Judged = tuple[GroupDROClassifier, Mask, Floats]  # the model, which rows were judged, and their scores
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """What the process that fits tells the others."""
+
+    classifier: GroupDROClassifier
+    compared: Compared
+    n_rows: int
+    n_judged: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """How to fit and to judge a layer whose inputs are known."""
+
+    estimator: GroupDROClassifier
+    module: Any
+    robustness: float | str
+    alpha: float | str
+    refit: bool
+    cv: int
+    folder: Path | None
+    memory: int
+    seed: int
+
+    def run(self, features: Features | None) -> _Fitted:
+        """Choose, fit and judge."""
+        assert features is not None  # in the first process
+        old = layer_coefficients(self.module)
+        n_classes = max(2, len(old[0]))
+        _check_classes(features, n_classes)
+        estimator = self.estimator.set_params(fit_intercept=self.module.bias is not None, random_state=self.seed)
+        fitted, judged, new = (self._with_one_fold if self.folder else self._with_all_folds)(estimator, features)
+        (before,) = scores_of(features, judged, [old])
+        rows = np.flatnonzero(judged)
+        compared = compare_scores(
+            [before, new],
+            features.y[rows],
+            features.groups.present_in(rows),
+            n_classes,
+            confidence=_CONFIDENCE,
+            seed=self.seed,
+        )
+        return _Fitted(fitted, compared, len(features), len(rows))
+
+    def _with_all_folds(self, estimator: GroupDROClassifier, features: Features) -> _Judged:
+        """Fit on all rows, and judge each by a fit without its fold."""
+        everything = np.ones(len(features), bool)
+        estimator.set_params(**self._choose(estimator, features, everything))
+        folds = divide(features.X, features.y, features.group_codes, n_splits=self.cv, seed=self.seed, classes=True)
+        scores: Floats = np.empty(0)
+        judged = np.zeros(len(features), bool)
+        for train, test in folds:
+            rows, held_out = np.zeros_like(judged), np.zeros_like(judged)
+            rows[train], held_out[test] = True, True
+            one = self._fit(clone(estimator), features, rows, "train")
+            (found,) = scores_of(features, held_out, [(one.coef_, one.intercept_)])
+            scores = scores if scores.size else np.empty((len(features), found.shape[1]))
+            scores[held_out] = found
+            judged |= held_out
+        return self._fit(clone(estimator), features, everything, "all"), judged, scores[judged]
+
+    def _with_one_fold(self, estimator: GroupDROClassifier, features: Features) -> _Judged:
+        """Fit without one fold, judge by it, and perhaps fit again."""
+        held_out = held_out_rows(features, 1 / self.cv, self.seed)
+        if not held_out.any():
+            raise ValueError(f"no group has {self.cv} rows of a class, one of which could be held out: give more rows.")
+        estimator.set_params(**self._choose(estimator, features, ~held_out))
+        fitted = self._fit(clone(estimator), features, ~held_out, "train")
+        (new,) = scores_of(features, held_out, [(fitted.coef_, fitted.intercept_)])
+        if self.refit:
+            fitted = self._fit(clone(estimator), features, np.ones_like(held_out), "all")
+        return fitted, held_out, new
+
+    def _choose(self, estimator: GroupDROClassifier, features: Features, rows: Mask) -> dict[str, float]:
+        """Choose penalty and robustness on rows that fit the memory."""
+        if not isinstance(self.alpha, str) and not isinstance(self.robustness, str):
+            return {"alpha": float(self.alpha), "robustness": float(self.robustness)}
+        places, weights = np.flatnonzero(rows), None
+        n_sampled = max(1, self.memory // (8 * features.X.shape[1]))
+        if self.folder is not None and n_sampled < len(places):
+            places, weights = sample_rows(features, places, n_sampled, self.seed)
+        sample = np.asarray(features.X[places])
+        alpha, robustness = choose(
+            estimator,
+            sample.astype(np.float32) if sample.dtype == np.float16 else sample,
+            features.y[places],
+            weights,
+            features.groups.present_in(places),
+            alpha=self.alpha,
+            robustness=self.robustness,
+            variance=mean_variance(features),
+            n_splits=self.cv,
+            seed=self.seed,
+        )
+        return {"alpha": alpha, "robustness": robustness}
+
+    def _fit(self, estimator: GroupDROClassifier, features: Features, rows: Mask, name: str) -> GroupDROClassifier:
+        if self.folder is not None:
+            return estimator.fit(write_rows(self.folder / name, features, rows, seed=self.seed, memory=self.memory))
+        places = np.flatnonzero(rows)
+        whole = len(places) == len(features)
+        X = features.X if whole else features.X[places]
+        return estimator.fit(X, features.y[places], groups=features.groups.present_in(places))
+
+
+def _check_classes(features: Features, n_classes: int) -> None:
+    """Refuse labels that are not the outputs of the layer."""
+    least, most = int(features.y.min()), int(features.y.max())
+    if least < 0 or most >= n_classes:
+        raise ValueError(
+            f"labels must be from 0 to {n_classes - 1}, the outputs of layer {features.layer!r}; got {least} to {most}."
+        )
+    lacking = np.setdiff1d(np.arange(n_classes), features.y)
+    if len(lacking):
+        raise ValueError(
+            f"labels have no row of class {lacking[0]}, nor of {len(lacking) - 1} others, for which the layer "
+            f"{features.layer!r} has outputs: give rows of every class."
+        )

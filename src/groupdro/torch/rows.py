@@ -1,0 +1,187 @@
+"""Features in one or several arrays, in memory or mapped: scores, samples, and a store of some of the rows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupdro.store import GroupedStore
+from groupdro.store.sources import Coded, LabelBlock, Source
+from groupdro.store.writer import write_store
+from groupdro.torch.features import Features
+from groupdro.utils.types import Array, Floats, Indices, Mask
+
+__all__ = ["FeatureSource", "held_out_rows", "mean_variance", "sample_rows", "scores_of", "write_rows"]
+
+_BLOCK = 1 << 20  # numbers of X that are widened at once
+
+
+def held_out_rows(features: Features, share: float, seed: int) -> Mask:
+    """Choose rows to judge by: the same share of every group and class.
+
+    Parameters
+    ----------
+    features : Features
+        The rows.
+    share : float
+        Share of the rows.
+    seed : int
+        Seed of the choice.
+
+    Returns
+    -------
+    ndarray of bool
+        Whether each row is held out. Cells of few rows are rounded down, so that no class is left without.
+    """
+    cells = features.group_codes * (int(features.y.max()) + 1) + features.y
+    order = np.random.default_rng(seed).permutation(len(cells))
+    order = order[np.argsort(cells[order], kind="stable")]
+    _, starts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
+    place = np.arange(len(cells)) - np.repeat(starts, sizes)
+    held_out = np.zeros(len(cells), bool)
+    held_out[order] = place < np.repeat(np.floor(share * sizes + 1e-9), sizes)
+    return held_out
+
+
+def sample_rows(features: Features, rows: Indices, n_sampled: int, seed: int) -> tuple[Indices, Floats]:
+    """Draw about so many rows: all of small groups, and the same number of each larger one.
+
+    Parameters
+    ----------
+    features : Features
+        All rows.
+    rows : ndarray of int
+        Those to draw from.
+    n_sampled : int
+        Number of rows to draw.
+    seed : int
+        Seed of the draw.
+
+    Returns
+    -------
+    rows : ndarray of int
+        The rows drawn, in their order.
+    weights : ndarray
+        Weight of each, so that groups have the shares that they have in all rows.
+    """
+    codes = features.group_codes[rows]
+    sizes = np.bincount(codes, minlength=len(features.names))
+    most, left = 0, n_sampled
+    for k, size in enumerate(np.sort(sizes)):  # the largest number of each group that is not too many in all
+        most = max(most, left // (len(sizes) - k))
+        left -= min(int(size), most)
+    order = np.random.default_rng(seed).permutation(len(rows))
+    order = order[np.argsort(codes[order], kind="stable")]
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    drawn = np.sort(order[place < max(most, 1)])
+    kept = np.bincount(codes[drawn], minlength=len(sizes))
+    return rows[drawn], (sizes / np.maximum(kept, 1))[codes[drawn]]
+
+
+def _blocks(X: Array, step: int | None = None) -> Iterator[tuple[slice, Array]]:
+    step = step or max(1, _BLOCK // X.shape[1])
+    for start in range(0, len(X), step):
+        place = slice(start, min(start + step, len(X)))
+        yield place, np.asarray(X[place])
+
+
+def scores_of(features: Features, rows: Mask, models: list[tuple[Floats, Floats]]) -> list[Floats]:
+    """Compute the scores of linear models on some rows, in one pass.
+
+    Parameters
+    ----------
+    features : Features
+        All rows.
+    rows : ndarray of bool
+        Which of them.
+    models : list of pairs of ndarray
+        Coefficients and intercepts.
+
+    Returns
+    -------
+    list of ndarray of shape (n_rows, n_outputs)
+        Scores of each model.
+    """
+    found: list[list[Floats]] = [[np.empty((0, len(coef)))] for coef, _ in models]
+    for place, block in _blocks(features.X):
+        wide = block[rows[place]].astype(np.float64)
+        for scores, (coef, intercept) in zip(found, models, strict=True):
+            scores.append(wide @ coef.T + intercept)
+    return [np.concatenate(scores) for scores in found]
+
+
+def mean_variance(features: Features) -> float:
+    """Return the variance of the features, averaged over columns; 1 where all are constant."""
+    centre, squares, n = np.asarray(features.X[0], np.float64), np.zeros(features.X.shape[1]), len(features)
+    sums = np.zeros_like(squares)
+    for _, block in _blocks(features.X):
+        away = block - centre
+        sums += away.sum(axis=0)
+        squares += np.einsum("ij,ij->j", away, away)
+    found = float(np.mean(squares / n - (sums / n) ** 2))
+    return found if found > 0 else 1.0
+
+
+class FeatureSource(Source):
+    """Some rows of mapped features, as stores are written from.
+
+    Parameters
+    ----------
+    features : Features
+        All rows.
+    rows : ndarray of bool
+        Which of them.
+    """
+
+    has_classes, weighted = True, False
+    feature_names = None
+
+    def __init__(self, features: Features, rows: Mask):
+        super().__init__(features.X.dtype, False)
+        self._features, self._rows = features, rows
+        self.n_features = features.X.shape[1]
+        self._classes = list(range(int(features.y.max()) + 1))
+
+    def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
+        """Give out slices of rows."""
+        if labels_only:
+            yield self._labels(np.flatnonzero(self._rows)), None
+            return
+        X = self._features.X
+        for place, block in _blocks(X, max(1, memory // (X.itemsize * self.n_features))):
+            rows = np.flatnonzero(self._rows[place])
+            if len(rows):
+                yield self._labels(place.start + rows), self.stored(block[rows], place.start)
+
+    def feature(self, column: int) -> str:
+        """Describe a column for an error."""
+        return f"Feature {column} of layer {self._features.layer!r}"
+
+    def _labels(self, rows: Indices) -> LabelBlock:
+        features = self._features
+        groups = Coded(features.group_codes[rows], features.names)
+        return LabelBlock(Coded(features.y[rows], self._classes), groups, None)
+
+
+def write_rows(path: Path, features: Features, rows: Mask, *, seed: int, memory: int) -> GroupedStore:
+    """Write some rows to a store, with bounded memory.
+
+    Parameters
+    ----------
+    path : Path
+        Where to.
+    features : Features
+        All rows.
+    rows : ndarray of bool
+        Which of them.
+    seed, memory : int
+        As for `GroupedStore.write`.
+
+    Returns
+    -------
+    GroupedStore
+        The store.
+    """
+    write_store(path, FeatureSource(features, rows), seed=seed, memory=memory, overwrite=True)
+    return GroupedStore.open(path)

@@ -1,0 +1,378 @@
+"""Retraining a last layer in one call."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import groupdro as gd
+from tests.networks.processes import run_together
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # noqa: E402
+
+from groupdro.data.grouping import read_groups  # noqa: E402
+from groupdro.torch import Features, extract_features, retrain_last_layer  # noqa: E402
+from groupdro.torch.choosing import choose  # noqa: E402
+from groupdro.torch.rows import sample_rows  # noqa: E402
+from tests.networks.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Train a small network on rows with a shortcut, and return it with rows to retrain and to test it on."""
+    torch.manual_seed(0)
+    model, (images, y, _) = ConvNet(2), make_rows(2000)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(5):
+        for rows in torch.randperm(len(y)).split(100):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[rows]), y[rows]).backward()
+            optimizer.step()
+    return model, make_rows(3000, seed=1), make_rows(4000, seed=2)
+
+
+def worst_accuracy(model, rows):
+    images, y, groups = rows
+    with torch.no_grad():
+        scores = copy.deepcopy(model).eval()(images)
+    predicted = scores.argmax(dim=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).long()
+    right = (predicted == y).double()
+    return min(float(right[groups == g].mean()) for g in groups.unique())
+
+
+def test_the_worst_group_gains_and_only_the_layer_changes(network):
+    model, rows, test = copy.deepcopy(network[0]), *network[1:]
+    old, before = worst_accuracy(model, test), state_of(model)
+    result = retrain_last_layer(model, make_loader(rows))
+    assert result.model is model
+    assert model.training
+    assert changed(model, before) == {"head.weight", "head.bias"}
+    new = worst_accuracy(model, test)
+    assert new > old + 0.15
+    worst = [min(report.columns["accuracy"]) for report in (result.before, result.after)]
+    assert worst == pytest.approx([old, new], abs=0.12)  # on few held-out rows of the rare groups
+    assert result.fall[1] > 0
+    assert result.classifier.status_ == "converged"
+    assert f"({result.before.worst_group})" in result.message
+    assert "The worst group's risk falls by" in result.message
+    assert "was fitted on all 3000 rows" in result.message
+    assert result.n_judged == sum(result.by_group["n"]) == result.before.overall["n"] == 3000
+
+
+def test_rows_are_judged_by_fits_without_them(network):
+    """A layer that learned its rows by heart would look perfect on them: labels here are noise."""
+    rng = np.random.default_rng(0)
+    X = torch.tensor(rng.normal(size=(160, 90)), dtype=torch.float32)
+    y, groups = torch.tensor(rng.integers(0, 2, 160)), torch.tensor(rng.integers(0, 2, 160))
+    model = nn.Sequential(nn.Linear(90, 2))
+    result = retrain_last_layer(model, make_loader((X, y, groups)), alpha=1e-3)
+    assert result.n_judged == result.n_rows == 160
+    in_sample = np.mean(result.classifier.predict(X.numpy()) == y.numpy())
+    assert in_sample > 0.8
+    assert result.after.overall["accuracy"] < 0.62
+    again = retrain_last_layer(model, make_loader((X, y, groups)), alpha=1e-3)
+    assert again.before.overall["accuracy"] > 0.8  # of the layer that knows these rows
+    assert again.after.columns == result.after.columns
+
+
+def test_a_store_holds_out_a_share_of_every_group(network, tmp_path):
+    model, rows, _ = network
+    result = retrain_last_layer(model, make_loader(rows), alpha=1e-3, inplace=False, store=tmp_path / "store")
+    shares = np.array(result.by_group["n"]) / np.bincount(rows[2])[result.by_group["group"]]
+    assert shares == pytest.approx([0.2] * 4, abs=0.02)
+    train = gd.GroupedStore.open(tmp_path / "store" / "train")
+    assert train.n_rows == 3000 - result.n_judged
+    assert f"is the one judged, fitted on {train.n_rows} rows" in result.message
+    expected = gd.GroupDROClassifier(alpha=1e-3, random_state=0).fit(train)
+    np.testing.assert_array_equal(expected.coef_, result.classifier.coef_)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2, 3])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_has_the_scores_of_its_classifier(n_outputs, bias):
+    torch.manual_seed(0)
+    model, rows = ConvNet(n_outputs, bias=bias), make_rows(600, n_classes=max(2, n_outputs))
+    result = retrain_last_layer(model, make_loader(rows), alpha=1e-2, inplace=False)
+    X = extract_features(model, make_loader(rows)).X
+    with torch.no_grad():
+        scores = result.model.eval()(rows[0]).double()
+    probabilities = result.classifier.predict_proba(X)
+    found = torch.sigmoid(scores[:, 0]).numpy() if n_outputs == 1 else torch.softmax(scores, dim=1).numpy()
+    np.testing.assert_allclose(found, probabilities[:, 1] if n_outputs == 1 else probabilities, atol=1e-5)
+    assert result.classifier.fit_intercept is bias
+
+
+def test_the_report_before_is_of_the_network_as_it_was(network):
+    model, rows, _ = network
+    result = retrain_last_layer(model, make_loader(rows), alpha=1e-3, inplace=False)
+    with torch.no_grad():
+        scores = copy.deepcopy(model).eval()(rows[0])
+    losses = nn.functional.cross_entropy(scores, rows[1], reduction="none")
+    for group, n, accuracy, risk in zip(
+        *(result.by_group[name] for name in ("group", "n", "accuracy before", "risk before")), strict=True
+    ):
+        own = rows[2] == group
+        assert n == int(own.sum())
+        assert accuracy == pytest.approx(float((scores.argmax(dim=1) == rows[1])[own].double().mean()), abs=1e-6)
+        assert risk == pytest.approx(float(losses[own].mean()), rel=1e-5)
+
+
+def test_a_copy_leaves_the_network_alone(network):
+    model, rows, _ = network
+    before = state_of(model)
+    result = retrain_last_layer(model, make_loader(rows), alpha=1e-3, inplace=False)
+    assert not changed(model, before)
+    assert changed(result.model, before) == {"head.weight", "head.bias"}
+
+
+def test_robustness_and_penalty_are_chosen(network):
+    model, rows, test = network
+    options = {"inplace": False}
+    blend = retrain_last_layer(model, make_loader(rows), robustness=0.5, **options)
+    chosen = retrain_last_layer(model, make_loader(rows), robustness="cv", **options)
+    assert blend.robustness == 0.5
+    assert blend.classifier.robustness == 0.5
+    assert 0 < chosen.robustness <= 1
+    assert worst_accuracy(chosen.model, test) > worst_accuracy(model, test)
+    variance = extract_features(model, make_loader(rows)).X.var(axis=0).mean()
+    assert 1e-5 * variance * 0.9 <= blend.alpha <= variance
+
+
+def test_a_network_without_a_gain_is_told_so():
+    rng = np.random.default_rng(0)
+    X = torch.tensor(rng.normal(size=(600, 4)), dtype=torch.float32)
+    y, groups = torch.tensor(rng.integers(0, 2, 600)), torch.tensor(rng.integers(0, 2, 600))
+    model = nn.Sequential(nn.Linear(4, 2))
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[0].bias.zero_()
+    result = retrain_last_layer(model, make_loader((X, y, groups)), alpha=1e-3)
+    assert "not a significant improvement" in result.message
+    few = retrain_last_layer(model, make_loader((X[:40], y[:40], groups[:40])), alpha=1e-3)
+    assert np.isnan(few.fall).all()
+    assert "No group has enough held-out rows" in few.message
+
+
+def test_a_result_prints_and_is_drawn(network):
+    model, rows, _ = network
+    result = retrain_last_layer(model, make_loader(rows), alpha=1e-3, inplace=False)
+    text = repr(result)
+    assert text.startswith("Layer 'head' on ")
+    assert all(word in text for word in ("accuracy before", "accuracy after", "risk before", "(all rows)"))
+    assert result.message in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 88
+    assert "<table" in result._repr_html_()
+    drawn = result.plot()
+    assert drawn.labels == ("before", "retrained")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_networks_of_less_precision_are_retrained(network, dtype, tmp_path):
+    model, rows, test = copy.deepcopy(network[0]).to(dtype), *network[1:]
+    rows, test = ((part[0].to(dtype), *part[1:]) for part in (rows, test))
+    old = worst_accuracy(model, test)
+    retrain_last_layer(model, make_loader(rows), alpha=1e-3, store=tmp_path / "store")
+    assert model.head.weight.dtype == dtype
+    assert worst_accuracy(model, test) > old + 0.15
+    expected = np.float16 if dtype == torch.float16 else np.float32
+    assert gd.GroupedStore.open(tmp_path / "store" / "train").X.dtype == expected
+
+
+def test_features_on_disk_give_the_fit_of_those_in_memory(network, tmp_path):
+    model, rows, test = network
+    options = {"alpha": 1e-3, "inplace": False, "estimator": gd.GroupDROClassifier(tol=1e-6)}
+    stored = retrain_last_layer(model, make_loader(rows), store=tmp_path / "store", **options)
+    there = retrain_last_layer(model, make_loader(rows), **options)
+    whole = retrain_last_layer(model, make_loader(rows), store=tmp_path / "store", refit=True, **options)
+    assert not stored.refitted
+    assert whole.refitted
+    assert whole.classifier.upper_bound_ == pytest.approx(there.classifier.upper_bound_, rel=1e-5)
+    np.testing.assert_allclose(whole.classifier.coef_, there.classifier.coef_, rtol=0.02, atol=0.02)
+    assert whole.after.columns == stored.after.columns
+    assert worst_accuracy(whole.model, test) > worst_accuracy(model, test) + 0.15
+
+
+def test_a_sample_that_fits_the_memory_chooses_the_penalty(network, tmp_path):
+    model, rows, test = network
+    result = retrain_last_layer(
+        model, make_loader(rows), store=tmp_path / "store", memory=400 * 8 * 6, robustness=0.8, inplace=False
+    )
+    assert worst_accuracy(result.model, test) > worst_accuracy(model, test) + 0.1
+
+
+def test_a_sample_has_all_rows_of_small_groups_and_the_shares_of_all():
+    codes = np.repeat(np.arange(4), [5, 20, 300, 1000])
+    features = Features(np.zeros((1325, 1), np.float32), np.zeros(1325, np.int64), codes, tuple("abcd"), "head")
+    rows, weights = sample_rows(features, np.arange(1325), 225, seed=0)
+    assert np.bincount(codes[rows]).tolist() == [5, 20, 100, 100]
+    assert np.bincount(codes[rows], weights) == pytest.approx([5, 20, 300, 1000])
+    assert (np.diff(rows) > 0).all()
+    some = np.flatnonzero(codes != 2)
+    assert np.bincount(codes[sample_rows(features, some, 225, seed=0)[0]]).tolist() == [5, 20, 0, 200]
+
+
+def test_the_least_penalty_that_is_not_worse_than_the_best_is_chosen():
+    """Noise wants the largest penalty; a clear rule in many rows is learned as well with the smallest."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 30)).astype(np.float32)
+    groups = read_groups(np.arange(2000) % 2, 2000)
+    options = {"alpha": "cv", "robustness": 1.0, "variance": 1.0, "n_splits": 5, "seed": 0}
+    noise, rule = rng.integers(0, 2, 2000), (X[:, 0] + 0.3 * rng.logistic(size=2000) > 0).astype(int)
+    first, _ = choose(gd.GroupDROClassifier(), X, noise, None, groups, **options)
+    second, _ = choose(gd.GroupDROClassifier(), X, rule, None, groups, **options)
+    assert first >= 0.1
+    assert second <= 1e-3
+    assert choose(gd.GroupDROClassifier(), X, rule, None, groups, **options | {"alpha": 0.7}) == (0.7, 1.0)
+
+
+def test_an_interrupted_call_continues(network, tmp_path):
+    model, rows, _ = network
+    loader, n_seen = make_loader(rows), 0
+
+    def stopping(model, batch):
+        nonlocal n_seen
+        n_seen += 1
+        if n_seen == 12:
+            raise KeyboardInterrupt
+        return model(batch[0])
+
+    options = {"alpha": 1e-3, "inplace": False, "store": tmp_path / "store"}
+    with pytest.raises(KeyboardInterrupt):
+        retrain_last_layer(model, loader, forward=stopping, **options)
+    continued = retrain_last_layer(model, loader, **options)
+    whole = retrain_last_layer(model, loader, **{**options, "store": tmp_path / "other"})
+    np.testing.assert_array_equal(continued.classifier.coef_, whole.classifier.coef_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"robustness": 2.0}, "robustness must be from 0 to 1"),
+        ({"robustness": "best"}, 'robustness must be a number or "cv"'),
+        ({"alpha": "auto"}, 'alpha must be a number or "cv"'),
+        ({"alpha": -1.0}, "alpha"),
+        ({"cv": 1}, "cv"),
+        ({"memory": 0}, "memory"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        retrain_last_layer(ConvNet(), make_loader(make_rows(20)), **options)
+
+
+def test_labels_that_are_not_the_outputs_are_refused(tmp_path):
+    images, y, groups = make_rows(60)
+    for labels, message in (
+        (y + 1, "labels must be from 0 to 2, the outputs of layer 'head'; got 1 to 2|no row of class 0"),
+        (y + 2, "labels must be from 0 to 2, the outputs of layer 'head'; got 2 to 3"),
+        (y, "labels have no row of class 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            retrain_last_layer(ConvNet(3), make_loader((images, labels, groups)))
+    with pytest.raises(ValueError, match="no group has 20 rows of a class"):
+        retrain_last_layer(ConvNet(), make_loader(make_rows(18)), cv=20, store=tmp_path / "store")
+    with pytest.raises(TypeError, match="estimator must be a GroupDROClassifier"):
+        retrain_last_layer(ConvNet(), make_loader(make_rows(6)), estimator=gd.GroupDRORegressor())
+
+
+def test_a_vision_transformer_gains():
+    models = import_models("torchvision").models
+    torch.manual_seed(0)
+    model = models.VisionTransformer(
+        image_size=8, patch_size=4, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=16, num_classes=2
+    )
+    images, y, groups = make_rows(800)
+    rows = images.expand(-1, 3, -1, -1).contiguous(), y, groups
+    before, old = state_of(model), worst_accuracy(model, rows)
+    result = retrain_last_layer(model, make_loader(rows), alpha=1e-3)
+    assert result.layer == "heads.head"
+    assert changed(model, before) == {"heads.head.weight", "heads.head.bias"}
+    assert worst_accuracy(model, rows) > old
+
+
+def test_a_sequence_classifier_of_hugging_face_gains():
+    transformers = import_models("transformers")
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    agrees = rng.random(400) < 0.9
+    tokens = rng.integers(10, 50, (400, 6))
+    tokens[:, 1], tokens[:, 2] = 2 + y, 4 + (y ^ ~agrees & 1)
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=50,
+            num_labels=2,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            hidden_dropout_prob=0.3,
+            initializer_range=0.5,
+        )
+    )
+    rows = [{"input_ids": torch.tensor(row), "attention_mask": torch.ones(6, dtype=torch.int64), "labels": int(label)}
+            for row, label in zip(tokens, y, strict=True)]  # fmt: skip
+    before = state_of(model)
+    result = retrain_last_layer(model, DataLoader(rows, batch_size=32), groups=2 * y + agrees, alpha=1e-3)
+    assert result.layer == "classifier"
+    assert changed(model, before) == {"classifier.weight", "classifier.bias"}
+    risks = [max(report.columns["risk"]) for report in (result.before, result.after)]
+    assert risks[1] < risks[0]
+
+
+# ---------------------------------------------------------------------- two workers
+
+N_ROWS = 301  # an odd number: a sampler for two workers gives one row twice
+
+
+def retrain(model, rank, folder, store):
+    """Retrain a network with a loader for this worker, and keep what it has."""
+    rows = make_rows(N_ROWS)
+    data = TensorDataset(*rows[:2])
+    sampler = None if rank is None else DistributedSampler(data, 2, rank, shuffle=True, seed=3)
+    loader = DataLoader(data, batch_size=32, sampler=sampler)
+    place = folder / f"store-{rank is None}" if store else None
+    result = retrain_last_layer(model, loader, groups=rows[2], alpha=1e-3, store=place)
+    inner = getattr(model, "module", model)
+    kept = {"state": inner.state_dict(), "n_rows": result.n_rows, "table": result.by_group}
+    torch.save(kept, folder / f"rank-{rank}-{store}.pt")
+
+
+def retrain_as_one_of_two(rank, folder):
+    torch.manual_seed(0)
+    first = ConvNet()
+    for store in (False, True):
+        retrain(nn.parallel.DistributedDataParallel(copy.deepcopy(first)), rank, folder, store)
+    broken = nn.parallel.DistributedDataParallel(copy.deepcopy(first))
+    rows = make_rows(40)
+    groups = rows[2] if rank else rows[2][:3]
+    error = ValueError if rank == 0 else RuntimeError
+    with pytest.raises(error, match="groups has 3 rows"):
+        retrain_last_layer(broken, make_loader(rows[:2]), groups=groups)
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workers")
+    run_together("tests.networks.test_retrain:retrain_as_one_of_two", folder)
+    return folder
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_two_workers_end_with_one_layer(two_workers, store):
+    torch.manual_seed(0)
+    retrain(ConvNet(), None, two_workers, store)
+    first, second, alone = (
+        torch.load(two_workers / f"rank-{rank}-{store}.pt", weights_only=False) for rank in (0, 1, None)
+    )
+    for name, value in first["state"].items():
+        assert torch.equal(value, second["state"][name])
+    assert first["n_rows"] == second["n_rows"] == alone["n_rows"] == N_ROWS  # no row twice
+    assert first["table"] == second["table"]
+    if not store:  # the same rows in the same order; on disk those of the first worker are first
+        for name, values in alone["table"].items():
+            assert first["table"][name] == pytest.approx(values, rel=1e-6)
+        torch.testing.assert_close(first["state"], alone["state"])
