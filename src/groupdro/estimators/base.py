@@ -7,25 +7,23 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_is_fitted
 
 from groupdro.data import GroupedData
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.between import Between, row_shares
-from groupdro.estimators.export import to_sklearn, to_torch_linear
+from groupdro.estimators.fitted import FittedModel
 from groupdro.estimators.fitting import Task, check_adjustment, check_sizes, choose_solver, read_grouping, warn_caller
-from groupdro.estimators.model_file import build_model, model_document, names_array, write_model
+from groupdro.estimators.model_file import names_array
 from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
-from groupdro.estimators.validation import read_features, read_init, read_seed
-from groupdro.evaluation.report import GroupReport, group_report
-from groupdro.problem import Loss, References
+from groupdro.estimators.validation import read_features, read_init, read_outputs_offset, read_seed
+from groupdro.problem import References
 from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Status, solve
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import check_path
+from groupdro.utils.threads import one_blas_thread
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_by_group, read_target
 
@@ -45,11 +43,11 @@ _REMEDIES = {
 }
 
 
-class GroupDROEstimator(CallbackSupportMixin, Parameters):
+class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
     """Base of the estimators: a linear model whose worst group is as well off as it can be."""
 
-    # Groups go to fit wherever scikit-learn routes metadata, without a set_fit_request.
-    __metadata_request__fit = {"groups": True}  # noqa: RUF012
+    # Groups and offsets go to fit wherever scikit-learn routes metadata, without a set_fit_request.
+    __metadata_request__fit = {"groups": True, "offset": True}  # noqa: RUF012
 
     _regression: ClassVar[bool]
 
@@ -63,22 +61,9 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         """Set what a store knows of its labels, whose classes are None where they are numbers."""
         raise NotImplementedError
 
-    def _own_loss(self) -> Loss:
-        """Return the loss of what was learned of y."""
-        raise NotImplementedError
-
     def _attributes(self, w: Floats) -> dict[str, Any]:
         """Return `coef_` and `intercept_` of parameters in the user's units."""
         raise NotImplementedError
-
-    def _codes(self, y: Any) -> Array:
-        """Return labels as they are encoded for the fit, or refuse those that the fit did not have."""
-        raise NotImplementedError
-
-    def _row_losses(self, X: Any, y: Any) -> Floats:
-        """Return the loss of each row, for reports."""
-        outputs, loss = np.ascontiguousarray(self._outputs(X)), self._own_loss()
-        return loss.value(outputs, loss.encode(self._codes(y)))
 
     # ------------------------------------------------------------------ fit
 
@@ -90,6 +75,7 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         sample_weight: Any = None,
         *,
         groups: Any = None,
+        offset: Any = None,
         coef_init: Any = None,
         intercept_init: Any = None,
         q_init: Any = None,
@@ -110,6 +96,10 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
             matrix with one column per group, where groups may overlap. Without it a warning is given and all rows are
             one group: plain empirical risk minimisation.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            A score of each row that the model corrects: what is added to its outputs. For a classifier of two classes
+            the log-odds of the second; of more classes one number per class, in the order of `classes_`; for a
+            regressor a prediction. Scores of training rows should be out of fold. Predictions then need `offset` too.
         coef_init, intercept_init : array-like, optional
             Coefficients and intercepts to begin with, shaped as `coef_` and `intercept_`.
         q_init : array-like of shape (n_groups,) or mapping, optional
@@ -121,11 +111,11 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             The fitted estimator.
         """
         self._check_parameters()
-        task, X, y = self._read(X, y, sample_weight, groups)
+        task, X, y = self._read(X, y, sample_weight, groups, offset)
         start = self._start(task, coef_init, intercept_init, q_init)
         # Scikit-learn's own monitors hand all metadata to every scorer, and few of these know groups.
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        bridge = TaskBridge(self, X, y, metadata)
+        metadata = {"sample_weight": sample_weight, "offset": offset}
+        bridge = TaskBridge(self, X, y, {key: value for key, value in metadata.items() if value is not None} or None)
         outcome = self._solve(task, self.alpha, start, bridge)
         result = outcome.result
         self._store(outcome)
@@ -135,9 +125,12 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             self._warn(result)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Task, Any, Any]:
+    def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any, offset: Any = None) -> tuple[Task, Any, Any]:
         """Validate the data, set what is learned from them without a solver, and return the task."""
+        self.uses_offset_ = offset is not None
         if isinstance(X, GroupedStore):
+            if offset is not None:
+                raise ValueError("offset needs rows in memory: a store has no place for it.")
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
                     raise ValueError(f"{name} must be None where X is a store, which has its own.")
@@ -151,7 +144,11 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
         )
         labels = self._encode(target)
         self.training_digest_: str | None = rows_digest(X, labels)
-        data = GroupedData.from_arrays(X, labels, grouping, sample_weight)
+        if offset is not None:
+            offset = read_outputs_offset(offset, X.shape[0], self._own_loss().n_outputs(labels))
+            if self._regression:  # of a residual: less of the target is left to predict
+                labels, offset = labels - offset, None
+        data = GroupedData.from_arrays(X, labels, grouping, sample_weight, offset=offset)
         if sample_weight is not None and not self._regression:
             self._check_weights(labels, sample_weight)
         row_weights = None if sample_weight is None else np.asarray(sample_weight, np.float64).ravel()[data.source]
@@ -182,13 +179,14 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             overlapping=shares is None and bool(data.members.size),
         )
         loss, given = self._own_loss(), None
-        self._n_outputs = loss.n_outputs(data.y)
+        self._n_outputs = loss.n_outputs(data.y if data.y.ndim == 1 else data.y[:, 0])
         if self.reference_risks is not None:
             values = read_by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
         offsets = float(self.small_group_adjustment) / np.sqrt(data.all_sizes)
         return Task(data, row_weights, between, loss, self.fit_intercept, offsets, given)
 
+    @one_blas_thread()
     def _solve(
         self,
         task: Task,
@@ -306,87 +304,6 @@ class GroupDROEstimator(CallbackSupportMixin, Parameters):
             f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}",
             ConvergenceWarning,
         )
-
-    # ------------------------------------------------------------------ after the fit
-
-    def _outputs(self, X: Any) -> Floats:
-        """Return the model's outputs, of shape (n_rows,) or (n_rows, n_outputs)."""
-        check_is_fitted(self)
-        X = read_features(self, X, reset=False)
-        outputs = X @ np.atleast_2d(self.coef_).T.astype(np.float64) + self.intercept_
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
-
-    def _are_training_rows(self, X: Any, y: Any) -> bool | None:
-        """Return whether rows are those of the fit, all of them in their order; None where that is not known."""
-        if getattr(self, "training_digest_", None) is None:  # a file of an earlier version
-            return None
-        try:
-            codes = self._codes(y)
-        except (TypeError, ValueError):
-            return False
-        return rows_digest(read_features(self, X, reset=False), codes) == self.training_digest_
-
-    def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Report how each group fares, preferably on held-out data.
-
-        Parameters
-        ----------
-        X, y : array-like
-            Rows and labels.
-        groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
-            Their groups, as in `fit`.
-        **options
-            Passed to `groupdro.group_report`: `loss`, `n_bootstrap`, `confidence`, `min_rows`, `random_state`,
-            `linear`.
-
-        Returns
-        -------
-        GroupReport
-            A table with one row per group, worst first.
-        """
-        return group_report(self, X, y, groups, **options)
-
-    def to_sklearn(self) -> Any:
-        """Return a plain scikit-learn estimator with the same predictions.
-
-        Whatever takes scikit-learn's own models takes it: ONNX by skl2onnx, MLflow, skops.
-
-        Returns
-        -------
-        LogisticRegression, LinearSVC or Ridge
-            For the logistic loss, the squared hinge loss, and regressions.
-        """
-        check_is_fitted(self)
-        return to_sklearn(self)
-
-    def to_torch_linear(self) -> Any:
-        """Return a `torch.nn.Linear` in double precision with the same outputs.
-
-        Returns
-        -------
-        torch.nn.Linear
-            With one output, or one per class where there are more than two.
-        """
-        check_is_fitted(self)
-        return to_torch_linear(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file of JSON and arrays, which holds no code; `groupdro.load` reads it.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, replaced if it exists. Callbacks and random states are left out; of a solver object the name is
-            kept.
-
-        Raises
-        ------
-        ModelFileError
-            If the file could not be loaded again, as after a change of parameters that contradicts the fit. Nothing is
-            written then.
-        """
-        check_is_fitted(self)
-        write_model(check_path(path, "path"), *model_document(self), build_model)
 
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse rows are taken."""

@@ -165,6 +165,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     training_digest_ : str or None
         Digest of the training rows, by which a report recognises them as in-sample; None where the rows were divided
         among several workers.
+    uses_offset_ : bool
+        Whether the model corrects an `offset`, without which it does not predict.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -181,81 +183,93 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     True
     """
 
+    __metadata_request__decision_function = {"offset": True}  # noqa: RUF012
+    __metadata_request__predict_proba = {"offset": True}  # noqa: RUF012
+    __metadata_request__predict_log_proba = {"offset": True}  # noqa: RUF012
+
     _losses: ClassVar[tuple[str, ...]] = ("logistic", "squared_hinge")
     _regression: ClassVar[bool] = False
 
     loss: str = "logistic"
 
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the model's outputs.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            Their offsets, where the model was fitted with them, and only there.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_classes)
             For two classes one number per row, positive for the second class; otherwise one per class.
         """
-        return self._outputs(X)
+        return self._outputs(X, offset)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, *, offset: Any = None) -> Array:
         """Return the most likely class of each row.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows. Groups are not needed.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            Their offsets, where the model was fitted with them, and only there.
 
         Returns
         -------
         ndarray of shape (n_rows,)
             Class labels.
         """
-        outputs = self._outputs(X)
+        outputs = self._outputs(X, offset)
         return self.classes_[(outputs > 0).astype(np.intp) if outputs.ndim == 1 else outputs.argmax(axis=1)]
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the probability of each class; only with the logistic loss.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            Their offsets, where the model was fitted with them, and only there.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
             Probabilities, in the order of `classes_`.
         """
-        outputs = self._outputs(X)
+        outputs = self._outputs(X, offset)
         if outputs.ndim == 1:
             return np.column_stack([expit(-outputs), expit(outputs)])
         return np.asarray(softmax(outputs, axis=1))
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the logarithms of the probabilities.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            Their offsets, where the model was fitted with them, and only there.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
             Logarithms, finite wherever the outputs are.
         """
-        outputs = self._outputs(X)
+        outputs = self._outputs(X, offset)
         if outputs.ndim == 1:
             return -np.column_stack([np.logaddexp(0.0, outputs), np.logaddexp(0.0, -outputs)])
         return np.asarray(log_softmax(outputs, axis=1))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
         """Return the share of rows whose class is right.
 
         Parameters
@@ -266,13 +280,15 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
             Their classes.
         sample_weight : array-like of shape (n_rows,), optional
             Weights of the rows.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            Their offsets, where the model was fitted with them, and only there.
 
         Returns
         -------
         float
             The accuracy.
         """
-        predicted = self.predict(X)
+        predicted = self.predict(X, offset=offset)
         with error_prefix("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 

@@ -6,17 +6,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
-from groupdro.estimators.grid_search import ROUGH, GridSearch
+from groupdro.estimators.grid_search import ROUGH, Given, GridSearch
+from groupdro.estimators.refitted import RefittedClassifier, RefittedModel
 from groupdro.estimators.regressor import GroupDRORegressor
 from groupdro.evaluation.inference import read_clusters
-from groupdro.evaluation.report import GroupReport, check_resampling, group_report
+from groupdro.evaluation.report import check_resampling
 from groupdro.evaluation.selection import Selection
 from groupdro.utils.arguments import check_choice, check_number, error_prefix
 from groupdro.utils.text import percent
@@ -28,20 +26,11 @@ _ALPHAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5)
 _BLENDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
-def _has(method: str) -> Any:
-    def check(search: Any) -> bool:
-        inner = getattr(search, "best_estimator_", None)
-        getattr(search._own() if inner is None else inner, method)  # raises the inner one's own error
-        return True
-
-    return available_if(check)
-
-
 @dataclass(eq=False, repr=False)
 class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     """What both estimators share."""
 
-    __metadata_request__fit = {"groups": True, "cluster": True}  # noqa: RUF012
+    __metadata_request__fit = {"groups": True, "cluster": True, "offset": True}  # noqa: RUF012
 
     _default: ClassVar[Any]
     _scores: ClassVar[tuple[str, ...]]
@@ -68,12 +57,21 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
             raise TypeError(f"estimator must be a {self._default.__name__}, got {type(own).__name__}.")
         return own
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, cluster: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        offset: Any = None,
+        cluster: Any = None,
+    ) -> Self:
         """Choose penalty and robustness on held-out folds, and fit on all rows.
 
         Parameters
         ----------
-        X, y, sample_weight, groups : array-like
+        X, y, sample_weight, groups, offset : array-like
             As for the estimator's own `fit`.
         cluster : array-like of shape (n_rows,), optional
             Patients, users or sites, whose rows stay in one fold and are resampled together.
@@ -95,9 +93,12 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         )
         probe = clone(own)
         probe._check_parameters()
-        _, rows, target = probe._read(X, y, sample_weight, groups)  # refuses what no fit can use, and warns once
+        _, rows, target = probe._read(
+            X, y, sample_weight, groups, offset
+        )  # refuses what no fit can use, and warns once
         clusters = read_clusters(cluster, len(target))
-        search = GridSearch(self, rough, rows, target, sample_weight, groups, clusters, grid)
+        given = Given(rows, target, sample_weight, groups, offset)
+        search = GridSearch(self, rough, given, clusters, grid)
         chosen = search.run()
         self._keep(search, chosen)
         if self.refit:
@@ -105,7 +106,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", category=MissingGroupsWarning)
                 warnings.simplefilter("ignore", category=SmallGroupWarning)
-                self.best_estimator_ = best.fit(X, y, sample_weight, groups=groups)
+                self.best_estimator_: Any = best.fit(X, y, sample_weight, groups=groups, offset=offset)
         self.n_features_in_ = probe.n_features_in_
         if hasattr(probe, "feature_names_in_"):
             self.feature_names_in_ = probe.feature_names_in_
@@ -143,56 +144,6 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         self.n_splits_ = search.n_splits
         self.message_ = _sentence(self, chosen, len(search.grouping.names))
 
-    # ------------------------------------------------------------------ after the fit
-
-    def _best(self) -> Any:
-        if not self.refit and hasattr(self, "cv_results_"):
-            raise NotFittedError(f"{type(self).__name__} has no model to use: it was fitted with refit=False.")
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
-
-    @property
-    def coef_(self) -> Floats:
-        """Coefficients of the refitted model."""
-        return np.asarray(self._best().coef_)
-
-    @property
-    def intercept_(self) -> Any:
-        """Intercept of the refitted model."""
-        return self._best().intercept_
-
-    def predict(self, X: Any) -> Array:
-        """Predict with the refitted model.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows. Groups are not needed.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Labels or numbers.
-        """
-        return np.asarray(self._best().predict(X))
-
-    def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Report how each group fares under the refitted model, preferably on held-out data.
-
-        Parameters
-        ----------
-        X, y, groups : array-like
-            Rows, labels and groups.
-        **options
-            Passed to `groupdro.group_report`.
-
-        Returns
-        -------
-        GroupReport
-            One row per group, worst first.
-        """
-        return group_report(self._best(), X, y, groups, **options)
-
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse rows are taken."""
         tags = super().__sklearn_tags__()
@@ -200,7 +151,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
+class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated):
     """`GroupDROClassifier` with penalty and robustness chosen on held-out data: first, do no harm.
 
     Plain training with the penalty of least average held-out loss is the default. It is left only for a model whose
@@ -278,61 +229,8 @@ class GroupDROClassifierCV(ClassifierMixin, _CrossValidated):
     _default: ClassVar[Any] = GroupDROClassifier
     _scores = "log", "zero_one"
 
-    @property
-    def classes_(self) -> Array:
-        """Class labels."""
-        return np.asarray(self._best().classes_)
 
-    @_has("decision_function")
-    def decision_function(self, X: Any) -> Floats:
-        """Return the outputs of the refitted model.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
-            The outputs.
-        """
-        return np.asarray(self._best().decision_function(X))
-
-    @_has("predict_proba")
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-            Probabilities, in the order of `classes_`.
-        """
-        return np.asarray(self._best().predict_proba(X))
-
-    @_has("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithms of the probabilities.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-            Logarithms, in the order of `classes_`.
-        """
-        return np.asarray(self._best().predict_log_proba(X))
-
-
-class GroupDRORegressorCV(RegressorMixin, _CrossValidated):
+class GroupDRORegressorCV(RefittedModel, RegressorMixin, _CrossValidated):
     """`GroupDRORegressor` with penalty and robustness chosen on held-out data: first, do no harm.
 
     Everything is as for `GroupDROClassifierCV`, with folds stratified by group alone.

@@ -135,13 +135,15 @@ def choose_solver(solver: str | Solver, *, objective: str, references_given: boo
         found: Solver = Auto(precondition=precondition)
     elif solver == "aleg":
         found = ALEG(scale_columns=precondition)
+    elif solver == "alem":
+        found = ALEM(every_group=True)
     else:
         found = make_solver(solver)
     if found.minimises_regrets:
         if objective == "risk":
             raise ValueError(f"solver {found.name!r} minimises regrets: it needs objective='excess_risk'.")
         return found
-    return found if objective == "risk" or references_given else ALEM(stage_two=found)
+    return found if objective == "risk" or references_given else ALEM(stage_two=found, every_group=True)
 
 
 @dataclass(frozen=True, eq=False)

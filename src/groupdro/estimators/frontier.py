@@ -347,6 +347,7 @@ def robustness_frontier(
     *,
     estimator: GroupDROEstimator | None = None,
     sample_weight: Any = None,
+    offset: Any = None,
     tol: float = 1e-3,
     max_fits: int = 16,
 ) -> RobustnessFrontier:
@@ -358,7 +359,7 @@ def robustness_frontier(
 
     Parameters
     ----------
-    X, y, groups, sample_weight : array-like
+    X, y, groups, sample_weight, offset : array-like
         As in `fit`.
     estimator : GroupDROClassifier or GroupDRORegressor, optional
         All parameters but `robustness`; it is not changed. By default a classifier where y is text, truth values or up
@@ -380,7 +381,7 @@ def robustness_frontier(
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
     own._check_parameters()
-    task, _, _ = own._read(X, y, sample_weight, groups)
+    task, _, _ = own._read(X, y, sample_weight, groups, offset)
     if task.between.over_all and own.objective == "excess_risk":
         raise ValueError("excess risks of groups that overlap have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -21,11 +21,21 @@ from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["ROUGH", "GridSearch"]
+__all__ = ["ROUGH", "Given", "GridSearch"]
 
 ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
 _HOPELESS = 2.0  # standard errors by which a penalty's plain training is worse than the best, from which it is left out
 _NEARLY = 0.01  # the same relative to the least loss, up to which it stays in any case
+
+
+class Given(NamedTuple):
+    """What a fit was given, as its arguments."""
+
+    X: Any
+    y: Any
+    weight: Any
+    groups: Any
+    offset: Any
 
 
 class GridSearch:
@@ -37,7 +47,7 @@ class GridSearch:
         How to search.
     rough : GroupDROEstimator
         What to fit.
-    X, y, sample_weight, groups : array-like
+    given : Given
         The rows.
     clusters : ndarray of shape (n_rows,) or None
         Rows that stay together.
@@ -49,17 +59,17 @@ class GridSearch:
         self,
         about: Any,
         rough: GroupDROEstimator,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        groups: Any,
+        given: Given,
         clusters: Indices | None,
         grid: tuple[Floats, Floats],
     ):
-        self.about, self.rough, self.X, self.y, self.clusters = about, rough, X, np.asarray(y), clusters
-        self.groups = None if groups is None else indexable_groups(groups)
-        self.weights = read_weights(sample_weight, len(self.y))
-        self.grouping = read_groups(groups, len(self.y), missing="own" if rough.missing_group == "own" else "error")
+        self.about, self.rough, self.X, self.y, self.clusters = about, rough, given.X, np.asarray(given.y), clusters
+        self.groups = None if given.groups is None else indexable_groups(given.groups)
+        self.weights = read_weights(given.weight, len(self.y))
+        self.offset = None if given.offset is None else np.asarray(given.offset)
+        self.grouping = read_groups(
+            given.groups, len(self.y), missing="own" if rough.missing_group == "own" else "error"
+        )
         self.alphas, self.blends = grid
         if len(self.grouping.names) == 1:
             self.blends = self.blends[:1]  # all robustness is alike
@@ -132,19 +142,20 @@ class GridSearch:
         for train, test in splits:
             yield keep_classes(train, test, self.y) if classes else (train, test)
 
+    def _part(self, rows: Indices) -> Given:
+        """Return some of the rows."""
+        return Given(
+            _safe_indexing(self.X, rows),
+            self.y[rows],
+            None if self.weights is None else self.weights[rows],
+            None if self.groups is None else self.grouping.present_in(rows),
+            None if self.offset is None else self.offset[rows],
+        )
+
     def _add(self, totals: Floats, jobs: list[Any]) -> list[Any]:
         """Fit what jobs name in every fold, add the held-out losses, and return the solutions."""
         tasks = (
-            delayed(_fit_fold)(
-                self.rough,
-                *(_safe_indexing(part, train) for part in (self.X, self.y)),
-                None if self.weights is None else self.weights[train],
-                None if self.groups is None else self.grouping.present_in(train),
-                _safe_indexing(self.X, test),
-                self.y[test],
-                self.about.scoring,
-                job,
-            )
+            delayed(_fit_fold)(self.rough, self._part(train), self._part(test), self.about.scoring, job)
             for (train, test), job in zip(self.splits, jobs, strict=True)
         )
         found = Parallel(n_jobs=self.about.n_jobs)(tasks)
@@ -158,9 +169,7 @@ class GridSearch:
         return [solutions for _, solutions in found]
 
 
-def _fit_fold(
-    rough: GroupDROEstimator, X: Any, y: Any, weight: Any, groups: Any, X_test: Any, y_test: Any, scoring: Any, job: Any
-) -> tuple[Floats, list[Any]]:
+def _fit_fold(rough: GroupDROEstimator, train: Given, test: Given, scoring: Any, job: Any) -> tuple[Floats, list[Any]]:
     """Return held-out losses of each penalty and robustness of a fold, and the solution of each penalty."""
     alphas, blends, starts = job
     model = clone(rough)
@@ -168,7 +177,7 @@ def _fit_fold(
     with warnings.catch_warnings():
         for category in (MissingGroupsWarning, SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        task, _, _ = model._read(X, y, weight, groups)
+        task, _, _ = model._read(*train)
         last: Any = (None, None)
         for k, alpha in enumerate(alphas):
             start = last if starts is None else starts[k]
@@ -176,7 +185,8 @@ def _fit_fold(
                 result = model._solve(task, float(alpha), start, robustness=float(t), spend=False).result
                 for name, value in model._attributes(result.w).items():
                     setattr(model, name, value)
-                losses.append(row_losses(model, X_test, y_test, "auto" if scoring is None else scoring))
+                loss = "auto" if scoring is None else scoring
+                losses.append(row_losses(model, test.X, test.y, loss, offset=test.offset))
                 start = result.w, result.q
             solutions.append(start)
             last = start

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
-from groupdro.evaluation.metrics import ask, final_estimator, row_losses, take_columns
+from groupdro.evaluation.metrics import answers, ask, final_estimator, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag, check_path
 from groupdro.utils.bundle import check
@@ -30,6 +30,11 @@ def _delegates(method: str) -> Any:
         return True
 
     return available_if(has_method)
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
@@ -73,7 +78,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.drop = drop
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
         """Fit the estimator with the groups of the column.
 
         Parameters
@@ -84,6 +89,8 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             Labels or targets.
         sample_weight : array-like, optional
             Weights of the rows. Inside a pipeline its steps must request them.
+        offset : array-like, optional
+            Offsets of the rows.
 
         Returns
         -------
@@ -93,7 +100,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         check_flag(self.drop, "drop")
         groups, rest = take_columns(X, self.group_by)
         self.estimator_ = clone(self.estimator)
-        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        more = _given(sample_weight=sample_weight, offset=offset)
         # Routing inside only: groups find their way through pipelines whatever the caller's setting is.
         with config_context(enable_metadata_routing=True), self._callbacks_inside():
             try:
@@ -127,71 +134,79 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return nw.to_native(frame.drop(present)) if present else X
 
     @_delegates("predict")
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, offset: Any = None) -> Any:
         """Predict by the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
+        offset : array-like, optional
+            Offsets of the rows, where the estimator was fitted with them.
 
         Returns
         -------
         ndarray
             Predictions.
         """
-        return self._fitted().predict(self._without_groups(X))
+        return answers(self._fitted(), "predict", self._without_groups(X), offset)
 
     @_delegates("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any, *, offset: Any = None) -> Any:
         """Predict probabilities by the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
+        offset : array-like, optional
+            Offsets of the rows, where the estimator was fitted with them.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
             Probabilities.
         """
-        return self._fitted().predict_proba(self._without_groups(X))
+        return answers(self._fitted(), "predict_proba", self._without_groups(X), offset)
 
     @_delegates("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> Any:
         """Predict logarithms of probabilities by the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
+        offset : array-like, optional
+            Offsets of the rows, where the estimator was fitted with them.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
             Logarithms of probabilities.
         """
-        return self._fitted().predict_log_proba(self._without_groups(X))
+        return answers(self._fitted(), "predict_log_proba", self._without_groups(X), offset)
 
     @_delegates("decision_function")
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any, *, offset: Any = None) -> Any:
         """Return the outputs of the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
+        offset : array-like, optional
+            Offsets of the rows, where the estimator was fitted with them.
 
         Returns
         -------
         ndarray
             Outputs.
         """
-        return self._fitted().decision_function(self._without_groups(X))
+        return answers(self._fitted(), "decision_function", self._without_groups(X), offset)
 
     @_delegates("score")
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
         """Score the fitted estimator: accuracy, or R squared, over all rows.
 
         Parameters
@@ -202,17 +217,19 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             Labels or targets.
         sample_weight : array-like, optional
             Weights of the rows.
+        offset : array-like, optional
+            Offsets of the rows, where the estimator was fitted with them.
 
         Returns
         -------
         float
             The score.
         """
-        more = {} if sample_weight is None else {"sample_weight": sample_weight}
+        more = _given(sample_weight=sample_weight, offset=offset)
         return float(self._fitted().score(self._without_groups(X), y, **more))
 
-    def _row_losses(self, X: Any, y: Any) -> Any:
-        return row_losses(self._fitted(), self._without_groups(X), y)
+    def _row_losses(self, X: Any, y: Any, offset: Any = None) -> Any:
+        return row_losses(self._fitted(), self._without_groups(X), y, offset=offset)
 
     def _own_groups(self, X: Any) -> Any:
         return take_columns(X, self.group_by)[0]

@@ -25,6 +25,7 @@ _LATER_PARAMS = {"robustness", "average", "n_worst", "worst_share"}  # which ear
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _DIGEST = "training_digest_"
+_OFFSET = "uses_offset_"  # only where it is true, so that earlier versions refuse what they would predict wrongly
 _TRACE = ("epoch", "passes", "grad_evals", "grad_evals_paper", "seconds", "upper", "lower")
 _WHOLE = ("epoch", "grad_evals", "grad_evals_paper")
 _CLASS_KINDS = ("object", "bool", "str", *(f"{k}{n}" for k in ("int", "uint") for n in (8, 16, 32, 64)),
@@ -113,6 +114,8 @@ def model_document(model: Any, **more: Any) -> tuple[dict[str, Any], dict[str, A
     fitted |= {"worst_group_": _to_json(model.worst_group_, "worst_group_"), "n_features_in_": model.n_features_in_}
     if getattr(model, _DIGEST, None) is not None:
         fitted[_DIGEST] = model.training_digest_
+    if model.uses_offset_:
+        fitted[_OFFSET] = True
     if hasattr(model, "classes_"):
         dtype = model.classes_.dtype
         fitted["class_kind"] = dtype.name if dtype.kind in "iufb" else "str" if dtype.kind == "U" else "object"
@@ -219,7 +222,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
 
     for name in (*_NUMBERS, *_TEXTS, "criterion_", "n_features_in_"):
         setattr(model, name, fitted[name])
-    model.training_digest_ = fitted.get(_DIGEST)
+    model.training_digest_, model.uses_offset_ = fitted.get(_DIGEST), _OFFSET in fitted
     for name in _LABELS:
         if name in fitted:
             labels = [_from_json(value) for value in fitted[name]]
@@ -247,7 +250,7 @@ def _of_the_worst_group(fitted: dict[str, Any]) -> dict[str, Any]:
 
 def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) -> None:
     """Refuse a file whose parts do not fit together."""
-    optional = {"feature_names_in_", _DIGEST}
+    optional = {"feature_names_in_", _DIGEST, _OFFSET}
     must = {*_NUMBERS, *_TEXTS, "criterion_", "groups_", "merged_groups_", "worst_group_", "n_features_in_"}
     must |= {"classes_", "class_kind"} if classifier else set()
     check(must <= set(fitted) <= must | optional, f"its fitted values are {sorted(fitted)}")
@@ -257,6 +260,7 @@ def _check_fitted(fitted: Any, arrays: dict[str, Array], *, classifier: bool) ->
     check(all(isinstance(fitted[name], str) for name in _TEXTS), "its status, message or solver is not text")
     check(fitted["criterion_"] in ("tol", "atol", None), "its criterion is not known")
     check(isinstance(fitted.get(_DIGEST, ""), str), "its digest of the training rows is not text")
+    check(fitted.get(_OFFSET, True) is True, "it does not say whether it was fitted with an offset")
     check(all(isinstance(fitted[n], list) for n in _LABELS if n in fitted), "its labels are not a list")
     if classifier:
         check(fitted["class_kind"] in _CLASS_KINDS, "its classes are of an unknown kind")

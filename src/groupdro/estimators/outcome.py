@@ -150,10 +150,13 @@ def _spend(
     if not _has_slack(problem, result, between, regret=regret):
         return None
     most, lower, start = max(_FEWEST_PASSES, result.passes), result.lower_bound, (result.w, result.q)
-    if result.gap > _FINER * tol * abs(result.upper_bound):
+    unknown = 2.0 * problem.baseline.width_at(result.q)  # below which no gap of regrets gets
+    if result.gap > max(_FINER * tol * abs(result.upper_bound), unknown):
         # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
-        left = max(min(passes, most), 1e-3), max(seconds, 1e-3)
-        finer = solve(problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, max_passes=left[0], max_time=left[1])
+        finer = solve(
+            problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, atol=unknown,
+            max_passes=max(min(passes, most), 1e-3), max_time=max(seconds, 1e-3),
+        )  # fmt: skip
         if finer.interrupted or not np.isfinite(finer.gap):  # bounds that contradict each other prove nothing
             return None
         if finer.upper_bound <= result.upper_bound:

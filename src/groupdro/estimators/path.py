@@ -59,6 +59,7 @@ def regularization_path(
     groups: Any,
     alphas: Any = None,
     sample_weight: Any = None,
+    offset: Any = None,
     warm_start: bool = True,
 ) -> RegularizationPath:
     """Fit an estimator for each of several penalties, with a certified gap at each.
@@ -70,7 +71,7 @@ def regularization_path(
     ----------
     estimator : GroupDROClassifier or GroupDRORegressor
         All parameters but `alpha`. It is not changed.
-    X, y, groups, sample_weight : array-like
+    X, y, groups, sample_weight, offset : array-like
         As in `fit`.
     alphas : array-like, optional
         Positive penalties in any order; by default ten from 1 to 1e-5.
@@ -92,7 +93,7 @@ def regularization_path(
         raise ValueError(f"alphas must be positive and finite, got {alphas!r}.")
     model = clone(estimator)
     model._check_parameters()
-    task, _, _ = model._read(X, y, sample_weight, groups)
+    task, _, _ = model._read(X, y, sample_weight, groups, offset)
     results: list[Result] = []
     start: tuple[Any, Any] = (None, None)
     for alpha in values:

@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
-from groupdro.utils.arguments import check_number
+from groupdro.utils.arguments import check_number, error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
@@ -154,6 +155,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     training_digest_ : str or None
         Digest of the training rows, by which a report recognises them as in-sample; None where the rows were divided
         among several workers.
+    uses_offset_ : bool
+        Whether the model corrects an `offset`, without which it does not predict.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -177,20 +180,45 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     loss: str = "squared"
     delta: float = 1.35
 
-    def predict(self, X: Any) -> Floats:
+    def predict(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the model's prediction of each row.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows. Groups are not needed.
+        offset : array-like of shape (n_rows,), optional
+            Their offsets, where the model was fitted with them, and only there.
 
         Returns
         -------
         ndarray of shape (n_rows,)
             Predictions.
         """
-        return self._outputs(X)
+        return self._outputs(X, offset)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
+        """Return the coefficient of determination, R squared.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
+            Rows.
+        y : array-like of shape (n_rows,)
+            Their targets.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
+        offset : array-like of shape (n_rows,), optional
+            Their offsets, where the model was fitted with them, and only there.
+
+        Returns
+        -------
+        float
+            R squared.
+        """
+        predicted = self.predict(X, offset=offset)
+        with error_prefix("y"):
+            return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -10,9 +10,9 @@ from sklearn.utils.validation import validate_data
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Floats
-from groupdro.utils.vectors import LARGEST, refuse_masked
+from groupdro.utils.vectors import LARGEST, read_offset, refuse_masked
 
-__all__ = ["read_features", "read_init", "read_seed"]
+__all__ = ["read_features", "read_init", "read_outputs_offset", "read_seed"]
 
 
 _NOT_NUMBERS = (nw.String, nw.Categorical, nw.Enum, nw.Datetime, nw.Date, nw.Duration)
@@ -66,4 +66,29 @@ def read_init(values: Any, argument: str, size: int) -> Floats:
         raise ValueError(f"{argument} must have {size} entries, got {array.size}.")
     if not (np.abs(array) <= LARGEST).all():
         raise ValueError(f"{argument} has values that are NaN or beyond {LARGEST:g}.")
+    return array
+
+
+def read_outputs_offset(offset: Any, n_rows: int, n_outputs: int) -> Floats:
+    """Read one offset per row, or one per row and class.
+
+    Parameters
+    ----------
+    offset : array-like, Series or DataFrame
+        The offsets.
+    n_rows : int
+        Rows of X.
+    n_outputs : int
+        Outputs of the model: 1, or the number of classes where there are more than two.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Finite numbers.
+    """
+    array = read_offset(offset, n_rows)
+    shape = (n_rows,) if n_outputs == 1 else (n_rows, n_outputs)
+    if array.shape != shape:
+        per = "one number per row" if n_outputs == 1 else "one number per row and class"
+        raise ValueError(f"offset must be {per}, of shape {shape}; got shape {array.shape}.")
     return array

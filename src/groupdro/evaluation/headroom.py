@@ -87,6 +87,7 @@ def headroom(
     radius: float | None = None,
     alpha: float = _ALPHA,
     sample_weight: Any = None,
+    offset: Any = None,
     min_rows: int = 1,
     tol: float = 1e-4,
 ) -> Headroom:
@@ -113,6 +114,8 @@ def headroom(
         Penalty of the fit that finds the radius.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows.
+    offset : array-like, optional
+        Offsets of the rows, where the model was fitted with them; the linear models have none.
     min_rows : int
         Rows that a group needs to be judged as the worst; smaller ones are left out.
     tol : float
@@ -137,7 +140,7 @@ def headroom(
     grouping = read_groups(groups, n_rows, missing="own")
     columns = _own_columns(model, X) if linear is None else _columns(linear, X, labels)
     columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
-    losses = row_losses(model, X, labels, "log" if classifier else "squared")
+    losses = row_losses(model, X, labels, "log" if classifier else "squared", offset=offset)
     rows, grouping = _large_groups(grouping, min_rows)
     columns, labels, losses = columns[rows], labels[rows], losses[rows]
     weights = None if sample_weight is None else read_vector(sample_weight, "sample_weight", n_rows)[rows]

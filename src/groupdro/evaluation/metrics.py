@@ -1,10 +1,12 @@
 """Losses of rows, and what a model says about its groups."""
 
+from inspect import signature
 from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 
 from groupdro.data import GroupedData
@@ -13,7 +15,7 @@ from groupdro.utils.arguments import check_choice, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes
 
-__all__ = ["ask", "check_model", "final_estimator", "means_by_group", "row_losses", "take_columns"]
+__all__ = ["answers", "ask", "check_model", "final_estimator", "means_by_group", "row_losses", "take_columns"]
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
@@ -96,6 +98,36 @@ def ask(model: Any, X: Any, method: str, *more: Any) -> Any:
     return getattr(model, method)(X, *more)
 
 
+def answers(model: Any, method: str, X: Any, offset: Any = None) -> Any:
+    """Return what a model predicts, with the offsets of the rows where these are given.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model; one inside pipelines and searches may be what takes offsets.
+    method : str
+        Name of the method, such as "predict".
+    X : array-like
+        Rows.
+    offset : array-like, optional
+        Their offsets.
+
+    Returns
+    -------
+    ndarray
+        The predictions.
+    """
+    if offset is None:
+        return np.asarray(getattr(model, method)(X))
+    inner = final_estimator(model)
+    # Not by trying: some models take any keyword, and leave it unread.
+    if "offset" not in signature(inner.predict).parameters:
+        raise TypeError(f"offset is for models that were fitted with one, and {type(inner).__name__} takes none.")
+    while isinstance(model, BaseSearchCV):
+        model = model.best_estimator_
+    return np.asarray(getattr(model, method)(X, offset=offset))
+
+
 def check_model(model: Any, name: str) -> None:
     """Refuse what cannot predict, such as the class in place of an object.
 
@@ -132,7 +164,7 @@ def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None
     return data.group_means(data.y)
 
 
-def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
+def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = None) -> Floats:
     """Return the loss of each row.
 
     Parameters
@@ -146,6 +178,8 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
         otherwise the logarithmic loss for classifiers with probabilities (clipped below at machine epsilon),
         zero-one for other classifiers, and half the squared residual for regressors. A callable takes y and the
         predictions.
+    offset : array-like, optional
+        Offsets of the rows, where the model was fitted with them.
 
     Returns
     -------
@@ -155,13 +189,13 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":
-        own = ask(model, X, "_row_losses", y)
+        own = ask(model, X, "_row_losses", y, *([] if offset is None else [offset]))
         if own is not None:
             return np.asarray(own)
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
-        losses = np.asarray(loss(labels, np.asarray(model.predict(X))), dtype=np.float64)
+        losses = np.asarray(loss(labels, answers(model, "predict", X, offset)), dtype=np.float64)
         if losses.shape != (len(labels),):
             raise ValueError(f"loss must return one number per row, got shape {losses.shape}.")
         if not np.isfinite(losses).all():
@@ -170,11 +204,11 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto") -> Floats:
     if loss == "log":
         if not hasattr(model, "predict_proba"):
             raise TypeError(f"loss='log' needs predict_proba, which {type(model).__name__} does not have.")
-        probability = np.asarray(model.predict_proba(X))
+        probability = answers(model, "predict_proba", X, offset)
         codes, known = class_codes(labels, np.asarray(model.classes_))
         of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
         return -np.log(np.maximum(of_label, np.finfo(np.result_type(probability, np.float32)).eps))
-    predicted = np.asarray(model.predict(X))
+    predicted = answers(model, "predict", X, offset)
     if loss == "zero_one":
         return (predicted != labels).astype(np.float64)
     if loss == "squared":

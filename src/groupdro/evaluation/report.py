@@ -20,7 +20,7 @@ from groupdro.evaluation.inference import (
     resample,
     simultaneous_intervals,
 )
-from groupdro.evaluation.metrics import ask, check_model, final_estimator, row_losses
+from groupdro.evaluation.metrics import answers, ask, check_model, final_estimator, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
 from groupdro.utils.types import Array, Floats, Mask
@@ -166,6 +166,7 @@ def group_report(
     *,
     sample_weight: Any = None,
     cluster: Any = None,
+    offset: Any = None,
     loss: Any = "auto",
     n_bootstrap: int = 1000,
     confidence: float = 0.95,
@@ -189,6 +190,8 @@ def group_report(
         the fit.
     cluster : array-like of shape (n_rows,), optional
         Patients, users or sites whose rows are alike, so that many rows of one say less than rows of many.
+    offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+        Offsets of the rows, where the model was fitted with them.
     loss : str or callable
         The loss behind `risk`, as in `groupdro.evaluation.metrics.row_losses`.
     n_bootstrap : int
@@ -220,7 +223,7 @@ def group_report(
     labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
     groups = ask(model, X, "_own_groups") if groups is None else groups
     grouping = whole = read_groups(groups, len(labels), missing="own")
-    measured = _measure(model, X, labels, loss)
+    measured = _measure(model, X, labels, loss, offset)
     weights, clusters = read_weights(sample_weight, len(labels)), read_clusters(cluster, len(labels))
     if weights is not None and not weights.all():  # rows without weight are not there
         counted = np.flatnonzero(weights)
@@ -281,19 +284,18 @@ def group_report(
         resampled=n_bootstrap > 0,
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
-        headroom=_headroom(model, X, labels, whole, sample_weight, linear, min_rows),
+        headroom=_headroom(model, X, labels, whole, sample_weight, offset, linear, min_rows),
     )
 
 
 def _headroom(
-    model: Any, X: Any, y: Array, grouping: Grouping, weights: Any, linear: Any, min_rows: int
+    model: Any, X: Any, y: Array, grouping: Grouping, weights: Any, offset: Any, linear: Any, min_rows: int
 ) -> Headroom | None:
     if linear is None or linear is False:
         return None
     least = max(1, min_rows) if (grouping.sizes >= min_rows).any() else 1
-    return headroom(
-        model, X, y, grouping, linear=None if linear is True else linear, sample_weight=weights, min_rows=least
-    )
+    linear = None if linear is True else linear
+    return headroom(model, X, y, grouping, linear=linear, sample_weight=weights, offset=offset, min_rows=least)
 
 
 def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
@@ -311,14 +313,14 @@ def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_
         )
 
 
-def _measure(model: Any, X: Any, y: Array, loss: Any) -> dict[str, Floats]:
+def _measure(model: Any, X: Any, y: Array, loss: Any, offset: Any) -> dict[str, Floats]:
     """Return what is known of each row: its loss, whether it is right and how sure, or its residual."""
-    out = {"risk": row_losses(model, X, y, loss)}
-    predicted = np.asarray(model.predict(X))
+    out = {"risk": row_losses(model, X, y, loss, offset=offset)}
+    predicted = answers(model, "predict", X, offset)
     if is_classifier(model):
         out["right"] = (predicted == y).astype(np.float64)
         if hasattr(model, "predict_proba"):
-            out["confidence"] = np.asarray(model.predict_proba(X)).max(axis=1)
+            out["confidence"] = answers(model, "predict_proba", X, offset).max(axis=1)
     else:
         out["residual"] = predicted - y.astype(np.float64)
     return out

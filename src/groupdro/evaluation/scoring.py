@@ -13,7 +13,15 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.metrics import ask, check_model, final_estimator, means_by_group, row_losses, take_columns
+from groupdro.evaluation.metrics import (
+    answers,
+    ask,
+    check_model,
+    final_estimator,
+    means_by_group,
+    row_losses,
+    take_columns,
+)
 from groupdro.utils.arguments import check_whole, number_of_rows, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
@@ -52,7 +60,7 @@ class WorstGroupScorer(BaseEstimator):
         Groups with fewer rows are left out: their scores are mostly noise.
     """
 
-    __metadata_request__score = {"groups": True, "estimator": UNUSED}  # noqa: RUF012
+    __metadata_request__score = {"groups": True, "offset": True, "estimator": UNUSED}  # noqa: RUF012
 
     metric: Any = "risk"
     _: KW_ONLY
@@ -64,11 +72,15 @@ class WorstGroupScorer(BaseEstimator):
     def __post_init__(self) -> None:
         _check_metric(self.metric)
 
-    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+    def __call__(
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, offset: Any = None
+    ) -> float:
         """Score a fitted estimator; see `score`."""
-        return self.score(estimator, X, y, sample_weight, groups=groups)
+        return self.score(estimator, X, y, sample_weight, groups=groups, offset=offset)
 
-    def score(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+    def score(
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, offset: Any = None
+    ) -> float:
         """Score a fitted estimator.
 
         Parameters
@@ -81,6 +93,8 @@ class WorstGroupScorer(BaseEstimator):
             Weights, relative within each group.
         groups : array-like, optional
             Groups of the rows.
+        offset : array-like, optional
+            Offsets of the rows, where the model was fitted with them.
 
         Returns
         -------
@@ -103,14 +117,16 @@ class WorstGroupScorer(BaseEstimator):
         if not judged.any():
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
         if self.metric not in _OWN_METRICS:
+            if offset is not None:
+                raise ValueError("offset needs metric 'risk', 'accuracy' or 'regret': other scorers know none.")
             scorer = get_scorer(self.metric) if isinstance(self.metric, str) else self.metric
             return _least_score(scorer, estimator, X, y, sample_weight, grouping, judged)
         if self.metric == "accuracy":
             if not is_classifier(estimator):
                 raise ValueError("metric 'accuracy' needs a classifier; use 'risk' for a regressor.")
-            right = (np.asarray(estimator.predict(X)) == y).astype(np.float64)
+            right = (answers(estimator, "predict", X, offset) == y).astype(np.float64)
             return float(means_by_group(right, grouping, sample_weight)[judged].min())
-        risks = means_by_group(row_losses(estimator, X, y, self.loss), grouping, sample_weight)
+        risks = means_by_group(row_losses(estimator, X, y, self.loss, offset=offset), grouping, sample_weight)
         if self.metric == "regret":
             names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
             return -float((risks[judged] - self._references_of(estimator, names)).max())
