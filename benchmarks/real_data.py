@@ -172,6 +172,12 @@ def cifar(folder: Path, part: str = "train") -> Problem:
     return Problem("cifar-100: class", np.hstack([X, np.ones((len(X), 1), np.float32)]), y, y, "classes")
 
 
+def superclasses(folder: Path) -> np.ndarray:
+    """Return the superclass, from 0 to 19, of every training image of CIFAR-100."""
+    with (folder / "train").open("rb") as file:
+        return np.asarray(_ArraysOnly(file, encoding="bytes").load()[b"coarse_labels"])
+
+
 def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
     with path.open("rb") as file:
         stored = _ArraysOnly(file, encoding="bytes").load()

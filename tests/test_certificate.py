@@ -1,3 +1,4 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -7,6 +8,7 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, balance, linearise
 from groupdro.certificate.fenchel import best_scaled_bound, fenchel_bound
+from groupdro.problem.group_pass import evaluate_groups
 from groupdro.problem.intercept import best_shift
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge
@@ -108,6 +110,33 @@ def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(los
     assert balance(problem, near).bound(problem, problem.domain) >= reference.value - 1e-3
     exact = problem.evaluate(reference.w, reference.q)
     assert balance(problem, exact).bound(problem, problem.domain) == pytest.approx(reference.value, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "squared_hinge", "softmax"])  # Huber's are bounded
+def test_slopes_that_follow_the_intercept_give_the_same_bound_without_a_pass(loss):
+    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True, n=400)
+    best = gd.solve(problem, "sqp", tol=1e-9)
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 0.05):
+        w = best.w + scale * rng.normal(size=problem.shape)
+        at = evaluate_groups(problem, w, best.q).at(best.q)
+        passes = problem.passes
+        followed = balance(problem, at)
+        assert problem.passes == passes
+        again = balance(problem, replace(at, bend=None))
+        assert problem.passes == passes + 1
+        bounds = [cut.bound(problem, problem.domain) for cut in (followed, again)]
+        assert max(bounds) <= best.upper_bound + 1e-12
+        np.testing.assert_allclose(bounds[0], bounds[1], atol=30.0 * scale**2)
+
+
+@pytest.mark.parametrize("solver", [gd.GroupSQP("newton"), gd.GroupSQP("lbfgs")])
+def test_a_free_intercept_costs_no_more_passes(solver):
+    passes = []
+    for intercept in (False, True):
+        problem = make_problem(domain=gd.L2Domain(penalty=0.1), intercept=intercept, n=400)
+        passes.append(gd.solve(problem, solver, tol=1e-6).passes)
+    assert passes[1] <= passes[0] + 2
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -24,6 +24,7 @@ LAYERS = (
     "estimators",
     "tables",
     "compare",
+    "torch",
     "cli",
 )
 ORDER = {name: place for place, name in enumerate(LAYERS)}

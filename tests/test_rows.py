@@ -107,10 +107,14 @@ def assert_multiplies(rows, expected):
         some = sp.csr_array(rng.random((4, n)) * (rng.random((4, n)) < 0.7))
         overlapping = Shares(some.indptr, some.indices, some.data, n)
         consecutive = Shares(np.array([0, 0, n // 2, n]), np.empty(0, np.int64), rng.random(n), n)
-        for given in (consecutive, overlapping):
-            shares, sums = given.matrix.toarray(), np.ones((len(given.offsets) - 1, d, *shape))
-            rows.rmatvec_by_group(given, v, sums)
-            np.testing.assert_allclose(given.sums(v), np.tensordot(shares, v, axes=1), atol=1e-12)
+        touched = Shares(np.array([0, n // 2, n]), np.empty(0, np.int64), rng.random(n), n, first=2)
+        for given in (consecutive, touched, overlapping):
+            shares = np.zeros((5, n))
+            shares[given.listed] = given.matrix.toarray()
+            sums, totals = np.ones((5, d, *shape)), np.ones((5, *shape))
+            rows.rmatvec_by_group(given, v, sums[: given.listed.stop])
+            given.add_sums(v, totals)
+            np.testing.assert_allclose(totals, 1.0 + np.tensordot(shares, v, axes=1), atol=1e-12)
             wanted = 1.0 + np.einsum("in,n...,nd->id...", shares, v, expected)
             np.testing.assert_allclose(sums, wanted, atol=1e-10 * np.abs(expected).max(initial=1.0))
     for weights in (rng.random(n), rng.normal(size=n)):

@@ -1,3 +1,4 @@
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -5,9 +6,11 @@ import sys
 import threading
 
 import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import groupdro as gd
-from groupdro.utils.threads import map_threads, n_threads
+from groupdro.problem.group_pass import evaluate_groups
+from groupdro.utils.threads import map_threads, n_threads, one_blas_thread
 
 
 def make_problem(n=20_000, d=40):
@@ -85,3 +88,56 @@ def test_the_environment_limits_the_threads(monkeypatch):
     assert n_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert n_threads() >= 1
+
+
+def blas_threads():
+    """Threads of every BLAS that is loaded; some are built without."""
+    return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
+
+
+def test_blas_has_one_thread_until_the_last_who_asked_is_done():
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        assert max(before) == 2
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        assert max(blas_threads()) == 1
+        first.__exit__(None, None, None)
+        assert max(blas_threads()) == 1
+        second.__exit__(None, None, None)
+        assert blas_threads() == before
+        with contextlib.suppress(KeyError), one_blas_thread():
+            raise KeyError
+        assert blas_threads() == before
+
+
+def test_a_run_works_with_one_thread_of_blas_and_gives_the_others_back():
+    seen = []
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        gd.solve(make_problem(), "sqp", tol=1e-2, callbacks=[lambda _: seen.append(max(blas_threads()))])
+        assert blas_threads() == before
+    assert seen
+    assert set(seen) == {1}
+
+
+def test_blocks_of_a_pass_that_threads_share_change_no_bit():
+    script = "from tests.test_threads import class_bytes; print(hash(class_bytes()))"
+    printed = set()
+    for threads in ("1", "2", "4"):
+        env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+        printed.add(done.stdout)
+    assert len(printed) == 1
+
+
+def class_bytes():
+    rng = np.random.default_rng(0)
+    n = 50_000
+    data = gd.GroupedData.from_arrays(rng.normal(size=(n, 60)), rng.integers(0, 3, n), np.arange(n) % 5)
+    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=1.0))
+    w, q = rng.normal(size=problem.shape), np.full(5, 0.2)
+    at, groups = problem.evaluate(w, q), evaluate_groups(problem, w, q)
+    parts = at.gradient, at.group_risks, at.margins, groups.gradients, groups.hessian, groups.group_risks
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)

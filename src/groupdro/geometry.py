@@ -210,13 +210,32 @@ class Spectral(Round):
         wanted = along - s.reshape(shape) * descent
         have = along - s0 * descent
         across = max(float(np.vdot(bound, bound)) - float(np.vdot(have, have)), 0.0)
-        squares = (wanted**2).reshape(len(s), -1).sum(axis=1)
-        nu = self._multiplier(squares, across, s, s0)
-        shrink, shrink0 = 1.0 + s * (self.penalty + nu), 1.0 + s0 * (self.penalty + nu)
+        shrink, shrink0 = self.shrinkage(wanted, across, s, s0)
         if shrink0 != 1.0:
             bound /= shrink0
         bound += V @ (wanted / shrink.reshape(shape) - have / shrink0)
         return w
+
+    def shrinkage(self, wanted: Floats, across: float, s: Floats, s0: float) -> tuple[Floats, float]:
+        """Return by what penalty and ball divide a point: along each direction, and along all others.
+
+        Parameters
+        ----------
+        wanted : ndarray of shape (r, ...)
+            Components of the point along the directions, after the descent.
+        across : float
+            Squared norm of the rest of it.
+        s, s0 : ndarray of shape (r,), float
+            Steps along each direction, and along all others.
+
+        Returns
+        -------
+        tuple of ndarray and float
+            The divisors.
+        """
+        squares = (wanted**2).reshape(len(s), -1).sum(axis=1)
+        bend = self.penalty + self._multiplier(squares, across, s, s0)
+        return 1.0 + s * bend, 1.0 + s0 * bend
 
     def is_sound(self, ball: Ball | None, n_features: int) -> bool:
         """Return whether this is a metric of a ball, with numbers of the right shapes and signs."""

@@ -38,6 +38,7 @@ _INSTRUMENTED = (
     "groupdro.estimators.model_file",
     "groupdro.run.checkpoint",
     "groupdro.run.driver",
+    "groupdro.run.run",
     "groupdro.run.packing",
     "groupdro.store.document",
     "groupdro.store.files",

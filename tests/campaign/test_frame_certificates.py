@@ -8,7 +8,7 @@ import pytest
 import groupdro as gd
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, References
-from groupdro.solvers.references import GroupReferences
+from groupdro.solvers.references import RefinedReferences
 from groupdro.solvers.sqp import GroupSQP
 from tests.campaign import part_certificates
 from tests.campaign.broken import believe_every_gap
@@ -112,14 +112,14 @@ def _forget_caps(solve_model):
 
 
 def test_references_above_a_groups_minimum_are_found(monkeypatch):
-    honest = GroupReferences.run
+    honest = RefinedReferences.run
 
     def too_high(self, *arguments):
         found = honest(self, *arguments)
         upper = found.references.upper
-        return replace(found, references=References(upper, upper + 1e-4))
+        return replace(found, references=References(upper, upper + 1e-4), refinement=None)
 
-    monkeypatch.setattr(GroupReferences, "run", too_high)
+    monkeypatch.setattr(RefinedReferences, "run", too_high)
     wrong = " ".join(judge(KINDS[-1]).wrong)
     assert "lower reference" in wrong
 

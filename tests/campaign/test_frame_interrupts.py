@@ -62,13 +62,13 @@ gd.GroupRisk.risks = slow
 
 def test_a_certified_pair_that_is_lost_is_noticed():
     lose = """
-from groupdro.run.driver import _Run
-whole = _Run._finish
-def lost(self, state, status, average):
+from groupdro.run.run import Run
+whole = Run._finish
+def lost(self, status, average):
     if status.name == "INTERRUPTED":
         raise KeyboardInterrupt
-    return whole(self, state, status, average)
-_Run._finish = lost
+    return whole(self, status, average)
+Run._finish = lost
 """
     _, wrong = interrupt("aleg small", 4, 0, lose)
     assert any("was certified, and lost" in fault for fault in wrong)

@@ -37,6 +37,8 @@ NEEDS = {
     "README.md": ("click", "pyarrow", "rich"),
     "scaling.md": ("pyarrow",),
     "command_line.md": ("click", "pyarrow", "rich", "torch"),
+    "last_layer.md": ("torch",),
+    "whole_networks.md": ("torch",),
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 

@@ -204,9 +204,9 @@ def test_two_scorers_score_side_by_side():
 def test_setting_the_request_of_a_scorer_leaves_others_alone():
     before, changed = worst_group_scorer(), worst_group_scorer()
     changed.set_score_request(sample_weight=True, groups=False)
-    assert changed.get_metadata_routing().score.requests == {"sample_weight": True, "groups": False}
+    assert changed.get_metadata_routing().score.requests == {"sample_weight": True, "groups": False, "offset": True}
     for other in (before, worst_group_scorer(), worst_group_scorer("accuracy")):
-        assert other.get_metadata_routing().score.requests == {"sample_weight": None, "groups": True}
+        assert other.get_metadata_routing().score.requests == {"sample_weight": None, "groups": True, "offset": True}
 
 
 @routed

@@ -29,13 +29,13 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
     assert "groupdro/py.typed" in inside
 
 
-def test_the_core_needs_five_packages_and_extras_are_named(built):
+def test_the_core_needs_six_packages_and_extras_are_named(built):
     with zipfile.ZipFile(built[0]) as wheel:
         [metadata] = [name for name in wheel.namelist() if name.endswith("METADATA")]
         about = Parser().parsestr(wheel.read(metadata).decode())
     needs = [line for line in about.get_all("Requires-Dist") if "extra ==" not in line]
     assert sorted(re.match(r"[\w-]+", line)[0] for line in needs) == [
-        "narwhals", "numba", "numpy", "scikit-learn", "scipy",
+        "narwhals", "numba", "numpy", "scikit-learn", "scipy", "threadpoolctl",
     ]  # fmt: skip
     assert set(about.get_all("Provides-Extra")) >= {"cli", "plot", "torch", "store", "distributed", "docs", "test"}
     assert about["License-Expression"] == "BSD-3-Clause"
@@ -50,27 +50,42 @@ def test_the_source_distribution_can_be_tested(built):
 
 
 def test_importing_costs_little_of_our_own_and_loads_nothing_optional():
-    # In CPU seconds of the modules themselves, so that a busy machine does not count.
+    # In CPU time of the modules themselves, relative to that of what they need, so that no machine counts.
     script = (
         "import sys, time\n"
+        "first = time.process_time()\n"
         "import numpy, scipy.optimize, scipy.sparse.linalg, scipy.stats, sklearn.base, sklearn.model_selection\n"
         "import sklearn.metrics, sklearn.pipeline, sklearn.linear_model, sklearn.preprocessing\n"
         "import numba, narwhals.stable.v1\n"
         "before = set(sys.modules)\n"
         "begun = time.process_time()\n"
         "import groupdro\n"
-        "print(time.process_time() - begun)\n"
+        "print((time.process_time() - begun) / (begun - first))\n"
         f"print([name for name in {OPTIONAL!r} if name in set(sys.modules) - before])\n"
     )
     best = 9.0
     for _ in range(3):
         command = [sys.executable, "-W", "error", "-c", script]
-        seconds, loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        share, loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         assert loaded == "[]"
-        best = min(best, float(seconds))
-        if best < 0.6:
+        best = min(best, float(share))
+        if best < 0.4:
             break
-    assert best < 0.6
+    assert best < 0.4
+
+
+def test_networks_without_torch_name_the_extra():
+    script = (
+        "import sys\n"
+        "class WithoutTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            raise ModuleNotFoundError('not installed')\n"
+        "sys.meta_path.insert(0, WithoutTorch())\n"
+        "import groupdro.torch\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert 'pip install "groupdro[torch]"' in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.long

@@ -34,15 +34,18 @@ class Blend:
         Whether there is one.
     radius : float or None
         Largest norm of the coefficients.
+    offset : ndarray or None
+        What is added to the outputs.
     """
 
     def __init__(
         self, X, y, groups, *, alpha, weight=None, average="rows", n_worst=1, caps=None, references=None,
-        intercept=True, radius=None,
+        intercept=True, radius=None, offset=None,
     ):  # fmt: skip
         self.X, self.y, self.alpha, self.radius = np.asarray(X, dtype=float), np.asarray(y), alpha, radius
         self.average, self.n_worst, self.caps, self.intercept = average, n_worst, caps, intercept
         self.kind = "squared" if self.y.dtype.kind == "f" else "logistic" if self.y.max() == 1 else "softmax"
+        self.offset = np.zeros((len(self.X), 1)) if offset is None else np.asarray(offset).reshape(len(self.X), -1)
         groups = np.asarray(groups)
         member = groups if groups.ndim == 2 else groups[:, None] == np.unique(groups)
         rows = np.ones(len(self.X)) if weight is None else np.asarray(weight, dtype=float)
@@ -55,7 +58,7 @@ class Blend:
 
     def losses(self, coef, intercept):
         """Return the loss of each row."""
-        u = self.X @ np.atleast_2d(coef).T + intercept
+        u = self.offset + self.X @ np.atleast_2d(coef).T + intercept
         if self.kind == "softmax":
             return logsumexp(u, axis=1) - u[np.arange(len(u)), self.y]
         u = u[:, 0]
@@ -84,7 +87,8 @@ class Blend:
         n, d = self.X.shape
         k = int(self.y.max()) + 1 if self.kind == "softmax" else 1
         coef, intercept = cp.Variable((d, k)), cp.Variable((1, k))
-        u = self.X @ coef + (np.ones((n, 1)) @ intercept if self.intercept else 0)
+        offset = np.broadcast_to(self.offset, (n, k))
+        u = offset + self.X @ coef + (np.ones((n, 1)) @ intercept if self.intercept else 0)
         if self.kind == "softmax":
             losses = cp.log_sum_exp(u, axis=1) - cp.sum(cp.multiply(np.eye(k)[self.y], u), axis=1)
         elif self.kind == "logistic":

@@ -48,13 +48,15 @@ def dense_rows(problem: GroupRisk) -> np.ndarray:
 def _losses(problem: GroupRisk, w: Any) -> Any:
     """The rows' losses as a CVXPY expression of w."""
     X, y, d = dense_rows(problem), problem.data.y, problem.data.n_features
-    name = problem.loss.name
+    name, offset = problem.loss.name, 0.0
+    if y.ndim == 2:
+        y, offset = y[:, 0], y[:, 1:]
     if name == "softmax":
-        u = X @ w[:d] + (np.ones((len(X), 1)) @ w[d:] if problem.fit_intercept else 0)
+        u = offset + X @ w[:d] + (np.ones((len(X), 1)) @ w[d:] if problem.fit_intercept else 0)
         own = np.zeros((len(X), problem.shape[1]))
-        own[np.arange(len(X)), y] = 1.0
+        own[np.arange(len(X)), y.astype(int)] = 1.0
         return cp.log_sum_exp(u, axis=1) - cp.sum(cp.multiply(own, u), axis=1)
-    u = X @ w[:d] + (w[d] if problem.fit_intercept else 0)
+    u = np.ravel(offset) + X @ w[:d] + (w[d] if problem.fit_intercept else 0)
     if name == "logistic":
         return cp.logistic(-cp.multiply(y, u))
     if name == "squared":

@@ -20,6 +20,7 @@ from groupdro.run import checkpoint
 from groupdro.run.checkpoint import CheckpointError, Checkpoints, CheckpointWarning, fingerprint
 from groupdro.utils.bundle import read_bundle, write_bundle
 from tests.distributed.thread_comm import run_workers
+from tests.solvers.test_choose import unlike_curvatures
 
 SOLVERS = {
     "aleg": gd.ALEG,
@@ -125,19 +126,18 @@ def test_squared_loss_by_the_compressed_solver(tmp_path):
 
 
 def test_auto_goes_on_after_its_handover(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 700)) * (rng.random((2000, 700)) < 0.03)
-    y = np.where(X[:, 0] + rng.logistic(size=2000) > 0, 1.0, -1.0)
-    data = gd.GroupedData.from_arrays(sp.csr_array(X), y, np.arange(2000) % 4)
+    problem = unlike_curvatures()
 
     def run(**more):
-        return gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=0.3)), gd.Auto(), tol=1e-6, **more)
+        return gd.solve(problem, gd.Auto(), tol=1e-6, **more)
 
     whole = run()
-    assert "then sqp" in whole.solver
+    assert "newton takes over" in whole.solver
     gd_epochs = [row.epoch for row in whole.trace]
     run(callbacks=[_stop_after(gd_epochs[-2])], checkpoint_dir=tmp_path)
-    _assert_same(run(checkpoint_dir=tmp_path), whole)
+    resumed = run(checkpoint_dir=tmp_path)
+    _assert_same(resumed, whole)
+    assert resumed.solver == whole.solver
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
@@ -284,12 +284,24 @@ def test_a_bound_is_not_believed_for_data_that_differ_in_a_single_entry(tmp_path
         solved()
 
 
-def test_references_found_for_a_rougher_tolerance_are_found_anew(tmp_path):
+def test_references_found_once_for_a_rougher_tolerance_are_found_anew(tmp_path):
+    solver = gd.ALEM(gd.GroupSQP())
+    rough = gd.solve(_problem(), solver, tol=3e-2, checkpoint_dir=tmp_path)
+    assert rough.converged
+    fine = gd.solve(_problem(), solver, tol=1e-4, checkpoint_dir=tmp_path)
+    assert fine.converged
+    _assert_same(fine, gd.solve(_problem(), solver, tol=1e-4))
+
+
+def test_references_that_can_be_refined_are_refined_further_for_a_finer_tolerance(tmp_path):
     rough = gd.solve(_problem(), "alem", tol=3e-2, checkpoint_dir=tmp_path)
     assert rough.converged
-    fine = gd.solve(_problem(), "alem", tol=1e-4, checkpoint_dir=tmp_path)
+    fine = gd.solve(_problem(), "alem", tol=1e-6, checkpoint_dir=tmp_path)
     assert fine.converged
-    _assert_same(fine, gd.solve(_problem(), "alem", tol=1e-4))
+    assert fine.trace[: len(rough.trace)] == rough.trace  # it went on from there
+    assert (fine.references.upper - fine.references.lower).max() < (
+        rough.references.upper - rough.references.lower
+    ).max()
 
 
 @pytest.mark.parametrize("name", ["alem", "ermeg"])

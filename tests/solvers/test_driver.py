@@ -237,7 +237,7 @@ def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, mon
     assert result.upper_bound >= stopped.upper_bound
 
 
-@pytest.mark.parametrize("solver", ["alem", "ermeg"])
+@pytest.mark.parametrize("solver", [gd.ALEM(gd.GroupSQP()), gd.ERMEG()], ids=["alem", "ermeg"])
 def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(solver, monkeypatch):
     whole, calls = gd.GroupRisk.risks, 0
 
@@ -272,8 +272,8 @@ def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gd.GroupSQP, "epoch", slow)
-    monkeypatch.setattr("groupdro.solvers.references.Future.result", interrupted)
-    result = gd.solve(problem, "alem", tol=1e-9)
+    monkeypatch.setattr("groupdro.solvers.group_minima.Future.result", interrupted)
+    result = gd.solve(problem, gd.ALEM(gd.GroupSQP()), tol=1e-9)
     waited_for = list(ended)
     out.set()
     assert result.status is Status.INTERRUPTED

@@ -13,14 +13,14 @@ from scipy.optimize import minimize_scalar
 
 from groupdro.certificate.fenchel import best_scaled_bound, rounding_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
-from groupdro.problem.duals import balanced_slopes, dual_value, slopes_at
+from groupdro.problem.duals import DualValue, balanced_slopes, dual_value, followed_slopes, slopes_at
 from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.arguments import check_flag, check_kind
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
-__all__ = ["Certificate", "Cut", "CutAggregate", "balance", "linearise"]
+__all__ = ["Certificate", "Cut", "CutAggregate", "balance", "is_inside", "linearise"]
 
 
 _OUTSIDE = 1e-9  # distance from the domain, relative to the coefficients, beyond rounding
@@ -29,12 +29,15 @@ _ROUNDED = 1e-14  # of the sum of group weights, where they need no scaling
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """An affine minorant of F(., q): ``constant + <gradient, coef> + penalty(coef)``, for every coef and intercept.
+    """An affine minorant of F(., q) before references: ``constant + <gradient, coef> + penalty(coef)``.
+
+    It holds for every coef and intercept. Without the baseline, ``q @ baseline.upper``, it stays what it is when
+    references are tightened.
 
     Attributes
     ----------
     constant : float
-        Value at the origin, less the slack for rounding at the point of the pass.
+        Value at the origin without the baseline, less the slack for rounding at the point of the pass.
     gradient : ndarray, shaped as the coefficients
         Slope.
     q : ndarray of shape (n_groups,)
@@ -49,7 +52,13 @@ class Cut:
     mass: float
 
     def bound(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
-        """Return the minorant's minimum over the domain."""
+        """Return the minimum over the domain of the minorant less the problem's baseline."""
+        baseline = self.q * problem.baseline.upper
+        slack = rounding_slack(problem, 0.0, 0.0, float(np.abs(baseline).sum()))
+        return self.mixture(problem, domain) - float(baseline.sum()) - slack
+
+    def mixture(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
+        """Return the minorant's minimum over the domain: a bound of the risks' mixture, whatever the references are."""
         slack = rounding_slack(problem, self.mass, domain.reach(self.gradient), 0.0)
         return self.constant + domain.support(self.gradient) - slack
 
@@ -70,9 +79,14 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
         raise ValueError("A linearisation has no minimum along a free intercept.")
-    value, price = float(at.q @ problem.group_values(at.group_risks)), problem.weight_set.price(at.q)
-    inner = float(np.vdot(at.gradient, at.w))
-    slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner) + price)
+    price = problem.weight_set.price(at.q)
+    if at.single is None:
+        value, inner = float(at.q @ at.group_risks), float(np.vdot(at.gradient, at.w))
+        slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner) + price)
+    else:  # tangents at the computed outputs, which are minorants however far these are from those at w
+        value, inner = float(at.q @ at.single.constants), 0.0
+        sizes = float(at.q @ at.single.constants) * (1.0 + problem.model.n_outputs)
+        slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value) + price)
     return Cut(
         constant=value - inner - price - slack,
         gradient=problem.coef(at.gradient),
@@ -84,28 +98,33 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
 def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     """Return a minorant of F(., q) that is flat along a free intercept, or None where rounding leaves none.
 
-    Centre the intercept for q, take the slopes there, repair what is left so that their weighted sum is zero, and
-    combine the rows anew: one more pass over the data. What the losses' conjugates are at such duals is the constant.
+    It has the losses' conjugates at balanced duals for its constant: slopes whose weighted sum is zero. Where the pass
+    tells how slopes follow the intercept, they cost no other. Elsewhere centre the intercept for q, take the slopes
+    there, repair what is left, and combine the rows anew: one more pass over the data.
     """
     check_kind(problem, "problem", GroupRisk, "a GroupRisk")
     check_kind(at, "at", Evaluation, "an Evaluation")
     row_weights = problem.data.row_weights(at.q)
+    followed = followed_slopes(problem, at, row_weights)
+    if followed is not None:
+        duals, gradient, mass = followed
+        dual = dual_value(problem, duals, row_weights)
+        if np.isfinite(dual.conjugates):
+            return _balanced_cut(problem, at, dual, gradient, mass)
     duals = balanced_slopes(problem, at, row_weights)
     dual = dual_value(problem, duals, row_weights)
     if not np.isfinite(dual.conjugates):
         return None
-    weighted = scale_rows(duals, row_weights)
-    baseline = at.q * problem.baseline.upper
+    gradient = problem.combine_rows(scale_rows(duals, row_weights))
+    return _balanced_cut(problem, at, dual, gradient, problem.combined_mass(dual.mass))
+
+
+def _balanced_cut(problem: GroupRisk, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
+    price = problem.weight_set.price(at.q)
     # The duals' sum is zero up to the rounding of a pairwise sum; what is left is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
-    price = problem.weight_set.price(at.q)
-    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + float(np.abs(baseline).sum()) + price)
-    return Cut(
-        constant=-dual.conjugates - float(baseline.sum()) - price - slack,
-        gradient=problem.combine_rows(weighted),
-        q=at.q,
-        mass=dual.mass,
-    )
+    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + price)
+    return Cut(constant=-dual.conjugates - price - slack, gradient=gradient, q=at.q, mass=mass)
 
 
 class CutAggregate:
@@ -120,6 +139,7 @@ class CutAggregate:
     def __init__(self, problem: GroupRisk, *, duals: bool = False):
         self.problem = problem
         self.cut: Cut | None = None
+        self.latest: Cut | None = None
         self._keep_duals = duals
         self._row_weights: Floats | None = None  # sum of shares times row weights
         self._moments: Floats | None = None  # the same with each row weight times its dual
@@ -131,6 +151,7 @@ class CutAggregate:
         """
         problem = self.problem
         new = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        self.latest = new
         if new is None:
             return -np.inf if self.cut is None else self.cut.bound(problem, domain)
         share = 1.0
@@ -192,7 +213,7 @@ class CutAggregate:
             self._moments = (1.0 - share) * self._moments + share * moments
         mass = np.where(self._row_weights > 0, self._row_weights, 1.0)
         duals = self._moments / (mass if slopes.ndim == 1 else mass[:, None])
-        return best_scaled_bound(problem, domain, cut.q, self._row_weights, duals, cut.gradient)
+        return best_scaled_bound(problem, domain, cut.q, self._row_weights, duals, cut.gradient, cut.mass)
 
 
 class Certificate:
@@ -268,16 +289,52 @@ class Certificate:
         if not (np.isfinite(at.gradient).all() and self.problem.weight_set.contains(at.q)):
             return  # weights outside of their set prove nothing
         if abs(total - 1.0) > _ROUNDED:
-            at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total)
+            bend = None if at.bend is None else at.bend / total
+            at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total, bend=bend)
         bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
             self._raise(bound, self._aggregate.cut.q)
 
+    def tighten(self, problem: GroupRisk) -> None:
+        """Take over the same problem with tighter references, from which both bounds gain without a pass.
+
+        The lower bound is that of a mixture of risks less ``q @ baseline.upper``: it rises by as much as that falls.
+        """
+        old, new = self.problem.baseline.upper, problem.baseline.upper
+        self.problem = self._aggregate.problem = problem
+        if self.q is not None:
+            scale = float(self.q @ (np.abs(old) + np.abs(new)))
+            gain = float(self.q @ (old - new)) - rounding_slack(problem, 0.0, 0.0, scale)
+            self.lower += max(gain, 0.0)
+        if problem.least_value > self.lower:
+            self.lower, self.q = problem.least_value, None if self.q is None else self._q_of_least(self.q)
+        if self.w is not None and self.group_risks is not None:
+            self.upper = problem.objective(self.w, self.group_risks)
+
+    def lower_against(self, centre: Floats) -> tuple[float, Floats]:
+        """Return the best bound that is known of the regrets against a centre, as if it were exact, and its weights.
+
+        Parameters
+        ----------
+        centre : ndarray of shape (n_groups,)
+            References, such as `References.centre`.
+
+        Returns
+        -------
+        float, ndarray of shape (n_groups,)
+            The bound, and the group weights that prove it.
+        """
+        assert self.q is not None
+        baseline, cuts = centre - self.problem.offsets, (self._aggregate.cut, self._aggregate.latest)
+        known = [(self.lower + float(self.q @ (self.problem.baseline.upper - baseline)), self.q)]
+        known += [
+            (cut.mixture(self.problem, self.domain) - float(cut.q @ baseline), cut.q) for cut in cuts if cut is not None
+        ]
+        return max(known, key=lambda pair: pair[0])
+
     def offer(self, w: Floats, group_risks: Floats) -> None:
         """Take the upper bound of a point whose risks are known; one outside of the domain bounds nothing."""
-        coef = self.problem.coef(w)
-        outside = float(np.linalg.norm(self.problem.domain.feasible(coef) - coef))
-        if outside > _OUTSIDE * max(1.0, float(np.linalg.norm(coef))):
+        if not is_inside(self.problem, w):
             return
         upper = self.problem.objective(w, group_risks)
         if upper < self.upper:  # false for NaN
@@ -301,6 +358,13 @@ class Certificate:
     def _raise(self, lower: float, q: Floats) -> None:
         if lower > self.lower:
             self.lower, self.q = lower, q.copy()
+
+
+def is_inside(problem: GroupRisk, w: Floats) -> bool:
+    """Return whether w lies in the domain, but for rounding: elsewhere its risks bound nothing."""
+    coef = problem.coef(w)
+    outside = float(np.linalg.norm(problem.domain.feasible(coef) - coef))
+    return outside <= _OUTSIDE * max(1.0, float(np.linalg.norm(coef)))
 
 
 def _check_names(saved: Any, names: tuple[str, ...]) -> None:

@@ -30,7 +30,13 @@ def rounding_slack(problem: GroupRisk, mass: float, reach: float, scale: float) 
 
 
 def fenchel_bound(
-    problem: GroupRisk, domain: Domain | OutputBall, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
+    problem: GroupRisk,
+    domain: Domain | OutputBall,
+    q: Floats,
+    row_weights: Floats,
+    duals: Floats,
+    combined: Floats,
+    mass: float = 0.0,
 ) -> float:
     """Return the bound of the given duals.
 
@@ -48,6 +54,8 @@ def fenchel_bound(
         Dual variables. With a free intercept, their weighted sum must be zero.
     combined : ndarray, shaped as the coefficients
         Weighted sum of duals times rows.
+    mass : float
+        `Evaluation.mass` of that sum, where it was taken in less than float64.
 
     Returns
     -------
@@ -60,16 +68,22 @@ def fenchel_bound(
     baseline, price = q * problem.baseline.upper, problem.weight_set.price(q)
     bound = -at.conjugates - float(baseline.sum()) - price + domain.support(combined)
     scale = at.sizes + float(np.abs(baseline).sum()) + price
-    return bound - rounding_slack(problem, at.mass, domain.reach(combined), scale)
+    return bound - rounding_slack(problem, max(at.mass, mass), domain.reach(combined), scale)
 
 
 def best_scaled_bound(
-    problem: GroupRisk, domain: Domain | OutputBall, q: Floats, row_weights: Floats, duals: Floats, combined: Floats
+    problem: GroupRisk,
+    domain: Domain | OutputBall,
+    q: Floats,
+    row_weights: Floats,
+    duals: Floats,
+    combined: Floats,
+    mass: float = 0.0,
 ) -> float:
     """Return the best bound of c times the duals over c in [0, 1], which rescues duals that overshoot."""
 
     def bound(c: float) -> float:
-        return fenchel_bound(problem, domain, q, row_weights, c * duals, c * combined)
+        return fenchel_bound(problem, domain, q, row_weights, c * duals, c * combined, mass)
 
     # The bound is concave in c; a rough maximiser is as valid as an exact one. It is minus infinity where rounding has
     # put duals outside of the conjugate's domain, and the search may then subtract infinities.

@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from groupdro.data.rows import Rows, as_writable, piece_rows
 from groupdro.data.shares import Shares
 from groupdro.kernels.arguments import CsrData
-from groupdro.kernels.gram import add_csr_gram
+from groupdro.kernels.gram import add_csr_by_group, add_csr_gram
 from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["CsrRows"]
@@ -49,11 +48,11 @@ class CsrRows(Rows):
         return half + half.T
 
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
-        """Multiply by the matrix of shares, output by output."""
-        outputs = v if v.ndim == 2 else v[:, None]
-        for c in range(outputs.shape[1]):
-            target = out[:, :, c] if v.ndim == 2 else out
-            target += (shares.matrix @ sp.diags_array(outputs[:, c]) @ self.X).toarray()
+        """Add up the entries of each group's rows."""
+        members = np.asarray(shares.rows, dtype=np.int64)
+        out = out[shares.listed]
+        columns = (v, out) if v.ndim == 2 else (v[:, None], out[:, :, None])
+        add_csr_by_group(*self._memory, np.asarray(shares.offsets, np.int64), members, shares.weights, *columns)
 
     # ------------------------------------------------------------------ parts
 

@@ -15,7 +15,7 @@ from groupdro.data.sampling import Draw, Sampling
 from groupdro.data.shares import Shares, relative_weights
 from groupdro.kernels.groups import group_means, spread_to_rows
 from groupdro.utils.types import Array, Floats, Indices, Mask
-from groupdro.utils.vectors import read_finite
+from groupdro.utils.vectors import read_finite, read_offset
 
 __all__ = ["GroupedData"]
 
@@ -36,8 +36,8 @@ class GroupedData(Sampling):
     ----------
     rows : Rows
         The stored rows of X.
-    y : ndarray of shape (n_rows,)
-        Labels in the order of the stored rows.
+    y : ndarray of shape (n_rows,) or (n_rows, 1 + n_outputs)
+        Labels in the order of the stored rows, each followed by its offset where rows have one.
     offsets : ndarray of shape (n_groups + 1,)
         Where each group's members begin and end.
     members : ndarray of shape (n_members,), or empty
@@ -70,7 +70,9 @@ class GroupedData(Sampling):
     key_check: Callable[[], None] | None = None
 
     @classmethod
-    def from_arrays(cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "GroupedData":
+    def from_arrays(
+        cls, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, offset: Any = None
+    ) -> "GroupedData":
         """Order rows by group. Reads X once, for the norms of its rows.
 
         Parameters
@@ -85,6 +87,8 @@ class GroupedData(Sampling):
         sample_weight : array-like of shape (n_rows,), optional
             Non-negative weights, used relative to the total of the group. Rows of zero weight are dropped, unless X is
             memory-mapped.
+        offset : array-like of shape (n_rows,) or (n_rows, n_outputs), optional
+            What is added to the model's outputs, such as the scores of a model to correct.
 
         Returns
         -------
@@ -97,6 +101,8 @@ class GroupedData(Sampling):
         if rows.n_features == 0:
             raise ValueError("X has no columns.")
         y = read_finite(y, "y", rows.n_rows)
+        if offset is not None:
+            y = np.column_stack([y, read_offset(offset, rows.n_rows)])
         grouping = read_groups(groups, rows.n_rows)
         weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
         if sample_weight is not None:
@@ -126,17 +132,7 @@ class GroupedData(Sampling):
     def with_labels(self, y: Array, *, encoded: bool = False) -> "GroupedData":
         """Return the same rows with other labels, in the order of the stored rows.
 
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows,)
-            The labels.
-        encoded : bool
-            Whether they say the same as those before, in the terms of a loss; a digest of the data then stays.
-
-        Returns
-        -------
-        GroupedData
-            The data.
+        With `encoded` they say the same as those before, in the terms of a loss; a digest of the data then stays.
         """
         out = replace(self, y=y) if encoded else replace(self, y=y, key=b"", key_check=None)
         if "moments" in self.__dict__:
@@ -308,8 +304,11 @@ class GroupedData(Sampling):
     def shares(self, place: slice) -> Shares:
         """Return the weights of consecutive stored rows in the groups."""
         if not self.members.size:
-            ends = np.clip(self.offsets, place.start, place.stop) - place.start
-            return Shares(ends, _NO_INDICES, self.member_weights[place], place.stop - place.start)
+            # Only the groups that the rows touch: of thousands, a block has few.
+            first = max(int(np.searchsorted(self.offsets, place.start, side="right")) - 1, 0)
+            last = int(np.searchsorted(self.offsets, place.stop, side="left"))
+            ends = np.clip(self.offsets[first : last + 1], place.start, place.stop) - place.start
+            return Shares(ends, _NO_INDICES, self.member_weights[place], place.stop - place.start, first)
         if place == slice(0, self.n_rows):
             return self._all_shares
         part = self._all_shares.matrix[:, place]
@@ -326,7 +325,15 @@ class GroupedData(Sampling):
 
     def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
         """Return rows, labels and loss as kernels take them; None where these cannot have all rows at once."""
-        return None if loss is None else self.rows.flat(self.y, loss, intercept=intercept)
+        return self.flat_here(loss, intercept=intercept)
+
+    def flat_here(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
+        """Return the same of the rows that are stored here."""
+        if loss is None:
+            return None
+        # A label and its offset are one complex number, of which the losses in `kernels.losses` know the parts.
+        y = self.y if self.y.ndim == 1 else self.y.view(np.complex128)[:, 0]
+        return self.rows.flat(y, loss, intercept=intercept)
 
     def rows_worth_a_step(self, n_numbers: int, n_outputs: int) -> int:
         """Return the rows that a step should draw so that adding up its results takes little of the time."""

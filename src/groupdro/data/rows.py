@@ -2,14 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from groupdro.data.shares import Shares
+from groupdro.data.single_blocks import SingleBlock
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["Rows", "as_writable", "piece_rows"]
+__all__ = ["Rows", "T", "as_writable", "piece_rows"]
+
+T = TypeVar("T")
 
 _PIECE_ROWS = 1 << 16
 
@@ -20,7 +23,7 @@ class Rows(ABC):
     A block of rows, or a sample of them, is again `Rows`. A pass takes both of its products block by block, so that a
     block stays in the processor's cache. Products return float64. Those of one output are computed in float64 too;
     those of several outputs, which are most of the time of a step, in the precision of the rows: blocks are float64,
-    samples are as stored.
+    samples and `single_blocks` are as stored.
     """
 
     n_rows: int
@@ -33,7 +36,7 @@ class Rows(ABC):
     copyable: ClassVar[bool] = True
     #: Whether columns can be shifted, rotated and factored: sparse rows would fill up.
     combinable: ClassVar[bool]
-    #: Time of a multiplication in a product of matrices, relative to one in a pass; 0.004 for dense rows on Adult.
+    #: Time of a multiplication in a product of matrices, relative to one in a pass.
     gram_cost: ClassVar[float]
 
     # ------------------------------------------------------------------ products
@@ -65,6 +68,11 @@ class Rows(ABC):
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, "Rows"]]:
         """Yield consecutive rows with their place, in float64; the next block may overwrite the last."""
+
+    def map_blocks(self, function: Callable[[slice, "Rows"], T]) -> Iterator[T]:
+        """Yield function(place, block) of all blocks in their order; several may run at a time."""
+        for place, block in self.blocks():
+            yield function(place, block)
 
     @abstractmethod
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
@@ -139,6 +147,19 @@ class Rows(ABC):
         """Set margins and losses, and return the gradient and the mass of its terms; None where no kernel does."""
         del flat, w, row_weights, norms, margins, losses
         return None
+
+    @property
+    def single(self) -> bool:
+        """Whether the rows are stored in float32, and `single_blocks` multiplies them so."""
+        return False
+
+    def single_pieces(self) -> list[slice]:
+        """Cut the rows into pieces for threads, by their number alone."""
+        return []
+
+    def single_blocks(self, piece: slice, n_outputs: int) -> Iterator[tuple[slice, SingleBlock]]:
+        """Yield blocks of a piece with their place, which multiply in float32; the next overwrites their products."""
+        raise NotImplementedError(f"{type(self).__name__} are not multiplied in single precision.")
 
     def fused_difference(self, flat: Any, *point: Any) -> bool:
         """Add what drawn rows show beyond a snapshot, as `dense_difference` does; False where no kernel does."""

@@ -118,6 +118,11 @@ class Sampling:
         turn = (np.arange(n_steps)[:, None] * counts[plan.groups] + within) % sizes[plan.groups]
         return order[starts[plan.groups] + turn]
 
+    @property
+    def can_draw(self) -> bool:
+        """Whether members can be drawn."""
+        return True
+
     def draw_members(self, groups: Indices, rng: np.random.Generator) -> Indices:
         """Draw one member of each of the given groups."""
         return self._draw_members(groups, 1, rng)[0]

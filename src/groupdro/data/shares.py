@@ -15,28 +15,36 @@ __all__ = ["Shares", "relative_weights"]
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """A matrix of shape (n_groups, n_rows), by groups.
+    """A matrix of shape (n_groups, n_rows), by groups; of consecutive rows, only the groups that they touch are listed.
 
     Attributes
     ----------
-    offsets : ndarray of shape (n_groups + 1,)
-        Where each group's members begin and end.
+    offsets : ndarray of shape (n_listed + 1,)
+        Where the members of each listed group begin and end.
     rows : ndarray of shape (n_members,), or empty
         Row of each member; empty where member e is row e.
     weights : ndarray of shape (n_members,)
         Weight of each member.
     n_rows : int
         Number of rows.
+    first : int
+        The first group that is listed; all others follow it.
     """
 
     offsets: Indices
     rows: Indices
     weights: Floats
     n_rows: int
+    first: int = 0
+
+    @property
+    def listed(self) -> slice:
+        """The place of the listed groups among all."""
+        return slice(self.first, self.first + len(self.offsets) - 1)
 
     @cached_property
     def matrix(self) -> Any:
-        """The same as a sparse matrix."""
+        """The listed groups' part as a sparse matrix."""
         rows = self.rows if self.rows.size else np.arange(self.n_rows)
         return sp.csr_array((self.weights, rows, self.offsets), shape=(len(self.offsets) - 1, self.n_rows))
 
@@ -44,17 +52,16 @@ class Shares:
     def groups(self) -> list[tuple[int, slice]]:
         """The groups that have members, each with its place among them."""
         there = np.flatnonzero(np.diff(self.offsets))
-        return [(i, slice(self.offsets[i], self.offsets[i + 1])) for i in there.tolist()]
+        return [(self.first + i, slice(self.offsets[i], self.offsets[i + 1])) for i in there.tolist()]
 
-    def sums(self, values: Floats) -> Floats:
-        """Return the weighted sum of values of the rows over each group."""
+    def add_sums(self, values: Floats, out: Floats) -> None:
+        """Add the weighted sum of values of the rows over each group."""
         if self.rows.size:
-            return np.asarray(self.matrix @ values)
-        out = np.zeros((len(self.offsets) - 1, *values.shape[1:]))
+            out[self.listed] += self.matrix @ values
+            return
         weighted = values * (self.weights if values.ndim == 1 else self.weights[:, None])
         for i, place in self.groups:
-            out[i] = weighted[place].sum(axis=0)
-        return out
+            out[i] += weighted[place].sum(axis=0)
 
 
 def relative_weights(weight: Array, grouping: Grouping) -> Floats:

@@ -155,8 +155,13 @@ class ShardedData(GroupedData):
         assert isinstance(part, ShardedData)
         return replace(part, whole_offsets=np.array([0, self.n_total]), weighted=True)
 
+    @property
+    def can_draw(self) -> bool:
+        """Rows with weights, each worker's relative to its own, cannot be drawn from all."""
+        return not self.weighted
+
     def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
-        if self.weighted:
+        if not self.can_draw:
             raise ValueError(
                 "sample_weight: solvers that draw rows do not support weights over several workers; use solver='sqp'."
             )

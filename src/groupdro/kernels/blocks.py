@@ -18,11 +18,11 @@ from groupdro.kernels.compile import compiled, compiled_fast
 from groupdro.kernels.mirror import q_half_step, q_step, weight_of
 from groupdro.kernels.svre import project_simplex
 
-__all__ = ["entropic_block", "projected_block"]
+__all__ = ["entropic_block", "projected_block", "softmax_loss"]
 
 
 @compiled
-def _softmax_loss(u, label, slopes):
+def softmax_loss(u, label, slopes):
     """Set slopes to p - e_label and return the loss of the outputs u."""
     largest = u[0]
     for c in range(1, u.size):
@@ -75,10 +75,11 @@ def _full_step(k, block, bend):
     """Step from the centre along the gradient and row k times bend, and project: v and the coefficients change."""
     products, w, inner, step = block.products, block.w, block.inner, block.step
     factor = -step / w[0]
+    for c in range(bend.size):
+        block.betas[k, c] = factor * bend[c]
     along_v, along_c, along_g, square = 0.0, 0.0, 0.0, 0.0
     for c in range(bend.size):
-        beta = factor * bend[c]
-        block.betas[k, c] = beta
+        beta = block.betas[k, c]
         along_v += beta * products[k, 0, c]
         along_c += beta * products[k, 1, c]
         along_g += beta * products[k, 2, c]
@@ -122,12 +123,13 @@ def entropic_block(block, q, sums, scales, totals, work_q):
         scale = _half_point(k, block, q.alpha, outputs)
         moved = _norm(scale * w[0], scale * w[1] - 1.0, scale * (w[2] - step), block.inner)
         q_half_step(q, half_logits, q_half, loss_difference)
-        change = _softmax_loss(outputs, label, new) - _softmax_loss(block.products[k, 1], label, old)
+        change = softmax_loss(outputs, label, new) - softmax_loss(block.products[k, 1], label, old)
         loss_difference[i] = weight * change
-        square = 0.0
         q_now = weight_of(q, q_half, i)
         for c in range(n_outputs):
             new[c] = weight * (q_now * new[c] - q.snapshot[i] * old[c])
+        square = 0.0
+        for c in range(n_outputs):
             square += new[c] * new[c]
         sums.measures[0] += step * block.gram[k, k] * square
         sums.measures[2] += moved * moved / step
@@ -151,7 +153,7 @@ def projected_block(block, q, q_snapshot, values, q_pull, alpha, work_q):
         for g in range(m):
             moved[g] = ((1.0 - alpha) * q[g] + alpha * q_snapshot[g] + step * values[g]) * shrink
         project_simplex(moved, q_half)
-        change = _softmax_loss(outputs, label, new) - _softmax_loss(block.products[k, 1], label, old)
+        change = softmax_loss(outputs, label, new) - softmax_loss(block.products[k, 1], label, old)
         for c in range(n_outputs):
             new[c] = weight * (q_half[i] * new[c] - q_snapshot[i] * old[c])
         _full_step(k, block, new)

@@ -30,14 +30,16 @@ def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on first use, keeping the machine code on disk where there is a place for it.
 
-    Divisions follow IEEE rules: no Python exception inside a loop.
+    Divisions follow IEEE rules: no Python exception inside a loop. Sums keep their order wherever the kernel is called
+    from: left unsaid, it would be that of whichever caller happened to be compiled first.
     """
-    return _compile(function)
+    return _compile(function, fastmath=False)
 
 
 def compiled_fast(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel whose sums over features may be reordered, without which they cannot be vectorised.
 
-    The order is fixed when the code is compiled, so that the same machine gives the same bits on every run.
+    Their order must not depend on where arrays lie in memory. A loop that stores is compiled twice, for arrays far
+    apart and for others, and the two differ in the order of what they add up: so no loop here does both.
     """
     return _compile(function, fastmath={"reassoc", "contract"})

@@ -80,10 +80,11 @@ def dense_pass(data, w, row_weights, norms, rows, margins, losses, gradient, wor
                 margins[r] = u
                 losses[r] = value(code, parameter, u, y[r])
                 c = row_weights[r] * slope(code, parameter, u, y[r])
-                mass += abs(c) * norms[r]
                 four[k] = c
                 if intercept:
                     part[d] += c
+            for k in range(n):
+                mass += abs(four[k]) * norms[rows[e + k]]
             add_rows(X, rows, e, n, four, d, part)
         for j in range(gradient.size):
             gradient[j] += part[j]

@@ -107,7 +107,8 @@ def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
             gap, change = half[j] - w_snapshot[j], difference[j]
             moved += gap * gap * inverse_steps[j]
             changed += steps[j] * change * change
-            difference[j] = change + gradient[j]
+        for j in range(p):
+            difference[j] += gradient[j]
         descend(centre, difference, steps, penalty, radius, d, w)
         for j in range(p):
             sums.w[j] += w[j]

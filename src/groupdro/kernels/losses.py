@@ -1,6 +1,7 @@
 """Losses of one output u with label y: value, derivative in u, and convex conjugate.
 
-Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere).
+Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere). Where a
+row has an offset, which is added to its output, label and offset are the two parts of a complex number.
 """
 
 import math
@@ -21,6 +22,7 @@ _ROUNDING = 1e-15
 @compiled
 def value(code, parameter, u, y):
     """Return the loss of output u."""
+    u, y = u + y.imag, y.real
     if code == LOGISTIC:
         t = y * u
         # log(1 + exp(-t)) with the exponential's argument never positive: exp cannot overflow.
@@ -39,6 +41,7 @@ def value(code, parameter, u, y):
 @compiled
 def slope(code, parameter, u, y):
     """Return the derivative of the loss in u."""
+    u, y = u + y.imag, y.real
     if code == LOGISTIC:
         t = y * u
         e = math.exp(-abs(t))  # at most 1

@@ -12,6 +12,14 @@ _FAR_BELOW = 1e200  # level of weights below caps at which those that were limit
 
 
 @compiled_fast
+def _squared_norm(v, n):
+    square = 0.0
+    for j in range(n):
+        square += v[j] * v[j]
+    return square
+
+
+@compiled_fast
 def descend(centre, gradient, steps, penalty, radius, n_bound, out):
     """Set out to the proximal step from centre against gradient.
 
@@ -20,19 +28,15 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
     where B are the first n_bound entries. The ball's multiplier nu solves |w(nu)| = radius with
     w_j(nu) = v_j / (1 + steps_j nu): Newton's method on 1 / |w| - 1 / radius, concave in nu, rises to the root.
     """
-    square = 0.0
     if penalty == 0.0:  # divisions would be most of the time
         for j in range(n_bound):
-            v = centre[j] - steps[j] * gradient[j]
-            out[j] = v
-            square += v * v
+            out[j] = centre[j] - steps[j] * gradient[j]
     else:
         for j in range(n_bound):
-            v = (centre[j] - steps[j] * gradient[j]) / (1.0 + steps[j] * penalty)
-            out[j] = v
-            square += v * v
+            out[j] = (centre[j] - steps[j] * gradient[j]) / (1.0 + steps[j] * penalty)
     for j in range(n_bound, centre.size):
         out[j] = centre[j] - steps[j] * gradient[j]
+    square = _squared_norm(out, n_bound)
     if square <= radius * radius:
         return
     nu = 0.0
@@ -49,13 +53,11 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
         nu += change
         if norm <= radius * (1.0 + 1e-14) or change <= 1e-15 * nu:
             break
-    square = 0.0
     for j in range(n_bound):
         step = steps[j] / (1.0 + steps[j] * penalty)
         out[j] /= 1.0 + step * nu
-        square += out[j] * out[j]
     # The root is approached from outside; the last rounding is taken by scaling.
-    norm = math.sqrt(square)
+    norm = math.sqrt(_squared_norm(out, n_bound))
     if norm > radius:
         for j in range(n_bound):
             out[j] *= radius / norm
@@ -99,9 +101,10 @@ def _capped_from(origin, logits, caps, weights):
     The sum of min(level * weights, caps) is concave and piecewise linear in the level, so that Newton's method from
     below rises to the root and ends there.
     """
-    total = 0.0
     for i in range(logits.size):
         weights[i] = math.exp(min(max(logits[i] - origin, -_MOST_LOGIT), _MOST_LOGIT))
+    total = 0.0
+    for i in range(logits.size):
         total += weights[i]
     level = 1.0 / total
     for _ in range(logits.size):

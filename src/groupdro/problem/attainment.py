@@ -25,15 +25,16 @@ def is_separated(problem: GroupRisk, at: Evaluation) -> bool:
     """Return whether w puts every row on its right side, so that the losses vanish along it without end."""
     counted = problem.counted_rows()
     margins = at.margins[counted]
-    doubt = 64.0 * _EPS * float(np.linalg.norm(at.w)) * problem.row_norms[counted]  # what rounding may have moved
+    units = 64.0 if at.single is None else 2.0**40
+    doubt = units * _EPS * float(np.linalg.norm(at.w)) * problem.row_norms[counted]  # what rounding may have moved
     best = np.abs(margins) if margins.ndim == 1 else np.diff(np.partition(margins, -2, axis=1)[:, -2:])[:, 0]
-    clear = bool((best > doubt).all()) and problem.loss.separates(margins, problem.data.y[counted])
+    clear = bool((best > doubt).all()) and problem.loss.separates(margins, problem.loss.labels(problem.data.y[counted]))
     return not problem.data.largest(np.array([float(not clear)]))[0]
 
 
 def weighted_labels(problem: GroupRisk) -> Array:
     """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
-    data, labels = problem.data, problem.data.y[problem.counted_rows()]
+    data, labels = problem.data, problem.loss.labels(problem.data.y[problem.counted_rows()])
     if data.is_whole:
         return labels
     if problem.model.n_outputs > 1:

@@ -97,4 +97,11 @@ class Counting:
         for other in others:
             total += other.counts
         self.data.add_up(total)
-        self.counters.add(**dict(zip(Counters.NAMES, map(int, total), strict=True)))
+        self._count_all(total)
+
+    def count_together(self, other: Counters) -> None:
+        """Count what all workers together asked of a problem with counters of its own."""
+        self._count_all(other.counts)
+
+    def _count_all(self, counts: Floats) -> None:
+        self.counters.add(**dict(zip(Counters.NAMES, map(int, counts), strict=True)))

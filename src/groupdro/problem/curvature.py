@@ -1,16 +1,16 @@
 """The curvature of F(., q), estimated from drawn members: what a solver's metric is made of."""
 
 import numpy as np
-import scipy.linalg
 
 from groupdro.data import Draw
 from groupdro.data.rows import Rows
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.records import Evaluation
+from groupdro.utils.eigen import largest_eigenpairs
 from groupdro.utils.types import Floats
 
-__all__ = ["curvature_centre", "curvature_product", "feature_curvature", "leading_curvature"]
+__all__ = ["curvature_centre", "curvature_product", "curvature_rows", "feature_curvature", "leading_curvature"]
 
 
 def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
@@ -19,7 +19,7 @@ def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
     For several outputs, whose Hessian couples classes, the mean over classes of the diagonal blocks. The
     intercept, if any, is the last row and column.
     """
-    X, weights = _curvature_rows(problem, draw, at)
+    X, weights = curvature_rows(problem, draw, at)
     hessian = problem.model.gram(X, weights)
     problem.data.add_up(hessian)
     return hessian
@@ -34,7 +34,7 @@ def leading_curvature(
     the curvature that is left when the intercept follows the coefficients: of features less their centre, which is
     their mean weighted by curvature; without one the centre is empty.
     """
-    here, weights = _curvature_rows(problem, draw, at)
+    here, weights = curvature_rows(problem, draw, at)
     X, weights = problem.data.gathered(draw, here.dense(), weights)
     centre = np.empty(0)
     if problem.fit_intercept:
@@ -42,14 +42,13 @@ def leading_curvature(
         X = X - centre.astype(X.dtype)
     scaled = X * np.sqrt(weights).astype(X.dtype)[:, None]
     # The smaller side's Gram matrix has the same eigenvalues; rows are usually fewer than features here.
-    gram = np.asarray(scaled @ scaled.T, dtype=np.float64)
-    n_directions = min(n_directions, len(gram))
-    values, vectors = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - n_directions, len(gram) - 1])
+    gram = scaled @ scaled.T
+    values, vectors = largest_eigenpairs(gram, min(n_directions, len(gram)))
     keep = values > 1e-12 * values[-1]
     values, vectors = values[keep][::-1], vectors[:, keep][:, ::-1]
     directions = np.asarray(scaled.T @ vectors.astype(scaled.dtype), dtype=np.float64) / np.sqrt(values)
     directions, _ = np.linalg.qr(directions)  # float32 products leave them orthogonal to few digits
-    left = max(float(np.trace(gram)) - float(values.sum()), 0.0)
+    left = max(float(np.trace(gram, dtype=np.float64)) - float(values.sum()), 0.0)
     return values, directions, left / max(problem.data.n_features - len(values), 1), centre
 
 
@@ -58,13 +57,13 @@ def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
 
     An intercept taken there does not bend with the coefficients.
     """
-    X, weights = _curvature_rows(problem, draw, at)
+    X, weights = curvature_rows(problem, draw, at)
     moment, mass = X.rmatvec(weights), np.array([weights.sum()])
     problem.data.add_up(moment, mass)
     return moment / max(float(mass[0]), 1e-300)
 
 
-def _curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows, Floats]:
+def curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows, Floats]:
     """Return the drawn rows that are stored here, and the weight of each in the Hessian of the features."""
     problem.count_draw(draw)
     draw = problem.data.own(draw)

@@ -10,7 +10,9 @@ from groupdro.problem.linear_model import term_sizes
 from groupdro.problem.records import Evaluation
 from groupdro.utils.types import Floats
 
-__all__ = ["DualValue", "balanced_slopes", "dual_value", "slopes_at"]
+__all__ = ["DualValue", "balanced_slopes", "dual_value", "followed_slopes", "slopes_at"]
+
+_FARTHEST = 1.0  # step of an intercept along which slopes may be followed as if they were straight
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def dual_value(problem: GroupRisk, duals: Floats, row_weights: Floats) -> DualVa
 
 def slopes_at(problem: GroupRisk, at: Evaluation) -> Floats:
     """Return the slopes of the rows' losses at an evaluation."""
-    return problem.loss.value_and_slope(at.margins, problem.data.y)[1]
+    return problem.loss.value_and_slope(_margins(at), problem.data.y)[1]
 
 
 def balanced_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> Floats:
@@ -57,5 +59,41 @@ def balanced_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> 
         problem.data.add_up(sums)
         return sums
 
-    margins = at.margins + best_shift(loss, at.margins, y, row_weights, total)
+    margins = _margins(at)
+    margins = margins + best_shift(loss, margins, y, row_weights, total)
     return loss.balance(loss.value_and_slope(margins, y)[1], y, row_weights, total)
+
+
+def _margins(at: Evaluation) -> Floats:
+    """Return the outputs in float64: slopes in single precision would be no distributions."""
+    return at.margins.astype(np.float64, copy=False)
+
+
+def followed_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> tuple[Floats, Floats, float] | None:
+    """Return balanced slopes with their combination of the rows, where an evaluation tells both without a pass.
+
+    Slopes a change by t c along an intercept's step -t, c the rows' curvatures. The pass has summed up both with the
+    rows, so that for the t at which the weighted sum of a - t c is zero their combination is known too. The third value
+    scales its rounding, as `Evaluation.mass` does, and covers the last repair of the sum.
+    """
+    C, loss, y = problem.model.n_outputs, problem.loss, problem.data.y
+    if at.bend is None or not np.isfinite(at.bend).all():
+        return None
+    along, slope = at.bend[-C:], problem.intercept(at.gradient).ravel()
+    t = np.linalg.lstsq(along, slope, rcond=1e-12)[0]
+    if not np.abs(t).max() <= _FARTHEST:
+        return None
+    bent = loss.curvature(at.margins, y)
+    bent = bent * t[0] if C == 1 else bent * (t - (bent @ t)[:, None])
+    duals = slopes_at(problem, at) - bent
+
+    def total(sums: Floats) -> Floats:
+        problem.data.add_up(sums)
+        return sums
+
+    repaired = loss.balance(duals, y, row_weights, total)
+    sizes = [term_sizes(part, problem.row_norms) * row_weights for part in (bent, repaired - duals)]
+    mass, repair = total(np.array([part.sum() for part in sizes]))
+    gradient = problem.coef(at.gradient) - (at.bend[:-C] @ t).reshape(problem.coef(at.gradient).shape)
+    unit = float(np.finfo(np.float64).eps) * problem.rounding
+    return repaired, gradient, at.mass + float(mass) + float(repair) / unit

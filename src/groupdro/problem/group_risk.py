@@ -1,16 +1,19 @@
 """The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from groupdro.data import GroupedData
+from groupdro.data.rows import Rows
 from groupdro.geometry import Geometry
 from groupdro.problem.counting import Counters
 from groupdro.problem.domains import Domain
 from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
 from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss
+from groupdro.problem.offset_loss import with_offsets
 from groupdro.problem.output_ball import OutputBall
 from groupdro.problem.records import Constants, Evaluation, References
 from groupdro.problem.samples import Samples
@@ -30,8 +33,8 @@ class GroupRisk(Samples):
     them, which is the saddle point of
 
         F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) - price(q) + penalty(w),    w in the domain, q in the set,
-        R_i(w)  = mean over group i of loss(x.w, y),
-        grad_w  = sum_i q_i mean over group i of loss'(x.w, y) x + grad penalty(w).
+        R_i(w)  = mean over group i of loss(o + x.w, y),    o the row's offset, 0 where the data have none,
+        grad_w  = sum_i q_i mean over group i of loss'(o + x.w, y) x + grad penalty(w).
 
     Shapes: w is (n_features + fit_intercept,) or (n_features + fit_intercept, n_outputs); the intercept is the last
     entry or row, free of radius and penalty. q, risks and references are (n_groups,).
@@ -63,6 +66,9 @@ class GroupRisk(Samples):
         What was asked of the data so far.
     baseline : References
         What is subtracted from the risks: references less offsets.
+    single_precision : bool
+        Whether passes multiply float32 rows as they are, where that pays: several outputs of many rows. Their bounds
+        allow for its rounding.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class GroupRisk(Samples):
         check_flag(fit_intercept, "fit_intercept")
         check_kind(counters, "counters", Counters | None, "Counters or None")
         check_kind(references, "references", References | None, "References or None")
+        data, loss = with_offsets(data, loss)
         y = loss.encode(data.y)
         n_outputs = int(data.largest(np.array([float(loss.n_outputs(y))]))[0])
         check_loss(loss, y, n_outputs, fit_intercept=fit_intercept)
@@ -95,20 +102,26 @@ class GroupRisk(Samples):
         self.loss = loss.with_outputs(n_outputs)  # a single group may lack the last classes
         self.domain, self.weight_set = domain, weight_set
         self.fit_intercept = fit_intercept
-        self.references = references if references is not None else References.none(data.n_groups)
-        for name, bound in (("upper", self.references.upper), ("lower", self.references.lower)):
-            read_numbers(bound, "references", f"{name} bounds", data.n_groups)
         self.regret = references is not None
         self.offsets = np.zeros(data.n_groups)
         if offsets is not None:
             self.offsets = read_numbers(offsets, "offsets", "numbers", data.n_groups)
-        self.baseline = References(self.references.upper - self.offsets, self.references.lower - self.offsets)
+        self._set_references(references if references is not None else References.none(data.n_groups))
         self.counters = counters if counters is not None else Counters()
         self.shape = self.model.shape
         self._start = read_start(start, self.shape, weight_set, data.n_groups)
         self._rounding: float | None = None
         self._norms: Floats | None = None
         self._output_ball: OutputBall | None = None
+        self.single_precision = not self.unbounded and self._allows_single()
+
+    def _set_references(self, references: References) -> None:
+        centre = references.upper if references.centre is None else references.centre
+        for name, values in (("upper", references.upper), ("lower", references.lower), ("central", centre)):
+            read_numbers(values, "references", f"{name} bounds", self.n_groups)
+        shifted = (values - self.offsets for values in (references.upper, references.lower, centre))
+        upper, lower, self._centre = shifted
+        self.references, self.baseline = references, References(upper, lower)
 
     # ------------------------------------------------------------------ parts of w
 
@@ -182,6 +195,12 @@ class GroupRisk(Samples):
 
     def evaluate(self, w: Floats, q: Floats) -> Evaluation:
         """Return margins, group risks and the weighted gradient at (w, q) by one pass over the data."""
+        if self.single_precision:
+            self._count(self.n_rows)
+            single = self._evaluate_in_single(w, q, self.row_norms)
+            if single is not None:
+                return single
+            self.single_precision = False  # it overflows
         margins = np.empty((self.data.n_rows, *self.shape[1:]))
         losses, row_weights, norms = np.empty(self.data.n_rows), self.data.row_weights(q), self.row_norms
         rows, flat = self.data.rows, self._flat_here
@@ -196,13 +215,17 @@ class GroupRisk(Samples):
         self, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
     ) -> tuple[Floats, float]:
         """Set margins and losses, and return the gradient and the mass of its terms, block by block."""
-        gradient, mass = np.zeros(self.shape), 0.0
-        for place, block in self.data.rows.blocks():
+
+        def visit(place: slice, block: Rows) -> tuple[Floats, float]:
             margins[place] = self.model.outputs(block, w)
             losses[place], slopes = self.loss.value_and_slope(margins[place], self.data.y[place])
             weighted = scale_rows(slopes, row_weights[place])
-            gradient += self.model.gradient(block, weighted)
-            mass += float(term_sizes(weighted, norms[place]).sum())
+            return self.model.gradient(block, weighted), float(term_sizes(weighted, norms[place]).sum())
+
+        gradient, mass = np.zeros(self.shape), 0.0
+        for part, size in self.data.rows.map_blocks(visit):
+            gradient += part
+            mass += size
         return gradient, mass
 
     @property
@@ -223,7 +246,13 @@ class GroupRisk(Samples):
         self.data.row_weights(np.zeros(self.n_groups))
 
     def risks(self, w: Floats) -> Floats:
-        """Return the group risks at w by one pass without a gradient."""
+        """Return the group risks at w, or upper bounds of them in single precision, by a pass without a gradient."""
+        if self.single_precision:
+            self._count(self.n_rows, gradients=0)
+            bounds = self._risks_in_single(w, self.row_norms)
+            if np.isfinite(bounds).all():
+                return bounds
+            self.single_precision = False
         losses = np.empty(self.data.n_rows)
         for place, block in self.data.rows.blocks():
             losses[place] = self.loss.value(self.model.outputs(block, w), self.data.y[place])
@@ -236,6 +265,12 @@ class GroupRisk(Samples):
 
     def combine_rows(self, coefficients: Floats) -> Floats:
         """Return sum over rows of coefficient times x (without intercept) by one pass: the transposed product."""
+        if self.single_precision:
+            self._count(self.n_rows, gradients=0)
+            combined = self._combine_in_single(coefficients)
+            if np.isfinite(combined).all():
+                return combined
+            self.single_precision = False
         out = np.zeros((self.data.n_features, *self.shape[1:]))
         for place, block in self.data.rows.blocks():
             out += block.rmatvec(coefficients[place])
@@ -246,8 +281,8 @@ class GroupRisk(Samples):
     # ------------------------------------------------------------------ values
 
     def group_values(self, group_risks: Floats) -> Floats:
-        """Return what the saddle function weighs by q: risks with offsets, less references."""
-        return group_risks - self.baseline.upper
+        """Return what the saddle function weighs by q: risks with offsets, less the references' centre."""
+        return group_risks - self._centre
 
     @property
     def least_value(self) -> float:
@@ -299,9 +334,12 @@ class GroupRisk(Samples):
 
     def with_references(self, references: References) -> "GroupRisk":
         """Return the problem of the worst regret against the references, counted together with this one."""
-        return self._changed(references=references)
+        changed = copy.copy(self)  # what was measured of the data stays
+        changed.regret = True
+        changed._set_references(references)
+        return changed
 
-    def starting_at(self, w: Floats, q: Floats | None = None) -> "GroupRisk":
+    def starting_at(self, w: Floats | None, q: Floats | None = None) -> "GroupRisk":
         """Return the same problem with another start, counted together with this one."""
         return self._changed(start=(w, q))
 
@@ -324,20 +362,11 @@ class GroupRisk(Samples):
         names = ("data", "loss", "domain", "weight_set", "fit_intercept", "offsets", "counters")
         made = {name: getattr(self, name) for name in names}
         made |= {"references": self.references if self.regret else None, "start": self._start}
-        return GroupRisk(**(made | changes))
+        problem = GroupRisk(**(made | changes))
+        problem.single_precision = self.single_precision and (problem.single_precision or "data" not in changes)
+        return problem
 
     # ------------------------------------------------------------------ constants
-
-    @property
-    def rounding(self) -> float:
-        """Bound the error of a sum of slopes times rows, in units of rounding of its terms' mass.
-
-        It grows with the longest chain of additions: over the rows, over the entries of one, over workers and groups.
-        """
-        if self._rounding is None:
-            longest = self.data.largest(np.array([float(self.data.rows.longest_sum())]))[0]
-            self._rounding = 32.0 + 0.5 * (float(longest) + self.data.n_workers + self.n_groups)
-        return self._rounding
 
     def counted_rows(self) -> Mask:
         """Return which rows have weight in any group."""

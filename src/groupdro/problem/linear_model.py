@@ -66,7 +66,7 @@ class LinearModel:
         """Add to gradients[i] the same sum weighted by the rows' shares in group i."""
         rows.rmatvec_by_group(shares, slopes, gradients[:, : self.n_features])
         if self.fit_intercept:
-            gradients[:, -1] += shares.sums(slopes)
+            shares.add_sums(slopes, gradients[:, -1])
 
     def gram(self, rows: Rows, weights: Floats) -> Floats:
         """Return X' diag(weights) X, with the intercept's column of ones last."""

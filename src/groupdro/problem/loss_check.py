@@ -34,6 +34,9 @@ def check_loss(loss: Loss, y: Array, n_outputs: int, *, fit_intercept: bool) -> 
     fit_intercept : bool
         Whether the duals will be balanced.
     """
+    if y.ndim > 1 and y.shape[1] != 1 + n_outputs:
+        raise ValueError(f"offset must be {n_outputs} numbers per row for these labels, got {y.shape[1] - 1}.")
+    loss, y = loss.plain, loss.labels(y)
     if type(loss) in _OWN or not len(y):
         return
     name = type(loss).__name__

@@ -38,7 +38,7 @@ class Loss(ABC):
     at a point give the bound of that point's linearisation.
     """
 
-    name: ClassVar[str]
+    name: str
 
     @abstractmethod
     def encode(self, y: Array) -> Array:
@@ -53,6 +53,15 @@ class Loss(ABC):
         """Return the loss with its number of outputs fixed, whatever labels are seen later."""
         del n_outputs
         return self
+
+    @property
+    def plain(self) -> "Loss":
+        """The loss without row offsets."""
+        return self
+
+    def labels(self, y: Array) -> Array:
+        """Return encoded labels without row offsets."""
+        return y
 
     @abstractmethod
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
@@ -82,7 +91,7 @@ class Loss(ABC):
         """Bound |l'| for each row over outputs |u| <= reach."""
 
     #: Bound of l'' over all outputs and labels.
-    smoothness: ClassVar[float]
+    smoothness: float
 
     #: Whether `kernels.blocks` computes the loss, which has several outputs.
     in_blocks: ClassVar[bool] = False

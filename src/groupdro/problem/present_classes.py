@@ -30,12 +30,15 @@ def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, Indices]:
         The columns of w that it has; empty where it has all of them.
     """
     everything = np.empty(0, np.int64)
-    if not (problem.fit_intercept and isinstance(problem.loss, Softmax)):
+    if not (problem.fit_intercept and isinstance(problem.loss.plain, Softmax)):
         return problem, everything
     present = np.unique(weighted_labels(problem))
     if not 1 < len(present) < problem.shape[1]:
         return problem, everything
     # Rows without weight may have any class: they take the nearest.
-    labels = np.searchsorted(present, problem.data.y).clip(max=len(present) - 1)
+    y = problem.data.y
+    labels = np.searchsorted(present, problem.loss.labels(y)).clip(max=len(present) - 1)
+    if y.ndim > 1:
+        labels = np.column_stack([labels, y[:, 1 + present]])
     data = problem.data.with_labels(labels, encoded=True)
     return problem.with_data(data, problem.loss.with_outputs(len(present))), present

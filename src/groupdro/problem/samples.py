@@ -6,25 +6,20 @@ import numpy as np
 
 from groupdro.data import Draw
 from groupdro.kernels.arguments import Drawn
-from groupdro.problem.counting import Counting
-from groupdro.problem.linear_model import LinearModel, scale_rows
-from groupdro.problem.losses import Loss
+from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.records import Evaluation
+from groupdro.problem.single_pass import SinglePasses
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["Samples"]
 
 
-class Samples(Counting):
+class Samples(SinglePasses):
     """The part of a problem that looks at drawn members, or hands them to compiled steps."""
-
-    loss: Loss
-    model: LinearModel
 
     @property
     def _flat_here(self) -> Any:
-        kernel = self.loss.kernel
-        return None if kernel is None else self.data.rows.flat(self.data.y, kernel, intercept=self.model.fit_intercept)
+        return self.data.flat_here(self.loss.kernel, intercept=self.model.fit_intercept)
 
     @property
     def flat(self) -> Any:

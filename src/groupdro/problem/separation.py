@@ -43,7 +43,7 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
         Whether such a direction was found. Also False where the program is too large or its time runs out, where
         several workers hold the rows, and for losses that always have a minimiser.
     """
-    loss, data = problem.loss, problem.data
+    loss, data = problem.loss.plain, problem.data
     if not isinstance(loss, Logistic | Softmax) or not data.is_whole:
         return False
     counted = np.flatnonzero(problem.data.row_weights(np.ones(problem.n_groups)) > 0)
@@ -53,10 +53,11 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
     X = sp.csr_array(data.rows.take(counted).dense()).astype(np.float64)
     if problem.fit_intercept:
         X = sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
-    margins = _signed_rows(X, data.y[counted], n_outputs)
+    y = problem.loss.labels(data.y[counted])
+    margins = _signed_rows(X, y, n_outputs)
     weights = data.row_weights(np.full(problem.n_groups, 1.0 / problem.n_groups) if q is None else q)[counted]
     if n_outputs > 1:
-        weights = _of_wrong_classes(weights, data.y[counted], n_outputs)
+        weights = _of_wrong_classes(weights, y, n_outputs)
     size = float(np.abs(margins.data).sum()) / margins.shape[0]
     if size == 0.0 or not weights.sum() > 0:
         return False

@@ -38,9 +38,9 @@ __all__ = [
 
 # Raise it with every change of what a bound means or of how one is proved, also between two releases: the lower bound
 # of a checkpoint cannot be computed anew, and a wrong one must not outlive the code that proved it.
-BOUNDS_VERSION = 2
+BOUNDS_VERSION = 3
 
-_FORMAT, _VERSION = "groupdro-checkpoint", 4
+_FORMAT, _VERSION = "groupdro-checkpoint", 5
 _MADE_BY = [__version__, BOUNDS_VERSION]
 _KEPT = 2  # files: should the newest be damaged, the one before it is there
 _NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")

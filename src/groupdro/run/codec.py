@@ -117,7 +117,8 @@ def _restore_mapping(old: Any, content: dict[str, Any], arrays: Arrays, *, anyth
         return replace(old, **point)
     check(anything or isinstance(old, Spectral), "it has values where the run has none")
     whole = {key: _restore(None, part, arrays, anything=True) for key, part in content.items()}
-    return Spectral(**whole) if isinstance(old, Spectral) or "directions" in whole else whole
+    is_spectral = isinstance(old, Spectral) or set(whole) == {part.name for part in fields(Spectral)}
+    return Spectral(**whole) if is_spectral else whole
 
 
 def _is_like(new: Any, old: Any) -> bool:

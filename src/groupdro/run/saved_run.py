@@ -13,22 +13,26 @@ from groupdro.run.clock import Clock
 from groupdro.run.codec import Arrays, pack, restore
 from groupdro.run.result import TraceRow
 from groupdro.run.solver import Solver, State
+from groupdro.run.stages import Refinement
 from groupdro.utils.bundle import check, dump_bundle, is_finite_array, parse_bundle
 
 __all__ = ["SavedRun", "save_run"]
 
-_PARTS = {"references", "stage", "state", "certificate", "trace", "counters", "seconds", "tolerances"}
+_PARTS = {"references", "refinement", "stage", "state", "certificate", "trace", "counters", "seconds", "tolerances",
+          "single_precision"}  # fmt: skip
 
 
 def save_run(
     checkpoints: Checkpoints, problem: GroupRisk, stage: int, state: State, certificate: Certificate,
     trace: Sequence[TraceRow], clock: Clock, *, tolerances: tuple[float, float], found_references: bool,
+    refinement: Refinement | None,
 ) -> None:  # fmt: skip
     """Write a checkpoint of where a run stands, off the clock."""
     with clock.stopped():
         arrays: Arrays = {}
         run = {
             "references": pack(vars(problem.references) if found_references else None, arrays),
+            "refinement": pack(None if refinement is None else refinement.saved(), arrays),
             "stage": stage,
             "state": pack(state, arrays),
             "certificate": pack(certificate.saved(), arrays),
@@ -36,6 +40,7 @@ def save_run(
             "counters": [int(count) for count in clock.counts.counts],
             "seconds": max(clock.seconds, 0.0),
             "tolerances": list(tolerances),
+            "single_precision": problem.single_precision,
         }
         checkpoints.write(state.epoch, run, arrays)
 
@@ -65,8 +70,22 @@ class SavedRun:
             _check_run(run)
             saved = cls(run, arrays)
             rougher = any(now < before for now, before in zip(tolerances, run["tolerances"], strict=True))
-            # References that were found for a rougher tolerance would keep the gap above a finer one for ever.
-            return None if rougher and saved.references(problem) is not None else saved
+            # References that were found once for all, for a rougher tolerance, would keep the gap above a finer one.
+            fixed = saved.references(problem) is not None and saved.refinement() is None
+            return None if rougher and fixed else saved
+
+    @classmethod
+    def of(cls, run: dict[str, Any]) -> "SavedRun":
+        """Return what another run's checkpoint holds of a run within it, such as that of one group alone."""
+        arrays: Arrays = {}
+        check(
+            set(run) == {"state", "certificate", "counters", "seconds", "single_precision"},
+            "a run within it has other parts",
+        )
+        packed = {name: pack(run[name], arrays) for name in ("state", "certificate")}
+        whole = dict.fromkeys(_PARTS) | run | packed | {"stage": 0, "trace": [], "tolerances": [0.0, 0.0]}
+        _check_run(whole)
+        return cls(whole, arrays)
 
     def references(self, problem: GroupRisk) -> References | None:
         """Return the references that the run found, after a look at them."""
@@ -74,17 +93,22 @@ class SavedRun:
         if found is None:
             return None
         m = problem.n_groups
-        shapes = {"upper": (m,), "lower": (m,), "models": (m, *problem.shape)}
+        shapes = {"upper": (m,), "lower": (m,), "models": (m, *problem.shape), "centre": (m,)}
         check(isinstance(found, dict) and set(found) == set(shapes), "its references lack fields")
         for name, shape in shapes.items():
-            fits = is_finite_array(found[name], shape) or (name == "models" and found[name] is None)
+            fits = is_finite_array(found[name], shape) or (name in ("models", "centre") and found[name] is None)
             check(fits, "its references do not fit")
         return References(**found)
+
+    def refinement(self) -> Any:
+        """Return what the run kept to refine its references, which the preparation that made it has to check."""
+        return restore(None, self.run["refinement"], self.arrays)
 
     def resume(
         self, solver: Solver, problem: GroupRisk, seed: int, certificate: Certificate, clock: Clock
     ) -> tuple[State, list[TraceRow]]:
         """Return the state and the trace, and let certificate and clock continue from there."""
+        problem.single_precision &= self.run["single_precision"]
         with problem.uncounted():
             state: State = restore(solver.init(problem, seed), self.run["state"], self.arrays)
             solver.restore_state(problem, state)
@@ -100,6 +124,7 @@ def _check_run(run: dict[str, Any]) -> None:
     lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
     check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")
     check(all(_is_count(count) for count in run["counters"]), "a counter is not a count")
+    check(isinstance(run["single_precision"], bool), "its precision is not one")
     numbers = [run["seconds"], *run["tolerances"]]
     check(all(_is_number(one) and 0 <= one < np.inf for one in numbers), "its seconds or tolerances are not numbers")
     for row in run["trace"]:

@@ -3,12 +3,15 @@
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupdro.problem import Evaluation, GroupRisk
 from groupdro.run.stages import Preparation
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
+
+if TYPE_CHECKING:
+    from groupdro.run.result import TraceRow
 
 __all__ = ["BALL", "BOUNDED", "KNOWN_WEIGHTS", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "UNPRICED", "Requirement", "Solver",
            "State", "make_solver"]  # fmt: skip
@@ -73,6 +76,10 @@ class State:
         The latest pass over the data. The driver takes its certificate from it: no solver may change its arrays.
     epoch : int
         Epochs done. Random numbers are a function of the seed and the epoch.
+    begun : int
+        Epochs that earlier stages had done when this one began.
+    handed_over : str
+        Why earlier stages handed over.
     stalled : bool
         Whether the solver cannot improve further, as at the limit of floating-point accuracy.
     """
@@ -82,6 +89,8 @@ class State:
 
     evaluation: Evaluation
     epoch: int = field(default=0, kw_only=True)
+    begun: int = field(default=0, kw_only=True)
+    handed_over: str = field(default="", kw_only=True)
     stalled: bool = field(default=False, kw_only=True)
 
 
@@ -130,10 +139,13 @@ class Solver(ABC):
         """Advance the state by one epoch and evaluate where it stands."""
         raise NotImplementedError(f"{type(self).__name__} has no epoch.")
 
-    def is_done(self, problem: GroupRisk, state: Any) -> bool:
-        """Return whether the next stage should take over, from where the state stands."""
-        del problem, state
-        return False
+    def hand_over(self, problem: GroupRisk, state: Any, trace: "Sequence[TraceRow]") -> str:
+        """Return why the next stage should take over from where the state stands; empty to go on.
+
+        The trace is that of this stage: what it has certified so far, and at which price.
+        """
+        del problem, trace
+        return "it stalled" if state.stalled else ""
 
     def restore_state(self, problem: GroupRisk, state: Any) -> None:
         """Check what `State.grows` names, and evaluate again what a checkpoint leaves out of a state."""

@@ -1,13 +1,18 @@
-"""What a solver may do before its epochs: find references, or a better start."""
+"""What a solver may do besides its epochs: find references or a better start before, and refine references between."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, References
 from groupdro.utils.types import Floats
 
-__all__ = ["Budget", "Preparation", "Prepared"]
+if TYPE_CHECKING:
+    from groupdro.run.solver import State
+
+__all__ = ["Budget", "Preparation", "Prepared", "Refinement"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Prepared:
     ----------
     references : References or None
         Bounds of every group's own minimum, which turn risks into regrets.
+    refinement : Refinement or None
+        What tightens them while the run goes on.
     start : pair of ndarray or None
         The w and q at which the next stage begins.
     best : pair of ndarray or None
@@ -48,10 +55,28 @@ class Prepared:
     """
 
     references: References | None = None
+    refinement: "Refinement | None" = None
     start: tuple[Floats, Floats] | None = None
     best: tuple[Floats, Floats] | None = None
     interrupted: bool = False
     rough: bool = False
+
+
+class Refinement(ABC):
+    """What tightens rough references while a run minimises the regrets."""
+
+    @abstractmethod
+    def after_epoch(self, certificate: Certificate, state: "State", budget: Budget) -> References | None:
+        """Return tighter references than those of the certificate's problem, or None to leave them as they are."""
+
+    @property
+    @abstractmethod
+    def rough(self) -> bool:
+        """Whether the budget cut it short, so that a run which resumes from here would not be the same."""
+
+    @abstractmethod
+    def saved(self) -> Any:
+        """Return what a checkpoint keeps, besides the references."""
 
 
 class Preparation(ABC):
@@ -60,3 +85,8 @@ class Preparation(ABC):
     @abstractmethod
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
         """Solve what later stages depend on."""
+
+    def restore(self, problem: GroupRisk, references: References, saved: Any, seed: int) -> Refinement | None:
+        """Return the refinement as a checkpoint kept it; None by default, for a preparation that is done at once."""
+        del problem, references, saved, seed
+        return None

@@ -3,7 +3,7 @@
 from groupdro.run.driver import solve
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow
 from groupdro.run.solver import SOLVERS, Requirement, Solver, State
-from groupdro.run.stages import Budget, Preparation, Prepared
+from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
@@ -34,6 +34,7 @@ __all__ = [
     "Prepared",
     "Progress",
     "Quadratic",
+    "Refinement",
     "Requirement",
     "Result",
     "Solver",

@@ -1,42 +1,44 @@
-"""solver="auto": a cost model picks a solver, and says why.
+"""solver="auto": begin with what is cheap for certain, measure how the gap falls, and hand over where that pays.
 
-The model counts the work of each way to the tolerance in multiples of one pass over the data:
+The work of each way to the tolerance is counted in numbers of X that are read, never by a clock, so that the same data
+give the same run:
 
-    quadratic   squared loss on dense rows: two passes, and one product of p x p a row
-    newton      about 6 passes and one for each digit, each with a product of p x p per row, whose multiplications run
-                100 times faster
-    lbfgs       about 100 passes for each digit: columns of real data are seldom well conditioned
-    aleg        about 10 passes, then 8 for each digit, up to three digits; more where groups are many, because the
-                weights of thousands of groups have far to go
+    newton      about 5 epochs, and one for every second digit; each a pass, and a product of p x p numbers a row,
+                which run many times faster than those of a pass
+    lbfgs       about 4 epochs for each digit, and 4 more; each a pass, and products of the groups' gradients
+    aleg        two passes an epoch, about 5 epochs for each digit; no more memory than a few vectors
 
-for p parameters. SQP keeps every group's gradient, which must fit in memory; ALEG needs no more than a few vectors and
-takes the simplex too. How many passes ALEG needs depends on the data: where its gap falls so slowly that SQP would take
-fewer from where it stands, SQP takes over.
+for p parameters. How many epochs L-BFGS takes depends on the data, so the fall of its certified gap is measured: where
+Newton would need less from where it stands, or ALEG where no Hessian can be formed, that takes over. SQP keeps every
+group's gradient, which must fit in memory; ALEG takes every domain and every set of weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
 from groupdro.problem import GroupRisk
+from groupdro.run.result import TraceRow, relative_gap
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
-from groupdro.solvers.aleg import ALEG, AlegState
-from groupdro.solvers.quadratic import Quadratic
+from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.arguments import check_flag
-from groupdro.utils.types import Floats
 
 __all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose"]
 
 
 MOST_GRADIENT_VALUES = 5e7  # numbers of all groups' gradients that may be kept
 _NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
-_NEWTON_PASSES = 6.0  # and one for each digit
-_HANDOVER = 1e-2  # relative gap at which ALEG hands over to SQP
-_MOST_EPOCHS = 20  # of ALEG before that
-_LOOK_BACK = 4  # epochs over which the fall of a gap is measured
+_NEWTON_EPOCHS = 4.5, 0.6  # in all, and for each digit
+_LBFGS_EPOCHS = 4.0, 3.7
+_ALEG_EPOCHS = 5.0, 5.0
+_NEWTON_OVERHEAD, _LBFGS_OVERHEAD = 3e5, 1e6  # of an epoch, in numbers of X that could be read in the meantime
+_LOOK_BACK = 5  # epochs over which the fall of a gap is measured
+_PATIENCE = 1.5  # times the work of another solver that the one at work may be expected to need
+_TRIAL = 0.5  # of another's work from the start, before which nothing is handed over: beginnings are slow
 _NO_TOLERANCE = 1e-9  # relative, where only an absolute one was given
 
 
@@ -57,7 +59,7 @@ class Choice:
 
 
 def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choice:
-    """Pick the solver that the cost model finds cheapest.
+    """Pick the solver to begin with, and those that it may hand over to.
 
     Parameters
     ----------
@@ -71,93 +73,112 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     Returns
     -------
     Choice
-        The solver and the reason.
+        The solvers and the reason.
     """
     p, m = problem.model.size, problem.n_groups
-    digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
     aleg = ALEG(scale_columns=precondition)
     if not GroupSQP().fits(problem):
         return Choice((aleg,), f"aleg: it takes every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
         return Choice((aleg,), f"aleg: the groups' gradients would not fit in memory ({size})")
-    few = problem.n_rows >= 2 * m * (p + 1) and p <= _NEWTON_LIMIT
-    if few and problem.data.rows.copyable and Quadratic().fits(problem):
-        return Choice((Quadratic(),), f"quadratic: squared loss, compressed by QR ({size})")
-    # A row's share of the Hessian, in multiples of its share of a pass.
-    newton_pass = 1.0 + problem.data.rows.gram_cost * p
-    newton = (_NEWTON_PASSES + digits) * newton_pass if p <= _NEWTON_LIMIT else np.inf
-    lbfgs = 100.0 * digits
-    variance_reduced = (10.0 + 8.0 * digits) * max(1.0, np.sqrt(m / 100.0)) if digits <= 3.0 else np.inf
-    if newton <= min(lbfgs, variance_reduced):
-        return Choice((GroupSQP("newton"),), f"sqp with the exact Hessian: it is cheap ({size})")
-    if variance_reduced < lbfgs:
-        other = GroupSQP("newton" if newton < lbfgs else "lbfgs")
-        first = _UntilSlow(scale_columns=precondition, tol=tol, cost=min(newton, lbfgs))
-        return Choice((first, other), f"aleg: few digits are asked for ({size})")
-    first = _UntilSlow(scale_columns=precondition, tol=tol, cost=lbfgs, near=_HANDOVER)
-    return Choice((first, GroupSQP("lbfgs")), f"aleg to two digits, then sqp with L-BFGS ({size})")
+    newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
+    digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
+    exact = GroupSQP("newton")
+    if _epochs(_NEWTON_EPOCHS, digits) * newton <= _epochs(_LBFGS_EPOCHS, digits) * lbfgs:
+        return Choice((exact,), f"sqp with the exact Hessian: it is cheap ({size})")
+    reason = f"sqp with L-BFGS: a Hessian is dear ({size})"
+    if p <= _NEWTON_LIMIT:
+        return Choice((_LbfgsUntilSlow(tol=tol, other="newton", epoch_work=newton / lbfgs), exact), reason)
+    sampled = _AlegUntilSlow(scale_columns=precondition)
+    return Choice((_LbfgsUntilSlow(tol=tol, other="aleg", epoch_work=2.0), sampled, GroupSQP("lbfgs")), reason)
 
 
-@dataclass
-class _UntilSlowState(AlegState):
-    """State of ALEG, with its latest relative gaps, the last one last; 0 where there was none yet."""
+def _epochs(needed: tuple[float, float], digits: float) -> float:
+    return needed[0] + needed[1] * digits
 
-    gaps: Floats = field(default_factory=lambda: np.zeros(_LOOK_BACK + 1))
+
+def _pass(problem: GroupRisk) -> float:
+    """Return the work of a pass."""
+    return problem.n_rows * problem.data.rows.n_entries * problem.model.n_outputs
+
+
+def _newton_epoch(problem: GroupRisk) -> float:
+    """Return the work of an epoch with the exact Hessian, infinite where none is formed."""
+    p = problem.model.size
+    if p > _NEWTON_LIMIT:
+        return np.inf
+    # A row's share of the Hessian, in multiples of its share of a pass; then the factorisations.
+    formed = _pass(problem) * (1.0 + problem.data.rows.gram_cost * p)
+    return formed + 0.03 * p**3 + _NEWTON_OVERHEAD
+
+
+def _lbfgs_epoch(problem: GroupRisk) -> float:
+    """Return the work of an epoch with L-BFGS."""
+    vectors = problem.n_groups + 2 * GroupSQP().memory
+    return _pass(problem) + 0.03 * min(vectors, 400) * vectors * problem.model.size + _LBFGS_OVERHEAD
+
+
+def _fall(trace: Sequence[TraceRow]) -> float:
+    """Return the fall of the certified gap over the last epochs, as the logarithm of its factor for each pass."""
+    first, last = (relative_gap(row.gap, row.upper) for row in (trace[-1 - _LOOK_BACK], trace[-1]))
+    if not 0.0 < last < np.inf:
+        return np.inf
+    return float(np.log(first / last)) / max(trace[-1].passes - trace[-1 - _LOOK_BACK].passes, 1e-9)
 
 
 @dataclass(frozen=True)
-class _UntilSlow(ALEG):
-    """ALEG, until another solver would take fewer passes from where it stands.
+class _LbfgsUntilSlow(GroupSQP):
+    """SQP with L-BFGS, until another solver would need less work from where it stands.
 
     Parameters
     ----------
     tol : float
         Relative tolerance.
-    cost : float
-        Work of the other to the tolerance, in passes.
-    near : float
-        Relative gap at which it hands over in any case.
+    other : {"newton", "aleg"}
+        The other solver.
+    epoch_work : float
+        Work of an epoch of it, in passes.
     """
 
+    hessian: Any = "lbfgs"
     _: KW_ONLY
     tol: float = 1e-4
-    cost: float = np.inf
-    near: float = 0.0
+    other: str = "newton"
+    epoch_work: float = 1.0
 
-    def init(self, problem: GroupRisk, seed: int) -> _UntilSlowState:
-        """Begin as ALEG does."""
-        state = _UntilSlowState(**vars(super().init(problem, seed)))
-        self._note_gap(problem, state)
-        return state
-
-    def epoch(self, problem: GroupRisk, state: AlegState) -> None:
-        """Advance, and note the gap."""
-        super().epoch(problem, state)
-        self._note_gap(problem, state)
-
-    def _note_gap(self, problem: GroupRisk, state: AlegState) -> None:
-        assert isinstance(state, _UntilSlowState)
-        at = state.evaluation
-        value = problem.objective(at.w, at.group_risks)
-        state.gaps = np.append(state.gaps[1:], sum(self.halves(problem, at)) / max(abs(value), 1e-300))
-
-    def is_done(self, problem: GroupRisk, state: AlegState) -> bool:
-        """Compare what is left at the rate of the last epochs, at two passes each, with the other's work."""
+    def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
+        """Compare what is left at the rate of the last epochs with the other's work."""
         del problem
-        assert isinstance(state, _UntilSlowState)
-        gaps = state.gaps
-        if self.near and (gaps[-1] <= self.near or state.epoch >= _MOST_EPOCHS):
-            return True
-        if not (gaps.min() > 0 and gaps[-1] > self.tol):
-            return False
-        fall = np.log(gaps[0] / gaps[-1]) / _LOOK_BACK
-        return bool(fall <= 0 or 2.0 * np.log(gaps[-1] / self.tol) / fall > self.cost)
+        if state.stalled:
+            return f"sqp found no way on; {self.other} takes over"
+        needed = _NEWTON_EPOCHS if self.other == "newton" else _ALEG_EPOCHS
+        whole = _epochs(needed, max(-np.log10(self.tol), 0.0)) * self.epoch_work
+        if len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < _TRIAL * whole:
+            return ""
+        fall, gap = _fall(trace), relative_gap(trace[-1].gap, trace[-1].upper)
+        digits = max(float(np.log10(gap / self.tol)), 0.0) if np.isfinite(gap) else 1.0
+        work = _PATIENCE * _epochs(needed, digits) * self.epoch_work
+        if fall > 0.0 and np.log(10.0) * digits <= fall * work:
+            return ""
+        return f"the gap fell by a factor of {np.exp(fall):.2f} a pass; {self.other} takes over"
+
+
+@dataclass(frozen=True)
+class _AlegUntilSlow(ALEG):
+    """ALEG, until its gap falls more slowly than a factor of ten in so many passes as it is expected to need."""
+
+    def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
+        """Look at the rate of the last epochs."""
+        del problem, state
+        if len(trace) <= _LOOK_BACK or _fall(trace) * _PATIENCE * 2.0 * _ALEG_EPOCHS[1] > np.log(10.0):
+            return ""
+        return f"the gap fell by a factor of {np.exp(_fall(trace)):.2f} a pass; sqp takes over"
 
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Pick a solver by a cost model, and hand over to another where that pays.
+    """Begin with a solver that a count of the work finds cheapest, and hand over to another where that pays.
 
     Parameters
     ----------
@@ -178,7 +199,7 @@ class Auto(Solver):
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
         """Return the stages of what was picked."""
-        return [stage for solver in self._choice(problem, tol).stages for stage in solver.stages(problem, tol)]
+        return self._choice(problem, tol).stages
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
         """Say what was chosen and why."""

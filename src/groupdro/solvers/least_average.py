@@ -23,6 +23,7 @@ from groupdro.solvers.auto import MOST_GRADIENT_VALUES
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 from groupdro.solvers.sqp import GroupSQP, SqpState, ball_of
 from groupdro.solvers.weight_program import WORKING_SET, Program
+from groupdro.utils.threads import one_blas_thread
 from groupdro.utils.types import Floats
 
 __all__ = ["LeastAverage", "find_least_average"]
@@ -119,14 +120,13 @@ class _LevelSQP(GroupSQP):
         problem.coef(pull)[...] = problem.coef(here.w)
         excess, average = within.excess(problem, here.w, here.group_risks), within.base @ gradients
         share = 1.0 / state.scale
-        solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
         inside = (state.multipliers > 0) | (excess >= np.sort(excess)[-WORKING_SET:][0])
         for _ in range(_ENTRIES):
             working = np.flatnonzero(inside)
             rows = np.vstack([average, gradients[working]]) + penalty * pull.ravel()
             values = share * np.append(0.0, excess[working])
             program = _LevelProgram(rows=share * rows, values=values, share=share)
-            step, x = solve(problem, state, program, pull)
+            step, x = self._step_in_ball(problem, state, program, pull)
             along = penalty * float(pull.ravel() @ step.ravel())
             expected = excess + gradients[:n] @ step.ravel() + along
             late = ~inside & (expected > max(float(expected[working].max()), 0.0))
@@ -162,6 +162,7 @@ class _LevelSQP(GroupSQP):
         return self.within.mean(problem, w, group_risks) + state.price * over
 
 
+@one_blas_thread()
 def find_least_average(
     problem: GroupRisk,
     base: Floats,
@@ -205,6 +206,7 @@ def find_least_average(
         return None
     clock = Clock(problem)
     problem, centring = recentre(problem.starting_at(*start))
+    problem.single_precision = False  # the level is met to the last digits
     solver = _LevelSQP(within=_Level(base, level - _KEPT * (level - lower), n))
     search = _Search(problem, solver, level)
     interrupted = False
@@ -240,7 +242,7 @@ class _Search:
     def __init__(self, problem: GroupRisk, solver: _LevelSQP, level: float):
         self.problem, self.solver, self.level = problem, solver, level
         begun = GroupSQP().init(problem, 0)
-        self.state = _State(begun.evaluation, begun.groups, multipliers=np.zeros(solver.within.n_bound))
+        self.state = _State(**vars(begun), multipliers=np.zeros(solver.within.n_bound))
         self.best: Floats | None = None
         self.idle = 0  # steps in a row that hardly narrowed the interval
         self.mean, self.mean_lower, self.q = np.inf, -np.inf, begun.evaluation.q
@@ -260,9 +262,11 @@ class _Search:
     def is_done(self, tol: float) -> bool:
         """Return whether the interval is narrow enough, or nothing moves any more."""
         still = self.state.stalled or self.idle >= _MOST_IDLE
-        # What is kept of the slack is worth so much of the average, which no search can gain.
+        # What is kept of the slack is worth so much of the average, and so is what is not known of the references:
+        # no search can gain them.
         kept = 2.0 * float(self.state.multipliers.sum()) * (self.level - self.solver.within.level)
-        return still or self.mean - self.mean_lower <= tol * abs(self.mean) + kept
+        unknown = 2.0 * self.state.scale * self.problem.baseline.width_at(self.state.evaluation.q)
+        return still or self.mean - self.mean_lower <= tol * abs(self.mean) + kept + unknown
 
     def is_late(self, seconds: float, most: float) -> bool:
         """Return whether the time of any worker is over."""

@@ -1,28 +1,44 @@
-"""Every group's own minimum, which turns risks into regrets: several groups are solved at a time."""
+"""Every group's own minimum, which turns risks into regrets: found at once, or refined where the regrets depend on it.
 
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+Let L_i <= R_i* <= U_i. At a model w with risks R_i and penalty P, and group weights q that prove the lower bound Phi(q)
+of min_w sum_i q_i R_i(w) + P(w), the certified gap of the regrets is
+
+    G = max_i (R_i - L_i) + P - Phi(q) + sum_i q_i U_i.
+
+A solver minimises the regrets against some centre c, and can bring
+
+    S = max_i (R_i - c_i) + P - Phi(q) + sum_i q_i c_i
+
+to zero. What is left of G then is the price of not knowing the minima better. Only groups whose regret may be the worst
+raise it: a group may be known as roughly as its regret is below the worst one. Other sets of group weights have their
+own maximum in place of max_i.
+"""
+
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
-from groupdro.problem import Counters, GroupRisk, References
-from groupdro.problem.attainment import is_separated, vanishes
-from groupdro.problem.present_classes import with_present_classes
-from groupdro.problem.row_space import fits_row_space, in_row_space
+from groupdro.certificate import Certificate
+from groupdro.certificate.certificate import is_inside
+from groupdro.problem import Evaluation, GroupRisk, References
 from groupdro.run.driver import solve
-from groupdro.run.result import Result, Status
-from groupdro.run.solver import Solver
-from groupdro.run.stages import Budget, Preparation, Prepared
+from groupdro.run.result import Result
+from groupdro.run.solver import Solver, State
+from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
 from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.group_minima import GroupMinima, group_sqp
 from groupdro.solvers.sqp import GroupSQP
-from groupdro.utils.threads import n_threads
 from groupdro.utils.types import Floats
 
-__all__ = ["GroupReferences"]
+__all__ = ["GroupReferences", "RefinedReferences"]
 
-_GROUPS_AT_ONCE = 256  # that wait for a thread: after an interrupt each has to be taken back
-_MOMENT = 0.2  # seconds
+_FIRST_PASSES = 6.0  # over every group, before anything is known of the regrets
+_FIRST_WIDTH = 0.03  # of the risk at zero, at which a group has had enough of them
+_ROUND_PASSES = 20.0  # over a group, before the regrets are looked at again
+_SHARE = 0.5  # of the gap that the tolerance allows, which is left to the references
+_AHEAD = 0.1  # of the saddle point's gap, which references need not be finer than: which groups matter is not known yet
+_KEPT_SLACK = 0.5  # share of a group's distance from the worst that its bounds may use: regrets still move
 
 
 @dataclass(frozen=True)
@@ -58,112 +74,169 @@ class GroupReferences(Preparation):
         # takes a small share of the least gap that the tolerance may ask for.
         least = max(budget.tol**2, budget.atol) if self.absolute else budget.tol**2
         atol = max(self.share * least, self.finest)
-        solver = self.solver or (GroupSQP() if problem.domain.ball is not None else ALEG())
-        return _Search(self, problem, solver, budget, atol, seed).run()
-
-
-class _Search:
-    """One run of the preparation."""
-
-    def __init__(
-        self, about: GroupReferences, problem: GroupRisk, solver: Solver, budget: Budget, atol: float, seed: int
-    ):
-        self.problem, self.solver, self.budget = problem, solver, budget
-        self.atol, self.max_passes, self.seed = atol, about.max_passes, seed
-        start = problem.start()
-        self.upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
-        self.lower = np.zeros(problem.n_groups)  # losses and penalties are at least 0
-        self.small = fits_row_space(problem, problem.data.all_sizes)
-        self.near: Floats | None = None
-        self.rough = False
-        self.stop = threading.Event()
-
-    def run(self) -> Prepared:
-        problem, data = self.problem, self.problem.data
-        pooled = self._pooled()
-        best = None
+        solver, start, best = self.solver or self._default(problem), problem.start(), None
+        upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
+        minima = GroupMinima(problem, solver, upper, max_passes=self.max_passes, seed=seed)
+        pooled = self._pooled(problem, minima, budget)
         if pooled is not None:
-            best, self.near = (pooled.w, problem.weight_set.start(problem.n_groups)), pooled.w
+            best, minima.near = (pooled.w, problem.weight_set.start(problem.n_groups)), pooled.w
             if pooled.interrupted:
-                return Prepared(References(self.upper, self.lower), best=best, interrupted=True, rough=True)
-        # A worker solves the groups that it holds; those that are divided are solved by all together, one by one.
-        here = data.whole_groups()
-        held = here.astype(np.float64)
-        data.add_up(held)
-        interrupted, spent = self._solve_side_by_side(np.flatnonzero(here).tolist())
-        bounds = data.largest(np.concatenate([-self.upper, self.lower, [float(self.rough)]]))
-        self.upper, self.lower = -bounds[: problem.n_groups], bounds[problem.n_groups : -1]
-        self.rough = bool(bounds[-1])
-        problem.count_apart(spent)
-        self.stop = threading.Event()  # a new one, because groups that nobody waits for have yet to see the old
-        for i in np.flatnonzero(held == 0.0).tolist():
-            self._bound(i, problem.group(i))
-        references = References(self.upper, self.lower)
-        return Prepared(references, best=best, interrupted=interrupted, rough=self.rough)
+                return Prepared(minima.references(), best=best, interrupted=True, rough=True)
+        interrupted = minima.tighten(np.full(problem.n_groups, atol), budget)
+        return Prepared(minima.references(), best=best, interrupted=interrupted, rough=minima.rough)
 
-    def _pooled(self) -> Result | None:
+    @staticmethod
+    def _default(problem: GroupRisk) -> Solver:
+        return GroupSQP() if problem.domain.ball is not None else ALEG()
+
+    def _pooled(self, problem: GroupRisk, minima: GroupMinima, budget: Budget) -> Result | None:
         """Solve all rows together: most groups' own models are near that one."""
-        if not isinstance(self.solver, GroupSQP) or self.problem.n_groups == 1 or self.small.all():
+        if not isinstance(minima.solver, GroupSQP) or problem.n_groups == 1 or minima.all_small:
             return None
-        most = min(self.max_passes, max(self.budget.passes_left(), 1e-3))
-        seconds = max(self.budget.seconds_left(), 1e-3)
-        return solve(self.problem.pooled(), self.solver, tol=1e-2, max_passes=most, max_time=seconds)
+        most = min(self.max_passes, max(budget.passes_left(), 1e-3))
+        seconds = max(budget.seconds_left(), 1e-3)
+        return solve(problem.pooled(), minima.solver, tol=1e-2, max_passes=most, max_time=seconds)
 
-    def _solve_side_by_side(self, groups: list[int]) -> tuple[bool, list[Counters]]:
-        """Bound groups in threads; return whether that was interrupted, and what was asked of the data."""
-        spent: list[Counters] = []
 
-        def bound(i: int) -> None:
-            alone = self.problem.group(i).apart()
-            spent.append(alone.counters)
-            self._bound(i, alone)
+@dataclass(frozen=True)
+class RefinedReferences(Preparation):
+    """Bound each group's own minimum roughly, and refine the bounds during the run where the regrets depend on them.
 
-        pool = ThreadPoolExecutor(max_workers=min(self.problem.n_groups, n_threads()))
-        asked: list[Future[None]] = []
-        interrupted = False
-        try:
-            for first in range(0, len(groups), _GROUPS_AT_ONCE):
-                asked = [pool.submit(bound, i) for i in groups[first : first + _GROUPS_AT_ONCE]]
-                for answer in asked:
-                    answer.result()
-        except KeyboardInterrupt:
-            interrupted = self.rough = True
-        finally:
-            self.stop.set()
-            # Groups under way end by themselves with their epoch. After an interrupt nobody waits longer than a moment.
-            pool.shutdown(wait=not interrupted, cancel_futures=True)
-            wait([answer for answer in asked if answer.running()], timeout=_MOMENT)
-        return interrupted, spent
+    Parameters
+    ----------
+    max_passes : float
+        Passes over a group's own rows.
+    every_group : bool
+        Whether groups far from the worst are known to the tolerance too.
+    """
 
-    def _bound(self, i: int, alone: GroupRisk) -> None:
-        """Tighten the bounds of one group's minimum."""
-        stop, seconds, passes = self.stop, self.budget.seconds_left(), self.budget.passes_left()
-        if stop.is_set() or passes <= 0 or seconds <= 0:
-            self.rough = True
-            return
-        if vanishes(alone):
-            self.upper[i] = 0.0
-            return
-        alone, present = with_present_classes(alone)
-        if self.small[i]:
-            alone = in_row_space(alone)
-        elif self.near is not None:
-            alone = alone.starting_at(self.near[:, present] if present.size else self.near)
-        # One that is interrupted here could be in any thread: only the main one gets Ctrl-C, and tells the others.
-        found = solve(
-            alone,
-            self.solver,
-            tol=0.0,
-            atol=self.atol,
-            max_passes=min(self.max_passes, passes),
-            max_time=seconds,
-            seed=self.seed,
-            callbacks=[lambda _: stop.is_set()],
-        )
-        cut_short = found.status is Status.PASS_LIMIT and passes < self.max_passes
-        if cut_short or found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
-            self.rough = True
-        if found.status is Status.NO_FINITE_MINIMISER and is_separated(alone, alone.evaluate(found.w, np.ones(1))):
-            self.upper[i] = 0.0  # the losses fall to zero without end
-        self.upper[i] = min(self.upper[i], found.upper_bound)
-        self.lower[i] = max(self.lower[i], found.lower_bound)
+    _: KW_ONLY
+    max_passes: float = 101.0
+    every_group: bool = False
+
+    def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
+        """Make a few steps in every group."""
+        zero = np.zeros(problem.shape)
+        if problem.domain.contains(problem.coef(zero)):
+            upper = problem.risks_at_zero()
+        else:
+            start = problem.start()
+            upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
+        minima = self._minima(problem, upper, seed)
+        interrupted = minima.tighten(_FIRST_WIDTH * upper, budget, passes=_FIRST_PASSES)
+        refinement = _Refinement(minima, every_group=self.every_group)
+        return Prepared(minima.references(), refinement, interrupted=interrupted, rough=minima.rough)
+
+    def restore(self, problem: GroupRisk, references: References, saved: Any, seed: int) -> Refinement | None:
+        """Return the groups' runs as they stood."""
+        minima = self._minima(problem, references.upper, seed)
+        minima.lower = references.lower.copy()
+        minima.load(saved)
+        return _Refinement(minima, every_group=self.every_group)
+
+    def _minima(self, problem: GroupRisk, upper: Floats, seed: int) -> GroupMinima:
+        solver = group_sqp(problem) if problem.domain.ball is not None else ALEG()
+        return GroupMinima(problem, solver, upper, max_passes=self.max_passes, keep=True, seed=seed)
+
+
+class _Refinement(Refinement):
+    """When to refine which groups.
+
+    Every pass of the run may improve upper bounds for nothing. Once more of the gap is the price of the references than
+    what the saddle point lacks, the groups that matter are refined to what the tolerance asks for, and the regrets get
+    a new centre. In between it stays: steps that follow a moving centre lose their way.
+    """
+
+    def __init__(self, minima: GroupMinima, *, every_group: bool):
+        self.minima, self.every_group = minima, every_group
+
+    def after_epoch(self, certificate: Certificate, state: State, budget: Budget) -> References | None:
+        """Refine where it is time to, and return the bounds if they are better than before."""
+        minima, problem, at = self.minima, certificate.problem, state.evaluation
+        known = problem.references
+        if is_inside(problem, at.w):
+            reached = at.group_risks + problem.domain.penalty_at(problem.coef(at.w))
+            minima.upper = np.minimum(minima.upper, reached)
+        centre = known.upper if known.centre is None else known.centre
+        needs = _Needs.of(certificate, at, minima, centre, budget, every_group=self.every_group)
+        if needs is not None and needs.price > needs.goal and (state.stalled or needs.price >= needs.saddle):
+            if minima.tighten(needs.allowed, budget, passes=_ROUND_PASSES):
+                raise KeyboardInterrupt
+            centre = minima.centre()
+        elif (minima.upper == known.upper).all():
+            return None
+        return References(minima.upper.copy(), minima.lower.copy(), centre=centre)
+
+    @property
+    def rough(self) -> bool:
+        """Whether the budget cut a group short."""
+        return self.minima.rough
+
+    def saved(self) -> Any:
+        """Return the groups' runs."""
+        return self.minima.saved()
+
+
+@dataclass(frozen=True, eq=False)
+class _Needs:
+    """What a gap consists of, and how wide each group's bounds may be for it to meet the tolerance.
+
+    Attributes
+    ----------
+    saddle, price : float
+        The gap against the centre, and what the references add to it; where every group counts, at least the width of
+        the widest bounds.
+    goal : float
+        What the tolerance leaves to the references, or more while the saddle point is far.
+    allowed : ndarray of shape (n_groups,)
+        Width of every group's bounds that meets the goal.
+    """
+
+    saddle: float
+    price: float
+    goal: float
+    allowed: Floats
+
+    @classmethod
+    def of(
+        cls,
+        certificate: Certificate,
+        at: Evaluation,
+        minima: GroupMinima,
+        centre: Floats,
+        budget: Budget,
+        *,
+        every_group: bool,
+    ) -> "_Needs | None":
+        """Look at the bounds so far, and at the regrets where the run stands or where they were best."""
+        problem = certificate.problem
+        if certificate.w is None or certificate.q is None or certificate.group_risks is None:
+            return None
+        support, offsets = problem.weight_set.support, problem.offsets
+
+        def worst(point: tuple[Floats, Floats], references: Floats) -> float:
+            w, group_risks = point
+            return support(group_risks + offsets - references) + problem.domain.penalty_at(problem.coef(w))
+
+        # Where the saddle point of the centre is, and its own weights, are not where the best bounds so far were found.
+        points = (certificate.w, certificate.group_risks), (at.w, at.group_risks)
+        here = min(points, key=lambda point: worst(point, centre))
+        below, q = certificate.lower_against(centre)
+        saddle = worst(here, centre) - below
+        upper = min(worst(point, minima.lower) for point in points)
+        lower = certificate.lower + float(certificate.q @ (problem.references.upper - minima.upper))
+        # The optimum is not known yet, but it is seldom far below the upper bound.
+        tolerance = max(budget.tol * max(lower, 0.25 * upper), budget.atol)
+        goal = max(_SHARE * tolerance, _AHEAD * saddle)
+        # Half of the goal is for the worst regret: a group without weight may be worse than it seems until it reaches
+        # the least of those that have some. The other half is for the mixture, where widths count by their weights.
+        regrets = here[1] + offsets - centre
+        slack = np.maximum(regrets[problem.weight_set.maximiser(regrets) > 0].min() - regrets, 0.0)
+        slack *= not every_group
+        above = minima.upper - centre
+        heavy = (q * above > 0.25 * goal / len(q)) & (above > 0.25 * goal)
+        deep = centre - minima.lower > 0.5 * goal + slack
+        wanted = np.where(heavy, 0.25 * goal, 0.5 * goal + _KEPT_SLACK * slack)
+        allowed = np.where(heavy | deep, wanted, np.inf)
+        widest = float(minima.width[~minima.closed].max(initial=0.0)) if every_group else 0.0
+        return cls(saddle, max(upper - lower - saddle, widest), goal, allowed)

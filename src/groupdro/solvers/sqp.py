@@ -1,17 +1,18 @@
 """Sequential quadratic programming on all groups at once: high accuracy where a pass is cheap."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
+from groupdro.data import Draw
 from groupdro.geometry import Ball
 from groupdro.problem import GroupRisk
+from groupdro.problem.first_curvature import FirstCurvature, column_curvature, outstanding_directions
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL, KNOWN_WEIGHTS, Requirement, Solver, State
-from groupdro.solvers.inverse_lbfgs import InverseLbfgs
+from groupdro.solvers.step_models import ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
@@ -24,13 +25,14 @@ _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
 _ENTRIES = 20  # times that others enter it
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
-_LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
 _LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
 _LEAST_DAMPING = 1e-28  # the same, relative to that of each parameter at its largest
 _TRIALS = 30  # multipliers of the ball that are tried
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
 _MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
 _ROUNDING = 1e-15  # of the objective
+_SAMPLES = (0, 2, 5, 10, 20, 40)  # epochs at which the curvature is sampled
+_SAMPLED_ROWS = 2000
 _NOISE = 1e-13  # the same where outputs cancel: a step that promises nothing may still bring the gradient to zero
 
 
@@ -42,8 +44,10 @@ class SqpState(State):
     ----------
     groups : GroupEvaluation
         The pass at the iterate.
+    diagonal, directions : ndarray of shape (n_features,), (n_features, r)
+        What the L-BFGS matrix begins with, as in `FirstCurvature`; empty with the exact Hessian.
     steps, changes : list of ndarray
-        Pairs (change of w, change of the Lagrangian's gradient) of the L-BFGS matrix, flattened.
+        Its pairs: changes of w, and of the weighted gradient without the penalty, flattened.
     multiplier : float
         The ball's multiplier in the last quadratic program, which bends the Lagrangian.
     failures : int
@@ -53,9 +57,11 @@ class SqpState(State):
         it, which turns and shortens the step; whole steps lower it again.
     """
 
-    grows: ClassVar[tuple[str, ...]] = ("steps", "changes")
+    grows: ClassVar[tuple[str, ...]] = ("steps", "changes", "directions")
 
     groups: GroupEvaluation
+    diagonal: Floats = field(default_factory=lambda: np.empty(0))
+    directions: Floats = field(default_factory=lambda: np.empty((0, 0)))
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
     multiplier: float = 0.0
@@ -93,25 +99,29 @@ class GroupSQP(Solver):
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """A ball and bounds of group weights, for which the quadratic program is made."""
-        priced = Requirement(
-            what="an exact Hessian or no radius where weights have a price",
-            holds=lambda p: not p.weight_set.priced or self._newton(p) or not np.isfinite(ball_of(p).radius),
-            remedy="use solver='aleg'",
-        )
-        return (BALL, KNOWN_WEIGHTS, priced)
+        return (BALL, KNOWN_WEIGHTS)
 
     def _newton(self, problem: GroupRisk) -> bool:
         return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
 
     def _evaluate(self, problem: GroupRisk, w: Floats, q: Floats) -> GroupEvaluation:
-        return evaluate_groups(problem, w, q if self._newton(problem) else None)
+        return evaluate_groups(problem, w, q, hessian=self._newton(problem))
 
     def init(self, problem: GroupRisk, seed: int) -> SqpState:
         """Evaluate the start."""
         del seed
         w, q = problem.start(), problem.start_weights()
         groups = self._evaluate(problem, w, q)
-        return SqpState(groups.at(q), groups)
+        state = SqpState(groups.at(q), groups)
+        self._forget(problem, state)
+        return state
+
+    def _forget(self, problem: GroupRisk, state: SqpState) -> None:
+        """Leave the approximation with what the columns show."""
+        state.steps.clear()
+        state.changes.clear()
+        if not self._newton(problem):
+            state.diagonal, state.directions = column_curvature(problem), np.empty((problem.data.n_features, 0))
 
     def restore_state(self, problem: GroupRisk, state: SqpState) -> None:
         """Check the pairs, and pass over the data at the iterate, with the Hessian of the same weights."""
@@ -120,11 +130,17 @@ class GroupSQP(Solver):
         size = (problem.model.size,)
         fits = fits and all(is_finite_array(v, size) for part in pairs for v in part)
         with np.errstate(over="ignore", invalid="ignore"):
-            check(fits and all(map(_bends_up, *pairs)), "its L-BFGS pairs do not fit")
+            fits = fits and all(self._bends_up(problem, *pair) for pair in zip(*pairs, strict=True))
+        check(fits, "its L-BFGS pairs do not fit")
+        d, learned = problem.data.n_features, state.diagonal.size > 0
+        r = state.directions.shape[-1] if isinstance(state.directions, np.ndarray) else 0
+        check(is_finite_array(state.directions, (d, r) if learned else (0, 0)), "its curvature does not fit")
+        check(bool((state.diagonal > 0).all() and np.isfinite(state.diagonal).all()), "its curvature does not fit")
         # A ridge that is not positive would be raised for ever.
         check(_LEAST_DAMPING <= state.damping < np.inf and 0.0 <= state.multiplier < np.inf, "its damping does not fit")
         at = state.groups
-        state.groups = evaluate_groups(problem, at.w, at.hessian_q)
+        assert at.hessian_q is not None  # a pass of this solver has it
+        state.groups = self._evaluate(problem, at.w, at.hessian_q)
         state.evaluation = state.groups.at(state.evaluation.q)
 
     def epoch(self, problem: GroupRisk, state: SqpState) -> None:
@@ -132,6 +148,8 @@ class GroupSQP(Solver):
         here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
+        if not self._newton(problem):
+            self._sample_curvature(problem, state)
 
         # 1. The dual of the quadratic model: group weights, and the step.
         step, q, promised = self._solve_model(problem, state, values)
@@ -139,9 +157,8 @@ class GroupSQP(Solver):
         # 2. A step that lowers the worst value by a share of what the model promises.
         there = self._search(problem, state, step, q, promised)
         if there is None:
-            # Neither the model's curvature nor rounding allows descent along this step: forget what was learned.
-            state.steps.clear()
-            state.changes.clear()
+            # Neither the model's curvature nor rounding allows descent along this step.
+            self._forget(problem, state)
             state.evaluation = here.at(q)
             state.damping = max(100.0 * state.damping, 1e-6)
             self._note_failure(state)
@@ -158,15 +175,29 @@ class GroupSQP(Solver):
 
         # 3. What the step taught about the curvature.
         if not self._newton(problem):
-            moved = there.w - w
-            change = np.tensordot(q, there.gradients - here.gradients, axes=1)
-            problem.coef(change)[...] += (ball_of(problem).penalty + state.multiplier) * problem.coef(moved)
-            moved, change = moved.ravel(), change.ravel()
-            if _bends_up(moved, change):
+            moved = (there.w - w).ravel()
+            change = (np.tensordot(q, there.gradients, axes=1) - np.tensordot(q, here.gradients, axes=1)).ravel()
+            if self._bends_up(problem, moved, change):
                 state.steps.append(moved)
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
         state.groups, state.evaluation = there, there.at(q)
+
+    @staticmethod
+    def _sample_curvature(problem: GroupRisk, state: SqpState) -> None:
+        """Look for directions that stand out, at first and ever more rarely, as long as there are any."""
+        age = state.epoch - state.begun
+        due = age in _SAMPLES and (age == 0 or state.directions.size > 0)
+        if not (due and problem.data.rows.combinable and problem.data.can_draw):
+            return
+        # Groups are drawn by their weights: what has none does not bend the Lagrangian.
+        q, n = state.evaluation.q, min(_SAMPLED_ROWS, problem.n_rows)
+        groups = np.searchsorted(np.cumsum(q) / q.sum(), (np.arange(n) + 0.5) / n).clip(0, len(q) - 1)
+        members = problem.data.draw_members(groups, np.random.default_rng([1 << 20, age]))
+        draw = Draw(members, groups, 1.0 / (n * q[groups]))
+        found = outstanding_directions(problem, draw, state.evaluation)
+        if found is not None:
+            state.diagonal, state.directions = found
 
     def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
         """Return the step that minimises the groups' models under the worst weights, these weights, and the fall.
@@ -182,7 +213,6 @@ class GroupSQP(Solver):
         gradients = here.gradients.reshape(m, size)
         pull = np.zeros_like(here.w)
         problem.coef(pull)[...] = problem.coef(here.w)
-        solve = self._step_in_ball if self._newton(problem) else self._step_at_tangent
         rounding = _ROUNDING * abs(problem.weight_set.support(values))
         caps = moving.caps if moving.caps.size else np.full(m, np.inf)
         order = np.argsort(-values)
@@ -195,7 +225,7 @@ class GroupSQP(Solver):
             program = WeightProgram.of(
                 moving, working, fixed, known[working], gradients, values, penalty * pull.ravel()
             )
-            step, s_working = solve(problem, state, program, pull)
+            step, s_working = self._step_in_ball(problem, state, program, pull)
             expected = values + gradients @ step.ravel()
             known = fixed
             known[working] = s_working
@@ -220,11 +250,11 @@ class GroupSQP(Solver):
         """
         w, radius = state.groups.w, ball_of(problem).radius
 
+        step_model = self._step_model(problem, state, program, pull.ravel())
+
         def model(multiplier: float) -> tuple[Floats, Floats, float]:
-            pulled = program.rows + multiplier * program.share * pull.ravel()
-            solved = self._inverse(problem, state, multiplier)(pulled)
-            x = program.solve(pulled @ solved.T, program.values)
-            step = -(x @ solved).reshape(w.shape)
+            flat, x = step_model.solve(multiplier)
+            step = flat.reshape(w.shape)
             return step, program.total * x, float(np.linalg.norm(problem.coef(w + step))) / radius
 
         before, state.multiplier = state.multiplier, 0.0
@@ -257,25 +287,6 @@ class GroupSQP(Solver):
         state.multiplier = high if found is not None else low
         return found if found is not None else (step, x)
 
-    def _step_at_tangent(
-        self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats
-    ) -> tuple[Floats, Floats]:
-        """Minimise the model with the ball's tangent as one more constraint where the step would leave the ball."""
-        w, radius, rows, values = state.groups.w, ball_of(problem).radius, program.rows, program.values
-        n, solve = len(values), self._inverse(problem, state, 0.0)
-        solved = solve(rows)
-        x = program.solve(rows @ solved.T, values)
-        step = -(x @ solved).reshape(w.shape)
-        state.multiplier = 0.0
-        if np.linalg.norm(problem.coef(w + step)) > radius:
-            slack = 0.5 * (float(np.vdot(pull, pull)) - radius**2)
-            rows, values = np.vstack([rows, pull.ravel()]), np.append(values, slack)
-            solved = np.vstack([solved, solve(pull.reshape(1, -1))])
-            x = program.solve(rows @ solved.T, values)
-            step = -(x @ solved).reshape(w.shape)
-            state.multiplier = float(x[-1])
-        return step, program.total * x[:n]
-
     @staticmethod
     def _note_failure(state: SqpState) -> None:
         state.failures += 1
@@ -297,8 +308,8 @@ class GroupSQP(Solver):
         t, rounding = 1.0, _ROUNDING * abs(old)
         for _ in range(_HALVINGS):
             w = problem.within_domain(here.w + t * step)
-            # Only the whole step is evaluated in full at once: shorter ones are tried by their risks alone.
-            there = self._evaluate(problem, w, q) if t == 1.0 else None
+            # A Hessian is worth its time for the whole step only: shorter ones are tried by their risks alone.
+            there = self._evaluate(problem, w, q) if t == 1.0 or not self._newton(problem) else None
             risks = problem.risks(w) if there is None else there.group_risks
             new = self._merit(problem, state, w, risks)
             allowed = rounding if promised > rounding else _NOISE * abs(old)
@@ -309,38 +320,19 @@ class GroupSQP(Solver):
             t *= 0.5
         return None
 
-    def _inverse(self, problem: GroupRisk, state: SqpState, multiplier: float) -> Any:
-        """Return the function that multiplies rows by the inverse of the model's curvature.
-
-        The exact Hessian is bent by the ball's multiplier; the approximation has learned of it from the gradients.
-        """
-        hessian = state.groups.hessian
-        if hessian is None:
-            return InverseLbfgs(state.steps, state.changes, self._first_scale(problem)).apply
-        curvature = hessian.copy()
-        n_bound = problem.coef(state.groups.w).size
-        diagonal = np.diag_indices_from(curvature)
-        bend = np.where(np.arange(len(curvature)) < n_bound, ball_of(problem).penalty + multiplier, 0.0)
-        curvature[diagonal] += bend
-        # In units of each parameter's own curvature no column's scale drowns another's. Directions along which no row
-        # differs are flat: a ridge keeps the step from wandering off along them. It is relative to the parameter's
-        # largest curvature, and least where that is the work of one outlying cell whose loss is flat by now. Where all
-        # is flat (all residuals on the linear part of a loss) it is that of a plain gradient step.
-        largest, own = self._largest_curvature(problem) + bend, np.diag(curvature)
-        mean = float((own / largest).mean())
-        unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
-        curvature /= np.outer(unit, unit)
-        damping = state.damping * mean if mean > 1e-14 else max(state.damping, 1e-2)
-        ridge = _LEAST_RIDGE + damping * largest / unit**2
-        while True:
-            try:
-                regular = curvature.copy()
-                regular[diagonal] += ridge
-                factor = cho_factor(regular, check_finite=False)
-                break
-            except np.linalg.LinAlgError:
-                ridge *= 100.0
-        return lambda rows: cho_solve(factor, (rows / unit).T, check_finite=False).T / unit
+    def _step_model(self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats) -> StepModel:
+        """Return the model of a step, with the exact Hessian where there is one."""
+        ball, hessian, size = ball_of(problem), state.groups.hessian, problem.model.size
+        if hessian is not None:
+            bound = (np.arange(size) < problem.coef(state.groups.w).size).astype(np.float64)
+            largest = self._largest_curvature(problem)
+            return ExactModel(program, pull, hessian, ball.penalty * bound, bound, largest, state.damping)
+        first = FirstCurvature(
+            problem.model, state.diagonal, state.directions, problem.data.column_means, problem.loss.smoothness
+        )
+        steps, changes = (np.array(part).reshape(-1, size) for part in (state.steps, state.changes))
+        bounded = bool(np.isfinite(ball.radius))
+        return LearnedModel(program, pull, first, steps, changes, ball.penalty, bounded=bounded)
 
     @staticmethod
     def _largest_curvature(problem: GroupRisk) -> Floats:
@@ -350,9 +342,11 @@ class GroupSQP(Solver):
         return np.repeat(bounds, problem.model.n_outputs)
 
     @staticmethod
-    def _first_scale(problem: GroupRisk) -> float:
-        # Rows of zeros leave the intercept alone, whose column is one.
-        return 1.0 / (problem.loss.smoothness * (problem.data.mean_square_norm or 1.0))
+    def _bends_up(problem: GroupRisk, step: Floats, change: Floats) -> bool:
+        """Return whether the gradient's change along a step shows enough curvature for an approximation."""
+        n_bound = problem.data.n_features * problem.model.n_outputs
+        bent = step @ change + ball_of(problem).penalty * (step[:n_bound] @ step[:n_bound])
+        return bool(bent > 1e-12 * (step @ step))
 
 
 def ball_of(problem: GroupRisk) -> Ball:
@@ -365,8 +359,3 @@ def _moving(problem: GroupRisk) -> Moving:
     moving = problem.weight_set.moving(problem.n_groups)
     assert moving is not None  # the solver requires it
     return moving
-
-
-def _bends_up(step: Floats, change: Floats) -> bool:
-    """Return whether the gradient's change along a step shows enough curvature for an approximation."""
-    return bool(step @ change > 1e-12 * (step @ step))

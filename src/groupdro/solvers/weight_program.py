@@ -105,8 +105,12 @@ class WeightProgram(Program):
         share, caps, begin = moving.share * total, moving.caps, None
         if known.sum() > 0.5 * total and (not caps.size or abs(known.sum() - total) <= 1e-9 * total):
             begin = known / known.sum()
+        rows, common = gradients if len(working) == len(gradients) else gradients[working], slope + penalty
+        if share != 1.0 or np.any(common):  # otherwise the gradients themselves, which may be hundreds of megabytes
+            rows = share * rows
+            rows += common
         return cls(
-            rows=share * gradients[working] + slope + penalty,
+            rows=rows,
             values=share * values[working] + value,
             total=total,
             caps=caps[working] / total if caps.size else caps,

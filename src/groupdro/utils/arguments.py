@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
@@ -22,6 +22,7 @@ __all__ = [
     "error_prefix",
     "number_of_rows",
     "printable",
+    "read_callables",
     "short_repr",
 ]
 
@@ -194,3 +195,14 @@ def number_of_rows(values: Any, name: str) -> int:
     if isinstance(values, str | bytes | dict | set | frozenset) or not hasattr(values, "__len__") or shape == ():
         raise TypeError(f"{name} must be an array with one entry per row, got {short_repr(values)}.")
     return len(values)
+
+
+def read_callables(values: Any, argument: str) -> tuple[Callable[..., Any], ...]:
+    """Return a list of callables as a tuple."""
+    try:
+        read = tuple(values)
+    except TypeError:
+        read = (None,)
+    if not all(map(callable, read)):
+        raise TypeError(f"{argument} must be a list of callables, got {short_repr(values)}.")
+    return read

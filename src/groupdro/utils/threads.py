@@ -2,16 +2,22 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
 
-__all__ = ["interruptibly", "map_threads", "n_cores", "n_threads"]
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["interruptibly", "map_threads", "n_cores", "n_threads", "one_blas_thread"]
 
 T = TypeVar("T")
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
+_limits: list[Any] = []  # what gives BLAS its threads back, while anybody needs it to have one
+_limiting = 0
 
 
 def n_threads() -> int:
@@ -52,3 +58,30 @@ def map_threads(function: Callable[[int], T], n: int) -> list[T]:
         if pool is None:
             pool = _pools[os.getpid()] = ThreadPoolExecutor(n_threads(), thread_name_prefix="groupdro")
     return list(pool.map(function, range(n)))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()  # looks at all that is loaded
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let products of matrices run on one thread each: where threads of our own work on pieces, or products are small.
+
+    Threads of BLAS wait for each other in every product, which on a busy machine costs many times the product. Those of
+    `map_threads` wait once a pass. The first who asks sets the limit, which takes as long as a small product, and the
+    last one lifts it.
+    """
+    global _limiting
+    with _lock:
+        if not _limiting:
+            _limits.append(_libraries().limit(limits=1, user_api="blas"))
+        _limiting += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _limiting -= 1
+            if not _limiting:
+                _limits.pop().restore_original_limits()

@@ -16,6 +16,7 @@ __all__ = [
     "is_missing",
     "read_by_group",
     "read_finite",
+    "read_offset",
     "read_target",
     "read_vector",
     "refuse_masked",
@@ -68,6 +69,36 @@ def read_finite(values: Any, argument: str, n_rows: int) -> Array:
         raise ValueError(f"{argument} must be numeric, got dtype {array.dtype}.{hint}")
     if not np.isfinite(array).all():
         raise ValueError(f"{argument} has NaN or infinite values.")
+    return array
+
+
+def read_offset(values: Any, n_rows: int) -> Floats:
+    """Return the offsets of the rows, one number each, or one per output.
+
+    Parameters
+    ----------
+    values : array-like, Series or DataFrame
+        The offsets.
+    n_rows : int
+        The number of rows of X.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Finite numbers in float64.
+    """
+    refuse_masked(values, "offset")
+    with error_prefix("offset"):
+        array = np.asarray(values)
+    if array.ndim != 2 or array.shape[1] < 2:
+        array = read_finite(values, "offset", n_rows)
+    if array.shape[0] != n_rows:
+        raise ValueError(f"offset must have one row per row of X ({n_rows}), got shape {array.shape}.")
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"offset must be numeric, got dtype {array.dtype}.")
+    array = array.astype(np.float64, copy=False)
+    if not (np.abs(array) <= LARGEST).all():
+        raise ValueError(f"offset has values that are NaN or beyond {LARGEST:g}.")
     return array
 
 

@@ -12,12 +12,14 @@ from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
 from groupdro.solvers.steps.lazy import LazySteps
 from groupdro.solvers.steps.readable import ReadableSteps
 from groupdro.solvers.steps.row_blocks import BlockSteps
+from groupdro.solvers.steps.spectral import SpectralSteps
+from groupdro.utils.threads import one_blas_thread
 from groupdro.utils.types import Indices
 
 __all__ = ["BATCHES", "SINGLE_ROWS", "make_steps", "steps_of"]
 
 #: Steps that draw several members each.
-BATCHES: tuple[type[Steps], ...] = (FusedSteps, LazySteps, ReadableSteps)
+BATCHES: tuple[type[Steps], ...] = (FusedSteps, LazySteps, SpectralSteps, ReadableSteps)
 #: Steps that draw one.
 SINGLE_ROWS: tuple[type[Steps], ...] = (FusedSteps, BlockSteps, ReadableSteps)
 
@@ -34,7 +36,12 @@ def steps_of(loop: InnerLoop, table: Sequence[type[Steps]]) -> Steps:
 def make_steps(
     loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool = True
 ) -> None:
-    """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
+    """Make steps on fresh draws, in pieces short enough for an interrupt to arrive; their products are small."""
+    with one_blas_thread():
+        _make_steps(loop, plan, n_steps, rng, replacement=replacement)
+
+
+def _make_steps(loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool) -> None:
     data, steps = loop.problem.data, steps_of(loop, BATCHES)
     seconds = (len(plan.groups) * (steps.entries + 50.0) + 10.0 * loop.problem.n_groups) * _SECONDS_A_VALUE
     piece = max(1, int(_SECONDS_A_PIECE / seconds))

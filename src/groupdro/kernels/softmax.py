@@ -1,0 +1,97 @@
+"""The multi-class logistic loss of rows whose outputs were computed in parts, in one loop over the rows."""
+
+import math
+
+import numpy as np
+
+from groupdro.kernels.compile import compiled_fast
+
+__all__ = ["add_up", "softmax_rows", "softmax_values"]
+
+
+@compiled_fast
+def _outputs(parts, k, free, margins):
+    """Set margins to the outputs of row k, the sum of its parts and of the intercept, and return the largest."""
+    n_parts, n_outputs = parts.shape[0], parts.shape[2]
+    sums = np.empty(n_outputs)
+    for c in range(n_outputs):
+        sums[c] = free[c]
+    for part in range(n_parts):
+        for c in range(n_outputs):
+            sums[c] += parts[part, k, c]
+    largest = np.float32(-np.inf)
+    for c in range(n_outputs):
+        margins[c] = sums[c]
+        largest = max(largest, margins[c])
+    return largest
+
+
+@compiled_fast
+def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, weighted, slopes):
+    """Take a block of rows from its outputs to its weighted slopes.
+
+    All sums are of float64. What is stored of the outputs is what losses and slopes belong to.
+
+    Parameters
+    ----------
+    parts : ndarray of float32 of shape (n_parts, B, C)
+        What stretches of the columns add to the outputs.
+    free : ndarray of shape (C,)
+        The intercept, or zeros.
+    y, weights : ndarray of shape (B,)
+        Label and weight of each row.
+    margins : ndarray of float32 of shape (B, C)
+        Outputs u (set).
+    losses, constants, sizes : ndarray of shape (B,)
+        Loss l, l - a.u for the slopes a, and their norm |a| (set).
+    weighted : ndarray of float32 of shape (B, C)
+        Weight times slopes (set).
+    slopes : ndarray of shape (C,)
+        Sum of the weighted slopes, added to.
+    """
+    n_outputs = parts.shape[2]
+    p = np.empty(n_outputs)
+    for k in range(y.size):
+        u, label = margins[k], y[k]
+        largest = np.float64(_outputs(parts, k, free, u))
+        for c in range(n_outputs):
+            p[c] = math.exp(u[c] - largest)
+        total, below = 0.0, 0.0
+        for c in range(n_outputs):
+            total += p[c]
+            below += p[c] * (largest - u[c])
+        for c in range(n_outputs):
+            p[c] /= total
+        others, square = 0.0, 0.0
+        for c in range(n_outputs):
+            others += p[c] if c != label else 0.0
+            square += p[c] * p[c] if c != label else 0.0
+        p[label] = -others  # keeps its digits where p rounds to 1
+        log_total = math.log(total)
+        losses[k] = log_total + (largest - u[label])
+        constants[k] = log_total + below / total  # the entropy of p: no terms cancel
+        sizes[k] = math.sqrt(square + others * others)
+        for c in range(n_outputs):
+            slope = weights[k] * p[c]
+            weighted[k, c] = slope
+            slopes[c] += slope
+
+
+@compiled_fast
+def softmax_values(parts, free, y, losses):
+    """Set the losses of a block of rows; parameters as of `softmax_rows`."""
+    n_outputs = parts.shape[2]
+    u = np.empty(n_outputs, np.float32)
+    for k in range(y.size):
+        largest = np.float64(_outputs(parts, k, free, u))
+        total = 0.0
+        for c in range(n_outputs):
+            total += math.exp(u[c] - largest)
+        losses[k] = math.log(total) + (largest - u[y[k]])
+
+
+@compiled_fast
+def add_up(part, total):
+    """Add an array of float32 to one of float64 of the same size."""
+    for j in range(total.size):
+        total[j] += part[j]

@@ -1,0 +1,193 @@
+"""The curvature that quasi-Newton steps begin with: what each column shows, and directions that stand out."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.utils.extmath import randomized_svd
+
+from groupdro.data import Draw
+from groupdro.problem.curvature import curvature_rows
+from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.linear_model import LinearModel
+from groupdro.problem.records import Evaluation
+from groupdro.utils.threads import map_threads
+from groupdro.utils.types import Floats, Indices
+
+__all__ = ["CurvatureProducts", "FirstCurvature", "column_curvature", "outstanding_directions"]
+
+_MOST_DIRECTIONS = 64
+_STANDING_OUT = 2.0  # times the largest curvature that noise alone would show
+_LEAST_SHARE = 1e-3  # of the mean curvature of a column, below which columns are treated alike
+_MANY_COLUMNS = 1000  # from which a sample is searched in single precision
+_PIECE_VALUES = 1 << 20  # numbers of gradients that are worth a thread
+_POWERS = 2  # of the sample in the search for its directions
+
+
+@dataclass(frozen=True, eq=False)
+class FirstCurvature:
+    """A Hessian B = diag(diagonal) + directions directions', the same for every output.
+
+    A free intercept is taken at the mean of the features, where it hardly bends with the coefficients.
+
+    Attributes
+    ----------
+    model : LinearModel
+        The shape of w.
+    diagonal : ndarray of shape (n_features,)
+        Curvature along each column, less that of the directions; of few different values, so that products with the
+        inverse of B + bend I cost next to nothing once they are known for each value.
+    directions : ndarray of shape (n_features, r)
+        Directions that stand out, each as long as the root of its curvature.
+    centre : ndarray of shape (n_features,)
+        Mean of the features; not read without an intercept.
+    free : float
+        Curvature along the intercept.
+    """
+
+    model: LinearModel
+    diagonal: Floats
+    directions: Floats
+    centre: Floats
+    free: float
+
+    def split(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return slopes along the features, with the intercept following them, and along the intercept.
+
+        Shapes are (n_rows, n_features, n_outputs) and (n_rows, 0 or 1, n_outputs).
+        """
+        d, model = self.model.n_features, self.model
+        shaped = rows.reshape(len(rows), d + model.fit_intercept, model.n_outputs)
+        features, free = shaped[:, :d], shaped[:, d:]
+        return (features - self.centre[:, None] * free if model.fit_intercept else features), free
+
+    def solve(self, gradient: Floats, bend: float) -> Floats:
+        """Return the inverse of B + bend I, times one gradient (flattened as w is)."""
+        features, free = (part[0] for part in self.split(gradient[None]))
+        diagonal, E = (self.diagonal + bend)[:, None], self.directions
+        out = features / diagonal
+        if E.size:
+            scaled = E / diagonal
+            inner = np.eye(E.shape[1]) + E.T @ scaled
+            out -= scaled @ cho_solve(cho_factor(inner, check_finite=False), scaled.T @ features, check_finite=False)
+        if self.model.fit_intercept:
+            out = np.vstack([out, free / self.free - self.centre @ out])
+        return out.ravel()
+
+
+class CurvatureProducts:
+    """Products of gradients with each other in the inverse of B + bend I, for any bend.
+
+    Parameters
+    ----------
+    first : FirstCurvature
+        The Hessian B.
+    rows, more : ndarray of shape (n, w.size), (k, w.size)
+        Gradients, in two parts so that many need not be copied to stand beside few.
+    """
+
+    def __init__(self, first: FirstCurvature, rows: Floats, more: Floats):
+        parts, E = [first.split(rows), first.split(more)], first.directions
+        self.free = _gram([free for _, free in parts]) / first.free
+        self.levels, level_of = np.unique(first.diagonal, return_inverse=True)
+        pieces = self._pieces(level_of, rows.size + more.size)
+
+        def products(k: int) -> tuple[Floats, Floats, Floats]:
+            columns = pieces[k][1]
+            here = [features[:, columns] for features, _ in parts]
+            along = np.concatenate([E[columns].T @ part for part in here]) if E.size else E
+            return _gram(here), along, E[columns].T @ E[columns]
+
+        n, L = len(rows) + len(more), len(self.levels)
+        self.grams = np.zeros((L, n, n))
+        self.along = np.zeros((L, n, E.shape[1], first.model.n_outputs))
+        self.inner = np.zeros((L, E.shape[1], E.shape[1]))
+        for (level, _), (gram, along, inner) in zip(pieces, map_threads(products, len(pieces)), strict=True):
+            self.grams[level] += gram
+            if E.size:
+                self.along[level] += along
+                self.inner[level] += inner
+
+    def _pieces(self, level_of: Indices, n_values: int) -> list[tuple[int, Any]]:
+        """Return columns of one level each, cut so that threads can share them; fixed by the data."""
+        n_cuts = max(1, min(8, n_values // _PIECE_VALUES))
+        if len(self.levels) == 1:
+            ends = np.linspace(0, len(level_of), n_cuts + 1).astype(int).tolist()
+            return [(0, slice(*ends_of)) for ends_of in itertools.pairwise(ends)]
+        by_level = [np.flatnonzero(level_of == level) for level in range(len(self.levels))]
+        return list(enumerate(by_level))
+
+    def at(self, bend: float) -> Floats:
+        """Return the matrix of all products."""
+        shares = 1.0 / (self.levels + bend)
+        products = np.tensordot(shares, self.grams, axes=1) + self.free
+        if self.along.size:
+            along = np.tensordot(shares, self.along, axes=1)
+            n, r, _ = along.shape
+            inner = np.eye(r) + np.tensordot(shares, self.inner, axes=1)
+            flat = along.transpose(1, 0, 2).reshape(r, -1)
+            solved = cho_solve(cho_factor(inner, check_finite=False), flat, check_finite=False)
+            solved = solved.reshape(r, n, -1).transpose(1, 0, 2)
+            products -= along.reshape(n, -1) @ solved.reshape(n, -1).T
+        return products
+
+
+def _gram(parts: list[Floats]) -> Floats:
+    """Return the products of all vectors of two parts, each flattened."""
+    a, b = (part.reshape(len(part), int(np.prod(part.shape[1:]))) for part in parts)
+    across = a @ b.T
+    return np.block([[a @ a.T, across], [across.T, b @ b.T]])
+
+
+def column_curvature(problem: GroupRisk) -> Floats:
+    """Return the largest curvature along each column, of features less their mean where an intercept is free."""
+    squares = problem.data.column_squares
+    if problem.fit_intercept:
+        squares = np.maximum(squares - problem.data.column_means**2, 0.0)
+    return _levels(problem.loss.smoothness * squares)
+
+
+def outstanding_directions(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Floats, Floats] | None:
+    """Return the diagonal and the directions of a `FirstCurvature` from drawn members, or None if none stand out.
+
+    A sample of n rows of d features shows curvatures of up to (1 + sqrt(d / n))^2 times the mean where there is nothing
+    but noise (Marchenko and Pastur); directions count that stand out from that. Rows must be combinable.
+    """
+    here, weights = curvature_rows(problem, draw, at)
+    X, weights = problem.data.gathered(draw, here.dense(), weights)
+    if problem.fit_intercept:
+        X = X - problem.data.column_means.astype(X.dtype)
+    sample = X * np.sqrt(weights).astype(X.dtype)[:, None]
+    n, d = sample.shape
+    n_directions, unit = min(_MOST_DIRECTIONS, n - 1, d - 1), float(np.abs(sample).max(initial=0.0))
+    if n_directions < 1 or not (0.0 < unit < np.inf):
+        return None
+    # Of many columns the products take most of the time; of few, small curvatures beside large ones count.
+    sample = (sample / unit).astype(np.float32 if d >= _MANY_COLUMNS else np.float64)
+    squares = unit**2 * np.square(sample).sum(axis=0, dtype=np.float64)
+    total, noise = float(squares.sum()), _STANDING_OUT * (1.0 + np.sqrt(d / n)) ** 2
+    # One direction first: where that does not stand out, none does.
+    _, sizes, _ = randomized_svd(sample, 1, n_oversamples=4, n_iter=_POWERS, random_state=0)
+    largest = (unit * float(sizes[0])) ** 2
+    if not largest > noise * (total - largest) / d:
+        return None
+    _, sizes, transposed = randomized_svd(sample, n_directions, n_iter=_POWERS, random_state=0)
+    curvatures = np.square(unit * sizes.astype(np.float64))
+    keep = curvatures > noise * max(total - float(curvatures.sum()), 0.0) / (d - n_directions)
+    if not keep.any():
+        return None
+    curvatures, orthogonal = curvatures[keep], np.linalg.qr(transposed[keep].T.astype(np.float64))[0]
+    directions = orthogonal * np.sqrt(curvatures)
+    left = np.maximum(squares - np.square(directions).sum(axis=1), 0.0)
+    # What comes after the last direction bends nearly as much as that one, in directions that are not columns.
+    next_one = 0.3 * float(curvatures[-1]) if keep.all() else float(left.mean())
+    return _levels(np.maximum(left, next_one), least=_LEAST_SHARE * total / d), directions
+
+
+def _levels(curvatures: Floats, least: float = 0.0) -> Floats:
+    """Round to powers of two, from a share of the mean upwards."""
+    mean = float(curvatures.mean()) if curvatures.size else 0.0
+    least = max(least, _LEAST_SHARE * mean)
+    return np.asarray(2.0 ** np.round(np.log2(np.maximum(curvatures, least if least > 0 else 1.0))))

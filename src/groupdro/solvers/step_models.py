@@ -1,0 +1,161 @@
+"""The quadratic model of a step of SQP: groups' slopes, and a common curvature that a ball's multiplier bends."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from groupdro.problem.first_curvature import CurvatureProducts, FirstCurvature
+from groupdro.solvers.weight_program import Program
+from groupdro.utils.types import Floats
+
+__all__ = ["ExactModel", "LearnedModel", "StepModel"]
+
+_LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
+_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+
+
+class StepModel(ABC):
+    """A program in the multipliers of rows, whose products are taken in the inverse of a curvature."""
+
+    @abstractmethod
+    def solve(self, multiplier: float) -> tuple[Floats, Floats]:
+        """Return the step, flattened, and the program's multipliers, with the ball's multiplier in the curvature."""
+
+
+class ExactModel(StepModel):
+    """The model with a Hessian that is known.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    pull : ndarray of shape (w.size,)
+        What a multiplier of one adds to the gradient.
+    hessian : ndarray of shape (w.size, w.size)
+        The Hessian of the losses.
+    bend : ndarray of shape (w.size,)
+        What the penalty adds to its diagonal.
+    bound : ndarray of shape (w.size,)
+        What a multiplier of one adds to it.
+    largest : ndarray of shape (w.size,)
+        Bounds of the losses' curvature along each parameter.
+    damping : float
+        What is added besides, relative to the largest curvature.
+    """
+
+    def __init__(
+        self, program: Program, pull: Floats, hessian: Floats, bend: Floats, bound: Floats, largest: Floats,
+        damping: float,
+    ):  # fmt: skip
+        self.program, self.pull, self.hessian = program, pull, hessian
+        self.bend, self.bound, self.largest, self.damping = bend, bound, largest, damping
+
+    def solve(self, multiplier: float) -> tuple[Floats, Floats]:
+        """Factor the curvature anew."""
+        program, (factor, unit) = self.program, self._factor(multiplier)
+        pulled = program.rows + multiplier * program.share * self.pull
+        solved = cho_solve(factor, (pulled / unit).T, check_finite=False).T / unit
+        x = program.solve(pulled @ solved.T, program.values)
+        return -(x @ solved), x
+
+    def _factor(self, multiplier: float) -> tuple[tuple[Floats, bool], Floats]:
+        """Return the factored curvature in units of each parameter's own, and these.
+
+        In these units no column's scale drowns another's. Directions along which no row differs are flat: a ridge
+        keeps the step from wandering off along them. It is relative to the parameter's largest curvature, and least
+        where that is the work of one outlying cell whose loss is flat by now. Where all is flat (all residuals on the
+        linear part of a loss) it is that of a plain gradient step.
+        """
+        curvature, bend = self.hessian.copy(), self.bend + multiplier * self.bound
+        diagonal = np.diag_indices_from(curvature)
+        curvature[diagonal] += bend
+        largest, own = self.largest + bend, np.diag(curvature)
+        mean = float((own / largest).mean())
+        unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
+        curvature /= np.outer(unit, unit)
+        damping = self.damping * mean if mean > 1e-14 else max(self.damping, 1e-2)
+        ridge = _LEAST_RIDGE + damping * largest / unit**2
+        while True:
+            try:
+                regular = curvature.copy()
+                regular[diagonal] += ridge
+                return cho_factor(regular, check_finite=False), unit
+            except np.linalg.LinAlgError:
+                ridge *= 100.0
+
+
+class LearnedModel(StepModel):
+    """The model with a curvature learned from the gradients seen: L-BFGS, from a first curvature B.
+
+    The inverse is scale * P + U' W U with P = (B + bend I)^-1 and U = [S, scale * Y P], where Y are the changes of
+    the gradient along the steps S, those of penalty and multiplier included. All that trials of the multiplier need
+    are products of rows, pairs and the pull, which are computed once.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    pull : ndarray of shape (w.size,)
+        What a multiplier of one adds to the gradient.
+    first : FirstCurvature
+        The curvature B of the losses without what was learned.
+    steps, changes : ndarray of shape (k, w.size)
+        Changes of w, and of the losses' gradient along them.
+    penalty : float
+        The penalty.
+    bounded : bool
+        Whether multipliers other than zero will be asked for.
+    """
+
+    def __init__(
+        self, program: Program, pull: Floats, first: FirstCurvature, steps: Floats, changes: Floats, penalty: float,
+        *, bounded: bool,
+    ):  # fmt: skip
+        self.program, self.pull, self.first, self.penalty = program, pull, first, penalty
+        self.steps, self.changes = steps, changes
+        self.n, self.k = len(program.rows), len(steps)
+        n_bound = first.model.n_features * first.model.n_outputs
+        bound = steps.copy()  # what a multiplier of one adds to the changes
+        bound[:, n_bound:] = 0.0
+        if penalty:
+            self.changes = changes + penalty * bound
+        # Beside the rows: changes, and what a multiplier adds to rows and changes.
+        more = np.concatenate([self.changes, program.share * pull[None], bound]) if bounded else self.changes
+        self.bound, self.bounded = bound, bounded
+        self.products = CurvatureProducts(first, program.rows, more)
+        self.on_steps = np.concatenate([program.rows @ steps.T, more @ steps.T])
+
+    def solve(self, multiplier: float) -> tuple[Floats, Floats]:
+        """Combine the products."""
+        n, k, bend = self.n, self.k, self.penalty + multiplier
+        program = self.program
+        K, B = self.products.at(bend), self.on_steps
+        if self.bounded:
+            # Every row gets the pull, every change the step's own, times the multiplier.
+            mix = np.eye(n + k, n + k + 1 + k)
+            mix[:n, n + k] = multiplier
+            mix[n:, n + k + 1 :] = multiplier * np.eye(k)
+            K, B = mix @ K @ mix.T, mix @ B
+        M, scale, weigh = K[:n, :n], 1.0, np.zeros((2 * k, 2 * k))
+        on_pairs = np.empty((n, 2 * k))
+        if k:
+            SY, YPY = B[n:].T, K[n:, n:]
+            scale = float(SY[-1, -1] / YPY[-1, -1])
+            R_inverse = np.linalg.inv(np.triu(SY))
+            weigh[:k, :k] = R_inverse.T @ (np.diag(np.diag(SY)) + scale * YPY) @ R_inverse
+            weigh[:k, k:] = -R_inverse.T
+            weigh[k:, :k] = -R_inverse
+            on_pairs = np.hstack([B[:n], scale * K[:n, n:]])
+            M = scale * M + on_pairs @ weigh @ on_pairs.T
+        x = program.solve(M, program.values)
+        gradient = x @ program.rows + multiplier * program.share * float(x.sum()) * self.pull
+        weights = weigh @ (x @ on_pairs) if k else np.empty(0)
+        if k:
+            gradient += weights[k:] @ self.changes
+            if multiplier:
+                gradient += multiplier * (weights[k:] @ self.bound)
+        step = scale * self.first.solve(gradient, bend)
+        if k:
+            step += weights[:k] @ self.steps
+        return -step, x

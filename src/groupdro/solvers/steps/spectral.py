@@ -1,0 +1,160 @@
+"""The same steps for several outputs of float32 rows in a spectral metric: products in the rows' own precision.
+
+With c the snapshot's coefficients, every point is kept as c + change, the change in float32 with its components along
+the metric's directions in float64. A step then forms no product with the directions that linearity gives: those of the
+centre and of the snapshot's gradient are known.
+"""
+
+import numpy as np
+
+from groupdro.data import BatchPlan
+from groupdro.geometry import Spectral
+from groupdro.kernels.arguments import Drawn
+from groupdro.kernels.spectral import aim, land, softmax_difference
+from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
+from groupdro.utils.threads import map_threads
+from groupdro.utils.types import Array, Floats, Indices
+
+__all__ = ["SpectralSteps"]
+
+_NOTHING: Floats = np.empty(0)
+_NO_DIFFERENCE: Array = np.empty(0, np.float32)
+_PIECE_ROWS = 200  # of a batch that are worth a thread
+
+
+class SpectralSteps(Steps):
+    """Steps of `kernels.spectral`."""
+
+    def __init__(self, loop: InnerLoop):
+        super().__init__(loop)
+        assert isinstance(loop.geometry, Spectral)
+        geometry: Spectral = loop.geometry
+        self.geometry, self.d = geometry, geometry.n_bound
+        d, snapshot, gradient = self.d, loop.snapshot, loop.gradient
+        V = geometry.directions
+        self.directions = V.astype(np.float32)
+        self.snapshot, self.gradient = (np.ascontiguousarray(a[:d], np.float32) for a in (snapshot, gradient))
+        self.centre = (loop.w_centre[:d] - snapshot[:d]).astype(np.float32)
+        self.change = (loop.w[:d] - snapshot[:d]).astype(np.float32)
+        # Components along the directions, in float64: of the snapshot, its gradient, the centre and the iterate.
+        self.along_snapshot, self.along_gradient = V.T @ snapshot[:d], V.T @ gradient[:d]
+        self.along_centre, self.along = V.T @ (loop.w_centre - snapshot)[:d], V.T @ (loop.w - snapshot)[:d]
+        self.square = float(np.vdot(snapshot[:d], snapshot[:d]))
+        self.free = loop.w[d:] - snapshot[d:]
+        self.change_total, self.free_total = np.zeros(snapshot[:d].shape), np.zeros_like(self.free)
+        self.aimed, self.half, self.added = (np.empty_like(self.change) for _ in range(3))
+
+    @classmethod
+    def fits(cls, loop: InnerLoop) -> bool:
+        """Ask for float32 rows of this process, a loss that kernels know, and a spectral metric."""
+        problem = loop.problem
+        known = problem.data.is_whole and problem.data.rows.single and problem.loss.in_blocks
+        return known and isinstance(loop.geometry, Spectral) and not loop.rotation.size
+
+    def run(self, plan: BatchPlan, members: Indices) -> None:
+        """Make a step for each row of members."""
+        loop, problem, d = self.loop, self.loop.problem, self.d
+        at, weighting, geometry = loop.at, loop.problem.weight_geometry(), self.geometry
+        groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
+        step, alpha = float(loop.w_steps), loop.alpha
+        free_step, free_gradient = step * geometry.free_scale, loop.gradient[d:]
+        free_centre = loop.w_centre[d:] - loop.snapshot[d:]
+        for k, rows in enumerate(problem.drawn_rows(members)):
+            drawn = Drawn(rows, groups[k % len(groups)], weights[k % len(weights)])
+            # 1. The centre between snapshot and iterate.
+            q_centre = alpha * loop.logit_centre + (1.0 - alpha) * loop.logits
+            around = alpha * free_centre + (1.0 - alpha) * self.free
+            # 2. The half point, along the snapshot's gradient.
+            along, square = self._step(step, _NO_DIFFERENCE, self.along_gradient, self.half, _NOTHING)
+            free = around - free_step * free_gradient
+            q_half = weighting.point(weighting.step(q_centre, loop.q_step, -loop.values))
+            # 3. What the drawn rows show there beyond the snapshot.
+            values, bent, free_bent = self._difference(drawn, q_half, free)
+            along_bent = np.asarray(self.directions.T @ bent, np.float64)
+            loop.sums[2] += self._weighed(1.0 / geometry.scales, 1.0 / geometry.rest, along, square) / step
+            loop.sums[2] += float(np.vdot(free, free)) / free_step
+            loop.sums[0] += step * self._weighed(geometry.scales, geometry.rest, along_bent, _square(bent))
+            loop.sums[0] += free_step * float(np.vdot(free_bent, free_bent))
+            # 4. The step, from the same centre.
+            flat = bent.ravel()
+            self.along, _ = self._step(step, flat, self.along_gradient + along_bent, self.change, self.change_total)
+            self.free = around - free_step * (free_gradient + free_bent)
+            loop.logits = weighting.step(q_centre, loop.q_step, -(loop.values + values))
+            # 5. What the next snapshot and the choice of steps need.
+            self.free_total += self.free
+            loop.q_total += weighting.moved(weighting.point(loop.logits))
+            loop.logit_total += loop.logits
+            loop.sums[1] += weighting.squared_gradient(loop.q_step, values, q_half)
+            loop.sums[3] += weighting.squared_distance(loop.q_step, q_half, at.q)
+        loop.n_steps += len(members)
+
+    def _step(self, step: float, difference: Array, slope: Floats, out: Array, total: Floats) -> tuple[Floats, float]:
+        """Step from the centre against gradient and difference, whose components along the directions are `slope`.
+
+        Sets out to the change there and adds it to the total; returns its components and its squared norm. The centre
+        is the one between the snapshot's and the iterate, which may be out itself.
+        """
+        geometry, alpha, shape = self.geometry, self.loop.alpha, (-1,) + (1,) * (slope.ndim - 1)
+        s, s0 = step * geometry.scales, step * geometry.rest
+        flat = (array.ravel() for array in (self.snapshot, self.centre, self.change))
+        longer = aim(*flat, alpha, self.gradient.ravel(), difference, s0, self.aimed.ravel())
+        centre = self.along_snapshot + alpha * self.along_centre + (1.0 - alpha) * self.along
+        wanted, have = centre - s.reshape(shape) * slope, centre - s0 * slope
+        across = max(self.square + longer - float(np.vdot(have, have)), 0.0)
+        shrink, shrink0 = geometry.shrinkage(wanted, across, s, s0)
+        reached = wanted / shrink.reshape(shape)
+        np.matmul(self.directions, (reached - have / shrink0).astype(np.float32), out=self.added)
+        flat = (array.ravel() for array in (self.snapshot, self.aimed, self.added))
+        return reached - self.along_snapshot, land(*flat, 1.0 / shrink0 - 1.0, out.ravel(), total.ravel())
+
+    def _difference(self, drawn: Drawn, q: Floats, free: Floats) -> tuple[Floats, Array, Floats]:
+        """Return what drawn rows show at the half point beyond the snapshot: values by group, slopes, of the free rows.
+
+        Pieces of the batch are fixed by its size, so that threads do not change the result.
+        """
+        loop, problem = self.loop, self.loop.problem
+        rows, margins, y, n_outputs = drawn.rows, loop.at.margins, problem.data.y, problem.model.n_outputs
+        shift = free[0].copy() if len(free) else np.zeros(n_outputs)
+        if loop.shift.size:
+            shift -= loop.shift @ self.half
+        change, bends = np.empty(len(rows)), np.empty((len(rows), n_outputs), np.float32)
+        n_pieces = max(1, min(8, len(rows) // _PIECE_ROWS))
+        bounds = np.linspace(0, len(rows), n_pieces + 1).astype(np.int64)
+
+        def piece(k: int) -> Array:
+            place = slice(bounds[k], bounds[k + 1])
+            X = problem.data.rows.take(rows[place]).dense()
+            part = Drawn(rows[place], drawn.groups[place], drawn.weights[place])
+            softmax_difference(part, y, margins, X @ self.half, shift, q, loop.at.q, change[place], bends[place])
+            return np.asarray(X.T @ bends[place])
+
+        bent, *others = map_threads(piece, n_pieces)
+        for other in others:
+            bent += other
+        values = np.bincount(drawn.groups, weights=change, minlength=problem.n_groups).astype(np.float64, copy=False)
+        total = bends.sum(axis=0, dtype=np.float64)
+        if loop.shift.size:
+            bent -= np.multiply.outer(loop.shift, total).astype(np.float32)
+        return values, bent, total[None] if len(free) else np.empty((0, n_outputs))
+
+    @staticmethod
+    def _weighed(scales: Floats, rest: float, along: Floats, square: float) -> float:
+        """Return the squared size in a metric, given the components along its directions and the squared norm."""
+        squares = (along**2).reshape(len(scales), -1).sum(axis=1)
+        return rest * square + float((scales - rest) @ squares)
+
+    def flush(self) -> None:
+        """Write out w and the sum of its iterates, whose mean must not lie outside of the domain by rounding."""
+        loop, d = self.loop, self.d
+        loop.w = loop.snapshot.copy()
+        loop.w[:d] += self.change
+        loop.w[d:] += self.free
+        mean = loop.snapshot.copy()
+        mean[:d] += self.change_total / loop.n_steps
+        mean[d:] += self.free_total / loop.n_steps
+        loop.w_total = loop.mirror_total = loop.n_steps * loop.problem.within_domain(mean)
+
+
+def _square(matrix: Array) -> float:
+    flat = matrix.ravel()
+    return float(np.einsum("i,i->", flat, flat, dtype=np.float64))
