@@ -5,7 +5,10 @@ import pytest
 from tests.campaign.checks import CHECKS
 
 #: What other tests of the gate hold on a smaller scale already.
-LONG = ("threads and batches", "fits in workers", "steady memory")
+LONG = (
+    "bad arguments", "bad fits", "Ctrl-C", "poor places", "real data", "same bits", "threads and batches",
+    "fits in workers", "steady memory",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

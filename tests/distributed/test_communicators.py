@@ -132,6 +132,7 @@ def test_three_workers_agree_and_notice_soon_that_one_was_killed(tmp_path):
 
 @pytest.mark.usefixtures("needs_torch")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+@pytest.mark.long  # as three do
 def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchrun(tmp_path):
     with torchrun(4, tmp_path, "hang") as job:
         results = wait_for(lambda: read(tmp_path, "rank-*.json", 4), job)
@@ -158,7 +159,7 @@ def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchr
 
 
 @pytest.mark.usefixtures("needs_mpi")
-@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_processes_of_mpi_agree(tmp_path, workers):
     with mpirun(workers, tmp_path, "close") as job:
         output, _ = job.communicate(timeout=HUNG)
@@ -167,6 +168,7 @@ def test_processes_of_mpi_agree(tmp_path, workers):
 
 
 @pytest.mark.usefixtures("needs_mpi")
+@pytest.mark.long
 def test_an_exception_in_one_process_of_mpi_ends_all(tmp_path):
     with mpirun(2, tmp_path, "raise") as job:
         output, _ = job.communicate(timeout=HUNG)

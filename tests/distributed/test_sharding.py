@@ -98,8 +98,18 @@ SOLVERS = {
 }
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize(("loss", "size"), [("logistic", 2), ("logistic", 3), ("softmax", 2)])
+#: Solvers that are run on every kind of problem; the others are, behind `-m long`.
+EVERYWHERE = ("aleg", "auto", "sqp-lbfgs")
+RUNS = [
+    pytest.param(
+        name, loss, size, marks=[] if (loss, size) == ("logistic", 2) or name in EVERYWHERE else [pytest.mark.long]
+    )
+    for loss, size in (("logistic", 2), ("logistic", 3), ("softmax", 2))
+    for name in SOLVERS
+]
+
+
+@pytest.mark.parametrize(("name", "loss", "size"), RUNS)
 def test_solvers_run_unchanged_and_all_workers_end_with_the_same_bits(name, loss, size):
     whole, make = _data(loss), SOLVERS[name]
 

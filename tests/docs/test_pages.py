@@ -86,8 +86,17 @@ def _cut(source: Path, target: Path, last_cell: str | None = None) -> None:
     target.write_bytes(gzip.compress(text.encode()) if target.suffix == ".gz" else text.encode())
 
 
+#: A minute of commands, of which tests/cli has every kind.
+LONG = ("command_line.md",)
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if of_language(page, "python", "console")], ids=lambda page: page.name
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.long] if page.name in LONG else [])
+        for page in PAGES
+        if of_language(page, "python", "console")
+    ],
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, folder):
     for module in NEEDS.get(page.name, ()):

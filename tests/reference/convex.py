@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from groupdro.problem import Box, BoxDomain, Cap, Floor, GroupRisk, L2Domain, Tilted
+from groupdro.problem import Box, BoxDomain, Cap, ElasticNetDomain, Floor, GroupRisk, L2Domain, Tilted
 
 # Tighter than the default, with shorter steps that get closer on degenerate problems; then other ways to the same.
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9, "max_iter": 300}
@@ -70,6 +70,13 @@ def _constraints_and_penalty(problem: GroupRisk, w: Any) -> tuple[list[Any], Any
     coef = w[: problem.data.n_features]
     if isinstance(problem.domain, BoxDomain):
         return [coef >= problem.domain.low, coef <= problem.domain.high], 0.0
+    if isinstance(problem.domain, ElasticNetDomain):
+        domain = problem.domain
+        ends = [np.broadcast_to(end, (problem.data.n_features,)) for end in (domain.low, domain.high)]
+        low, high = (np.broadcast_to(end if coef.ndim == 1 else end[:, None], coef.shape) for end in ends)
+        bounds = [coef[at] >= low[at] for at in zip(*np.nonzero(np.isfinite(low)), strict=True)]
+        bounds += [coef[at] <= high[at] for at in zip(*np.nonzero(np.isfinite(high)), strict=True)]
+        return bounds, domain.l1 * cp.sum(cp.abs(coef)) + domain.l2 / 2 * cp.sum_squares(coef)
     if not isinstance(problem.domain, L2Domain):
         return [coef >= 0, cp.sum(coef) == 1], 0.0
     ball = [cp.norm(cp.vec(coef, order="F")) <= problem.domain.radius] if np.isfinite(problem.domain.radius) else []

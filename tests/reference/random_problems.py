@@ -2,6 +2,7 @@
 
     python -m tests.reference.random_problems 1000
     python -m tests.reference.random_problems 1000 --offsets
+    python -m tests.reference.random_problems 500 --elastic
 
 prints how many were tried, by loss, domain and objective, and every bound that was wrong.
 """
@@ -37,8 +38,21 @@ class Verdict:
     reference_gap: float  # certified gap at the reference solution, relative to max(1, optimum)
 
 
-def make_problem(seed: int, *, offsets: bool = False) -> tuple[GroupRisk, str]:
-    """Draw a problem; with `offsets`, the same one with scores to correct."""
+def elastic_net(rng: np.random.Generator, d: int) -> gd.ElasticNetDomain:
+    """Draw penalties, either of which may be zero, and bounds."""
+    l1, l2 = 10.0 ** rng.uniform(-3, -0.3), 10.0 ** rng.uniform(-3, 0)
+    ratio = rng.choice(["both", "l1", "l2"], p=[0.4, 0.4, 0.2])
+    ends = rng.choice(["none", "positive", "each"], p=[0.5, 0.2, 0.3])
+    if ends == "each":
+        low, high = -rng.exponential(0.3, d), rng.exponential(0.3, d)
+        low[rng.random(d) < 0.3], high[rng.random(d) < 0.3] = 0.0, np.inf
+    else:
+        low, high = 0.0 if ends == "positive" else -np.inf, np.inf
+    return gd.ElasticNetDomain(l1=l1 * (ratio != "l2"), l2=l2 * (ratio != "l1"), low=low, high=high)
+
+
+def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> tuple[GroupRisk, str]:
+    """Draw a problem; with `offsets`, the same one with scores to correct; with `elastic`, under an elastic net."""
     rng = np.random.default_rng([seed, 2403])
     loss_name, domain_name = rng.choice(LOSSES), rng.choice(DOMAINS)
     if loss_name == "softmax" and domain_name == "simplex":
@@ -101,13 +115,15 @@ def make_problem(seed: int, *, offsets: bool = False) -> tuple[GroupRisk, str]:
         None if weight is None else weight[order],
         offset=None if offset is None else offset[order],
     )
+    if elastic:
+        domain, domain_name = elastic_net(rng, d), "elastic"
     problem = GroupRisk(data, loss, domain, fit_intercept=bool(intercept))
     return problem, f"{loss_name} {domain_name} {objective}"
 
 
-def judge(seed: int, *, offsets: bool = False) -> Verdict:
+def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict:
     """Hold every kind of bound of one problem against the reference."""
-    problem, kind = make_problem(seed, offsets=offsets)
+    problem, kind = make_problem(seed, offsets=offsets, elastic=elastic)
     rng = np.random.default_rng([seed, 1])
     regret = kind.endswith("MERO")
     minima, accurate = group_minima(problem) if regret else (None, True)
@@ -188,19 +204,21 @@ def _feasible(problem: GroupRisk, w: np.ndarray) -> np.ndarray:
     if isinstance(problem.domain, gd.SimplexDomain):
         coef[...] = np.maximum(coef, 0.0)
         coef /= coef.sum()
+    elif isinstance(problem.domain, gd.ElasticNetDomain):
+        coef[...] = problem.domain.feasible(coef)
     else:
         coef *= min(1.0, problem.domain.radius / max(np.linalg.norm(coef), 1e-300))
     return w
 
 
-def judge_all(seeds: range, workers: int = 2, *, offsets: bool = False) -> Iterator[Verdict]:
+def judge_all(seeds: range, workers: int = 2, *, offsets: bool = False, elastic: bool = False) -> Iterator[Verdict]:
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(partial(judge, offsets=offsets), seeds, chunksize=5)
+        yield from pool.map(partial(judge, offsets=offsets, elastic=elastic), seeds, chunksize=5)
 
 
-def main(count: int, *, offsets: bool = False) -> int:
+def main(count: int, *, offsets: bool = False, elastic: bool = False) -> int:
     kinds, wrong, left_out, gaps = Counter(), [], 0, []
-    for verdict in judge_all(range(count), offsets=offsets):
+    for verdict in judge_all(range(count), offsets=offsets, elastic=elastic):
         kinds[verdict.kind] += 1
         wrong += verdict.violations
         left_out += not verdict.accurate
@@ -215,5 +233,6 @@ def main(count: int, *, offsets: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    given = [argument for argument in sys.argv[1:] if argument != "--offsets"]
-    sys.exit(main(int(given[0]) if given else 150, offsets="--offsets" in sys.argv))
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    flags = {name: f"--{name}" in sys.argv for name in ("offsets", "elastic")}
+    sys.exit(main(int(given[0]) if given else 150, **flags))

@@ -1,5 +1,7 @@
 """Bounds of every group's own minimum that are refined during a run: they and the regrets' bounds must always hold."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -42,9 +44,15 @@ def assert_bounds_hold(problem, result, minima, optimum):
     assert optimum - TOLERANCE <= regret <= result.upper_bound + TOLERANCE
 
 
-@pytest.mark.parametrize("weight_set", SETS)
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("loss", LOSSES)
+#: All combinations, of which those with three unusual parts are long.
+USUAL = {"logistic", "penalty", "worst"}
+RUNS = [
+    pytest.param(*parts, marks=[] if USUAL & set(parts) else [pytest.mark.long])
+    for parts in itertools.product(LOSSES, DOMAINS, SETS)
+]
+
+
+@pytest.mark.parametrize(("loss", "domain", "weight_set"), RUNS)
 def test_all_bounds_of_a_run_hold_at_every_epoch_and_the_run_converges(loss, domain, weight_set):
     seed = 7 * list(LOSSES).index(loss) + list(DOMAINS).index(domain)
     problem = make_problem(loss, domain, SETS[weight_set], seed)

@@ -96,6 +96,10 @@ class Rows(ABC):
     # ------------------------------------------------------------------ changed columns
 
     @abstractmethod
+    def columns(self, features: Indices) -> "Rows":
+        """Return a copy of only these columns, in float64."""
+
+    @abstractmethod
     def scaled(self, factors: Floats) -> "Rows":
         """Return a copy, in float64, with each column multiplied by its factor."""
 

@@ -206,8 +206,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(self.tol, every=every))
-        radius = None if self.radius is None else float(self.radius)
-        problem, to_user_units = task.problem(float(alpha), radius, start, robustness)
+        problem, to_user_units = task.problem(self._domain(float(alpha)), start, robustness)
         if bridge is not None and bridge.listens:
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)

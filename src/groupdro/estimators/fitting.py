@@ -11,7 +11,7 @@ import numpy as np
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping, merge_small_groups, read_groups
 from groupdro.estimators.between import ALL_ROWS, Between
-from groupdro.problem import GroupRisk, L2Domain, Loss, References, WeightSet
+from groupdro.problem import Domain, GroupRisk, L2Domain, Loss, References, WeightSet
 from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
@@ -178,15 +178,14 @@ class Task:
 
     def problem(
         self,
-        alpha: float,
-        radius: float | None,
+        domain: Domain | None,
         start: tuple[Floats | None, Floats | None] = (None, None),
         robustness: float = 1.0,
     ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
         """Return the problem, and what brings its w into the user's units.
 
-        Without penalty and radius all units are alike: the problem is then posed in units of the columns' typical
-        entries, in a ball that stands for all of space.
+        Without a domain all units are alike: the problem is then posed in units of the columns' typical entries, in a
+        ball that stands for all of space.
         """
         data, w, weight_set = self.data, start[0], self.between.weight_set(robustness)
         if self.between.over_all and robustness < 1.0:
@@ -197,7 +196,7 @@ class Task:
                 )
             data = data.with_group_of_all(ALL_ROWS, self.row_weights)
         scales = np.ones(data.n_features)
-        if alpha == 0 and radius is None:
+        if domain is None:
             if not data.rows.copyable:
                 raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
             scales = typical_sizes(data, centred=self.fit_intercept)
@@ -205,8 +204,6 @@ class Task:
             w = None if w is None else _scale_coef(w, scales)
             size = size_of_targets(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0
             domain = L2Domain(radius=_STAND_IN_RADIUS * size, proxy_for_unbounded=True)
-        else:
-            domain = L2Domain(radius=np.inf if radius is None else radius, penalty=alpha)
         problem = GroupRisk(
             data,
             self.loss,

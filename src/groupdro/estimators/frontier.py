@@ -116,8 +116,7 @@ class RobustnessFrontier:
     def _evaluated(self, one: Outcome, other: Outcome, share: float, t: float) -> Outcome:
         """Return what a pass at the mixture of two models and of their group weights shows and proves."""
         w, q = ((1.0 - share) * a + share * b for a, b in ((one.result.w, other.result.w), (one.q, other.q)))
-        radius = None if self._estimator.radius is None else float(self._estimator.radius)
-        problem, _ = self._task.problem(float(self._estimator.alpha), radius, (w, q), t)
+        problem, _ = self._task.problem(self._estimator._domain(float(self._estimator.alpha)), (w, q), t)
         problem, _ = recentre(problem)
         clock, certificate = Clock(problem), Certificate(problem)
         certificate.observe(problem.evaluate(problem.start(), problem.start_weights()))
@@ -203,7 +202,8 @@ class RobustnessFrontier:
         """
         if not isinstance(model, GroupDROEstimator) or model.n_features_in_ != self._estimator.n_features_in_:
             return None
-        return 0.5 * float(self._estimator.alpha) * float(np.square(model.coef_).sum())
+        domain = self._estimator._domain(float(self._estimator.alpha))
+        return 0.0 if domain is None else domain.penalty_at(np.asarray(model.coef_))
 
     @property
     def edge(self) -> list[int]:

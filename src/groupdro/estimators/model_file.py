@@ -21,7 +21,8 @@ _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_r
 _NUMBERS = ("upper_bound_", "lower_bound_", "gap_", "bound_radius_", "n_passes_", "_atol", "mean_risk_", "worst_risk_",
             "mean_lower_bound_", "worst_lower_bound_")  # fmt: skip
 _LATER_NUMBERS = ("mean_risk_", "worst_risk_", "mean_lower_bound_", "worst_lower_bound_")
-_LATER_PARAMS = {"robustness", "average", "n_worst", "worst_share"}  # which earlier files lack
+_LATER_PARAMS = {"robustness", "average", "n_worst", "worst_share"}  # which the earliest files lack
+_NEWER_PARAMS = {"l1_ratio", "positive", "lower_bounds", "upper_bounds"}  # which earlier files lack
 _TEXTS = ("status_", "message_", "solver_")
 _LABELS = ("classes_", "groups_", "merged_groups_", "feature_names_in_")
 _DIGEST = "training_digest_"
@@ -210,8 +211,9 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
     params, fitted = manifest["params"], manifest["fitted"]
     model = cls()
     known = set(model.get_params(deep=False))
-    early = set(params) == known - _LATER_PARAMS and not set(fitted) & set(_LATER_NUMBERS)
-    check(set(params) == known or early, f"its parameters are {sorted(params)}")
+    later = known - _NEWER_PARAMS
+    early = set(params) == later - _LATER_PARAMS and not set(fitted) & set(_LATER_NUMBERS)
+    check(set(params) in (known, later) or early, f"its parameters are {sorted(params)}")
     fitted = _of_the_worst_group(fitted) if early else fitted
     check(params["callbacks"] is None, "it has callbacks, which are code and never written")
     check(params["random_state"] is None or isinstance(params["random_state"], int), "its random state is not a number")

@@ -185,7 +185,8 @@ def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: 
     # Values that are zero but for rounding leave none. Where nothing bounds the coefficients, the average may have no
     # minimiser, and bounds hold for a part of the models only.
     none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
-    return not (one or none or problem.unbounded) and GroupSQP().fits(problem)
+    known = problem.domain.ball is not None and GroupSQP().fits(problem)
+    return known and not (one or none or problem.unbounded)
 
 
 def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:

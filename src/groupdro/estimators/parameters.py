@@ -6,16 +6,19 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_scalar
 
+from groupdro.problem import Domain, ElasticNetDomain, L2Domain
 from groupdro.solvers import Solver
-from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
+from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path, error_prefix
+from groupdro.utils.types import Floats
 
 __all__ = ["Parameters"]
 
-_NUMBERS = ("robustness", "worst_share", "alpha", "tol", "atol", "small_group_adjustment", "radius", "max_passes",
-            "max_time")  # fmt: skip
+_NUMBERS = ("robustness", "worst_share", "alpha", "l1_ratio", "tol", "atol", "small_group_adjustment", "radius",
+            "max_passes", "max_time")  # fmt: skip
 _OPTIONAL = ("worst_share", "atol", "radius", "max_time")
 _LEAST = 1e-100  # penalty and radius, whose squares must not vanish
 
@@ -34,6 +37,10 @@ class Parameters(BaseEstimator):
     worst_share: float | None = None
     loss: str
     alpha: float = 1e-4
+    l1_ratio: float = 0.0
+    positive: bool = False
+    lower_bounds: Any = None
+    upper_bounds: Any = None
     radius: float | None = None
     fit_intercept: bool = True
     precondition: bool = True
@@ -60,7 +67,7 @@ class Parameters(BaseEstimator):
         check_choice(self.average, "average", ("rows", "groups"))
         check_choice(self.missing_group, "missing_group", ("error", "own"))
         check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
-        for name in ("fit_intercept", "precondition", "warm_start"):
+        for name in ("positive", "fit_intercept", "precondition", "warm_start"):
             check_flag(getattr(self, name), name)
         for name in _NUMBERS:
             value = getattr(self, name)
@@ -71,7 +78,7 @@ class Parameters(BaseEstimator):
             if name in ("alpha", "radius") and 0 < value < _LEAST:
                 raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
-        for name in ("robustness", "worst_share"):
+        for name in ("robustness", "worst_share", "l1_ratio"):
             if getattr(self, name) is not None and getattr(self, name) > 1:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}.")
         if self.n_worst is not None:
@@ -87,3 +94,36 @@ class Parameters(BaseEstimator):
             check_path(self.checkpoint_dir, "checkpoint_dir")
         if self.reference_risks is not None and self.objective != "excess_risk":
             raise ValueError("reference_risks needs objective='excess_risk'.")
+        low, high = self._coefficient_bounds()
+        for name, ends, wrong in (("lower_bounds", low, low > 0), ("upper_bounds", high, high < 0)):
+            if ends.ndim > 1 or wrong.any() or np.isnan(ends).any():
+                raise ValueError(f"{name} must be a number, or one for each feature, and enclose 0: {ends!r}.")
+        if self._is_separable:
+            if self.radius is not None:
+                raise ValueError("radius must be None with l1_ratio, positive or bounds of the coefficients.")
+            if self.alpha == 0 and not (np.isfinite(low).all() and np.isfinite(high).all()):
+                raise ValueError("alpha must be positive with l1_ratio, positive or bounds that are not finite.")
+
+    @property
+    def _is_separable(self) -> bool:
+        """Whether penalties and bounds are of each coefficient apart."""
+        low, high = self._coefficient_bounds()
+        return bool(self.l1_ratio > 0 or np.isfinite(low).any() or np.isfinite(high).any())
+
+    def _coefficient_bounds(self) -> tuple[Floats, Floats]:
+        """Return the least and largest values of the coefficients, of all or of each feature."""
+        low, high = self.lower_bounds, self.upper_bounds
+        with error_prefix("lower_bounds or upper_bounds"):
+            least = np.asarray(-np.inf if low is None else low, dtype=np.float64)
+            most = np.asarray(np.inf if high is None else high, dtype=np.float64)
+        return np.maximum(least, 0.0) if self.positive else least, most
+
+    def _domain(self, alpha: float) -> Domain | None:
+        """Return where the coefficients may lie, and their penalty; None where nothing bounds them."""
+        if self._is_separable:
+            low, high = self._coefficient_bounds()
+            ratio = float(self.l1_ratio)
+            return ElasticNetDomain(l1=alpha * ratio, l2=alpha * (1.0 - ratio), low=low, high=high)
+        if alpha == 0 and self.radius is None:
+            return None
+        return L2Domain(radius=np.inf if self.radius is None else float(self.radius), penalty=alpha)

@@ -51,6 +51,14 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         nearly the absolute loss.
     alpha : float, default=1e-4
         Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
+    l1_ratio : float, default=0.0
+        Share of the L1 penalty, from 0 to 1: with it the penalty is
+        ``alpha * (l1_ratio * sum(abs(coef)) + (1 - l1_ratio) / 2 * norm(coef)**2)``, as in scikit-learn's `ElasticNet`.
+        Coefficients that do not earn their penalty are then exactly zero.
+    positive : bool, default=False
+        Whether no coefficient may be negative.
+    lower_bounds, upper_bounds : float or array-like of shape (n_features,), default=None
+        Least and largest coefficients, of all features or of each; 0 must lie between them. None for any.
     radius : float, default=None
         Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds hold for all models
         whose outputs are not huge: see `bound_radius_`. Where columns depend on each other up to rounding, or the

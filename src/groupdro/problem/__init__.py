@@ -1,7 +1,7 @@
 """A loss of a linear model over a domain, averaged within groups."""
 
 from groupdro.problem.counting import Counters
-from groupdro.problem.domains import BoxDomain, Domain, L2Domain, SimplexDomain
+from groupdro.problem.domains import BoxDomain, Domain, ElasticNetDomain, L2Domain, SimplexDomain
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
 from groupdro.problem.records import Constants, Evaluation, References
@@ -15,6 +15,7 @@ __all__ = [
     "Constants",
     "Counters",
     "Domain",
+    "ElasticNetDomain",
     "Evaluation",
     "Floor",
     "GroupRisk",

@@ -81,6 +81,10 @@ class Counting:
         """Count a pass with gradients that a module of this room made."""
         self._count(self.data.n_total)
 
+    def count_columns(self, n_features: int) -> None:
+        """Count a pass over some columns that a module of this room made, as so much of one."""
+        self._count(round(self.data.n_total * n_features / max(self.data.n_features, 1)), gradients=0)
+
     def count_draw(self, draw: Draw) -> None:
         """Count drawn members whose derivatives a module of this room took."""
         self._count(len(draw.members))

@@ -1,17 +1,17 @@
 """One pass that gives every group's own gradient, and the Hessian of their mixture: what second-order solvers ask."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from groupdro.data.rows import Rows
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.linear_model import LinearModel, term_sizes
+from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
 from groupdro.problem.records import Evaluation, SingleRounding
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Array, Floats, Indices
 
-__all__ = ["GroupEvaluation", "evaluate_groups"]
+__all__ = ["ColumnCurvature", "GroupEvaluation", "evaluate_groups"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +115,72 @@ def evaluate_groups(
     data.add_up(risks, masses, gradients, second)
     bend = second[:, -model.n_outputs :] if problem.fit_intercept and second.size else None
     return GroupEvaluation(w, margins, risks, gradients, masses, second if formed else None, bend, hessian_q)
+
+
+class ColumnCurvature:
+    """The Hessian of sum_i q_i R_i along the parameters of some features, and of the intercept.
+
+    Parameters are flattened as those of w. Each method reads these columns of X once.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    margins : ndarray
+        Outputs at the point.
+    q : ndarray of shape (n_groups,)
+        Group weights.
+    features : ndarray of int
+        The features.
+    """
+
+    def __init__(self, problem: GroupRisk, margins: Array, q: Floats, features: Indices):
+        self.problem, self.rows = problem, problem.data.rows.columns(features)
+        self.model = replace(problem.model, n_features=len(features))
+        self.weights = problem.data.row_weights(q)
+        self.bend = problem.loss.curvature(margins, problem.data.y)
+
+    def _add_up(self, part: Floats) -> Floats:
+        self.problem.data.add_up(part)
+        self.problem.count_columns(self.model.n_features)
+        return part
+
+    def formed(self) -> Floats:
+        """Return all of it."""
+
+        def visit(place: slice, block: Rows) -> Floats:
+            return _hessian(block, self.bend[place], self.weights[place], self.model)
+
+        hessian = np.zeros((self.model.size, self.model.size))
+        for part in self.rows.map_blocks(visit):
+            hessian += part
+        return self._add_up(hessian)
+
+    def diagonal(self) -> Floats:
+        """Return its diagonal."""
+        bend = self.bend if self.bend.ndim == 1 else self.bend * (1.0 - self.bend)
+        weights = scale_rows(bend, self.weights)
+        out = np.empty(self.model.shape)
+        for c in np.ndindex(weights.shape[1:]):
+            own = weights[(slice(None), *c)]
+            self.model.coef(out)[(slice(None), *c)] = self.rows.moments(own)[1]
+            self.model.intercept(out)[(slice(None), *c)] = own.sum()
+        return self._add_up(out.ravel())
+
+    def times(self, directions: Floats) -> Floats:
+        """Return its products with directions of shape (k, p)."""
+        if self.bend.ndim == 1 and len(directions) > 1:  # all at once, as outputs of one model
+            together = replace(self.model, n_outputs=len(directions))
+            moved = together.outputs(self.rows, np.ascontiguousarray(directions.T))
+            gradient = together.gradient(self.rows, scale_rows(moved, self.bend * self.weights))
+            return self._add_up(np.ascontiguousarray(gradient.T))
+        out = np.empty_like(directions)
+        for k, direction in enumerate(directions):
+            moved = self.model.outputs(self.rows, direction.reshape(self.model.shape))
+            if moved.ndim == 2:  # the second derivative of a class model is diag(p) - p p'
+                moved -= (self.bend * moved).sum(axis=1, keepdims=True)
+            out[k] = self.model.gradient(self.rows, scale_rows(self.bend * moved, self.weights)).ravel()
+        return self._add_up(out)
 
 
 def _hessian(block: Rows, bend: Floats, weights: Floats, model: LinearModel) -> Floats:

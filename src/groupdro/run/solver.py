@@ -13,8 +13,8 @@ from groupdro.utils.types import Floats
 if TYPE_CHECKING:
     from groupdro.run.result import TraceRow
 
-__all__ = ["BALL", "BOUNDED", "KNOWN_WEIGHTS", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "UNPRICED", "Requirement", "Solver",
-           "State", "make_solver"]  # fmt: skip
+__all__ = ["BALL", "BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "UNPRICED",
+           "Requirement", "Solver", "State", "make_solver"]  # fmt: skip
 
 #: Every solver class by its name; a class enters when it is defined.
 SOLVERS: dict[str, type["Solver"]] = {}
@@ -44,6 +44,12 @@ ONE_MACHINE = Requirement(
 BALL = Requirement(
     what="a ball or an L2 penalty (L2Domain)",
     holds=lambda problem: problem.domain.ball is not None,
+    remedy="other domains are solved by 'auto', 'sqp', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
+)
+
+BALL_OR_FACES = Requirement(
+    what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain, BoxDomain)",
+    holds=lambda problem: problem.domain.ball is not None or problem.domain.separable is not None,
     remedy="other domains are solved by 'auto', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
 )
 

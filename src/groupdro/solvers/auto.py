@@ -82,6 +82,8 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice((aleg,), f"aleg: it takes every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
         return Choice((aleg,), f"aleg: the groups' gradients would not fit in memory ({size})")
+    if problem.domain.ball is None:
+        return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds are of each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
     digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
     exact = GroupSQP("newton")

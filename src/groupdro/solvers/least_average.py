@@ -202,7 +202,8 @@ def find_least_average(
         The model with its interval; None where SQP cannot take the problem, or no model was found within the level.
     """
     n = problem.n_groups if n_bound is None else n_bound
-    if not GroupSQP().fits(problem) or problem.n_groups * problem.model.size > MOST_GRADIENT_VALUES:
+    fits = problem.domain.ball is not None and GroupSQP().fits(problem)
+    if not fits or problem.n_groups * problem.model.size > MOST_GRADIENT_VALUES:
         return None
     clock = Clock(problem)
     problem, centring = recentre(problem.starting_at(*start))

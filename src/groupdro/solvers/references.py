@@ -87,7 +87,7 @@ class GroupReferences(Preparation):
 
     @staticmethod
     def _default(problem: GroupRisk) -> Solver:
-        return GroupSQP() if problem.domain.ball is not None else ALEG()
+        return GroupSQP() if GroupSQP().fits(problem) else ALEG()
 
     def _pooled(self, problem: GroupRisk, minima: GroupMinima, budget: Budget) -> Result | None:
         """Solve all rows together: most groups' own models are near that one."""
@@ -135,7 +135,7 @@ class RefinedReferences(Preparation):
         return _Refinement(minima, every_group=self.every_group)
 
     def _minima(self, problem: GroupRisk, upper: Floats, seed: int) -> GroupMinima:
-        solver = group_sqp(problem) if problem.domain.ball is not None else ALEG()
+        solver = group_sqp(problem) if GroupSQP().fits(problem) else ALEG()
         return GroupMinima(problem, solver, upper, max_passes=self.max_passes, keep=True, seed=seed)
 
 

@@ -11,7 +11,8 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.first_curvature import FirstCurvature, column_curvature, outstanding_directions
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
-from groupdro.run.solver import BALL, KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.run.solver import BALL_OR_FACES, KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.solvers.faces import FaceModel, separable_of
 from groupdro.solvers.step_models import ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
@@ -98,10 +99,17 @@ class GroupSQP(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A ball and bounds of group weights, for which the quadratic program is made."""
-        return (BALL, KNOWN_WEIGHTS)
+        """A domain and bounds of group weights for which the quadratic program is made."""
+        return (BALL_OR_FACES, KNOWN_WEIGHTS)
+
+    @staticmethod
+    def _learns(problem: GroupRisk) -> bool:
+        """Return whether the curvature may be learned; on faces it is formed along what moves."""
+        return problem.domain.ball is not None
 
     def _newton(self, problem: GroupRisk) -> bool:
+        if not self._learns(problem):
+            return problem.model.size <= _NEWTON_SIZE
         return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
 
     def _evaluate(self, problem: GroupRisk, w: Floats, q: Floats) -> GroupEvaluation:
@@ -120,7 +128,7 @@ class GroupSQP(Solver):
         """Leave the approximation with what the columns show."""
         state.steps.clear()
         state.changes.clear()
-        if not self._newton(problem):
+        if self._learns(problem) and not self._newton(problem):
             state.diagonal, state.directions = column_curvature(problem), np.empty((problem.data.n_features, 0))
 
     def restore_state(self, problem: GroupRisk, state: SqpState) -> None:
@@ -148,7 +156,8 @@ class GroupSQP(Solver):
         here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
-        if not self._newton(problem):
+        learns = self._learns(problem) and not self._newton(problem)
+        if learns:
             self._sample_curvature(problem, state)
 
         # 1. The dual of the quadratic model: group weights, and the step.
@@ -174,7 +183,7 @@ class GroupSQP(Solver):
             state.failures = 0
 
         # 3. What the step taught about the curvature.
-        if not self._newton(problem):
+        if learns:
             moved = (there.w - w).ravel()
             change = (np.tensordot(q, there.gradients, axes=1) - np.tensordot(q, here.gradients, axes=1)).ravel()
             if self._bends_up(problem, moved, change):
@@ -207,12 +216,13 @@ class GroupSQP(Solver):
         make better than any with weight too, and it is solved again: with thousands of groups of about the same value,
         a step that looks at a part of them leads nowhere.
         """
-        penalty, here = ball_of(problem).penalty, state.groups
-        m, size = problem.n_groups, here.w.size
-        moving = _moving(problem)
-        gradients = here.gradients.reshape(m, size)
+        here, m = state.groups, problem.n_groups
+        moving, ball = _moving(problem), problem.domain.ball
+        gradients = here.gradients.reshape(m, here.w.size)
         pull = np.zeros_like(here.w)
         problem.coef(pull)[...] = problem.coef(here.w)
+        faces = self._face_model(problem, state) if ball is None else None
+        penalty = separable_of(problem).l2 if ball is None else ball.penalty
         rounding = _ROUNDING * abs(problem.weight_set.support(values))
         caps = moving.caps if moving.caps.size else np.full(m, np.inf)
         order = np.argsort(-values)
@@ -225,7 +235,11 @@ class GroupSQP(Solver):
             program = WeightProgram.of(
                 moving, working, fixed, known[working], gradients, values, penalty * pull.ravel()
             )
-            step, s_working = self._step_in_ball(problem, state, program, pull)
+            if faces is None:
+                step, s_working = self._step_in_ball(problem, state, program, pull)
+            else:
+                flat, x = faces.solve(program)
+                step, s_working = flat.reshape(here.w.shape), program.total * x
             expected = values + gradients @ step.ravel()
             known = fixed
             known[working] = s_working
@@ -238,7 +252,17 @@ class GroupSQP(Solver):
                 break
             inside = next_working_set(moving, known, expected, wrong, level)
         fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
-        return step, moving.mixed(known), fall - penalty * float(pull.ravel() @ step.ravel())
+        if faces is None:
+            rise = penalty * float(pull.ravel() @ step.ravel())
+        else:
+            there = problem.domain.penalty_at(problem.coef(here.w + step))
+            rise = there - problem.domain.penalty_at(problem.coef(here.w))
+        return step, moving.mixed(known), fall - rise
+
+    def _face_model(self, problem: GroupRisk, state: SqpState) -> FaceModel:
+        """Return the model of a step where penalties and bounds are of each coefficient."""
+        here = state.groups
+        return FaceModel(problem, state, here.margins, here.hessian, self._largest_curvature(problem), state.damping)
 
     def _step_in_ball(
         self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats
@@ -290,7 +314,7 @@ class GroupSQP(Solver):
     @staticmethod
     def _note_failure(state: SqpState) -> None:
         state.failures += 1
-        state.stalled = state.failures > (_MOST_FAILURES if state.groups.hessian is not None else 2)
+        state.stalled = state.failures > (2 if state.diagonal.size else _MOST_FAILURES)
 
     def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
         """Return what every step has to lower: the objective."""

@@ -1,6 +1,7 @@
 """The quadratic model of a step of SQP: groups' slopes, and a common curvature that a ball's multiplier bends."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -9,10 +10,12 @@ from groupdro.problem.first_curvature import CurvatureProducts, FirstCurvature
 from groupdro.solvers.weight_program import Program
 from groupdro.utils.types import Floats
 
-__all__ = ["ExactModel", "LearnedModel", "StepModel"]
+__all__ = ["ExactModel", "LearnedModel", "ProductModel", "StepModel"]
 
 _LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
 _LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+_CG_ACCURACY = 1e-9  # of a solution of conjugate gradients
+_CG_STEPS = 200
 
 
 class StepModel(ABC):
@@ -83,6 +86,52 @@ class ExactModel(StepModel):
                 return cho_factor(regular, check_finite=False), unit
             except np.linalg.LinAlgError:
                 ridge *= 100.0
+
+
+class ProductModel(StepModel):
+    """The model with a curvature that is known by its products: systems are solved by conjugate gradients.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    times : callable
+        Returns the products of the curvature with directions of shape (k, p).
+    diagonal : ndarray of shape (p,)
+        Its diagonal, which the gradients are scaled by.
+    """
+
+    def __init__(self, program: Program, times: Callable[[Floats], Floats], diagonal: Floats):
+        self.program, self.times, self.diagonal = program, times, diagonal
+
+    def solve(self, multiplier: float = 0.0) -> tuple[Floats, Floats]:
+        """Solve for all rows at once."""
+        assert multiplier == 0.0  # there is no ball
+        program = self.program
+        solved = self._conjugate_gradients(program.rows)
+        M = program.rows @ solved.T
+        x = program.solve(0.5 * (M + M.T), program.values)
+        return -(x @ solved), x
+
+    def _conjugate_gradients(self, rows: Floats) -> Floats:
+        solved, left = np.zeros_like(rows), rows.copy()
+        scaled = left / self.diagonal
+        along, size = scaled, (left * scaled).sum(axis=1)
+        goal = _CG_ACCURACY**2 * size
+        for _ in range(_CG_STEPS):
+            going = size > goal
+            if not going.any():
+                break
+            bent = np.zeros_like(along)
+            bent[going] = self.times(along[going])
+            curvature = (along * bent).sum(axis=1)
+            length = np.divide(size, curvature, out=np.zeros_like(size), where=going & (curvature > 0))[:, None]
+            solved += length * along
+            left -= length * bent
+            scaled = left / self.diagonal
+            before, size = size, np.where(going, (left * scaled).sum(axis=1), size)
+            along = scaled + np.divide(size, before, out=np.zeros_like(size), where=before > 0)[:, None] * along
+        return solved
 
 
 class LearnedModel(StepModel):

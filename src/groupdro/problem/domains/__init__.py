@@ -1,8 +1,9 @@
 """Domains: the sets of the player w."""
 
 from groupdro.problem.domains.box import BoxDomain
-from groupdro.problem.domains.domain import Domain
+from groupdro.problem.domains.domain import Domain, Separable
+from groupdro.problem.domains.elastic_net import ElasticNetDomain
 from groupdro.problem.domains.l2 import L2Domain
 from groupdro.problem.domains.simplex import SimplexDomain
 
-__all__ = ["BoxDomain", "Domain", "L2Domain", "SimplexDomain"]
+__all__ = ["BoxDomain", "Domain", "ElasticNetDomain", "L2Domain", "Separable", "SimplexDomain"]

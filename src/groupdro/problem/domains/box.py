@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.geometry import Round
-from groupdro.problem.domains.domain import Domain
+from groupdro.problem.domains.domain import Domain, Separable
 from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
@@ -35,6 +35,11 @@ class BoxDomain(Domain):
                 raise ValueError(f"{name} must be a finite number, got {short_repr(end)}.")
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
+
+    @property
+    def separable(self) -> Separable:  # type: ignore[override]
+        """The bounds."""
+        return Separable(0.0, 0.0, np.asarray(self.low), np.asarray(self.high))
 
     def support(self, gradient: Floats) -> float:
         """Return the sum over entries of the lesser end's product."""

@@ -1,6 +1,7 @@
 """The contract of a domain: where the coefficients may lie, and what they cost there."""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +9,24 @@ from groupdro.geometry import Ball, Geometry
 from groupdro.problem.linear_model import LinearModel
 from groupdro.utils.types import Floats
 
-__all__ = ["Domain"]
+__all__ = ["Domain", "Separable"]
+
+
+class Separable(NamedTuple):
+    """Penalties and bounds of each coefficient apart: what a program on faces knows of a domain.
+
+    ``low`` and ``high``, which enclose zero where there is an L1 penalty, are of all coefficients or of each feature.
+    """
+
+    l1: float
+    l2: float
+    low: Floats
+    high: Floats
+
+    def ends(self, ndim: int) -> tuple[Floats, Floats]:
+        """Return both ends, as they are compared with coefficients of so many dimensions."""
+        low, high = (end[:, None] if ndim == 2 and end.ndim == 1 else end for end in (self.low, self.high))
+        return low, high
 
 
 class Domain(ABC):
@@ -20,6 +38,8 @@ class Domain(ABC):
 
     #: Ball and penalty by which kernels and quadratic programs know the domain; None where it is anything else.
     ball: Ball | None = None
+    #: Penalties and bounds of each coefficient apart, where that is all there is to the domain.
+    separable: Separable | None = None
     #: Root mean square of the outputs up to which bounds hold, where nothing bounds the coefficients.
     output_limit: float = np.inf
 

@@ -1,0 +1,151 @@
+"""An elastic net: an L1 and an L2 penalty, with bounds of each coefficient."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from groupdro.geometry import Round
+from groupdro.problem.domains.domain import Domain, Separable
+from groupdro.problem.linear_model import LinearModel
+from groupdro.problem.sealed import refuse_subclass
+from groupdro.utils.arguments import check_number
+from groupdro.utils.types import Floats
+
+__all__ = ["ElasticNetDomain"]
+
+
+@dataclass(frozen=True)
+class ElasticNetDomain(Domain):
+    """Penalties ``l1 * sum(abs(coef)) + l2 / 2 * sum(coef**2)``, with every coefficient between `low` and `high`.
+
+    Coefficients that do not earn their penalty are exactly zero.
+
+    Parameters
+    ----------
+    l1, l2 : float
+        Weights of the penalties.
+    low, high : float or sequence of float
+        Least and largest value of the coefficients, of all or of each feature: at most 0, and at least 0.
+    total, radius : float
+        Sum of absolute values, and norm, that the solution is known not to exceed.
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    low: Any = -np.inf
+    high: Any = np.inf
+    total: float = np.inf
+    radius: float = np.inf
+
+    __init_subclass__ = refuse_subclass
+
+    def __post_init__(self) -> None:
+        check_number(self.l1, "l1")
+        check_number(self.l2, "l2")
+        for name, sign in (("low", -1.0), ("high", 1.0)):
+            ends = np.asarray(getattr(self, name), dtype=np.float64)
+            if ends.ndim > 1 or not (sign * ends >= 0).all():
+                kind = "at most" if sign < 0 else "at least"
+                raise ValueError(f"{name} must be one number, or one of each feature, {kind} 0.")
+            object.__setattr__(self, name, float(ends) if ends.ndim == 0 else tuple(ends.tolist()))
+        if not (self.l1 or self.l2 or self._is_box):
+            raise ValueError("l1, l2 or finite low and high must bound the coefficients.")
+
+    @property
+    def _is_box(self) -> bool:
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+    def check(self, model: LinearModel) -> None:
+        """Compare the number of bounds with that of the features."""
+        for name in ("low", "high"):
+            ends = getattr(self, name)
+            if isinstance(ends, tuple) and len(ends) != model.n_features:
+                raise ValueError(f"{name} has {len(ends)} numbers, but there are {model.n_features} features.")
+
+    @cached_property
+    def separable(self) -> Separable:  # type: ignore[override]
+        """The penalties and the bounds."""
+        return Separable(self.l1, self.l2, np.asarray(self.low), np.asarray(self.high))
+
+    def penalty_at(self, coef: Floats) -> float:
+        """Return both penalties."""
+        return self.l1 * float(np.abs(coef).sum()) + 0.5 * self.l2 * float(np.vdot(coef, coef))
+
+    def _attained(self, gradient: Floats) -> tuple[float, float]:
+        """Return the minimum of a linear function plus the penalties, or less, and a norm up to which it is attained.
+
+        Entries are minimised one by one. Where none of them is bounded, and where that is better, the sum of the
+        absolute values is: the function then falls at most by that sum times its steepest slope.
+        """
+        low, high = self.separable.ends(gradient.ndim)
+        with np.errstate(invalid="ignore", over="ignore"):
+            beyond = np.sign(gradient) * np.maximum(np.abs(gradient) - self.l1, 0.0)
+            w = np.clip(-beyond / self.l2 if self.l2 else np.where(beyond == 0.0, 0.0, -np.inf * beyond), low, high)
+            falls = beyond * w  # (gradient + l1 sign(w)) w where w is not zero
+            if self.l2:
+                falls += 0.5 * self.l2 * w * w
+        least = float(np.where(w == 0.0, 0.0, falls).sum())
+        if np.isfinite(self.total):
+            steepest = np.where(beyond > 0, low < 0, high > 0) * np.abs(beyond)
+            bounded = -self.total * float(steepest.max(initial=0.0))
+            if not least > bounded:
+                return bounded, self.total if bounded else 0.0
+        return least, float(np.linalg.norm(w))
+
+    def support(self, gradient: Floats) -> float:
+        """Minimise entry by entry."""
+        return self._attained(gradient)[0]
+
+    def reach(self, gradient: Floats) -> float:
+        """Return the norm of what `support` found."""
+        return self._attained(gradient)[1]
+
+    def within(self, value: float) -> "ElasticNetDomain":
+        """Note what sums and norms the penalties allow."""
+        value = max(value, 0.0) * (1.0 + 1e-12)  # so that rounding cannot cut the minimiser off
+        total = value / self.l1 if self.l1 else np.inf
+        radius = min(total, float(np.sqrt(2.0 * value / self.l2)) if self.l2 else np.inf)
+        return replace(self, total=min(self.total, total), radius=min(self.radius, radius))
+
+    def contains(self, coef: Floats) -> bool:
+        """Compare every entry with both ends."""
+        low, high = self.separable.ends(coef.ndim)
+        return bool(((coef >= low) & (coef <= high)).all())
+
+    def feasible(self, coef: Floats) -> Floats:
+        """Clip every entry."""
+        return np.clip(coef, *self.separable.ends(coef.ndim))
+
+    def start(self, shape: tuple[int, ...]) -> Floats:
+        """Return zero."""
+        return np.zeros(shape)
+
+    def geometry(self, n_features: int) -> "_ProximalGeometry":
+        """Return Euclidean steps with soft thresholds."""
+        return _ProximalGeometry(self, n_features)
+
+
+@dataclass(frozen=True)
+class _ProximalGeometry(Round):
+    """psi(w) = |w|^2 / 2: entries step apart from each other, so that thresholds are exact for any diagonal metric."""
+
+    domain: ElasticNetDomain
+    n_bound: int
+    diagonal = True
+
+    @property
+    def radius(self) -> float:  # type: ignore[override]
+        """The norm that the solution is known not to exceed."""
+        low, high = (np.broadcast_to(end, self.n_bound) for end in self.domain.separable.ends(1))
+        return min(self.domain.radius, float(np.linalg.norm(np.maximum(-low, high))))
+
+    def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
+        """Descend, shrink towards zero, clip: exact in this order because zero lies within the bounds."""
+        w, domain = np.asarray(centre - step * gradient), self.domain
+        own = step[: self.n_bound] if isinstance(step, np.ndarray) else step
+        bound = w[: self.n_bound]
+        shrunk = np.sign(bound) * np.maximum(np.abs(bound) - own * domain.l1, 0.0) / (1.0 + own * domain.l2)
+        w[: self.n_bound] = domain.feasible(shrunk)
+        return w

@@ -1,0 +1,228 @@
+"""Steps of SQP where penalties and bounds are of each coefficient apart: an elastic net, signs, a box.
+
+The model of a step is the worst of the groups' linear models, a common quadratic, and the penalties:
+
+    minimise over d    max_x x.(values + rows d) + d'Hd / 2 + l1 |w + d|_1,    low <= w + d <= high.
+
+Where it is known which coefficients stay at zero or at a bound, and which sign the others have, this is the model of
+SQP in the others alone. So coefficients that would leave their side are put to its end, those whose slope points away
+from where they stay are released, and the small model is solved again until both agree: then it is the minimum.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from groupdro.problem import GroupRisk
+from groupdro.problem.domains import Separable
+from groupdro.problem.group_pass import ColumnCurvature
+from groupdro.run.solver import State
+from groupdro.solvers.step_models import ExactModel, ProductModel, StepModel
+from groupdro.solvers.weight_program import Program
+from groupdro.utils.types import Floats, Indices, Mask
+
+__all__ = ["FaceModel", "Faces", "separable_of"]
+
+_ROUNDS = 200  # times that the small model is solved
+_PATIENCE = 3  # releases of a coefficient, after which it is released only where no other has to be
+_FEWEST_ENTERING = 100  # features that enter at once, or as many as there are by then
+_FORMED_SIZE = 1200  # parameters up to which their Hessian is formed
+_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+_ROUNDED = 1e-11  # of a slope, relative to the largest and to the penalty
+
+
+@dataclass(frozen=True, eq=False)
+class Faces:
+    """The penalty and bounds of every parameter, flattened as w is; an intercept has none.
+
+    Attributes
+    ----------
+    l1, bend, low, high : ndarray of shape (w.size,)
+        L1 penalty, curvature of the L2 penalty, and bounds.
+    """
+
+    l1: Floats
+    bend: Floats
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(cls, problem: GroupRisk) -> "Faces":
+        """Return those of a problem."""
+        parts, n_bound = separable_of(problem), problem.coef(np.empty(problem.shape)).size
+        shape = (problem.data.n_features, *problem.shape[1:])
+        low, high = (np.broadcast_to(end, shape).ravel() for end in parts.ends(len(shape)))
+        n_free = problem.model.size - n_bound
+        each = np.r_[np.ones(n_bound), np.zeros(n_free)]
+        ends = (np.r_[end, np.full(n_free, far)] for end, far in ((low, -np.inf), (high, np.inf)))
+        return cls(parts.l1 * each, parts.l2 * each, *ends)
+
+    def resting(self, w: Floats) -> Mask:
+        """Return which parameters are at a bound, or at zero where that is a kink."""
+        return np.asarray(((self.l1 > 0) & (w == 0.0)) | (w <= self.low) | (w >= self.high))
+
+    def pulled(self, w: Floats, slope: Floats) -> tuple[Mask, Floats]:
+        """Return which resting parameters a slope moves, and by how much it exceeds what holds them.
+
+        Positive numbers stand for a move to the right.
+        """
+        right = -(slope + np.where(w >= 0.0, self.l1, -self.l1)) * (w < self.high)
+        left = -(slope + np.where(w > 0.0, self.l1, -self.l1)) * (w > self.low)
+        force = np.maximum(right, 0.0) + np.minimum(left, 0.0)
+        return force != 0.0, force
+
+    def side(self, w: Floats, direction: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the ends between which parameters move in a direction without a kink, and the slope of the penalty."""
+        kink = self.l1 > 0
+        positive = (w > 0.0) | ((w == 0.0) & (direction > 0.0))
+        low = np.where(kink & positive, 0.0, self.low)
+        high = np.where(kink & ~positive, 0.0, self.high)
+        return low, high, np.where(positive, self.l1, -self.l1)
+
+
+def separable_of(problem: GroupRisk) -> Separable:
+    """Return the penalties and bounds of a problem that the solver takes."""
+    assert problem.domain.separable is not None  # the solver requires it
+    return problem.domain.separable
+
+
+class FaceModel:
+    """The model of a step from where a run stands.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    state : State
+        The state, with the pass at w.
+    margins : ndarray
+        Outputs at w.
+    hessian : ndarray of shape (w.size, w.size) or None
+        The Hessian of the losses; None to form it along the features that may move.
+    largest : ndarray of shape (w.size,)
+        Bounds of the losses' curvature along each parameter.
+    damping : float
+        What is added to it, relative to the largest curvature.
+    """
+
+    def __init__(
+        self, problem: GroupRisk, state: State, margins: Floats, hessian: Floats | None, largest: Floats, damping: float
+    ):
+        self.faces, at = Faces.of(problem), state.evaluation
+        self.w, self.damping = at.w.ravel(), damping
+        self.slope = at.gradient.ravel() + self.faces.bend * self.w
+        self.entries, self.largest = np.arange(self.w.size), largest
+        self.curvature: _Formed | _Products
+        if hessian is not None:
+            self.curvature = _Formed(hessian)
+            return
+        features, self.entries = self._moving_features(problem)
+        columns = ColumnCurvature(problem, margins, at.q, features)
+        formed = len(self.entries) <= _FORMED_SIZE
+        self.curvature = _Formed(columns.formed()) if formed else _Products(columns, columns.diagonal())
+
+    def _moving_features(self, problem: GroupRisk) -> tuple[Indices, Indices]:
+        """Return the features that move or may begin to, and their entries of w with those of the intercept.
+
+        No more enter at once than there are: those that the penalty holds least.
+        """
+        n, n_outputs = problem.data.n_features, problem.model.n_outputs
+        moves, force = self.faces.pulled(self.w, self.slope)
+        resting = self.faces.resting(self.w)
+        inside = ~resting[: n * n_outputs].reshape(n, n_outputs).all(axis=1)
+        force = np.where(resting & moves, np.abs(force), 0.0)[: n * n_outputs].reshape(n, n_outputs).max(axis=1)
+        force[inside] = 0.0
+        most = max(_FEWEST_ENTERING, int(inside.sum()))
+        entering = np.argsort(-force, kind="stable")[: min(most, int((force > 0.0).sum()))]
+        features = np.sort(np.r_[np.flatnonzero(inside), entering])
+        entries = (features[:, None] * n_outputs + np.arange(n_outputs)).ravel()
+        return features, np.r_[entries, np.arange(n * n_outputs, self.w.size)]
+
+    def solve(self, program: Program) -> tuple[Floats, Floats]:
+        """Return the step, flattened, and the program's multipliers."""
+        e, faces = self.entries, self.faces
+        faces = Faces(faces.l1[e], faces.bend[e], faces.low[e], faces.high[e])
+        here, rows = self.w[e], program.rows[:, e]
+        resting, (moves, force) = faces.resting(here), faces.pulled(here, self.slope[e])
+        free = ~resting | moves
+        low, high, tilt = faces.side(here, force)
+        stay = np.zeros(len(e))  # how far the others are moved, to an end
+        releases = np.zeros(len(e), dtype=np.int64)
+        d, x = stay, np.empty(0)
+        for _ in range(_ROUNDS):
+            d, x = self._solve_free(program, rows, faces.bend, free, stay, tilt)
+            beyond = free & ((here + d < low) | (here + d > high))
+            if beyond.any():
+                stay = np.where(beyond, np.where(here + d < low, low, high) - here, stay)
+                free = free & ~beyond
+                continue
+            slope = x @ rows + self.curvature.times(d) + faces.bend * d
+            at = here + d
+            moves, force = faces.pulled(at, slope)
+            rounding = _ROUNDED * (faces.l1 + float(np.abs(slope).max(initial=0.0)))
+            wrong = ~free & moves & (np.abs(force) > rounding)
+            if not wrong.any():
+                break
+            patient = wrong & (releases < _PATIENCE)
+            if not patient.any():  # of those that come and go, one at a time
+                patient[np.argmax(np.where(wrong, np.abs(force), -1.0))] = True
+            sides = faces.side(at, force)
+            low, high, tilt = (np.where(patient, new, old) for new, old in zip(sides, (low, high, tilt), strict=True))
+            stay = np.where(patient, 0.0, stay)
+            free, releases = free | patient, releases + patient
+        step = np.zeros(self.w.size)
+        step[e] = np.clip(here + d, low, high) - here
+        return step, x
+
+    def _solve_free(
+        self, program: Program, rows: Floats, bend: Floats, free: Mask, stay: Floats, tilt: Floats
+    ) -> tuple[Floats, Floats]:
+        """Solve the model in the free parameters, the others being moved as they are said to."""
+        f = np.flatnonzero(free)
+        stay = np.where(free, 0.0, stay)
+        values = program.values + rows @ stay
+        if not f.size:
+            return stay, program.solve(np.zeros((len(rows), len(rows))), values)
+        common = tilt[f] + (self.curvature.times(stay)[f] if stay.any() else 0.0)
+        small = replace(program, rows=rows[:, f] + common, values=values)
+        model = self.curvature.model(small, f, bend[f], self.largest[self.entries[f]], self.damping)
+        moved, x = model.solve(0.0)
+        d = stay.copy()
+        d[f] = moved
+        return d, x
+
+
+@dataclass(frozen=True, eq=False)
+class _Formed:
+    """A curvature of the losses that is formed."""
+
+    hessian: Floats
+
+    def times(self, d: Floats) -> Floats:
+        return np.asarray(self.hessian @ d)
+
+    def model(self, program: Program, f: Indices, bend: Floats, largest: Floats, damping: float) -> StepModel:
+        none = np.zeros(len(f))
+        return ExactModel(program, none, self.hessian[np.ix_(f, f)], bend, none, largest, damping)
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """One that is known by its products."""
+
+    columns: ColumnCurvature
+    diagonal: Floats
+
+    def times(self, d: Floats) -> Floats:
+        return self.columns.times(d[None])[0]
+
+    def model(self, program: Program, f: Indices, bend: Floats, largest: Floats, damping: float) -> StepModel:
+        more = bend + damping * largest + _LEAST_RIDGE * (self.diagonal[f] + bend)
+        more += np.where(self.diagonal[f] + more > 0.0, 0.0, largest)  # where all is flat, a gradient step
+
+        def times(directions: Floats) -> Floats:
+            whole = np.zeros((len(directions), len(self.diagonal)))
+            whole[:, f] = directions
+            return self.columns.times(whole)[:, f] + more * directions
+
+        return ProductModel(program, times, self.diagonal[f] + more)

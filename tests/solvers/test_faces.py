@@ -1,0 +1,147 @@
+"""SQP where penalties and bounds are of each coefficient: against CVXPY, and against its own conditions."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.problem.group_pass import ColumnCurvature, evaluate_groups
+from groupdro.solvers import faces
+from tests.reference.convex import worst_value
+from tests.reference.random_problems import elastic_net, judge
+
+
+def make_problem(seed, domain, loss="logistic", storage="dense", n=120, d=25, m=3, fit_intercept=True):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-0.5, 0.5, d)
+    score = X[:, :4] @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=n)
+    y = np.digitize(score, [-1.0, 1.0]) if loss == "softmax" else np.where(score > 0, 1.0, -1.0)
+    losses = {"logistic": gd.Logistic(), "softmax": gd.Softmax(3), "squared": gd.Squared()}
+    stored = sp.csr_array(X * (rng.random(X.shape) < 0.5)) if storage == "csr" else X
+    groups = np.r_[np.arange(m), rng.integers(0, m, n - m)]
+    data = gd.GroupedData.from_arrays(stored, score if loss == "squared" else y, groups)
+    return gd.GroupRisk(data, losses[loss], domain, fit_intercept=fit_intercept)
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.long) for k in range(8, 60))])
+def test_every_bound_holds_under_an_elastic_net(seed):
+    # The first that `python -m tests.reference.random_problems 500 --elastic` judges.
+    assert not judge(seed, elastic=True).violations
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "squared"])
+@pytest.mark.parametrize("l2", [0.0, 0.01])
+@pytest.mark.parametrize("ends", [(-np.inf, np.inf), (0.0, np.inf), (-0.2, 0.1)], ids=["free", "positive", "between"])
+def test_zeros_are_exact_and_those_of_the_reference(loss, l2, ends):
+    domain = gd.ElasticNetDomain(l1=0.03, l2=l2, low=ends[0], high=ends[1])
+    problem = make_problem(1, domain, loss)
+    found, reference = gd.solve(problem, "sqp", tol=1e-9), worst_value(problem)
+    assert found.converged
+    np.testing.assert_allclose(found.upper_bound, reference.value, rtol=1e-7)
+    coef, other = problem.coef(found.w), problem.coef(reference.w)
+    assert 0 < np.count_nonzero(coef) < coef.size
+    np.testing.assert_array_equal(coef == 0.0, np.abs(other) < 1e-5)
+    np.testing.assert_allclose(coef, other, atol=1e-4)
+    assert domain.contains(coef)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("formed", [True, False])
+def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, loss, storage, formed):
+    domain = gd.ElasticNetDomain(l1=0.02, l2=0.001)
+    problem = make_problem(2, domain, loss, storage, d=60)
+    whole = gd.solve(problem, "sqp", tol=1e-8)
+    monkeypatch.setattr("groupdro.solvers.sqp._NEWTON_SIZE", 0)
+    monkeypatch.setattr(faces, "_FEWEST_ENTERING", 3)
+    monkeypatch.setattr(faces, "_FORMED_SIZE", 10**6 if formed else 0)
+    parts = gd.solve(problem, "sqp", tol=1e-8)
+    assert whole.converged
+    assert parts.converged
+    np.testing.assert_allclose(problem.coef(parts.w), problem.coef(whole.w), atol=1e-6)
+    np.testing.assert_array_equal(problem.coef(parts.w) == 0, problem.coef(whole.w) == 0)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_the_curvature_of_some_columns_is_a_part_of_the_hessian(loss, storage):
+    problem = make_problem(3, gd.ElasticNetDomain(l1=0.1), loss, storage, d=9)
+    rng = np.random.default_rng(0)
+    w, q = 0.3 * rng.normal(size=problem.shape), np.array([0.5, 0.2, 0.3])
+    groups = evaluate_groups(problem, w, q)
+    features, k = np.array([1, 4, 7]), problem.model.n_outputs
+    entries = np.r_[(features[:, None] * k + np.arange(k)).ravel(), np.arange(9 * k, 10 * k)]
+    part = ColumnCurvature(problem, groups.margins, q, features)
+    expected = groups.hessian[np.ix_(entries, entries)]
+    np.testing.assert_allclose(part.formed(), expected, atol=1e-12)
+    np.testing.assert_allclose(part.diagonal(), np.diag(expected), atol=1e-12)
+    directions = rng.normal(size=(4, len(entries)))
+    np.testing.assert_allclose(part.times(directions), directions @ expected, atol=1e-12)
+    np.testing.assert_allclose(part.times(directions[:1]), directions[:1] @ expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_step_solves_its_own_model(seed):
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(4, 12))
+    problem = make_problem(seed, elastic_net(rng, d), d=d, n=40, fit_intercept=bool(seed % 2))
+    w = problem.within_domain(rng.normal(size=problem.shape) * (rng.random(problem.shape) < 0.6))
+    solver = gd.GroupSQP()
+    state = solver.init(problem.starting_at(w), 0)
+    values = problem.group_values(state.groups.group_risks)
+    step, q, promised = solver._solve_model(problem, state, values)
+
+    z, domain, hessian = cp.Variable(d + problem.fit_intercept), problem.domain, state.groups.hessian
+    coef = (w + z)[:d]
+    penalty = domain.l1 * cp.norm1(coef) + domain.l2 / 2 * cp.sum_squares(coef)
+    quadratic = cp.quad_form(z, cp.psd_wrap(hessian)) / 2
+    worst = cp.max(values + state.groups.gradients @ z)
+    low, high = (np.broadcast_to(end, d) for end in (domain.low, domain.high))
+    inside = [coef[np.isfinite(low)] >= low[np.isfinite(low)], coef[np.isfinite(high)] <= high[np.isfinite(high)]]
+    program = cp.Problem(cp.Minimize(worst + penalty + quadratic), inside)
+    best = program.solve(solver=cp.CLARABEL)
+    reached = (values + state.groups.gradients @ step).max() + step @ hessian @ step / 2
+    reached += domain.penalty_at(problem.coef(w + step))
+    np.testing.assert_allclose(problem.coef(w + step), domain.feasible(problem.coef(w + step)), atol=1e-14)
+    assert reached <= best + 1e-6 * (1.0 + abs(best))
+    assert promised >= -1e-9
+    np.testing.assert_allclose(q.sum(), 1.0)
+
+
+def test_a_box_is_solved_by_sqp_too():
+    problem = make_problem(4, gd.BoxDomain(-0.3, 0.2))
+    found, reference = gd.solve(problem, "sqp", tol=1e-8), worst_value(problem)
+    assert found.converged
+    np.testing.assert_allclose(found.upper_bound, reference.value, rtol=1e-7)
+    assert ((problem.coef(found.w) == 0.2) | (problem.coef(found.w) == -0.3)).any()
+
+
+@pytest.mark.parametrize("objective", ["risk", "regret"])
+@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.5), gd.Cap(0.5), gd.Tilted(0.1)], ids=str)
+def test_every_set_of_weights_and_both_objectives(objective, weight_set):
+    if objective == "regret" and not weight_set.is_simplex:
+        pytest.skip("regrets are of the simplex here")
+    plain = make_problem(5, gd.ElasticNetDomain(l1=0.02, l2=0.01))
+    problem = gd.GroupRisk(plain.data, plain.loss, plain.domain, weight_set, fit_intercept=True)
+    found = gd.solve(problem, "alem" if objective == "regret" else "auto", tol=1e-6)
+    assert found.converged
+    if objective == "risk":
+        np.testing.assert_allclose(found.upper_bound, worst_value(problem).value, rtol=2e-6)
+
+
+def test_aleg_takes_proximal_steps():
+    problem = make_problem(6, gd.ElasticNetDomain(l1=0.02, l2=0.01))
+    found = gd.solve(problem, "aleg", tol=1e-3, max_passes=400)
+    best = gd.solve(problem, "sqp", tol=1e-8)
+    assert found.converged
+    assert best.lower_bound <= found.upper_bound <= best.upper_bound * (1.0 + 2e-3)
+
+
+def test_a_run_that_was_broken_off_goes_on(tmp_path):
+    problem = make_problem(7, gd.ElasticNetDomain(l1=0.01))
+    whole = gd.solve(problem, "sqp", tol=1e-8)
+    gd.solve(problem, "sqp", tol=1e-8, max_passes=4, checkpoint_dir=tmp_path)
+    again = gd.solve(problem, "sqp", tol=1e-8, checkpoint_dir=tmp_path)
+    assert again.converged
+    np.testing.assert_allclose(again.w, whole.w, atol=1e-10)
