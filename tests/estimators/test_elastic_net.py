@@ -1,12 +1,17 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import ElasticNet, LogisticRegression
 from sklearn.preprocessing import scale
+from sklearn.utils.fixes import parse_version
 
 import groupdro as gd
+
+#: Later versions of scikit-learn read it off `l1_ratio`.
+ELASTIC = {} if parse_version(sklearn.__version__) >= parse_version("1.8") else {"penalty": "elasticnet"}
 
 
 def diabetes():
@@ -39,7 +44,7 @@ def test_one_group_is_scikit_learns_logistic_regression(l1_ratio, sparse):
     ours = gd.GroupDROClassifier(alpha=alpha, l1_ratio=l1_ratio, tol=1e-9)
     ours.fit(sp.csr_array(X) if sparse else X, y, groups=np.zeros(len(y)))
     theirs = LogisticRegression(
-        C=1.0 / (alpha * len(y)), l1_ratio=l1_ratio, solver="saga", tol=1e-9, max_iter=20_000
+        C=1.0 / (alpha * len(y)), l1_ratio=l1_ratio, solver="saga", tol=1e-6, max_iter=20_000, **ELASTIC
     )  # fmt: skip
     theirs.fit(X, y)
 
@@ -65,6 +70,18 @@ def test_bounds_hold_for_each_coefficient_and_cost_something():
     assert (bound.coef_ <= high).all()
     assert bound.status_ == "converged"
     assert bound.lower_bound_ > free.upper_bound_
+
+
+def test_a_bound_that_binds_leaves_the_certificate_tight():
+    X, y = cancer()
+    upper = np.full(30, np.inf)
+    upper[:3] = 0.01
+    model = gd.GroupDROClassifier(
+        alpha=0.02, l1_ratio=1.0, upper_bounds=upper, lower_bounds=np.r_[[-0.1] * 29, -np.inf]
+    )
+    model.fit(X, y, groups=X[:, 0] > 0)
+    assert (model.coef_ == -0.1).any()
+    assert model.status_ == "converged"
 
 
 def test_an_elastic_net_is_saved_and_loaded_and_earlier_files_are_read(tmp_path):

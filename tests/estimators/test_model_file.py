@@ -666,9 +666,20 @@ def test_an_unknown_or_missing_parameter_is_refused(tmp_path):
     refused(with_delta, match="parameters")
 
 
+ELASTIC_NET = ("l1_ratio", "positive", "lower_bounds", "upper_bounds")
+
+
+def test_a_file_from_before_the_elastic_net_has_an_l2_penalty(tmp_path):
+    def age(manifest, members):
+        for name in ELASTIC_NET:
+            manifest["params"].pop(name)
+
+    assert load(forge(tmp_path, age)).l1_ratio == 0.0
+
+
 def test_a_file_from_before_robustness_is_one_of_the_worst_group(tmp_path):
     def age(manifest, members):
-        for name in ("robustness", "average", "n_worst", "worst_share"):
+        for name in ("robustness", "average", "n_worst", "worst_share", *ELASTIC_NET):
             manifest["params"].pop(name)
         for name in ("mean_risk_", "worst_risk_", "mean_lower_bound_", "worst_lower_bound_"):
             manifest["fitted"].pop(name)

@@ -36,7 +36,7 @@ def test_a_known_total_bounds_from_below_and_is_exact_without_l2(seed):
     best = minimum_by_cvxpy(domain, gradient, value / domain.l1)
     assert smaller.support(gradient) <= best + 1e-7
     assert smaller.support(gradient) >= domain.support(gradient)
-    if domain.l2 == 0.0 and np.ndim(domain.low) == 0:
+    if domain.l2 == 0.0:
         np.testing.assert_allclose(smaller.support(gradient), best, rtol=1e-6, atol=1e-7)
 
 

@@ -163,6 +163,9 @@ def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict
         if found.converged and found.upper_bound - found.lower_bound > max(allowed, found.atol) * (1 + 1e-9):
             violations.append(f"seed {seed} {kind}: {name} says converged at {found!r}")
 
+    if elastic and not default.converged:
+        violations.append(f"seed {seed} {kind}: the default ends {default!r}")
+
     # 2. Every kind of bound at points that no solver would visit, with references as rough as these.
     if minima is not None:
         slack = rng.random(problem.n_groups) * 0.01

@@ -137,7 +137,7 @@ def test_it_starts_where_it_is_told():
 
 
 def test_the_simplex_is_refused():
-    with pytest.raises(ValueError, match=r"'sqp' requires a ball .* has SimplexDomain"):
+    with pytest.raises(ValueError, match=r"'sqp' requires a ball, .* has SimplexDomain"):
         gd.solve(make_problem("squared", gd.SimplexDomain()), "sqp")
     with pytest.raises(ValueError, match="hessian must be"):
         gd.GroupSQP("exact")

@@ -51,6 +51,19 @@ class RegularizationPath:
     groups: Array
 
 
+def _ahead(results: list[Result], alphas: Floats) -> tuple[Floats, Floats]:
+    """Return where to begin: as much further as the last two models are apart, in logarithms of the penalty.
+
+    Coefficients that are zero stay so, and none changes its sign.
+    """
+    w, q = results[-1].w, results[-1].q
+    if len(results) == 1 or alphas[-2] == alphas[-3]:
+        return w, q
+    share = min(np.log(alphas[-1] / alphas[-2]) / np.log(alphas[-2] / alphas[-3]), 1.0)
+    ahead = w + share * (w - results[-2].w)
+    return np.where(w * ahead > 0.0, ahead, 0.0), q
+
+
 def regularization_path(
     estimator: GroupDROEstimator,
     X: Any,
@@ -64,7 +77,7 @@ def regularization_path(
 ) -> RegularizationPath:
     """Fit an estimator for each of several penalties, with a certified gap at each.
 
-    The rows are read and ordered once, and each fit begins at the solution of the one before. Ctrl-C ends the path with
+    The rows are read and ordered once, and each fit begins where the last two solutions lead. Ctrl-C ends the path with
     the fit that it interrupts.
 
     Parameters
@@ -76,7 +89,7 @@ def regularization_path(
     alphas : array-like, optional
         Positive penalties in any order; by default ten from 1 to 1e-5.
     warm_start : bool
-        Whether each fit begins at the solution of the one before.
+        Whether each fit begins near the solution of the one before.
 
     Returns
     -------
@@ -95,13 +108,11 @@ def regularization_path(
     model._check_parameters()
     task, _, _ = model._read(X, y, sample_weight, groups, offset)
     results: list[Result] = []
-    start: tuple[Any, Any] = (None, None)
-    for alpha in values:
+    for k, alpha in enumerate(values):
+        start = _ahead(results, values[: k + 1]) if warm_start and results else (None, None)
         results.append(model._solve(task, float(alpha), start).result)
         if results[-1].interrupted:
             break
-        if warm_start:
-            start = results[-1].w, results[-1].q
     models = [model._attributes(result.w) for result in results]
     return RegularizationPath(
         alphas=values[: len(results)].copy(),

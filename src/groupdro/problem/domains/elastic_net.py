@@ -76,8 +76,8 @@ class ElasticNetDomain(Domain):
     def _attained(self, gradient: Floats) -> tuple[float, float]:
         """Return the minimum of a linear function plus the penalties, or less, and a norm up to which it is attained.
 
-        Entries are minimised one by one. Where none of them is bounded, and where that is better, the sum of the
-        absolute values is: the function then falls at most by that sum times its steepest slope.
+        Entries are minimised one by one. Where the sum of absolute values is bounded, and where that is better, it is
+        given to the entries with the steepest slopes instead, each as far as its bound, without the L2 penalty.
         """
         low, high = self.separable.ends(gradient.ndim)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -88,10 +88,14 @@ class ElasticNetDomain(Domain):
                 falls += 0.5 * self.l2 * w * w
         least = float(np.where(w == 0.0, 0.0, falls).sum())
         if np.isfinite(self.total):
-            steepest = np.where(beyond > 0, low < 0, high > 0) * np.abs(beyond)
-            bounded = -self.total * float(steepest.max(initial=0.0))
+            steep = np.flatnonzero(beyond)
+            ends = np.abs(np.broadcast_to(np.where(beyond > 0, low, high), beyond.shape)).ravel()[steep]
+            slopes = np.abs(beyond).ravel()[steep]
+            order = np.argsort(-slopes)
+            given = np.diff(np.minimum(np.cumsum(ends[order]), self.total), prepend=0.0)
+            bounded = -float(slopes[order] @ given)
             if not least > bounded:
-                return bounded, self.total if bounded else 0.0
+                return bounded, float(np.linalg.norm(given))
         return least, float(np.linalg.norm(w))
 
     def support(self, gradient: Floats) -> float:
