@@ -34,7 +34,7 @@ def random_evaluation(problem, rng, scale=0.4):
     return problem.evaluate(rng.normal(size=problem.shape) * scale, rng.dirichlet(np.ones(problem.n_groups)))
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [*range(4), *(pytest.param(k, marks=pytest.mark.long) for k in range(4, 8))])
 def test_no_bound_of_random_problems_passes_the_optimum(block):
     # The first 80 of the 1,000 that `python -m tests.reference.random_problems 1000` judges.
     verdicts = [judge(seed) for seed in range(10 * block, 10 * block + 10)]

@@ -63,7 +63,9 @@ print((peak - before) / 1e6)
 """
 
 
-@pytest.mark.parametrize("size", [pytest.param("fits", marks=pytest.mark.long), "larger than memory"])
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=pytest.mark.long) for size in ("fits", "larger than memory")]
+)
 def test_a_mapped_file_of_two_gigabytes_evaluates_in_little_memory(tmp_path, size):
     n, d = 500_000, 1024
     path = tmp_path / "rows.f32"

@@ -69,6 +69,7 @@ def test_a_check_that_the_product_lost_is_noticed(monkeypatch):
             judge(CASES[number])
 
 
+@pytest.mark.long
 def test_an_estimator_that_takes_what_it_should_refuse_is_noticed(monkeypatch):
     negative = [kind for kind in estimators.KINDS if kind[0] == "sample_weight" and "negative" in kind[1]]
     assert negative

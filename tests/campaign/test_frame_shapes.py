@@ -32,6 +32,7 @@ def test_what_is_raised_is_a_failure(monkeypatch):
     assert "ZeroDivisionError" in judge_separable(0).wrong[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_a_false_converged_is_found_in_every_shape(name, monkeypatch):
     believe_every_gap(monkeypatch)

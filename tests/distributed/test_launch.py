@@ -215,7 +215,7 @@ with communicator() as comm:
 
 
 @needs_torch
-@pytest.mark.parametrize("when", ["at once", "connected"])
+@pytest.mark.parametrize("when", ["at once", pytest.param("connected", marks=pytest.mark.long)])
 def test_a_script_that_raises_is_not_started_again(tmp_path, when):
     program = tmp_path / "p.py"
     program.write_text(RAISES)
@@ -256,6 +256,7 @@ def test_an_interrupt_ends_all_workers_with_its_exit_code_and_no_traceback(tmp_p
             os.kill(int(path.read_text()), 0)
 
 
+@pytest.mark.long
 @needs_torch
 def test_a_port_that_another_program_holds_is_told(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as stranger:

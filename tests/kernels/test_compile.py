@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import groupdro
 from groupdro.kernels.arguments import DenseData
@@ -33,6 +34,7 @@ def copy_package(to: Path) -> Path:
     return to
 
 
+@pytest.mark.long
 def test_import_and_solve_work_where_no_cache_can_be_written(tmp_path):
     root = copy_package(tmp_path / "lib")
     # A file stands where each place of the cache would need a directory, which stops even an administrator.
@@ -41,6 +43,7 @@ def test_import_and_solve_work_where_no_cache_can_be_written(tmp_path):
     assert run(root, tmp_path / "home") == ["NullCache", "True"]
 
 
+@pytest.mark.long
 def test_a_full_disk_under_the_cache_does_not_end_a_fit(tmp_path):
     root = copy_package(tmp_path / "lib")
     (tmp_path / "home").mkdir()

@@ -105,7 +105,8 @@ def test_a_floor_lies_between_the_average_and_the_worst():
 @pytest.mark.parametrize(
     ("solver", "domain", "weight_set", "name"),
     [
-        *((solver, "box", "simplex", "BoxDomain") for solver in ("sqp", "quadratic", "al-svre", "ermeg")),
+        *((solver, "box", "simplex", "BoxDomain") for solver in ("al-svre", "ermeg")),
+        *((solver, "simplex", "simplex", "SimplexDomain") for solver in ("sqp", "quadratic")),
         *((solver, "ball", "floor", "Floor") for solver in ("al-svre", "ermeg")),
         *((solver, "ball", "tilted", "Tilted") for solver in ("al-svre", "ermeg", "smd", "mpvr", "aleg-theory")),
     ],
@@ -357,8 +358,8 @@ def test_stages_that_are_none_are_refused(parts):
 
 
 def test_what_a_stage_needs_is_checked():
-    problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.BoxDomain())
-    with pytest.raises(ValueError, match=r"'sqp' requires .*BoxDomain"):
+    problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.SimplexDomain())
+    with pytest.raises(ValueError, match=r"'sqp' requires .*SimplexDomain"):
         gd.solve(problem, Listed((gd.ALEG(), gd.GroupSQP())))
 
 

@@ -280,6 +280,7 @@ def pass_bytes():
     return at.gradient.tobytes() + at.group_risks.tobytes() + at.margins.tobytes()
 
 
+@pytest.mark.long
 def test_the_number_of_threads_changes_no_bit():
     script = "from tests.problem.test_single_pass import pass_bytes; print(hash(pass_bytes()))"
     printed = set()

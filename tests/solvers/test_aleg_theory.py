@@ -241,7 +241,7 @@ def theorem_problem():
     return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=2.0))
 
 
-@pytest.mark.parametrize("constant", ["tight", pytest.param("paper", marks=pytest.mark.long)])
+@pytest.mark.parametrize("constant", [pytest.param(name, marks=pytest.mark.long) for name in ("tight", "paper")])
 def test_the_mean_gap_of_the_average_stays_below_the_theorems_bound_and_falls_with_epochs(constant):
     problem, K = theorem_problem(), 15
     L_z = saddle_constant(problem, problem.geometry(), constant)

@@ -67,7 +67,11 @@ def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domai
     assert result.converged == (result.gap <= 1e-3 * abs(result.upper_bound))
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
+@pytest.mark.parametrize(
+    "domain",
+    [pytest.param(part, id=name, marks=[pytest.mark.long] if name == "both" else [])
+     for part, name in zip(DOMAINS, ("ball", "penalty", "both"), strict=True)],
+)  # fmt: skip
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("solver", REGRET)
 def test_it_approaches_the_least_regret_and_its_bounds_enclose_it(solver, loss, domain):

@@ -146,18 +146,18 @@ class FaceModel:
         resting, (moves, force) = faces.resting(here), faces.pulled(here, self.slope[e])
         free = ~resting | moves
         low, high, tilt = faces.side(here, force)
-        stay = np.zeros(len(e))  # how far the others are moved, to an end
+        place = here  # of those that rest
         releases = np.zeros(len(e), dtype=np.int64)
-        d, x = stay, np.empty(0)
+        at, x = here, np.empty(0)
         for _ in range(_ROUNDS):
-            d, x = self._solve_free(program, rows, faces.bend, free, stay, tilt)
-            beyond = free & ((here + d < low) | (here + d > high))
+            d, x = self._solve_free(program, rows, faces.bend, free, place - here, tilt)
+            at = np.where(free, here + d, place)
+            beyond = (at < low) | (at > high)
             if beyond.any():
-                stay = np.where(beyond, np.where(here + d < low, low, high) - here, stay)
+                place = np.where(beyond, np.clip(at, low, high), place)
                 free = free & ~beyond
                 continue
             slope = x @ rows + self.curvature.times(d) + faces.bend * d
-            at = here + d
             moves, force = faces.pulled(at, slope)
             rounding = _ROUNDED * (faces.l1 + float(np.abs(slope).max(initial=0.0)))
             wrong = ~free & moves & (np.abs(force) > rounding)
@@ -168,16 +168,15 @@ class FaceModel:
                 patient[np.argmax(np.where(wrong, np.abs(force), -1.0))] = True
             sides = faces.side(at, force)
             low, high, tilt = (np.where(patient, new, old) for new, old in zip(sides, (low, high, tilt), strict=True))
-            stay = np.where(patient, 0.0, stay)
             free, releases = free | patient, releases + patient
         step = np.zeros(self.w.size)
-        step[e] = np.clip(here + d, low, high) - here
+        step[e] = np.clip(at, low, high) - here
         return step, x
 
     def _solve_free(
         self, program: Program, rows: Floats, bend: Floats, free: Mask, stay: Floats, tilt: Floats
     ) -> tuple[Floats, Floats]:
-        """Solve the model in the free parameters, the others being moved as they are said to."""
+        """Solve the model in the free parameters, the others being moved to where they stay."""
         f = np.flatnonzero(free)
         stay = np.where(free, 0.0, stay)
         values = program.values + rows @ stay
