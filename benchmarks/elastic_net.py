@@ -101,20 +101,23 @@ def main() -> None:
     """Run everything, print it, and store it."""
     warnings.simplefilter("ignore")  # saga's own limit of iterations
     table: dict[str, Any] = {}
+
+    def note(name: str, row: dict[str, Any]) -> None:
+        table[name] = row
+        print(f"{name}: {json.dumps(row)}", flush=True)
+
     p = adult()
     y = np.where(p.y > 0, 1.0, -1.0)
     for alpha in PENALTIES["adult"]:
-        table[f"adult, {alpha:g}"] = row_of(p.X, y, p.groups, alpha)
-    table["path on adult"] = path(p.X, y, p.groups)
+        note(f"adult, {alpha:g}", row_of(p.X, y, p.groups, alpha))
+    note("path on adult", path(p.X, y, p.groups))
     made = uniform_sparse().data
     X = made.rows.X
     X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # as saga takes them
     groups = np.repeat(np.arange(made.n_groups), made.group_sizes)
     most = float(np.abs(X.T @ made.y).max()) / (2.0 * len(made.y))
     for share in PENALTIES["sparse"]:
-        table[f"sparse, {share:g} of the largest"] = row_of(X, made.y, groups, share * most)
-    for name, row in table.items():
-        print(f"{name}: {json.dumps(row)}")
+        note(f"sparse, {share:g} of the largest", row_of(X, made.y, groups, share * most))
     RESULTS.write_text(json.dumps(table, indent=1) + "\n")
 
 
