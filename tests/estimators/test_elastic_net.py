@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import sklearn
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import ElasticNet, LogisticRegression
@@ -106,7 +107,7 @@ def test_an_elastic_net_is_saved_and_loaded_and_earlier_files_are_read(tmp_path)
         ({"positive": "yes"}, "positive"),
         ({"lower_bounds": 0.1}, "lower_bounds must be"),
         ({"upper_bounds": [[1.0]]}, "upper_bounds must be"),
-        ({"upper_bounds": [1.0, 2.0]}, "high has 2 numbers, but there are 30 features"),
+        ({"upper_bounds": [1.0, 2.0]}, "there are 2 bounds of the coefficients, but 30 features"),
         ({"lower_bounds": "low"}, "lower_bounds or upper_bounds"),
     ],
 )
@@ -126,6 +127,33 @@ def test_a_path_ends_where_single_fits_do_and_finds_more_features_as_the_penalty
     assert counts[0] < counts[-1]
     single = clone(model).set_params(alpha=path.alphas[-1]).fit(X, y, groups=groups)
     np.testing.assert_allclose(path.upper_bounds[-1], single.upper_bound_, rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{"l1_ratio": 1.0}, {"l1_ratio": 0.5, "positive": True}, {"upper_bounds": 0.3}], ids=str
+)
+def test_several_classes_have_the_coefficients_that_the_certificate_is_about(options):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 5)), np.arange(300) % 3
+    y = np.argmax(X[:, :3] + rng.normal(size=(300, 3)), axis=1)
+    model = gd.GroupDROClassifier(alpha=0.02, tol=1e-6, **options).fit(X, y, groups=groups)
+    outputs = X @ model.coef_.T + model.intercept_
+    losses = logsumexp(outputs, axis=1) - outputs[np.arange(300), y]
+    ratio = options.get("l1_ratio", 0.0)
+    penalty = 0.02 * (ratio * np.abs(model.coef_).sum() + (1 - ratio) / 2 * np.square(model.coef_).sum())
+    worst = max(losses[groups == g].mean() for g in range(3)) + penalty
+    np.testing.assert_allclose(worst, model.upper_bound_, rtol=1e-9)
+    np.testing.assert_allclose(model.intercept_.sum(), 0.0, atol=1e-12)
+    assert (model.coef_ >= 0).all() or "positive" not in options
+    assert (model.coef_ <= options.get("upper_bounds", np.inf)).all()
+    assert (model.coef_ == 0).any() or not ratio
+
+
+def test_aleg_moves_under_an_l1_penalty_alone():
+    X, y = cancer()
+    groups = X[:, 0] > 0
+    model = gd.GroupDROClassifier(alpha=0.05, l1_ratio=1.0, solver="aleg", tol=1e-2, max_passes=300, random_state=0)
+    assert model.fit(X, y, groups=groups).status_ == "converged"
 
 
 @pytest.mark.parametrize("robustness", [0.0, 0.5, 1.0])

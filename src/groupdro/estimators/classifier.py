@@ -331,10 +331,13 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
         rows = w.reshape(len(w), -1).T
-        if len(rows) > 1:
-            # A constant added to all classes changes no probability, and may only add to the penalty.
-            rows = rows - rows.mean(axis=0)
         d = self.n_features_in_
+        if len(rows) > 1:
+            # A constant added to all classes changes no probability, and may only add to an L2 penalty. It would undo
+            # zeros, and break bounds.
+            moved = rows[:, d:] if self._is_separable else rows
+            moved = moved - moved.mean(axis=0)
+            rows = np.hstack([rows[:, :d], moved]) if self._is_separable else moved
         intercept = rows[:, d].copy() if self.fit_intercept else np.zeros(len(rows))
         return {"coef_": np.ascontiguousarray(rows[:, :d]), "intercept_": intercept}
 

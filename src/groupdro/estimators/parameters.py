@@ -97,7 +97,8 @@ class Parameters(BaseEstimator):
         low, high = self._coefficient_bounds()
         for name, ends, wrong in (("lower_bounds", low, low > 0), ("upper_bounds", high, high < 0)):
             if ends.ndim > 1 or wrong.any() or np.isnan(ends).any():
-                raise ValueError(f"{name} must be a number, or one for each feature, and enclose 0: {ends!r}.")
+                side = "above" if name == "lower_bounds" else "below"
+                raise ValueError(f"{name} must be a number, or one for each feature, and none {side} 0: {ends!r}.")
         if self._is_separable:
             if self.radius is not None:
                 raise ValueError("radius must be None with l1_ratio, positive or bounds of the coefficients.")

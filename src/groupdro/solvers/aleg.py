@@ -378,6 +378,8 @@ class ALEG(Solver):
         values = problem.group_values(at.group_risks)
         q_half = problem.weight_set.support(values) - (float(at.q @ values) - problem.weight_set.price(at.q))
         domain, coef, slope = problem.domain.no_further_than(reach), problem.coef(at.w), problem.coef(at.gradient)
+        if domain.ball is None:  # which bounds w by itself; a penalty alone may not bound what a slope could gain
+            domain = domain.within(problem.objective(at.w, at.group_risks) - problem.least_value)
         if shift is not None and shift.size:
             slope = slope - np.multiply.outer(shift, at.gradient[-1])
         w_half = domain.penalty_at(coef) + float(np.vdot(slope, coef)) - domain.support(slope)

@@ -62,7 +62,9 @@ class ElasticNetDomain(Domain):
         for name in ("low", "high"):
             ends = getattr(self, name)
             if isinstance(ends, tuple) and len(ends) != model.n_features:
-                raise ValueError(f"{name} has {len(ends)} numbers, but there are {model.n_features} features.")
+                raise ValueError(
+                    f"{name}: there are {len(ends)} bounds of the coefficients, but {model.n_features} features."
+                )
 
     @cached_property
     def separable(self) -> Separable:  # type: ignore[override]
