@@ -57,8 +57,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     loss : {"logistic", "squared_hinge"}, default="logistic"
         Logistic loss, which is softmax for more than two classes; or the squared hinge loss, halved, for two classes.
     alpha : float, default=1e-4
-        Weight of the L2 penalty, as in `SGDClassifier`; `LogisticRegression` on n rows has the same with
-        ``C = 1 / (alpha * n)``.
+        Weight of the penalty, L2 unless `l1_ratio` says otherwise, as in `SGDClassifier`; `LogisticRegression` on n
+        rows has the same with ``C = 1 / (alpha * n)``.
     l1_ratio : float, default=0.0
         Share of the L1 penalty, from 0 to 1: with it the penalty is
         ``alpha * (l1_ratio * sum(abs(coef)) + (1 - l1_ratio) / 2 * norm(coef)**2)``, as in scikit-learn's `ElasticNet`.
@@ -66,7 +66,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     positive : bool, default=False
         Whether no coefficient may be negative.
     lower_bounds, upper_bounds : float or array-like of shape (n_features,), default=None
-        Least and largest coefficients, of all features or of each; 0 must lie between them. None for any.
+        Least and largest coefficients, of all features or of each by position, in every class; 0 must lie between them.
+        None for any. `lower_bound_` and `upper_bound_` are something else: the certificate.
     radius : float, default=None
         Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, separable data have no finite
         minimiser, which the status reports; otherwise the bounds hold for all models whose outputs are not huge: see

@@ -50,7 +50,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Residual at which Huber's loss turns linear, in the units of y: of targets in the hundreds, the default makes it
         nearly the absolute loss.
     alpha : float, default=1e-4
-        Weight of the L2 penalty; `Ridge` on n rows has the same with ``alpha = alpha * n``.
+        Weight of the penalty, L2 unless `l1_ratio` says otherwise; `Ridge` on n rows has the same with
+        ``alpha = alpha * n``.
     l1_ratio : float, default=0.0
         Share of the L1 penalty, from 0 to 1: with it the penalty is
         ``alpha * (l1_ratio * sum(abs(coef)) + (1 - l1_ratio) / 2 * norm(coef)**2)``, as in scikit-learn's `ElasticNet`.
@@ -58,7 +59,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     positive : bool, default=False
         Whether no coefficient may be negative.
     lower_bounds, upper_bounds : float or array-like of shape (n_features,), default=None
-        Least and largest coefficients, of all features or of each; 0 must lie between them. None for any.
+        Least and largest coefficients, of all features or of each by position, in every class; 0 must lie between them.
+        None for any. `lower_bound_` and `upper_bound_` are something else: the certificate.
     radius : float, default=None
         Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, the bounds hold for all models
         whose outputs are not huge: see `bound_radius_`. Where columns depend on each other up to rounding, or the
