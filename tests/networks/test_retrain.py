@@ -228,6 +228,21 @@ def test_the_least_penalty_that_is_not_worse_than_the_best_is_chosen():
     assert choose(gd.GroupDROClassifier(), X, rule, None, groups, **options | {"alpha": 0.7}) == (0.7, 1.0)
 
 
+def test_an_l1_penalty_keeps_few_features_and_follows_their_scale():
+    rng = np.random.default_rng(0)
+    X = torch.tensor(rng.normal(size=(600, 12)), dtype=torch.float32)
+    y, groups = (X[:, 0] > torch.tensor(rng.logistic(size=600))).long(), torch.arange(600) % 3
+    results = []
+    for scale in (1.0, 64.0):
+        model, estimator = nn.Sequential(nn.Linear(12, 2)), gd.GroupDROClassifier(l1_ratio=1.0)
+        results.append(retrain_last_layer(model, make_loader((scale * X, y, groups)), estimator=estimator))
+        assert torch.equal(model[0].weight[1] == 0, torch.from_numpy(results[-1].classifier.coef_[0] == 0))
+    small, large = results
+    assert 0 < np.count_nonzero(small.classifier.coef_) < 12
+    assert large.alpha == pytest.approx(64 * small.alpha, rel=1e-6)  # that of squares would be 64 times as large again
+    np.testing.assert_allclose(64 * large.classifier.coef_, small.classifier.coef_, atol=2e-2)
+
+
 def test_an_interrupted_call_continues(network, tmp_path):
     model, rows, _ = network
     loader, n_seen = make_loader(rows), 0

@@ -46,6 +46,35 @@ def test_zeros_are_exact_and_those_of_the_reference(loss, l2, ends):
     assert domain.contains(coef)
 
 
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "squared"])
+@pytest.mark.parametrize("l2", [0.0, 0.01])
+def test_smoothed_kinks_end_at_the_same_zeros(monkeypatch, loss, l2):
+    problem = make_problem(3, gd.ElasticNetDomain(l1=0.03, l2=l2), loss)
+    guessed = gd.solve(problem, "sqp", tol=1e-9)
+    monkeypatch.setattr(faces, "_SOON", 0)
+    for polish, atol in ((5, 1e-5), (0, 1e-4)):  # with its zeros solved for, and as it is
+        monkeypatch.setattr(faces, "_POLISH", polish)
+        smoothed = gd.solve(problem, "sqp", tol=1e-8)
+        assert smoothed.upper_bound == pytest.approx(guessed.upper_bound, rel=1e-8)
+        np.testing.assert_array_equal(problem.coef(smoothed.w) == 0.0, problem.coef(guessed.w) == 0.0)
+        np.testing.assert_allclose(smoothed.w, guessed.w, atol=atol)
+
+
+@pytest.mark.parametrize(("n", "l1", "noise", "more"), [(600, 0.3, 0.01, 0), (200, 0.5, 0.1, 8)])
+def test_zeros_that_no_single_release_finds(n, l1, noise, more):
+    """Nothing is worth its penalty here, which only the right weights of the groups show."""
+    rng = np.random.default_rng(0 if more == 0 else 40)
+    y = np.arange(n) % 2
+    shortcut = np.where(rng.random(n) < 0.9, y, 1 - y)
+    hidden = np.column_stack([y - 0.5, 2 * shortcut - 1.0, np.zeros((n, more))]) + 0.5 * rng.normal(size=(n, more + 2))
+    X = hidden @ rng.normal(size=(more + 2, 40)) + noise * rng.normal(size=(n, 40)) + (3.0 if more else 0.0)
+    data = gd.GroupedData.from_arrays(np.maximum(X, 0.0), 2.0 * y - 1.0, 2 * y + shortcut)
+    found = gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(l1=l1), fit_intercept=True), "sqp", tol=1e-7)
+    assert found.converged
+    assert found.upper_bound == pytest.approx(np.log(2.0))
+    assert not found.w.any()
+
+
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("formed", [True, False])

@@ -17,6 +17,7 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.domains import Separable
 from groupdro.problem.group_pass import ColumnCurvature
 from groupdro.run.solver import State
+from groupdro.solvers.smoothed_kinks import solve_smoothed
 from groupdro.solvers.step_models import ExactModel, ProductModel, StepModel
 from groupdro.solvers.weight_program import Program
 from groupdro.utils.types import Floats, Indices, Mask
@@ -24,9 +25,11 @@ from groupdro.utils.types import Floats, Indices, Mask
 __all__ = ["FaceModel", "Faces", "separable_of"]
 
 _ROUNDS = 200  # times that the small model is solved
+_SOON = 10  # the same, after which kinks without bounds are smoothed instead
+_POLISH = 5  # rounds by which the zeros of the smoothed solution have to prove right, or it is taken as it is
 _PATIENCE = 3  # releases of a coefficient, after which it is released only where no other has to be
 _FEWEST_ENTERING = 100  # features that enter at once, or as many as there are by then
-_FORMED_SIZE = 1200  # parameters up to which their Hessian is formed
+_FORMED_SIZE = 2000  # parameters up to which their Hessian is formed
 _LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
 _ROUNDED = 1e-11  # of a slope, relative to the largest and to the penalty
 
@@ -56,6 +59,11 @@ class Faces:
         each = np.r_[np.ones(n_bound), np.zeros(n_free)]
         ends = (np.r_[end, np.full(n_free, far)] for end, far in ((low, -np.inf), (high, np.inf)))
         return cls(parts.l1 * each, parts.l2 * each, *ends)
+
+    @property
+    def has_kinks_only(self) -> bool:
+        """Whether there are L1 penalties, and no bounds."""
+        return bool((self.l1 > 0).any() and np.isinf(self.low).all() and np.isinf(self.high).all())
 
     def resting(self, w: Floats) -> Mask:
         """Return which parameters are at a bound, or at zero where that is a kink."""
@@ -148,8 +156,15 @@ class FaceModel:
         low, high, tilt = faces.side(here, force)
         place = here  # of those that rest
         releases = np.zeros(len(e), dtype=np.int64)
-        at, x = here, np.empty(0)
-        for _ in range(_ROUNDS):
+        at, x, smoothed = here, np.empty(0), None
+        for n_rounds in range(_ROUNDS):
+            if n_rounds == _SOON and faces.has_kinks_only and isinstance(self.curvature, _Formed):
+                smoothed = self._solve_smoothed(program, faces)
+                place, free, releases = smoothed[0], (faces.l1 == 0) | (smoothed[0] != 0.0), np.zeros_like(releases)
+                low, high, tilt = faces.side(place, np.zeros(len(e)))
+            if smoothed is not None and n_rounds == _SOON + _POLISH:
+                (at, x), low, high = smoothed, faces.low, faces.high
+                break
             d, x = self._solve_free(program, rows, faces.bend, free, place - here, tilt)
             at = np.where(free, here + d, place)
             beyond = (at < low) | (at > high)
@@ -172,6 +187,21 @@ class FaceModel:
         step = np.zeros(self.w.size)
         step[e] = np.clip(at, low, high) - here
         return step, x
+
+    def _solve_smoothed(self, program: Program, faces: Faces) -> tuple[Floats, Floats]:
+        """Return where the step ends, with its zeros, and the multipliers, where these cannot be guessed."""
+        e = self.entries
+
+        def make_model(small: Program, more: Floats) -> StepModel:
+            return self.curvature.model(small, np.arange(len(e)), faces.bend + more, self.largest[e], self.damping)
+
+        return solve_smoothed(
+            replace(program, rows=program.rows[:, e]),
+            self.w[e],
+            faces.l1,
+            make_model,
+            lambda d: self.curvature.times(d) + faces.bend * d,
+        )
 
     def _solve_free(
         self, program: Program, rows: Floats, bend: Floats, free: Mask, stay: Floats, tilt: Floats

@@ -15,7 +15,7 @@ from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["choose"]
 
-# In units of the features' mean variance. Below the last, layers of the examples no longer change.
+# In units that follow the scale of the features, see `_unit`. Below the last, layers of the examples no longer change.
 _ALPHAS = (1.0, 3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
 _ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
 _LEAST = 10  # rows that a group needs for its held-out loss to count
@@ -53,7 +53,7 @@ def choose(
     alpha, robustness : float or "cv"
         As the user gave them.
     variance : float
-        Mean variance of the features, which is the unit of the penalties.
+        Mean variance of the features, from which penalties get their unit.
     n_splits, seed : int
         Number of folds, and their seed.
 
@@ -62,7 +62,8 @@ def choose(
     alpha, robustness : float
         What to fit with.
     """
-    alphas = variance * np.array(_ALPHAS) if alpha == "cv" else np.array([alpha], np.float64)
+    unit = _unit(variance, float(estimator.l1_ratio))
+    alphas = unit * np.array(_ALPHAS) if alpha == "cv" else np.array([alpha], np.float64)
     if robustness == "cv":
         # A group is rare here by the very purpose of retraining, so that a gain is worth its price to the average.
         search = GroupDROClassifierCV(
@@ -73,6 +74,11 @@ def choose(
     if len(alphas) == 1:
         return float(alphas[0]), float(robustness)
     return _choose_alpha(estimator, X, y, weights, groups, alphas, float(robustness), n_splits, seed), float(robustness)
+
+
+def _unit(variance: float, l1_ratio: float) -> float:
+    """Return the unit of penalties: coefficients shrink as features grow, their squares as the features' variance."""
+    return l1_ratio * float(np.sqrt(variance)) + (1 - l1_ratio) * variance
 
 
 def _choose_alpha(

@@ -77,15 +77,16 @@ def retrain_last_layer(
         Where to stand between the average and the worst group, from 0 to 1, as in `GroupDROClassifier`. "cv" chooses
         by `GroupDROClassifierCV` with ``prefer="gain"``, and stays at 0 where no gain can be shown.
     alpha : float or "cv", default="cv"
-        Weight of the L2 penalty. "cv" chooses from 1e-5 to 1 times the mean variance of the features: the least penalty
-        whose held-out value of what is minimised is within one standard error of the best.
+        Weight of the penalty, which is L2 by default. "cv" chooses from 1e-5 to 1 times the mean variance of the
+        features, for an L1 penalty times its square root: the least penalty whose held-out value of what is minimised
+        is within one standard error of the best.
     inplace : bool, default=True
         Whether to write into the model, or into a copy of it.
     refit : bool, default=False
         With `store`, whether to fit on all rows after judging, which takes as long again. In memory the layer is fitted
         on all rows in any case.
     estimator : GroupDROClassifier, optional
-        All other parameters, such as `small_group_adjustment`, `objective` or `tol`.
+        All other parameters, such as `l1_ratio`, `small_group_adjustment`, `objective` or `tol`.
     cv : int, default=5
         Folds, by which penalty and robustness are chosen, and the layer is judged.
     store : str or path-like, optional
