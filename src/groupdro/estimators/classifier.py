@@ -151,7 +151,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         No model whose worst value is at most `worst_risk_` has a smaller average: this is proved. With
         ``robustness=1`` no model whose worst value is at most ``(1 + tol) * lower_bound_`` has one; the model returned
         is, of all these, the one of least average. Minus infinity where that was not sought, as with `n_worst` or
-        `worst_share`, with ``alpha=0`` and no radius, or where the fit did not converge.
+        `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or where the fit did not
+        converge.
     worst_lower_bound_ : float
         No model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float

@@ -18,7 +18,7 @@ from groupdro.problem.domains import Separable
 from groupdro.problem.group_pass import ColumnCurvature
 from groupdro.run.solver import State
 from groupdro.solvers.smoothed_kinks import solve_smoothed
-from groupdro.solvers.step_models import ExactModel, ProductModel, StepModel
+from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, ProductModel, StepModel
 from groupdro.solvers.weight_program import Program
 from groupdro.utils.types import Floats, Indices, Mask
 
@@ -30,7 +30,6 @@ _POLISH = 5  # rounds by which the zeros of the smoothed solution have to prove 
 _PATIENCE = 3  # releases of a coefficient, after which it is released only where no other has to be
 _FEWEST_ENTERING = 100  # features that enter at once, or as many as there are by then
 _FORMED_SIZE = 2000  # parameters up to which their Hessian is formed
-_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
 _ROUNDED = 1e-11  # of a slope, relative to the largest and to the penalty
 
 
@@ -69,15 +68,11 @@ class Faces:
         """Return which parameters are at a bound, or at zero where that is a kink."""
         return np.asarray(((self.l1 > 0) & (w == 0.0)) | (w <= self.low) | (w >= self.high))
 
-    def pulled(self, w: Floats, slope: Floats) -> tuple[Mask, Floats]:
-        """Return which resting parameters a slope moves, and by how much it exceeds what holds them.
-
-        Positive numbers stand for a move to the right.
-        """
+    def force(self, w: Floats, slope: Floats) -> Floats:
+        """Return by how much a slope exceeds what holds resting parameters; positive numbers move them to the right."""
         right = -(slope + np.where(w >= 0.0, self.l1, -self.l1)) * (w < self.high)
         left = -(slope + np.where(w > 0.0, self.l1, -self.l1)) * (w > self.low)
-        force = np.maximum(right, 0.0) + np.minimum(left, 0.0)
-        return force != 0.0, force
+        return np.asarray(np.maximum(right, 0.0) + np.minimum(left, 0.0))
 
     def side(self, w: Floats, direction: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the ends between which parameters move in a direction without a kink, and the slope of the penalty."""
@@ -135,10 +130,9 @@ class FaceModel:
         No more enter at once than there are: those that the penalty holds least.
         """
         n, n_outputs = problem.data.n_features, problem.model.n_outputs
-        moves, force = self.faces.pulled(self.w, self.slope)
-        resting = self.faces.resting(self.w)
+        force, resting = self.faces.force(self.w, self.slope), self.faces.resting(self.w)
         inside = ~resting[: n * n_outputs].reshape(n, n_outputs).all(axis=1)
-        force = np.where(resting & moves, np.abs(force), 0.0)[: n * n_outputs].reshape(n, n_outputs).max(axis=1)
+        force = np.where(resting, np.abs(force), 0.0)[: n * n_outputs].reshape(n, n_outputs).max(axis=1)
         force[inside] = 0.0
         most = max(_FEWEST_ENTERING, int(inside.sum()))
         entering = np.argsort(-force, kind="stable")[: min(most, int((force > 0.0).sum()))]
@@ -151,8 +145,8 @@ class FaceModel:
         e, faces = self.entries, self.faces
         faces = Faces(faces.l1[e], faces.bend[e], faces.low[e], faces.high[e])
         here, rows = self.w[e], program.rows[:, e]
-        resting, (moves, force) = faces.resting(here), faces.pulled(here, self.slope[e])
-        free = ~resting | moves
+        force = faces.force(here, self.slope[e])
+        free = ~faces.resting(here) | (force != 0.0)
         low, high, tilt = faces.side(here, force)
         place = here  # of those that rest
         releases = np.zeros(len(e), dtype=np.int64)
@@ -173,9 +167,9 @@ class FaceModel:
                 free = free & ~beyond
                 continue
             slope = x @ rows + self.curvature.times(d) + faces.bend * d
-            moves, force = faces.pulled(at, slope)
+            force = faces.force(at, slope)
             rounding = _ROUNDED * (faces.l1 + float(np.abs(slope).max(initial=0.0)))
-            wrong = ~free & moves & (np.abs(force) > rounding)
+            wrong = ~free & (np.abs(force) > rounding)
             if not wrong.any():
                 break
             patient = wrong & (releases < _PATIENCE)
@@ -246,7 +240,7 @@ class _Products:
         return self.columns.times(d[None])[0]
 
     def model(self, program: Program, f: Indices, bend: Floats, largest: Floats, damping: float) -> StepModel:
-        more = bend + damping * largest + _LEAST_RIDGE * (self.diagonal[f] + bend)
+        more = bend + damping * largest + LEAST_RIDGE * (self.diagonal[f] + bend)
         more += np.where(self.diagonal[f] + more > 0.0, 0.0, largest)  # where all is flat, a gradient step
 
         def times(directions: Floats) -> Floats:

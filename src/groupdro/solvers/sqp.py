@@ -13,7 +13,7 @@ from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL_OR_FACES, KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.solvers.faces import FaceModel, separable_of
-from groupdro.solvers.step_models import ExactModel, LearnedModel, StepModel
+from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
@@ -26,7 +26,6 @@ _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
 _ENTRIES = 20  # times that others enter it
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
-_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
 _LEAST_DAMPING = 1e-28  # the same, relative to that of each parameter at its largest
 _TRIALS = 30  # multipliers of the ball that are tried
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
@@ -176,7 +175,7 @@ class GroupSQP(Solver):
         if length > 0.9:
             state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
         elif length < 0.2:
-            state.damping = max(10.0 * state.damping, _LEAST_RIDGE)
+            state.damping = max(10.0 * state.damping, LEAST_RIDGE)
         if promised <= _ROUNDING * abs(problem.weight_set.support(values)):
             self._note_failure(state)  # a step, but only within rounding
         else:

@@ -10,10 +10,10 @@ from groupdro.problem.first_curvature import CurvatureProducts, FirstCurvature
 from groupdro.solvers.weight_program import Program
 from groupdro.utils.types import Floats
 
-__all__ = ["ExactModel", "LearnedModel", "ProductModel", "StepModel"]
+__all__ = ["LEAST_RIDGE", "ExactModel", "LearnedModel", "ProductModel", "StepModel"]
 
 _LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
-_LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
+LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
 _CG_ACCURACY = 1e-9  # of a solution of conjugate gradients
 _CG_STEPS = 200
 
@@ -78,7 +78,7 @@ class ExactModel(StepModel):
         unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
         curvature /= np.outer(unit, unit)
         damping = self.damping * mean if mean > 1e-14 else max(self.damping, 1e-2)
-        ridge = _LEAST_RIDGE + damping * largest / unit**2
+        ridge = LEAST_RIDGE + damping * largest / unit**2
         while True:
             try:
                 regular = curvature.copy()
