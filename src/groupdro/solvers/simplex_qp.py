@@ -163,8 +163,9 @@ def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Flo
     value, q, Mq = look(z)
     for k in range(_NEWTON_STEPS):
         slopes = Mq - v + price * (z - log_base)
+        slopes -= float(q @ slopes)  # a constant on the simplex, taken off to keep digits
         scale = price + float(np.abs(v).max() + (sizes @ q).max())  # of what rounding is relative to
-        gap = float(q @ slopes) + price * float(logsumexp(z - slopes / price))  # from the dual, which bounds every q
+        gap = price * float(logsumexp(z - slopes / price))  # from the dual, which bounds every q
         if k and not gap > tol * scale:  # one step in any case: at a price far above all else a gap is lost in rounding
             break
         # The system in units of the roots of q, where relative entropy has the curvature of its price alone.
