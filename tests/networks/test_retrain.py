@@ -228,6 +228,27 @@ def test_the_least_penalty_that_is_not_worse_than_the_best_is_chosen():
     assert choose(gd.GroupDROClassifier(), X, rule, None, groups, **options | {"alpha": 0.7}) == (0.7, 1.0)
 
 
+def test_robustness_is_chosen_for_a_group_too_rare_to_matter_to_the_average():
+    """Where a shortcut misleads 1% of rows, plain training has a tiny average, beside which robustness looks dear."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 3000)
+    shortcut = np.where(rng.random(3000) < 0.99, y, 1 - y)
+    X = rng.normal(size=(3000, 6)).astype(np.float32)
+    X[:, 0] += 3 * y
+    X[:, 1] += 12 * shortcut
+    codes = 2 * y + shortcut
+    rare = np.bincount(codes).min()
+    assert 10 <= rare < 30
+    options = {"alpha": "cv", "variance": float(X.var(axis=0).mean()), "n_splits": 5, "seed": 0}
+    alpha, robustness = choose(
+        gd.GroupDROClassifier(), X, y, None, read_groups(codes, 3000), robustness="cv", **options
+    )
+    assert robustness >= 0.5
+    assert (alpha, 1.0) == choose(
+        gd.GroupDROClassifier(), X, y, None, read_groups(codes, 3000), robustness=1.0, **options
+    )
+
+
 def test_an_l1_penalty_keeps_few_features_and_follows_their_scale():
     rng = np.random.default_rng(0)
     X = torch.tensor(rng.normal(size=(600, 12)), dtype=torch.float32)

@@ -25,6 +25,7 @@ _LEAST = 10  # rows that a group needs for its held-out loss to count
 _WITHIN = 1.0
 _TINY = 1e-12  # instead of a standard error of zero
 _BEYOND = 2.0  # standard errors, beyond which smaller penalties are no longer tried
+_ANY_PRICE = 1e9  # share by which the average may be worse
 
 
 def choose(
@@ -64,16 +65,21 @@ def choose(
     """
     unit = _unit(variance, float(estimator.l1_ratio))
     alphas = unit * np.array(_ALPHAS) if alpha == "cv" else np.array([alpha], np.float64)
-    if robustness == "cv":
-        # A group is rare here by the very purpose of retraining, so that a gain is worth its price to the average.
-        search = GroupDROClassifierCV(
-            estimator, alphas=alphas, cv=n_splits, prefer="gain", mean_budget=1.0, refit=False, random_state=seed
-        )
-        search.fit(X, y, weights, groups=_codes(groups))
-        return search.alpha_, search.robustness_
-    if len(alphas) == 1:
-        return float(alphas[0]), float(robustness)
-    return _choose_alpha(estimator, X, y, weights, groups, alphas, float(robustness), n_splits, seed), float(robustness)
+    at = 1.0 if robustness == "cv" else float(robustness)
+    chosen = float(alphas[0])
+    if len(alphas) > 1:
+        chosen = _choose_alpha(estimator, X, y, weights, groups, alphas, at, n_splits, seed)
+    if robustness != "cv":
+        return chosen, at
+    # A group is rare here by the very purpose of retraining: few rows must do to judge it, and the average of these
+    # rows, of which it is hardly a part, is no measure of the price. All levels share the penalty that suits the worst
+    # group, because one chosen for each would suit the average.
+    search = GroupDROClassifierCV(
+        estimator, alphas=[chosen], cv=n_splits, prefer="gain", mean_budget=_ANY_PRICE, min_rows=_LEAST, refit=False,
+        random_state=seed,
+    )  # fmt: skip
+    search.fit(X, y, weights, groups=_codes(groups))
+    return chosen, float(search.robustness_)
 
 
 def _unit(variance: float, l1_ratio: float) -> float:
@@ -103,19 +109,17 @@ def _choose_alpha(
     shares = np.bincount(codes, each) / each.sum()
     judged = np.flatnonzero(counts >= min(_LEAST, int(counts.max())))
     rough = clone(estimator).set_params(
-        robustness=robustness, tol=max(float(estimator.tol), _ROUGH), warm_start=True, verbose=0, callbacks=None,
-        checkpoint_dir=None,
+        robustness=robustness, tol=max(float(estimator.tol), _ROUGH), verbose=0, callbacks=None, checkpoint_dir=None,
     )  # fmt: skip
-    models, found = [clone(rough) for _ in folds], []
+    found = []
     with warnings.catch_warnings():
         for category in (SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
+        models = [_Fold(rough, X, y, weights, groups, *fold) for fold in folds]
         for alpha in alphas:
             losses = np.zeros(len(y))
-            for model, (train, test) in zip(models, folds, strict=True):
-                own = None if weights is None else weights[train]
-                model.set_params(alpha=float(alpha)).fit(X[train], y[train], own, groups=groups.present_in(train))
-                losses[test] = row_losses(model, X[test], y[test])
+            for model in models:
+                losses[model.test] = model.held_out_losses(float(alpha))
             risks = np.bincount(codes, losses, minlength=n_groups) / np.maximum(counts, 1)
             worst = int(judged[np.argmax(risks[judged])])
             value = (1 - robustness) * shares @ risks + robustness * risks[worst]
@@ -123,6 +127,34 @@ def _choose_alpha(
             if _excess(found)[-1] > _BEYOND:
                 break
     return float(alphas[np.flatnonzero(_excess(found) <= _WITHIN)[-1]])
+
+
+class _Fold:
+    """Fits without the rows of a fold, which are read once, each begun where the last one ended."""
+
+    def __init__(
+        self,
+        rough: GroupDROClassifier,
+        X: Array,
+        y: Array,
+        weights: Floats | None,
+        groups: Grouping,
+        train: Indices,
+        test: Indices,
+    ):
+        self.model, self.test = clone(rough), test
+        own = None if weights is None else weights[train]
+        self.task, _, _ = self.model._read(X[train], y[train], own, groups.present_in(train))
+        self.X, self.y = X[test], y[test]
+        self.start: tuple[Any, Any] = (None, None)
+
+    def held_out_losses(self, alpha: float) -> Floats:
+        """Return the loss of each row of the fold."""
+        result = self.model._solve(self.task, alpha, self.start, spend=False).result
+        self.start = result.w, result.q
+        for name, value in self.model._attributes(result.w).items():
+            setattr(self.model, name, value)
+        return row_losses(self.model, self.X, self.y)
 
 
 def _excess(found: list[tuple[float, Floats, Mask]]) -> Floats:

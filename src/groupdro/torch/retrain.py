@@ -75,7 +75,8 @@ def retrain_last_layer(
         name of an entry of a mapping. By default the third item of the batch, or its entry "group" or "groups".
     robustness : float or "cv", default=1.0
         Where to stand between the average and the worst group, from 0 to 1, as in `GroupDROClassifier`. "cv" chooses
-        by `GroupDROClassifierCV` with ``prefer="gain"``, and stays at 0 where no gain can be shown.
+        by `GroupDROClassifierCV` with ``prefer="gain"``, at the penalty of robustness 1, and stays at 0 where no gain
+        can be shown.
     alpha : float or "cv", default="cv"
         Weight of the penalty, which is L2 by default. "cv" chooses from 1e-5 to 1 times the mean variance of the
         features, for an L1 penalty times its square root: the least penalty whose held-out value of what is minimised
@@ -94,8 +95,8 @@ def retrain_last_layer(
         to a `GroupedStore`. A call that is interrupted continues when it is repeated, and later calls use the features
         again. Several processes need a file system that all can read.
     memory : int, default=256 MiB
-        With `store`, bytes of features to hold at once. Penalty and robustness are chosen on a sample of rows of this
-        size.
+        Size in bytes of the sample of rows on which penalty and robustness are chosen, with all rows of small groups.
+        With `store`, also the features that are held in memory at once.
     labels, forward : optional
         How to read batches of another kind, as for `extract_features`.
     progress : bool, default=False
@@ -252,7 +253,7 @@ class _Task:
             return {"alpha": float(self.alpha), "robustness": float(self.robustness)}
         places, weights = np.flatnonzero(rows), None
         n_sampled = max(1, self.memory // (8 * features.X.shape[1]))
-        if self.folder is not None and n_sampled < len(places):
+        if n_sampled < len(places):
             places, weights = sample_rows(features, places, n_sampled, self.seed)
         sample = np.asarray(features.X[places])
         alpha, robustness = choose(
