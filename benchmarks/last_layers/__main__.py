@@ -83,12 +83,10 @@ def run_cell(cell: Cell, problem: Problem, first: Cell) -> None:
             begun = time.process_time()
             network = train(problem, cell.seed)
             seconds = time.process_time() - begun
-            worst, average = training.accuracies(
-                training.outputs_of(network, problem.test.X).argmax(axis=1), problem.test
-            )
+            found = training.accuracies(training.outputs_of(network, problem.test.X).argmax(axis=1), problem.test)
             if name == NETWORK:
                 torch.save(network.state_dict(), cell.network)
-            cell.store({name: {"worst": worst, "average": average, "seconds": seconds}})
+            cell.store({name: found | {"seconds": seconds}})
     network = training.make_network(problem.train)
     network.load_state_dict(torch.load(cell.network))
     frozen = refitting.freeze(network, problem)

@@ -94,7 +94,8 @@ def train(
             criterion(network(X[rows]), y[rows], groups[rows]).backward()
             optimizer.step()
         if stop_early:
-            worst, _ = accuracies(outputs_of(network, problem.held_out.X).argmax(axis=1), problem.held_out)
+            predicted = outputs_of(network, problem.held_out.X).argmax(axis=1)
+            worst = float(group_accuracies(predicted, problem.held_out).min())
             if worst > best:
                 best, kept = worst, copy.deepcopy(network)
     return kept
@@ -121,9 +122,14 @@ def outputs_of(module: Any, X: np.ndarray) -> np.ndarray:
     return np.concatenate([module(part).numpy() for part in torch.from_numpy(X).split(1000)])
 
 
-def accuracies(predicted: np.ndarray, rows: Rows) -> tuple[float, float]:
-    """Return the accuracy of the worst group, and of all rows."""
-    right = predicted == rows.y
+def group_accuracies(predicted: np.ndarray, rows: Rows) -> np.ndarray:
+    """Return the accuracy of every group that has rows."""
     sizes = np.bincount(rows.groups)
-    by_group = np.bincount(rows.groups, right, len(sizes))[sizes > 0] / sizes[sizes > 0]
-    return float(by_group.min()), float(right.mean())
+    return np.bincount(rows.groups, predicted == rows.y, len(sizes))[sizes > 0] / sizes[sizes > 0]
+
+
+def accuracies(predicted: np.ndarray, rows: Rows) -> dict[str, Any]:
+    """Return what is stored of predictions: the accuracy of the worst group, of all rows, and of each of few groups."""
+    by_group = group_accuracies(predicted, rows)
+    found = {"worst": float(by_group.min()), "average": float((predicted == rows.y).mean())}
+    return found | ({"groups": by_group.round(4).tolist()} if len(by_group) <= 4 else {})
