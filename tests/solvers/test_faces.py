@@ -8,8 +8,10 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.problem.group_pass import ColumnCurvature, evaluate_groups
 from groupdro.solvers import faces
+from groupdro.solvers.resting_weights import weights_at_rest
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import elastic_net, judge
+from tests.reference.random_problems import make_problem as random_problem
 
 
 def make_problem(seed, domain, loss="logistic", storage="dense", n=120, d=25, m=3, fit_intercept=True):
@@ -174,3 +176,34 @@ def test_a_run_that_was_broken_off_goes_on(tmp_path):
     again = gd.solve(problem, "sqp", tol=1e-8, checkpoint_dir=tmp_path)
     assert again.converged
     np.testing.assert_allclose(again.w, whole.w, atol=1e-10)
+
+
+def test_weights_prove_a_point_where_every_coefficient_rests():
+    """At zero all groups tie, and the quadratic model has no step from which their weights could be told."""
+    problem, _ = random_problem(100, elastic=True)
+    found = gd.solve(problem, tol=1e-9)
+    assert not found.w.any()
+    assert found.converged
+    assert found.passes <= 4
+    reference = worst_value(problem)
+    assert found.lower_bound - 1e-12 <= reference.value <= found.upper_bound + 1e-7
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_weights_at_rest_are_those_of_the_game(seed):
+    """The average with these weights has no smaller minimum than the worst group, by CVXPY."""
+    rng = np.random.default_rng(seed)
+    m, d, low, high = 5, 4, -0.2 if seed % 2 else -np.inf, 0.3 if seed % 3 else np.inf
+    X, y, groups = rng.normal(size=(60, d)), np.sign(rng.normal(size=60)), np.arange(60) % m
+    domain = gd.ElasticNetDomain(l1=0.05, l2=0.0, low=low, high=high)
+    problem = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), domain, fit_intercept=seed > 2)
+    best = gd.solve(problem, tol=1e-10)
+    here = evaluate_groups(problem, best.w, best.q, hessian=False)
+    q = weights_at_rest(problem, here, problem.group_values(here.group_risks), problem.weight_set.moving(m))
+    assert q.min() >= 0
+    assert q.sum() == pytest.approx(1.0)
+    w, b = cp.Variable(d), cp.Variable()
+    margins = cp.multiply(y, X @ w + (b if seed > 2 else 0.0))
+    average = cp.sum(cp.multiply(q[groups] * m / 60, cp.logistic(-margins))) + 0.05 * cp.norm1(w)
+    inside = [w >= max(low, -9.0), w <= min(high, 9.0)]
+    assert cp.Problem(cp.Minimize(average), inside).solve(solver=cp.CLARABEL) >= best.upper_bound - 1e-7

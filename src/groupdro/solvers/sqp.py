@@ -13,6 +13,7 @@ from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL_OR_FACES, KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.solvers.faces import FaceModel, separable_of
+from groupdro.solvers.resting_weights import weights_at_rest
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
 from groupdro.utils.arguments import check_choice, check_whole
@@ -167,7 +168,7 @@ class GroupSQP(Solver):
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step.
             self._forget(problem, state)
-            state.evaluation = here.at(q)
+            state.evaluation = here.at(self._at_rest(problem, state, q))
             state.damping = max(100.0 * state.damping, 1e-6)
             self._note_failure(state)
             return
@@ -176,10 +177,7 @@ class GroupSQP(Solver):
             state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
         elif length < 0.2:
             state.damping = max(10.0 * state.damping, LEAST_RIDGE)
-        if promised <= _ROUNDING * abs(problem.weight_set.support(values)):
-            self._note_failure(state)  # a step, but only within rounding
-        else:
-            state.failures = 0
+        rests = promised <= _ROUNDING * abs(problem.weight_set.support(values))  # a step, but only within rounding
 
         # 3. What the step taught about the curvature.
         if learns:
@@ -190,6 +188,20 @@ class GroupSQP(Solver):
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
         state.groups, state.evaluation = there, there.at(q)
+        if rests:
+            state.evaluation = there.at(self._at_rest(problem, state, q))
+            self._note_failure(state)
+        else:
+            state.failures = 0
+
+    @staticmethod
+    def _at_rest(problem: GroupRisk, state: SqpState, q: Floats) -> Floats:
+        """Return the weights that prove most where no step leads on: others than the model's, on faces."""
+        here = state.groups
+        if problem.domain.ball is not None or state.failures:
+            return q
+        rest = weights_at_rest(problem, here, problem.group_values(here.group_risks), _moving(problem))
+        return q if rest is None else rest
 
     @staticmethod
     def _sample_curvature(problem: GroupRisk, state: SqpState) -> None:

@@ -1,0 +1,72 @@
+"""Group weights that prove a point optimal where coefficients rest at kinks and bounds, by a linear program.
+
+Where nothing is left to move, the quadratic model no longer tells weights apart, and any of those that it returns may
+prove little. At a point w the groups' linear models and the tangent of the L2 penalty prove, for weights q with the
+weighted slope s, that the objective cannot fall by more than
+
+    max value - q.values + sum over j of max over u of  -s_j (u - w_j) - l1_j (|u| - |w_j|),    low_j <= u <= high_j,
+
+which is convex and piecewise linear in q: its pieces are at the ends of u and at zero. At an optimum its least is zero.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+from groupdro.problem import GroupRisk
+from groupdro.problem.group_pass import GroupEvaluation
+from groupdro.problem.weight_sets import Moving
+from groupdro.solvers.faces import Faces
+from groupdro.utils.types import Floats
+
+__all__ = ["weights_at_rest"]
+
+_LARGEST = 10**6  # numbers of all groups' slopes, beyond which the program would take too long
+_FAR = 100.0  # instead of no bound, relative to the largest coefficient: slopes there must vanish
+
+
+def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, moving: Moving) -> Floats | None:
+    """Return the weights of least bound at a point, or None where the program is too large or not solved.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem, with a separable domain.
+    here : GroupEvaluation
+        The pass at the point.
+    values : ndarray of shape (n_groups,)
+        What the weights average.
+    moving : Moving
+        The set of weights, without a price.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,) or None
+        The weights q.
+    """
+    m, w = len(values), here.w.ravel()
+    if m * w.size > _LARGEST or moving.price > 0.0 or moving.share == 0.0:
+        return None
+    faces, gradients = Faces.of(problem), here.gradients.reshape(m, w.size)
+    far = _FAR * max(1.0, float(np.abs(w).max(initial=0.0)))
+    fixed = moving.least @ gradients + faces.bend * w
+    rows, limits = [], []
+    for u in (np.maximum(faces.low, w - far), np.zeros_like(w), np.minimum(faces.high, w + far)):
+        # t_j >= -(u_j - w_j) s_j - l1_j (|u_j| - |w_j|), where s = fixed + share * (moved weights) @ gradients
+        u = np.clip(u, faces.low, faces.high)
+        rows.append(np.hstack([-moving.share * (gradients * (u - w)).T, -np.eye(w.size)]))
+        limits.append((u - w) * fixed + faces.l1 * (np.abs(u) - np.abs(w)))
+    caps = moving.caps if moving.caps.size else np.ones(m)
+    found = linprog(
+        np.r_[-moving.share * (values - values.max()), np.ones(w.size)],
+        A_ub=sp.csr_array(np.vstack(rows)),
+        b_ub=np.concatenate(limits),
+        A_eq=np.r_[np.ones(m), np.zeros(w.size)][None],
+        b_eq=[1.0],
+        bounds=np.c_[np.zeros(m + w.size), np.r_[caps, np.full(w.size, np.inf)]],
+        method="highs",
+    )
+    if found.x is None:
+        return None
+    moved = np.clip(found.x[:m], 0.0, caps)
+    return moving.mixed(moved / moved.sum())
