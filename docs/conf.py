@@ -25,6 +25,8 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",  # MathJax is shipped with the site
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "docstrings",
@@ -33,6 +35,8 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "snippets", "**/GALLERY_HEADER.rst"]
+copybutton_prompt_text = "$ "
+copybutton_exclude = ".linenos, .gp, .go"
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 
 # ---------------------------------------------------------------------- references
@@ -48,8 +52,8 @@ myst_heading_anchors = 3
 
 autosummary_generate = True
 toc_object_entries_show_parents = "hide"
-smartquotes = False  # a prime is no quotation mark
-highlight_language = "none"  # indented blocks are formulas; code says what it is
+smartquotes = False  # a prime is not a quotation mark
+highlight_language = "none"  # code says what it is
 autodoc_typehints = "none"  # the docstrings have the types, in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template of a class lists them
@@ -87,10 +91,10 @@ html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
 html_show_sphinx = False
 html_copy_source = False
-html_sidebars = {"index": [], "start": [], "benchmarks": [], "changelog": []}
+html_sidebars = {"index": [], "tutorials": []}
 html_theme_options = {
     "logo": {
-        "text": "groupdro",
+        "text": f"groupdro {release}",
         "image_light": "_static/logo.svg",
         "image_dark": "_static/logo_dark.svg",
         "alt_text": "groupdro: home",
@@ -99,7 +103,7 @@ html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_toc_level": 2,
-    "show_prev_next": False,
+    "show_prev_next": True,
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",

@@ -75,7 +75,7 @@ def test_files_that_are_named_exist(file):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("[a](scaling.md) [b](scaling.md#cost) ![c](images/bike_risks.png)", []),
+        ("[a](scaling.md) [b](scaling.md#cost) ![c](images/last_layer.svg)", []),
         ("[a](nowhere.md)", ["nowhere.md"]),
         ("[a](scaling.md#nowhere)", ["scaling.md#nowhere"]),
         ("![a](images/nowhere.png)", ["images/nowhere.png"]),

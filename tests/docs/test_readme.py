@@ -1,46 +1,51 @@
-"""What the README says beyond its code, which is run with that of the other pages."""
+"""What the README and the first page say beyond their code, which is run with that of the other pages."""
 
+import importlib.util
+import json
 import re
 
-from tests.docs.pages import ROOT
+import pytest
 
-README = ROOT / "README.md"
+from tests.docs.pages import DOCS, ROOT
 
-
-def test_the_table_of_the_readme_is_that_of_the_example():
-    printed = (ROOT / "examples" / "price_of_robustness.txt").read_text()
-    rows = re.findall(r"^\| [^|]+ \|" + 3 * r" ([\d.]+) \|" + " (helps|nothing)", README.read_text(), re.MULTILINE)
-    assert len(rows) == 6
-    for plain, robust, chosen, verdict in rows:
-        told = [
-            block for block in printed.split("\n\n") if _rounds(block, "ERM", plain) and _rounds(block, "GDRO", robust)
-        ]
-        assert len(told) == 1, (plain, robust)
-        assert _rounds(told[0], "CV choice", chosen)
-        assert ("Robustness helps" in told[0]) == (verdict == "helps")
-    bike = printed.split("\nbike: ")[1]
-    for words in ("from 4.65 to 3.801, by 18.3%", "by 3.3% (", "the average by +37.4%"):
-        assert words in bike
+README, INDEX = ROOT / "README.md", DOCS / "index.md"
 
 
-def test_the_risks_with_the_hour_as_a_feature_are_those_of_the_example():
-    printed = (ROOT / "examples" / "bike_with_hour.txt").read_text()
-    worst = dict(re.findall(r"^(\S.*?) {2,}[\d.]+ +([\d.]+)", printed, re.MULTILINE))
-    assert len(worst) == 5
-    ridge, robust, trees = (
-        f"{float(worst[f'{kind}, with the hour']):.2f}" for kind in ("ridge", "GDRO", "boosted trees")
-    )
-    readme, index = (" ".join(path.read_text().split()) for path in (README, ROOT / "docs" / "index.md"))
-    assert f"the worst hour's risk is {ridge} for plain ridge regression" in readme
-    assert float(worst["ridge, with the hour"]) < float(worst["GDRO, without the hour"])
-    assert f"{robust} for GDRO, and {trees} for boosted trees" in readme
-    assert f"with one column per hour, plain ridge regression has {ridge} and GDRO {robust}" in index
-    # The same rows as in the table of the README.
-    for kind, plain in (("ridge", "ERM"), ("GDRO", "GDRO")):
-        table = (ROOT / "examples" / "price_of_robustness.txt").read_text().split("\nbike: ")[1]
-        assert _rounds(table, plain, f"{float(worst[f'{kind}, without the hour']):.2f}")
+def _words(path):
+    return " ".join(path.read_text().split())
 
 
-def _rounds(block, model, shown):
-    found = re.search(rf"^{model}\s+\S+\s+(\S+)", block, re.MULTILINE)
-    return found is not None and abs(float(found[1]) - float(shown)) <= 0.6 * 10.0 ** -len(shown.partition(".")[2])
+@pytest.mark.parametrize("page", [README, INDEX], ids=lambda path: path.stem)
+def test_what_to_expect_is_what_held_out_data_showed(page):
+    shown = _words(DOCS / "held_out.md")  # whose numbers are compared with the stored runs
+    trees = re.search(r"smallest worst risk of all models on (\d+ of 13)", shown)[1]
+    gains = re.search(r"help significantly on (\d+)\.", shown)[1]
+    assert "no significant harm to the worst group on any of the 13" in shown
+    text = _words(page)
+    assert f"on {trees} public problems they had the best worst group" in text
+    assert f"left plain training with a significant gain on {gains} of 13 problems, and harmed none" in text
+
+
+def test_both_have_the_same_table():
+    tables = [re.search(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE)[0] for page in (README, INDEX)]
+    assert tables[0] == tables[1]
+
+
+def test_the_figure_of_the_first_page_is_that_of_the_stored_runs(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("draw_figures", DOCS / "draw_figures.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    runs = json.loads((ROOT / "benchmarks" / "results" / "last_layers.json").read_text())["runs"]
+    assert sum(run["problem"] == drawing.PROBLEM for run in runs) == 5
+    assert "Means over five networks" in _words(INDEX)
+    monkeypatch.setattr(drawing, "IMAGES", tmp_path)
+    labels = []
+    monkeypatch.setattr(drawing, "save", lambda figure, name: labels.extend(_labels(figure)))
+    drawing.draw_last_layer()
+    drawn = re.findall(r"<!-- (\d+) -->", (DOCS / "images" / "last_layer.svg").read_text())
+    assert [label for label in labels if label] == drawn[-len(labels) :]
+
+
+def _labels(figure):
+    return [text.get_text() for text in figure.axes[0].texts]

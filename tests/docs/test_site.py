@@ -12,7 +12,10 @@ import pytest
 from tests.docs.pages import DOCS, ROOT, environment
 from tests.timing import HUNG
 
-PACKAGES = ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_design", "towncrier")
+PACKAGES = (
+    "sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_design", "sphinx_copybutton",
+    "sphinx-mathjax-offline", "towncrier",
+)  # fmt: skip
 #: What pages include; the rest of the tree is not needed to build them.
 PARTS = ("docs", "examples", "benchmarks", "changelog.d", "src")
 FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml")
@@ -52,7 +55,7 @@ def build(tree, *options, patience=HUNG):
 def test_the_site_builds_without_running_the_gallery(tree):
     html = build(tree, "-D", "plot_gallery=0")
     landing = (html / "index.html").read_text()
-    for section in ("Start", "User guide", "Gallery", "API", "Benchmarks", "Developers", "Changelog"):
+    for section in ("Tutorials", "How-to guides", "Explanation", "Reference", "Developers"):
         assert re.search(rf"<a class=\"nav-link nav-internal\"[^>]*>\s*{section}\s*</a>", landing), section
     for page in DOCS.glob("*.md"):
         assert (html / f"{page.stem}.html").exists(), page.name
