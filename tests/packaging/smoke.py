@@ -5,8 +5,11 @@
 prints the versions and the certified bounds. It imports nothing of the tests, so that it can judge a wheel alone.
 """
 
+import contextlib
 import platform
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numba
@@ -17,12 +20,21 @@ import sklearn
 import groupdro as gd
 
 
+@contextlib.contextmanager
+def new_folder() -> Iterator[Path]:
+    """Make a folder, and remove what can be removed of it: Windows keeps files that are mapped."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def main() -> None:
     versions = (f"{module.__name__} {module.__version__}" for module in (gd, numba, np, scipy, sklearn))
     print(platform.system(), platform.machine(), f"Python {platform.python_version()}", *versions, sep=", ")
     X, y, groups = gd.datasets.make_mero(4, 100, 6)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # Windows keeps files that are mapped
-        folder = Path(name)
+    with new_folder() as folder:
         for solver in ("auto", "aleg", "sqp"):
             model = gd.GroupDROClassifier(solver=solver, alpha=1e-3, tol=1e-3, random_state=0)
             model.set_params(checkpoint_dir=folder / solver).fit(X, y, groups=groups)

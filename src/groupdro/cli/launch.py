@@ -26,5 +26,5 @@ def launch(script: str, arguments: tuple[str, ...], **options: object) -> None:
 
     try:
         start(script, arguments, **options)  # type: ignore[arg-type]
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, NotImplementedError) as error:
         raise click.ClickException(str(error)) from None

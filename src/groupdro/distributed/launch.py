@@ -107,7 +107,7 @@ def launch_environment(
     # Connections that are made at first use would come in the middle of a step.
     out.pop("TORCH_GLOO_LAZY_INIT", None)
     if interface is None and rendezvous.rpartition(":")[0] in ("127.0.0.1", "localhost"):
-        interface = "lo" if sys.platform == "linux" else None
+        interface = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
     if interface is not None:
         out["GLOO_SOCKET_IFNAME"] = interface
     return out
@@ -118,6 +118,11 @@ def launch(script: str, arguments: Sequence[str] = (), *, interface: str | None 
 
     Options are those of `launch_command`; the interface is that of `launch_environment`.
     """
+    if os.name == "nt":  # where os.execve leaves the terminal to the shell, and torchrun's agent lacks its signals
+        raise NotImplementedError(
+            "groupdro launch needs Linux or macOS: use the Windows Subsystem for Linux, or run the script by itself, "
+            "which is a single worker."
+        )
     if importlib.util.find_spec("torch") is None:  # to import it would take seconds, and torchrun does so again
         raise ImportError('torch is not installed: pip install "groupdro[distributed]".')
     command = launch_command(script, arguments, **options)

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -40,7 +40,10 @@ def interruptibly(function: Callable[[], T]) -> T:
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="groupdro")
     try:
-        return pool.submit(function).result()
+        future = pool.submit(function)
+        while os.name == "nt" and not wait([future], 0.1).done:
+            pass  # Windows does not end the waiting for a lock by Ctrl-C; between two of them it does
+        return future.result()
     finally:
         pool.shutdown(wait=False)
 
