@@ -97,7 +97,10 @@ MISTAKES = [
     ("fit directory", "'directory' cannot be read as a store: "),
     ("predict not.groupdro t.parquet -o o.csv", "'not.groupdro' cannot be read as a model: "),
     ("predict missing.groupdro t.parquet -o o.csv", "No such file or directory (missing.groupdro)."),
-    ("predict newer.groupdro t.parquet -o o.csv", "cannot be read as a model: its version is 2."),
+    (
+        "predict newer.groupdro t.parquet -o o.csv",
+        "cannot be read as a model: its version is 2, and this reads 1; a newer groupdro wrote it",
+    ),
     ("predict other_columns.groupdro t.parquet -o o.csv", "its columns and its model do not fit."),
     ("predict strange.groupdro t.parquet -o o.csv", "a column has keys ['pickle']."),
     ("predict no_model.groupdro t.parquet -o o.csv", "its class 'System' is not known."),

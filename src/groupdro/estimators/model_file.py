@@ -11,7 +11,7 @@ import numpy as np
 
 from groupdro.run.result import met_tolerance
 from groupdro.solvers import Solver, Status, TraceRow
-from groupdro.utils.bundle import BundleError, check, dump_bundle, parse_bundle, write_content
+from groupdro.utils.bundle import BundleError, check, check_version, dump_bundle, parse_bundle, write_content
 from groupdro.utils.types import Array
 
 __all__ = ["ModelFileError", "as_model_error", "build_model", "model_document", "names_array", "write_model"]
@@ -200,7 +200,7 @@ def build_model(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
 
 def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[str, type]) -> Any:
     check(manifest.get("format") == _FORMAT, f"its format is {manifest.get('format')!r}, not {_FORMAT!r}")
-    check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}; this reads {_VERSION}")
+    check_version(manifest.get("version"), _VERSION)
     keys = {"format", "version", "class", "params", "fitted"}
     check(set(manifest) == keys, f"its manifest has keys {sorted(map(str, manifest))}")
     check(manifest["class"] in classes, f"its class {manifest['class']!r} is not known")
@@ -213,6 +213,10 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array], classes: Mapping[
     known = set(model.get_params(deep=False))
     later = known - _NEWER_PARAMS
     early = set(params) == later - _LATER_PARAMS and not set(fitted) & set(_LATER_NUMBERS)
+    newer = sorted(set(params) - known)
+    check(
+        not newer, f"it has parameters that are not known here, {newer}; if a newer groupdro wrote it, update groupdro"
+    )
     check(set(params) in (known, later) or early, f"its parameters are {sorted(params)}")
     fitted = _of_the_worst_group(fitted) if early else fitted
     check(params["callbacks"] is None, "it has callbacks, which are code and never written")

@@ -24,7 +24,7 @@ from groupdro.problem import Domain, GroupRisk, Loss, WeightSet
 from groupdro.run.codec import Arrays
 from groupdro.run.solver import Solver
 from groupdro.utils.arguments import short_repr
-from groupdro.utils.bundle import BundleError, check, read_bundle, write_bundle
+from groupdro.utils.bundle import BundleError, check, check_version, read_bundle, write_bundle
 from groupdro.version import __version__
 
 __all__ = [
@@ -163,11 +163,8 @@ class Checkpoints:
         for path in files:
             try:
                 manifest, arrays = read_bundle(path)
-                stated = manifest.get("format"), manifest.get("version")
-                check(
-                    stated == (_FORMAT, _VERSION),
-                    f"it is {stated[0]!r} of version {stated[1]!r}; this reads {_VERSION}",
-                )
+                check(manifest.get("format") == _FORMAT, f"its format is {short_repr(manifest.get('format'))}")
+                check_version(manifest.get("version"), _VERSION)
                 check(isinstance(manifest.get("run"), dict) and {"key", "made_by"} <= set(manifest), "it has no run")
             except (BundleError, OSError) as error:
                 faults.append(f"{path.name}: {error}")

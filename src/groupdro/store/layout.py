@@ -16,7 +16,7 @@ import numpy as np
 
 from groupdro.store.document import GROUPS, LARGEST, MANIFEST, parse_json, to_json
 from groupdro.store.labels import check_classes
-from groupdro.utils.bundle import BundleError, check
+from groupdro.utils.bundle import BundleError, check, check_version
 
 __all__ = [
     "BLOCK",
@@ -222,8 +222,7 @@ def _parse_signed(content: bytes) -> dict[str, Any]:
     check(isinstance(document, dict), "its manifest is not an object")
     check(document.get("format") == FORMAT, f"its format is {str(document.get('format'))[:40]!r}, not {FORMAT!r}")
     version = document.get("version")
-    known = _is_count(version, VERSION, VERSION_IN_DIRECTORY)
-    check(known, f"its version is {str(version)[:40]}; this reads {VERSION} and {VERSION_IN_DIRECTORY}")
+    check_version(version, VERSION, VERSION_IN_DIRECTORY)
     keys = {field.name for field in fields(Manifest)} | _DERIVED
     if version == VERSION:
         keys.remove("directory")

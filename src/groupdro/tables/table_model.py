@@ -15,7 +15,7 @@ from groupdro.estimators.model_file import as_model_error, build_model, model_do
 from groupdro.tables.columns import as_numbers, as_text, refuse_absent
 from groupdro.tables.encoder import Category, TableEncoder
 from groupdro.utils.arguments import check_path
-from groupdro.utils.bundle import check, read_bundle
+from groupdro.utils.bundle import check, check_version, read_bundle
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import class_codes
 
@@ -222,7 +222,7 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
     """Return what a file holds: a table model, or an estimator."""
     if manifest.get("format") != _FORMAT:
         return build_model(manifest, arrays)
-    check(manifest.get("version") == _VERSION, f"its version is {manifest.get('version')!r}")
+    check_version(manifest.get("version"), _VERSION)
     check(set(manifest) == _KEYS, f"its manifest has keys {sorted(map(str, manifest))}")
     check(isinstance(manifest["model"], dict), "its model is not an object")
     check("group_by" not in manifest["model"], "its model has group columns of its own")

@@ -27,6 +27,7 @@ from groupdro.utils.types import Array
 __all__ = [
     "BundleError",
     "check",
+    "check_version",
     "dump_bundle",
     "is_finite_array",
     "naming_file",
@@ -50,6 +51,14 @@ def check(holds: bool, why: str) -> None:
     """Refuse a file for a reason."""
     if not holds:
         raise BundleError(why)
+
+
+def check_version(found: Any, *known: int) -> None:
+    """Refuse a file of a version that is not known, and say what to do about it."""
+    if type(found) is not int or found not in known:  # 1.0 and True are in (1,) too
+        newer = isinstance(found, int) and found > max(known)
+        remedy = "a newer groupdro wrote it: update groupdro to read it" if newer else "no release wrote such a file"
+        raise BundleError(f"its version is {str(found)[:40]}, and this reads {' and '.join(map(str, known))}; {remedy}")
 
 
 def is_finite_array(value: Any, shape: tuple[int, ...]) -> bool:
