@@ -32,7 +32,7 @@ def _relink(app: Any, path: Path, page: str, content: list[str]) -> None:
 def _add_unreleased(app: Any, page: str, source: list[str]) -> None:
     """Put the fragments of changes that are not released yet at the place of their marker."""
     del app
-    if page == "changelog":
+    if page == "changelog" and any(ROOT.glob("changelog.d/*.*.md")):
         command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "next", "--date", "next"]
         draft = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         changes = draft.partition("\n")[2]  # the title of a release that is none yet
