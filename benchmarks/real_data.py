@@ -6,13 +6,14 @@ matrix without an intercept of their own. Identifiers, dates and columns that gi
 """
 
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from groupdro.datasets.pickles import ArraysOnly as _ArraysOnly
 
 
 @dataclass(frozen=True)
@@ -135,28 +136,6 @@ TEN: tuple[Callable[[], Problem], ...] = (
 )  # fmt: skip
 
 
-def _latin1(text: str, encoding: str) -> bytes:
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
-    return text.encode("latin1")
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """The official CIFAR files are pickles of arrays, lists and text: nothing else is let in."""
-
-    allowed = frozenset({
-        ("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"), ("numpy", "dtype"),
-    })  # fmt: skip
-
-    def find_class(self, module: str, name: str) -> object:
-        if (module, name) == ("_codecs", "encode"):
-            return _latin1  # how old pickles spell bytes
-        if (module, name) not in self.allowed:
-            raise pickle.UnpicklingError(f"{module}.{name} does not belong into an image file")
-        return super().find_class(module, name)
-
-
 def cifar(folder: Path, part: str = "train") -> Problem:
     """Read CIFAR-100 with its classes as groups, from the official folder.
 
@@ -174,11 +153,9 @@ def cifar(folder: Path, part: str = "train") -> Problem:
 
 def superclasses(folder: Path) -> np.ndarray:
     """Return the superclass, from 0 to 19, of every training image of CIFAR-100."""
-    with (folder / "train").open("rb") as file:
-        return np.asarray(_ArraysOnly(file, encoding="bytes").load()[b"coarse_labels"])
+    return np.asarray(_ArraysOnly.read(folder / "train")[b"coarse_labels"])
 
 
 def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    with path.open("rb") as file:
-        stored = _ArraysOnly(file, encoding="bytes").load()
+    stored = _ArraysOnly.read(path)
     return np.asarray(stored[b"data"], dtype=np.float32) / 255, np.asarray(stored[b"fine_labels"])
