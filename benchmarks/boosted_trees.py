@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from examples import tables
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -22,7 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
 
 import groupdro as gd
+from benchmarks import frames
 from benchmarks.between.tables import RESULTS, markdown
+from groupdro import datasets
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.inference import read_clusters, resample, simultaneous_intervals
 from groupdro.evaluation.metrics import row_losses
@@ -122,28 +123,26 @@ def _task(name: str, X: pd.DataFrame, y: pd.Series, groups: pd.Series) -> Task:
 
 def _bikes() -> Iterator[Task]:
     """Yield the rentals with the hour among the columns, then with one column for each hour of each kind of day."""
-    X, y, hour = tables.bike()
-    day = tables.read("bike_sharing")["dteday"]
+    (X, y, hour), day = frames.bike()
     crossed = hour.astype(str) + np.where(X["workingday"] == 1, ", work", ", no work")
     for name, columns in {"bike: hour": hour.astype(str), "bike: hour x working day": crossed}.items():
         yield Task(name, X.assign(hour=columns), X.assign(hour=hour), y, hour, day)
 
 
 def _diabetes() -> Task:
-    X, y, groups = tables.first_admissions()
-    return _task("diabetes: age", X, y, groups["age"])
+    return _task("diabetes: age", *frames.first_admissions())
 
 
 def large_tasks() -> Iterator[Task]:
-    yield _task("adult: sex x race", *tables.adult())
+    yield _task("adult: sex x race", *datasets.fetch_adult(return_X_y_groups=True))
     yield from _bikes()
-    yield _task("bank: job", *tables.bank())
+    yield _task("bank: job", *datasets.fetch_bank_marketing(return_X_y_groups=True))
     yield _diabetes()
 
 
 def small_tasks() -> Iterator[Task]:
-    yield _task("heart: hospital", *tables.heart())
-    yield _task("german: sex", *tables.german())
+    yield _task("heart: hospital", *datasets.fetch_heart_disease(return_X_y_groups=True))
+    yield _task("german: sex", *datasets.fetch_german_credit(return_X_y_groups=True))
 
 
 # ---------------------------------------------------------------------- fits
@@ -162,7 +161,7 @@ def linear_losses(task: Task, train: Any, test: Any, columns: tuple[Any, Any], r
 
 def split_losses(task: Task, train: Any, test: Any, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the held-out losses of every model on one split, and what the trees predict there."""
-    encoder = tables.encoder().fit(task.linear.iloc[train])
+    encoder = frames.encoder().fit(task.linear.iloc[train])
     columns = tuple(_dense(encoder.transform(task.linear.iloc[rows])) for rows in (train, test))
     frames, y = (task.trees.iloc[train], task.trees.iloc[test]), task.y.iloc[train]
     trees = task.booster.fit(frames[0], y)
@@ -237,7 +236,7 @@ class _RecordedRegressor(RegressorMixin, _Recorded):
 def bounds(task: Task, predicted: np.ndarray) -> Iterator[list[Any]]:
     """Yield the least worst risk of linear models on all rows beside the trees' held-out one, for two norms."""
     model = (_RecordedClassifier if task.y.dtype == bool else _RecordedRegressor)(predicted)
-    bound = functools.partial(gd.headroom, model, task.linear, task.y, task.groups, linear=tables.encoder(), tol=1e-3)
+    bound = functools.partial(gd.headroom, model, task.linear, task.y, task.groups, linear=frames.encoder(), tol=1e-3)
     first = bound()
     for found in (first, bound(radius=10.0 * first.radius)):
         cells = f"{found.worst:.4f}", f"{found.least:.4f}", f"{found.radius:.3g}", f"{found.headroom:.1%}"

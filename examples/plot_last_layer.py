@@ -2,41 +2,42 @@
 Retrain the last layer of a network
 ===================================
 
-A network that learned a shortcut often has the right features too: only its last layer leans on the wrong ones. Fitting
-that layer again on held-out rows, with the groups in view, repairs much of it. Deep feature reweighting (Kirichenko,
-Izmailov and Wilson, *Last layer re-training is sufficient for robustness to spurious correlations*, ICLR 2023) balances
-the groups by throwing rows away. :class:`~groupdro.GroupDROClassifier` keeps every row and weighs the groups itself.
-
-The images are Fashion-MNIST, from the folder that ``GROUPDRO_FASHION_MNIST`` names or from Debian's package
-dataset-fashion-mnist. The network needs PyTorch; the script takes under a minute on two cores.
+A network that has learned a shortcut often has the right features too: only its last
+layer relies on the wrong ones. Fitting that layer again on held-out data with known
+groups repairs much of the damage. This example compares three ways: a balanced
+subsample, deep feature reweighting (Kirichenko, Izmailov and Wilson, *Last layer
+re-training is sufficient for robustness to spurious correlations*, ICLR 2023), which
+averages fits on balanced subsamples, and :class:`~groupdro.GroupDROClassifier`, which
+keeps every row and weighs the groups itself. The example needs PyTorch.
 """
 
 # %%
 # Images with a shortcut
 # ----------------------
-# T-shirts and pullovers are to be told from shirts and coats, which is hard at 28 x 28 pixels. A bright square in one
-# of the upper corners makes it easy: it is on the left of 95% of the former, and on the right of 95% of the latter.
-# Label and corner make four groups. In the test rows the corner says nothing.
-import os
-
+# The task is to tell T-shirts and pullovers from shirts and coats, which is hard at 28
+# x 28 pixels. A bright square in an upper corner makes it easy: it is on the left in
+# 95% of the former and on the right in 95% of the latter. Label and corner make four
+# groups. In the test data the corner says nothing.
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from groupdro import GroupDROClassifier, datasets
+from groupdro import GroupDROClassifier
+from groupdro.datasets import fetch_fashion_mnist
 
-FOLDER = os.environ.get("GROUPDRO_FASHION_MNIST", "/usr/share/datasets/fashion-mnist")
 LABELS = "T-shirt or pullover", "shirt or coat"
-GROUPS = np.array([f"{label}, {corner}" for label in LABELS for corner in ("left", "right")])
+CORNERS = "left", "right"
+GROUPS = np.array([f"{label}, {corner}" for label in LABELS for corner in CORNERS])
 rng = np.random.default_rng(0)
 
 
 def read(part, agreement):
-    images, classes = datasets.load_fashion_mnist(FOLDER, part)
+    images, classes = fetch_fashion_mnist(part)
     order = rng.permutation(np.flatnonzero(np.isin(classes, [0, 2, 4, 6])))
     y = np.isin(classes[order], [4, 6]).astype(int)
     right = (rng.random(len(y)) < agreement) == y
@@ -48,7 +49,7 @@ def read(part, agreement):
 
 images, y, groups = read("train", agreement=0.95)
 test_images, y_test, test_groups = read("test", agreement=0.5)
-_, axes = plt.subplots(1, 4, figsize=(8, 2.6), layout="constrained")
+_, axes = plt.subplots(1, 4, figsize=(8, 2.4), layout="constrained")
 for ax, name in zip(axes, GROUPS, strict=True):
     ax.imshow(images[groups == name][0, 0], cmap="gray")
     ax.set_title(f"{name}\n{np.mean(groups == name):.1%} of rows", fontsize="medium")
@@ -57,7 +58,8 @@ for ax, name in zip(axes, GROUPS, strict=True):
 # %%
 # The network
 # -----------
-# Plain training on 18,000 rows. The other 6,000 are for the last layer: only about 300 of them contradict the corner.
+# Plain training on 18,000 images. The other 6,000 are kept for the last layer; only
+# about 5% of them contradict the corner.
 torch.manual_seed(0)
 body = nn.Sequential(
     nn.Conv2d(1, 16, 5, stride=2, padding=2), nn.ReLU(),
@@ -66,81 +68,102 @@ body = nn.Sequential(
 )  # fmt: skip
 head = nn.Linear(64, 1)
 optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()])
+loss = nn.functional.binary_cross_entropy_with_logits
 for _ in range(4):
     for rows in (6000 + torch.randperm(18000)).split(100):
         optimizer.zero_grad()
-        outputs, target = head(body(images[rows]))[:, 0], torch.from_numpy(y[rows]).float()
-        nn.functional.binary_cross_entropy_with_logits(outputs, target).backward()
+        outputs = head(body(images[rows]))[:, 0]
+        loss(outputs, torch.from_numpy(y[rows]).float()).backward()
         optimizer.step()
 with torch.no_grad():
     X, X_test = body(images[:6000]).numpy(), body(test_images).numpy()
     by_network = (head(body(test_images))[:, 0] > 0).numpy()
 y, groups = y[:6000], groups[:6000]
+print(pd.Series(groups).value_counts()[GROUPS].to_string())
 
 
 def accuracy_by_group(predicted, y=y_test, groups=test_groups):
     return np.array([np.mean((predicted == y)[groups == name]) for name in GROUPS])
 
 
-found = {"network as trained\nplain ERM": accuracy_by_group(by_network)}
+found = {"network as trained": accuracy_by_group(by_network)}
 
 
 # %%
 # Balanced subsamples
 # -------------------
-# The simplest repair keeps as many rows of each group as the smallest has, and fits a logistic regression.
+# The simplest repair takes as many rows of each group as the smallest has, and fits a
+# logistic regression.
 def balanced(rows):
     members = [rng.permutation(rows[groups[rows] == name]) for name in GROUPS]
     return np.concatenate([some[: min(map(len, members))] for some in members])
 
 
 rows = balanced(np.arange(6000))
-plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X[rows], y[rows])
-found["balanced subsample\nlogistic regression"] = accuracy_by_group(plain.predict(X_test))
+plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+plain.fit(X[rows], y[rows])
+found["balanced subsample"] = accuracy_by_group(plain.predict(X_test))
+print(f"{len(rows)} of {len(y)} rows")
 
 
 # %%
-# Deep feature reweighting chooses an L1 penalty by the worst group's accuracy on half of the rows, and averages ten
-# fits on different balanced subsamples. (``l1_ratio`` alone asks for L1 from scikit-learn 1.8 on.)
+# Deep feature reweighting chooses an L1 penalty by the worst group's accuracy on half
+# of the rows, and averages ten fits on different balanced subsamples. (``l1_ratio``
+# alone asks for L1 from scikit-learn 1.8 on.)
 def sparse_logistic(C, rows):
-    return LogisticRegression(C=C, l1_ratio=1.0, solver="liblinear", random_state=0).fit(scaled[rows], y[rows])
+    model = LogisticRegression(C=C, l1_ratio=1.0, solver="liblinear", random_state=0)
+    return model.fit(scaled[rows], y[rows])
 
 
 scaler = StandardScaler().fit(X)
 scaled = scaler.transform(X)
 fitted, judged = np.array_split(rng.permutation(6000), 2)
 fitted = balanced(fitted)
-grid = [1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01]
-candidates = (sparse_logistic(C, fitted).predict(scaled[judged]) for C in grid)
-best = grid[np.argmax([accuracy_by_group(predicted, y[judged], groups[judged]).min() for predicted in candidates])]
-models = [sparse_logistic(best, balanced(np.arange(6000))) for _ in range(10)]
-coef, intercept = (np.mean([getattr(model, name)[0] for model in models], axis=0) for name in ("coef_", "intercept_"))
+grid, worst = [1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01], []
+for C in grid:
+    predicted = sparse_logistic(C, fitted).predict(scaled[judged])
+    worst.append(accuracy_by_group(predicted, y[judged], groups[judged]).min())
+C = grid[np.argmax(worst)]
+models = [sparse_logistic(C, balanced(np.arange(6000))) for _ in range(10)]
+coef = np.mean([model.coef_[0] for model in models], axis=0)
+intercept = np.mean([model.intercept_[0] for model in models])
 predicted = scaler.transform(X_test) @ coef + intercept > 0
-found[f"deep feature reweighting\nC = {best:g}"] = accuracy_by_group(predicted)
+found["deep feature reweighting"] = accuracy_by_group(predicted)
+print(f"chosen: C = {C:g}")
 
 # %%
 # The worst group's risk
 # ----------------------
-# All rows, one fit, nothing to choose. A group has one label here, so that a model of its own would predict it without
-# loss; regret (``objective="excess_risk"``) would be nearly the same as risk.
+# All rows, one fit, nothing to choose. Each group has a single label here, so a model
+# of its own would predict it without loss, and regret (``objective="excess_risk"``)
+# would be nearly the same as risk.
 model = GroupDROClassifier(random_state=0).fit(X, y, groups=groups)
-found["groupdro\nall rows, defaults"] = accuracy_by_group(model.predict(X_test))
-print(model.report(X_test, y_test, test_groups))
-print(f"training: {model.lower_bound_:.4f} <= least possible worst risk, with penalty <= {model.upper_bound_:.4f}")
+found["groupdro"] = accuracy_by_group(model.predict(X_test))
+low, high = model.lower_bound_, model.upper_bound_
+print(f"training: {low:.4f} <= least possible worst risk, with penalty <= {high:.4f}")
+table = pd.DataFrame(found, index=GROUPS).T
+print((100 * table.assign(worst=table.min(axis=1))).round(1).T.to_string())
 
 # %%
-# The rare groups are rare in training only: each has about 1,000 test rows. One network is an anecdote. Over five,
-# ``python -m benchmarks.last_layer`` finds 78.4% in the worst group for groupdro with its defaults and 75.1% for deep
-# feature reweighting, in 0.11 s and 0.50 s on one thread. It also finds the main reason: the published grid ends at
-# C = 1, too strong a penalty for these embeddings. With C up to 100, deep feature reweighting reaches 77.6% in 4.33 s,
-# which is not significantly below groupdro. And groupdro with ``small_group_adjustment=1``, which allows for how little
+# The network as trained follows the corner: both groups that contradict it are
+# predicted worse than by chance. All three repairs bring them to the level of the other
+# groups, which lose accuracy in turn.
+#
+# The rare groups are rare in training only: each has about 1,000 test images. One
+# network is an anecdote. Over five, ``python -m benchmarks.last_layer`` finds 78.4% in
+# the worst group for groupdro with its defaults and 75.1% for deep feature reweighting,
+# in 0.11 s and 0.50 s on one thread. It also finds the main reason: the published grid
+# ends at C = 1, too strong a penalty for these embeddings. With C up to 100, deep
+# feature reweighting reaches 77.6% in 4.33 s, which is not significantly below
+# groupdro. And groupdro with ``small_group_adjustment=1``, which allows for how little
 # 150 rows say, reaches 79.4%.
-_, axes = plt.subplots(1, 4, figsize=(11, 2.7), sharey=True, layout="constrained")
+_, axes = plt.subplots(1, 4, figsize=(11, 2.5), sharey=True, layout="constrained")
 for ax, (title, accuracies) in zip(axes, found.items(), strict=True):
     texts = [f"{value:.1%}" for value in accuracies]
     texts[accuracies.argmin()] += " worst"
-    colours = np.where(accuracies == accuracies.min(), "#D55E00", "#0072B2")
-    ax.bar_label(ax.barh(GROUPS, 100 * accuracies, color=colours, height=0.65), texts, padding=3)
+    colours = np.where(accuracies == accuracies.min(), "#D55E00", "#7FB8DA")
+    bars = ax.barh(GROUPS, 100 * accuracies, color=colours, height=0.65)
+    ax.bar_label(bars, texts, padding=3)
     ax.set_title(title, fontsize="medium", loc="left")
     ax.set(xlim=(0, 145), xticks=[0, 50, 100])
     ax.set_xlabel("test accuracy, %", loc="left")
@@ -150,13 +173,13 @@ axes[0].invert_yaxis()
 # %%
 # Back into the network
 # ---------------------
-# The model is a linear layer. Put in the place of the old one it gives the network the same accuracy in every group, up
-# to rounding in single precision.
+# The model is a linear layer. In place of the old one it gives the network the same
+# accuracy in every group, up to rounding in single precision.
 robust = nn.Sequential(body, model.to_torch_linear().float())
 with torch.no_grad():
     by_robust = (robust(test_images)[:, 0] > 0).numpy()
-print("network:", accuracy_by_group(by_robust).round(4), " model:", accuracy_by_group(model.predict(X_test)).round(4))
-assert np.mean(by_robust == model.predict(X_test)) > 0.999
+print("network:", accuracy_by_group(by_robust).round(3))
+print("model:  ", accuracy_by_group(model.predict(X_test)).round(3))
 
 # sphinx_gallery_thumbnail_number = 2
 plt.show()

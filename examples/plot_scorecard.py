@@ -2,26 +2,28 @@
 A scorecard: few questions, positive points
 ===========================================
 
-A credit scorecard asks few questions, and an answer that speaks against the applicant never earns points.
-``l1_ratio`` chooses the questions, ``positive`` keeps the signs, and the certificate says that no other scorecard of
-this kind is much better for the worse-off sex.
+A credit scorecard asks few questions, and an answer that speaks against the applicant
+never earns points. ``l1_ratio`` chooses the questions, ``positive`` keeps the signs,
+and the certificate says that no other scorecard of this kind is much better for the
+worse-off sex.
 """
 
 # %%
 # Answers as log-odds
 # -------------------
-# A thousand loans, of which 300 went bad; sex is the group and no question. Every answer stands for the log-odds of a
-# bad loan among the training rows that gave it, with numbers in five bins. So each column should have a positive
-# coefficient, or none.
+# A thousand loans, of which 300 went bad; sex is the group and not a question. Every
+# answer is replaced by the log-odds of a bad loan among the training rows with that
+# answer, with numbers in five bins. So each column should have a positive coefficient,
+# or none.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import tables
 from sklearn.model_selection import train_test_split
 
 from groupdro import GroupDROClassifier, group_report, regularization_path
+from groupdro.datasets import fetch_german_credit
 
-X, bad, sex = tables.german()
+X, bad, sex = fetch_german_credit(return_X_y_groups=True)
 train, test = train_test_split(X.index, test_size=0.3, stratify=bad, random_state=0)
 
 
@@ -37,30 +39,54 @@ points = X.apply(log_odds)
 # %%
 # Which questions
 # ---------------
-# From right to left the penalty falls, and questions enter. Each fit begins at the one before.
+# From right to left the penalty falls, and questions enter. Each fit starts from the
+# one before.
 model = GroupDROClassifier(l1_ratio=1.0, positive=True)
 rows = points.loc[train], bad[train]
-path = regularization_path(model, *rows, groups=sex[train], alphas=np.logspace(-0.7, -2.5, 30))
-figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-ax.plot(path.alphas, path.coefs[:, 0], lw=1.2)
-largest = np.argsort(-path.coefs[-1, 0])[:5]
-for j in largest:
-    ax.annotate(points.columns[j], (path.alphas[-1], path.coefs[-1, 0, j]), ha="left", fontsize=8)
-ax.set(xscale="log", xlabel="alpha", ylabel="coefficient")
+path = regularization_path(
+    model, *rows, groups=sex[train], alphas=np.logspace(-0.7, -2.5, 30)
+)
+entered = (path.coefs[:, 0] > 0).sum(axis=1)
+print(f"{entered[0]} questions at alpha = {path.alphas[0]:.2g}", end=", ")
+print(f"{entered[-1]} at alpha = {path.alphas[-1]:.2g}")
+
+figure, ax = plt.subplots(figsize=(8, 4.4), layout="constrained")
+last = path.coefs[-1, 0]
+styles, height = ("-", "--", "-.", ":"), np.inf
+for rank, j in enumerate(np.argsort(-last)):
+    named = rank < 8
+    colour = plt.get_cmap("viridis")(rank / 9) if named else "#BBBBBB"
+    look = {"color": colour, "lw": 1.8 if named else 1, "zorder": 2 if named else 1}
+    ax.plot(
+        path.alphas, path.coefs[:, 0, j], styles[rank % 4] if named else "-", **look
+    )
+    if named:  # labels keep a distance from each other
+        height = min(last[j], height - 0.045)
+        place = {"xytext": (path.alphas[-1] * 0.93, height), "ha": "right"}
+        label = points.columns[j].replace("_", " ")
+        ax.annotate(label, (path.alphas[-1], last[j]), va="center", fontsize=9, **place)
+ax.set(xscale="log", xlim=(1.4e-3, 0.22), xlabel="alpha (penalty)")
+ax.set_ylabel("coefficient of the log-odds")
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
 # Three scorecards
 # ----------------
-options = {"all": {}, "all, positive": {"positive": True}, "few, positive": {"positive": True, "l1_ratio": 1.0}}
+options = {
+    "all": {},
+    "all, positive": {"positive": True},
+    "few, positive": {"positive": True, "l1_ratio": 1.0},
+}
 for name, some in options.items():
     model = GroupDROClassifier(alpha=0.005, **some).fit(*rows, groups=sex[train])
-    coef = model.coef_[0]
-    risk = group_report(model, points.loc[test], bad[test], sex[test]).columns["risk"][0]
-    print(f"{name:14} {np.count_nonzero(coef):2} questions, {(coef < 0).sum()} below zero, ", end="")
-    print(f"held-out worst risk {risk:.3f}, certified {model.lower_bound_:.4f} to {model.upper_bound_:.4f}")
+    coef, low, high = model.coef_[0], model.lower_bound_, model.upper_bound_
+    report = group_report(model, points.loc[test], bad[test], sex[test])
+    risk = report.columns["risk"][0]
+    print(f"{name}: {np.count_nonzero(coef)} questions, {(coef < 0).sum()} below zero")
+    print(f"    worst risk: held out {risk:.3f}, training {low:.4f} to {high:.4f}")
 
 # %%
-# With all questions one answer earns points for the wrong reason. Its sign costs nothing to mend. Leaving out eight of
-# nineteen questions costs a little on held-out loans, and much less than the training risks suggest, which have the
-# penalty in them.
+# The scorecard of all questions has one coefficient of the wrong sign; requiring
+# positive ones costs nothing. Leaving out eight of nineteen questions costs 0.015 on
+# held-out loans. That is less than the training values suggest, which include the
+# penalty.

@@ -1,11 +1,16 @@
-"""Fit a classifier on a store, alone or on as many workers as the program is started with.
+"""
+Fit a classifier on a store, with one or several workers
+========================================================
 
-    python examples/train_on_many_workers.py STORE MODEL                                 one process
-    groupdro launch --workers 2 examples/train_on_many_workers.py STORE MODEL CHECKPOINTS    two; survives a loss
-    mpirun -n 2 python -m mpi4py examples/train_on_many_workers.py STORE MODEL           two, by MPI
+One process; two processes that survive the loss of one; two processes with MPI:
 
-Every worker opens the same store and holds a part of its rows; all end with the same model, and the first one saves it.
-With a directory of checkpoints that all workers see, a job that was broken off goes on where it was.
+    python examples/train_on_many_workers.py STORE MODEL
+    groupdro launch --workers 2 examples/train_on_many_workers.py STORE MODEL FOLDER
+    mpirun -n 2 python -m mpi4py examples/train_on_many_workers.py STORE MODEL
+
+Every worker opens the same store and holds a part of its rows. All end with the same
+model, and the first one saves it. With a FOLDER for checkpoints that all workers see, an
+interrupted job resumes where it was.
 """
 
 import sys
@@ -13,16 +18,21 @@ import sys
 import groupdro as gd
 
 
-def train(store, model_file, checkpoint_dir=None, *, alpha=1e-3, tol=1e-3, solver="auto", callbacks=None):
+def train(store, model_file, checkpoint_dir=None, *, callbacks=None, **options):
     """Fit and save a classifier, as one of the workers or alone."""
+    options = {"alpha": 1e-3, "tol": 1e-3, **options}
     with gd.distributed.communicator() as comm:
         model = gd.GroupDROClassifier(
-            alpha=alpha, tol=tol, solver=solver, random_state=0, checkpoint_dir=checkpoint_dir, callbacks=callbacks
+            random_state=0,
+            checkpoint_dir=checkpoint_dir,
+            callbacks=callbacks,
+            **options,
         )
         model.fit(gd.GroupedStore.open(store).shard(comm))
         if comm.rank == 0:
             model.save(model_file)
-            print(f"{model.status_}: worst group {model.worst_group_!r}, gap {model.gap_:.2g}, {comm.size} workers")
+            print(f"{model.status_}: worst group {model.worst_group_!r}", end=", ")
+            print(f"gap {model.gap_:.2g}, {comm.size} workers")
         comm.barrier()
     return model
 
