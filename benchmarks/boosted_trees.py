@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
 
 import groupdro as gd
-from benchmarks import frames
+from benchmarks import public_tables
 from benchmarks.between.tables import RESULTS, markdown
 from groupdro import datasets
 from groupdro.data.grouping import read_groups
@@ -123,14 +123,14 @@ def _task(name: str, X: pd.DataFrame, y: pd.Series, groups: pd.Series) -> Task:
 
 def _bikes() -> Iterator[Task]:
     """Yield the rentals with the hour among the columns, then with one column for each hour of each kind of day."""
-    (X, y, hour), day = frames.bike()
+    (X, y, hour), day = public_tables.bike()
     crossed = hour.astype(str) + np.where(X["workingday"] == 1, ", work", ", no work")
     for name, columns in {"bike: hour": hour.astype(str), "bike: hour x working day": crossed}.items():
         yield Task(name, X.assign(hour=columns), X.assign(hour=hour), y, hour, day)
 
 
 def _diabetes() -> Task:
-    return _task("diabetes: age", *frames.first_admissions())
+    return _task("diabetes: age", *public_tables.first_admissions())
 
 
 def large_tasks() -> Iterator[Task]:
@@ -161,7 +161,7 @@ def linear_losses(task: Task, train: Any, test: Any, columns: tuple[Any, Any], r
 
 def split_losses(task: Task, train: Any, test: Any, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the held-out losses of every model on one split, and what the trees predict there."""
-    encoder = frames.encoder().fit(task.linear.iloc[train])
+    encoder = public_tables.encoder().fit(task.linear.iloc[train])
     columns = tuple(_dense(encoder.transform(task.linear.iloc[rows])) for rows in (train, test))
     frames, y = (task.trees.iloc[train], task.trees.iloc[test]), task.y.iloc[train]
     trees = task.booster.fit(frames[0], y)
@@ -236,7 +236,9 @@ class _RecordedRegressor(RegressorMixin, _Recorded):
 def bounds(task: Task, predicted: np.ndarray) -> Iterator[list[Any]]:
     """Yield the least worst risk of linear models on all rows beside the trees' held-out one, for two norms."""
     model = (_RecordedClassifier if task.y.dtype == bool else _RecordedRegressor)(predicted)
-    bound = functools.partial(gd.headroom, model, task.linear, task.y, task.groups, linear=frames.encoder(), tol=1e-3)
+    bound = functools.partial(
+        gd.headroom, model, task.linear, task.y, task.groups, linear=public_tables.encoder(), tol=1e-3
+    )
     first = bound()
     for found in (first, bound(radius=10.0 * first.radius)):
         cells = f"{found.worst:.4f}", f"{found.least:.4f}", f"{found.radius:.3g}", f"{found.headroom:.1%}"

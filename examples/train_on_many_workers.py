@@ -9,8 +9,8 @@ One process; two processes that survive the loss of one; two processes with MPI:
     mpirun -n 2 python -m mpi4py examples/train_on_many_workers.py STORE MODEL
 
 Every worker opens the same store and holds a part of its rows. All end with the same
-model, and the first one saves it. With a FOLDER for checkpoints that all workers see, an
-interrupted job resumes where it was.
+model, and the first one saves it. With a FOLDER for checkpoints that all workers see,
+an interrupted job resumes where it was.
 """
 
 import sys
