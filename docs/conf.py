@@ -3,7 +3,8 @@
     sphinx-build -W --keep-going -n docs docs/_build/html                      # runs the gallery
     sphinx-build -W --keep-going -n -D plot_gallery=0 docs docs/_build/html    # does not
 
-Nothing is fetched from the network.
+Nothing is fetched from the network, apart from the data of the gallery where no local folder has them (see
+`groupdro.datasets`).
 """
 
 import sys
@@ -65,7 +66,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"[\\/]plot_",
     "ignore_pattern": r"^(?!plot_)",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_order.ReadingOrder",
     "abort_on_example_error": True,
     "backreferences_dir": "api/generated/backreferences",
     "doc_module": ("groupdro",),

@@ -14,11 +14,18 @@ costs, and check the choice on held-out days.
 # The target is the number of bicycles rented in an hour, in hundreds, and the groups
 # are the 24 hours of the day. The hour is not a feature. The days from the 20th of each
 # month on are held out.
+import textwrap
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from sklearn.preprocessing import StandardScaler
 
-from groupdro import FrontierDisplay, GroupDRORegressor, robustness_frontier
+from groupdro import (
+    FrontierDisplay,
+    GroupDRORegressor,
+    group_report,
+    robustness_frontier,
+)
 from groupdro.datasets import fetch_bike_sharing
 
 bike = fetch_bike_sharing()
@@ -58,20 +65,31 @@ columns = {
 print(pd.DataFrame(columns, index=budgets).round(3).to_string())
 
 # %%
-# The first percent buys most. A wish that no linear model can meet is refuted:
+# The first percent buys the most per percent. The bounds nearly meet the models, except
+# where the average may not rise at all: there the worst risk is not quite determined. A
+# wish that no linear model can meet is refuted:
 wish = frontier.attainable(mean=1.0, worst=2.0)
-print(wish.verdict, "-", wish.message)
+print(textwrap.fill(f"{wish.verdict} - {wish.message}", 88))
 
 # %%
 # On held-out days
 # ----------------
 # The proof holds for the training data only. On the right the same models are shown on
-# the held-out days.
+# the held-out days: here the compromises keep their order.
+held_out = X_late, y[late], hour[late]
+alone = frontier.least_mean(0.0)
+names = {"plain": budgets["0%"], "5%": budgets["5%"], "worst hour alone": alone}
+worst = []
+for name, choice in names.items():
+    risk = group_report(choice.model, *held_out).columns["risk"][0]
+    worst.append(f"{name} {risk:.3f}")
+print("worst hour on held-out days:", ", ".join(worst))
+
 chosen = {"5% of the average": budgets["5%"]}
 figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
 FrontierDisplay.from_frontier(frontier, chosen=chosen, ax=axes[0])
-FrontierDisplay.from_frontier(
-    frontier, chosen=chosen, held_out=(X_late, y[late], hour[late]), ax=axes[1]
-)
-axes[0].set_title("training days", loc="left", fontsize="medium")
-axes[1].set_title("held-out days", loc="left", fontsize="medium")
+FrontierDisplay.from_frontier(frontier, chosen=chosen, held_out=held_out, ax=axes[1])
+for ax, title in zip(axes, ("training days", "held-out days"), strict=True):
+    ax.set_title(title, loc="left", fontsize="medium")
+    ax.set_xlabel("average risk, (100 bicycles)²")
+    ax.set_ylabel("worst hour's risk, (100 bicycles)²")

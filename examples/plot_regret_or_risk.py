@@ -38,10 +38,8 @@ models = {
 for name, model in models.items():
     print(f"{name}: slope {model.coef_[0]:+.2f}", end="")
     if name != "plain":
-        weights = zip(
-            model.groups_, model.group_weights_.round(2).tolist(), strict=True
-        )
-        print(f", weights {dict(weights)}", end="")
+        names, weights = model.groups_.tolist(), model.group_weights_.round(2).tolist()
+        print(f", weights {dict(zip(names, weights, strict=True))}", end="")
     print()
 
 # %%

@@ -1,14 +1,10 @@
 """What the texts say of the benchmarks is what the stored curves show, at budgets that both methods reached."""
 
-import os
 import re
 
 import numpy as np
 import pytest
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from groupdro import GroupDROClassifier, GroupStratifiedKFold, compare
 from tests.docs.pages import DOCS, ROOT
 
 figures = pytest.importorskip("benchmarks.figures", reason="needs pandas and matplotlib")
@@ -187,23 +183,3 @@ def test_the_last_layer_example_says_what_the_benchmark_printed():
     assert float(gain) < 2 * float(error)
     assert "which is not significantly below groupdro" in text
     assert f"150 rows say, reaches {worst['groupdro, small_group_adjustment=1']}%" in text
-
-
-@pytest.mark.skipif("GROUPDRO_DATA" not in os.environ, reason="GROUPDRO_DATA is not set")
-def test_the_wine_example_says_what_its_output_shows(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    import tables
-
-    text = " ".join((ROOT / "examples" / "plot_wine.py").read_text().replace("\n# ", " ").split())
-    X, y, colour = tables.wine()
-    everything = len(tables.read("wine_quality"))
-    assert f"Of {everything:,} rows, {everything - len(X):,} repeat an earlier one" in text
-    train, test = next(GroupStratifiedKFold(4, random_state=0).split(X, y, colour))
-    # With the penalty that the search chooses.
-    model = make_pipeline(StandardScaler(), GroupDROClassifier(alpha=0.01, random_state=0))
-    rows, held_out = ([part.iloc[k] for part in (X, y, colour)] for k in (train, test))
-    reports = compare(*rows, estimator=model, held_out=tuple(held_out), n_bootstrap=20, cv=None).reports
-    plain, robust = (reports[way].to_pandas().set_index("group")["risk"] for way in ("ERM", "GDRO"))
-    assert f"red falls by {plain['red'] - robust['red']:.3f} and that of white rises by" in text
-    assert f"rises by {robust['white'] - plain['white']:.3f}; red remains the worse colour" in text
-    assert [report.worst_group for report in (reports["ERM"], reports["GDRO"])] == ["red", "red"]
