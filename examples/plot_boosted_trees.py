@@ -137,8 +137,8 @@ mean, error = change.mean().loc[order], 2.8 * change.sem().loc[order]
 worst = order[-1]
 for name in mean:
     low, high = mean[name] - error[name], mean[name] + error[name]
-    print(f"{name}: {worst} {low[worst]:+.3f} to {high[worst]:+.3f}, ", end="")
-    print(f"Male, White {low['Male, White']:+.4f} to {high['Male, White']:+.4f}")
+    for group in (worst, "Male, White"):
+        print(f"{name}, {group}: {low[group]:+.4f} to {high[group]:+.4f}")
 place = np.arange(len(order))
 figure, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
 for k, (name, (colour, style)) in enumerate(zip(mean, looks, strict=True)):

@@ -51,7 +51,7 @@ images, y, groups = read("train", agreement=0.95)
 test_images, y_test, test_groups = read("test", agreement=0.5)
 _, axes = plt.subplots(1, 4, figsize=(8, 2.4), layout="constrained")
 for ax, name in zip(axes, GROUPS, strict=True):
-    ax.imshow(images[groups == name][0, 0], cmap="gray")
+    ax.imshow(images[groups == name][0, 0].numpy(), cmap="gray")
     ax.set_title(f"{name}\n{np.mean(groups == name):.1%} of rows", fontsize="medium")
     ax.axis("off")
 
