@@ -125,7 +125,7 @@ for ax in (left, right):
 
 # %%
 # In brackets: held-out people. Why does regret go wrong? It compares with the lowest
-# risk that a model of its own reaches on the *training* data of a group, and a few
+# risk that a model of its own reaches on the *training* data of a group, and one or two
 # hundred people can be fitted far better than they can be predicted. So the smallest
 # groups seem to have the largest regret. The four smallest hold 1.8% of the training
 # data, and 78% of the weight:

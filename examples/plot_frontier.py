@@ -39,8 +39,8 @@ print(f"{len(X):,} hours for training, {len(X_late):,} held out")
 # The frontier
 # ------------
 # ``robustness_frontier`` fits models until the gap between what they attain and what is
-# proved impossible is within the tolerance, here 1%. Risk is half the mean squared
-# error, plus the penalty.
+# proved impossible is within the tolerance, by default 0.1%. Risk is half the mean
+# squared error, plus the penalty.
 frontier = robustness_frontier(
     X, y[~late], hour[~late], estimator=GroupDRORegressor(alpha=1e-3)
 )

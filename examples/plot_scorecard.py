@@ -55,16 +55,16 @@ last = path.coefs[-1, 0]
 styles, height = ("-", "--", "-.", ":"), np.inf
 for rank, j in enumerate(np.argsort(-last)):
     named = rank < 8
-    colour = plt.get_cmap("viridis")(rank / 9) if named else "#BBBBBB"
+    colour = plt.get_cmap("viridis")(rank / 10) if named else "#BBBBBB"
     look = {"color": colour, "lw": 1.8 if named else 1, "zorder": 2 if named else 1}
     ax.plot(
         path.alphas, path.coefs[:, 0, j], styles[rank % 4] if named else "-", **look
     )
     if named:  # labels keep a distance from each other
         height = min(last[j], height - 0.045)
-        place = {"xytext": (path.alphas[-1] * 0.93, height), "ha": "right"}
+        place = {"xytext": (path.alphas[-1] * 0.93, height), "color": colour}
         label = points.columns[j].replace("_", " ")
-        ax.annotate(label, (path.alphas[-1], last[j]), va="center", fontsize=9, **place)
+        ax.annotate(label, (path.alphas[-1], last[j]), ha="right", va="center", **place)
 ax.set(xscale="log", xlim=(1.4e-3, 0.22), xlabel="alpha (penalty)")
 ax.set_ylabel("coefficient of the log-odds")
 ax.spines[["top", "right"]].set_visible(False)

@@ -14,7 +14,7 @@ import sys
 import pandas as pd
 import pytest
 
-from groupdro import group_report
+from groupdro import group_report, robustness_frontier
 from tests.docs.examples import EXAMPLES, GALLERY, GENERATED, IMAGES, PACKAGES, PRINTED, printed, prose, run
 from tests.docs.pages import DOCS, same_words
 
@@ -241,7 +241,9 @@ def test_frontier():
     name = "plot_frontier"
     rows = re.findall(r"^(\d+)% +([\d.]+) +([\d.]+) +([\d.]+)$", printed(name), re.MULTILINE)
     assert [row[0] for row in rows] == ["0", "1", "5", "10", "20"]
-    says(name, "The first percent buys the most per percent")
+    says(name, "The first percent buys the most per percent", "within the tolerance, by default 0.1%")
+    assert inspect.signature(robustness_frontier).parameters["tol"].default == 1e-3
+    assert found(name, r"enclosed within ([\d.]+)%")[0] <= 0.1
     worst = [float(row[2]) for row in rows]
     slopes = [(a - b) / (float(y[0]) - float(x[0])) for a, b, x, y in zip(
         worst, worst[1:], rows, rows[1:], strict=False)]  # fmt: skip
