@@ -51,7 +51,7 @@ def fetch_cifar100(
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
+    data : sklearn.utils.Bunch
         With these attributes:
 
         images : ndarray of shape (n_images, 3, 32, 32)
@@ -121,7 +121,7 @@ def fetch_fashion_mnist(
     Returns
     -------
     images, labels : ndarray
-        As for :func:`load_fashion_mnist`.
+        As for `load_fashion_mnist`.
 
     Notes
     -----
@@ -151,7 +151,7 @@ def load_fashion_mnist(
     """Read the images of Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017) from its four official files.
 
     MNIST and its other descendants have files of the same names and form, and are read as well.
-    :func:`fetch_fashion_mnist` downloads the files.
+    `fetch_fashion_mnist` downloads the files.
 
     Parameters
     ----------

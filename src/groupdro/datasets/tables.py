@@ -46,7 +46,7 @@ def fetch_adult(*, data_home: Folder = None, download_if_missing: bool = True, r
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
+    data : sklearn.utils.Bunch
         With these attributes:
 
         data : DataFrame of shape (48842, 11)
@@ -94,12 +94,12 @@ def fetch_bank_marketing(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` says whether the customer accepted, `groups` is the job.
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` says whether the customer accepted, `groups` is the job.
 
     Notes
     -----
@@ -121,12 +121,12 @@ def fetch_bike_sharing(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` is the number of bicycles, `groups` the hour from 0 to 23. The date is
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` is the number of bicycles, `groups` the hour from 0 to 23. The date is
         ``frame["dteday"]``.
 
     Notes
@@ -150,12 +150,12 @@ def fetch_communities_crime(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` is the scaled rate of violent crimes, `groups` the number of the state.
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` is the scaled rate of violent crimes, `groups` the number of the state.
 
     Notes
     -----
@@ -181,12 +181,12 @@ def fetch_diabetes130(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` is "NO", ">30" or "<30", the days until the readmission; `groups` has ten
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` is "NO", ">30" or "<30", the days until the readmission; `groups` has ten
         ages such as "[70-80)". In `frame` the number of the stay is dropped, and patients are numbered from 0 in the
         order in which they first appear.
 
@@ -214,12 +214,12 @@ def fetch_german_credit(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` says whether the loan went bad, `groups` is the sex.
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` says whether the loan went bad, `groups` is the sex.
 
     Notes
     -----
@@ -242,12 +242,12 @@ def fetch_heart_disease(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` says whether the patient is ill, `groups` is the hospital. The degree of
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` says whether the patient is ill, `groups` is the hospital. The degree of
         the illness, from 0 to 4, is ``frame["num"]``.
 
     Notes
@@ -270,12 +270,12 @@ def fetch_wine_quality(
     Parameters
     ----------
     data_home, download_if_missing, return_X_y_groups
-        As for :func:`fetch_adult`.
+        As for `fetch_adult`.
 
     Returns
     -------
-    data : :class:`~sklearn.utils.Bunch`
-        As for :func:`fetch_adult`. `target` is the mark, from 3 to 9; `groups` is "red" or "white".
+    data : sklearn.utils.Bunch
+        As for `fetch_adult`. `target` is the mark, from 3 to 9; `groups` is "red" or "white".
 
     Notes
     -----
