@@ -174,6 +174,11 @@ def test_a_table_needs_pandas(monkeypatch):
         datasets.fetch_adult()
 
 
+def test_the_data_home_must_be_a_path(server):
+    with pytest.raises(TypeError, match="data_home"):
+        datasets.fetch_wine_quality(data_home=3)
+
+
 @pytest.mark.parametrize("option", ["download_if_missing", "return_X_y_groups"])
 def test_options_must_be_booleans(option, monkeypatch):
     monkeypatch.setattr("groupdro.datasets.tables.read_table", lambda *_: pd.DataFrame({"quality": [], "colour": []}))

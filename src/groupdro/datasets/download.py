@@ -7,6 +7,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from groupdro.utils.arguments import check_path
+
 __all__ = ["cache_folder", "check_digest", "download"]
 
 _ATTEMPTS = 3
@@ -29,7 +31,8 @@ def cache_folder(data_home: str | os.PathLike[str] | None) -> Path:
     """
     from sklearn.datasets import get_data_home  # takes a while to import
 
-    folder = Path(get_data_home(data_home)) / "groupdro"
+    given = None if data_home is None else check_path(data_home, "data_home")
+    folder = Path(get_data_home(given)) / "groupdro"
     folder.mkdir(exist_ok=True)
     return folder
 
