@@ -3,7 +3,7 @@ Readmission to hospital: small groups
 =====================================
 
 Of 70,434 patients with diabetes, who comes back to hospital? The patients form ten
-groups by age, which are large, and 71 groups by medical specialty, of which half have
+groups by age, which are large, and 71 groups by medical specialty, of which 38 have
 fewer than 40 patients and some a single one. This example shows what the rows of a tiny
 group can tell, and what a robust fit should do with it.
 """
@@ -121,7 +121,7 @@ ax.set_title(title, loc="left", fontsize=11)
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# The specialties with the largest risk have one or two patients, too few to tell
+# The three specialties with the largest risk have one or two patients, too few to tell
 # anything. The report notes groups of fewer than 30 rows as "small", gives no
 # confidence interval for them, and ``worst_group`` passes over them.
 shown = table[["n", "risk", "risk_low", "risk_high", "note"]].head(6)
