@@ -148,7 +148,7 @@ look = {"color": "white", "edgecolor": BLUE, "hatch": "////"}
 right.barh(place - 0.2, weights["stacked"], height=0.34, label="stacking", **look)
 right.set_yticks(place, weights.index)
 right.set_xlabel("weight in the ensemble")
-right.legend(loc="lower right", bbox_to_anchor=(1, 0.2), frameon=False)
+right.legend(loc="center right", bbox_to_anchor=(1, 0.46), frameon=False)
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 

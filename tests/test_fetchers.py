@@ -121,7 +121,9 @@ def server(monkeypatch, tmp_path):
 
 
 @needs_data
-@every_table
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "diabetes130" else []) for name in ARCHIVE]
+)
 def test_a_table_is_downloaded_once_and_is_the_local_one(name, request, tmp_path):
     write, fetch = ARCHIVE[name]
     table = local_table(name, keep_default_na=name in ("communities_crime", "heart_disease"))
