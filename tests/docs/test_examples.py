@@ -299,9 +299,14 @@ def test_last_layer_torch():
 
 def test_readmission():
     name = "plot_readmission"
-    says(name, "70,434 patients", "71 groups by medical specialty, of which 38 have fewer than 40",
-         "the 95% confidence interval of the gain includes zero, and the average risk rises",
-         "The three specialties with the largest risk have one or two patients", "at no loss to the groups that can be judged")  # fmt: skip
+    says(
+        name,
+        "Of 70,434 patients",
+        "71 groups by medical specialty, of which 38 have fewer than 40",
+        "the 95% confidence interval of the gain includes zero, and the average risk rises",
+        "The three specialties with the largest risk have one or two patients",
+        "at no loss to the groups that can be judged",
+    )
     assert found(name, r"([\d,]+) patients, (\d+) ages, (\d+) specialties, (\d+) of them") == [70_434, 10, 71, 38]
     judged = compared(name, n_models=5)
     assert judged["worst_risk"]["GDRO"] < judged["worst_risk"]["ERM"]
