@@ -92,6 +92,7 @@ html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
 html_show_sphinx = False
 html_copy_source = False
+html_context = {"default_mode": "auto"}  # as the reader's system has it
 html_sidebars = {"index": [], "tutorials": []}
 html_theme_options = {
     "logo": {
