@@ -698,7 +698,7 @@ def test_splitting_needs_groups():
 
 
 def test_more_folds_than_rows_are_refused():
-    with pytest.raises(ValueError, match="n_splits=5 is more than the 4 rows"):
+    with pytest.raises(ValueError, match="n_splits=5 is larger than the number of rows, 4"):
         next(GroupStratifiedKFold(5).split(X[:4], LABELS[:4], GROUPS[:4]))
 
 
@@ -756,7 +756,7 @@ def test_a_search_is_scored_by_the_loss_of_its_model(model, wrap):
 def test_regrets_of_another_loss_than_the_model_s_own_need_references():
     X, y, groups = make_mero(n_groups=2, n_per_group=50, n_features=3)
     model = GroupDROClassifier("excess_risk").fit(X, y, groups=groups)
-    with pytest.raises(ValueError, match="references must be given for regrets of another loss"):
+    with pytest.raises(ValueError, match="references must be given for metric 'regret' with a loss other"):
         worst_group_scorer("regret", loss="zero_one")(model, X, y, groups=groups)
     assert "regret" in model.report(X, y, groups).columns
     assert "regret" not in model.report(X, y, groups, loss="zero_one").columns

@@ -160,7 +160,7 @@ def test_the_title_gives_the_gap_of_the_axis_and_its_share_of_the_upper_bound():
     assert display.gap_line_.get_ydata()[-1] == pytest.approx(last.gap, abs=1e-15)
 
 
-@pytest.mark.parametrize(("objective", "label"), [("risk", "worst risk"), ("excess_risk", "worst regret")])
+@pytest.mark.parametrize(("objective", "label"), [("risk", "worst risk"), ("excess_risk", "worst excess risk")])
 def test_the_vertical_axis_tells_risk_from_regret(objective, label):
     display = ConvergenceDisplay.from_estimator(fitted(objective=objective))
     assert display.ax_.get_ylabel() == f"{label}, with penalty"
@@ -389,7 +389,7 @@ def test_a_frontier_is_drawn_above_what_no_model_has():
     assert (limit[:, 1] <= on_line + 1e-12).all()
     band = display.band_.get_paths()[0].vertices
     assert band[:, 1].max() <= display.worst.max()
-    assert display.ax_.get_xlabel() == "average risk with penalty (every row counts alike)"
+    assert display.ax_.get_xlabel() == "average risk with penalty (equal weight per row)"
     assert display.ax_.get_ylabel() == "worst group's risk with penalty"
 
 
@@ -429,19 +429,19 @@ def test_on_held_out_rows_no_limit_is_drawn(average):
     assert marks(display)["pick"] == pytest.approx(profile(pick.model, X, y, groups, average), rel=1e-9)
     assert marks(display)["other"] == pytest.approx(profile(plain(), X, y, groups, average), rel=1e-9)
     assert "held-out" in display.ax_.get_xlabel()
-    assert f"every {average[:-1]} counts alike" in display.ax_.get_xlabel()
+    assert f"equal weight per {average[:-1]}" in display.ax_.get_xlabel()
 
 
 def test_models_without_rows_to_show_them_on_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"^models needs training or held_out"):
+    with pytest.raises(ValueError, match=r"^models requires training or held_out"):
         FrontierDisplay.from_frontier(frontier(), models={"other": plain()})
     assert plt.get_fignums() == []
 
 
 def test_a_frontier_of_excess_risks_names_its_axes_so():
     display = FrontierDisplay.from_frontier(frontier(objective="excess_risk"))
-    assert display.ax_.get_xlabel().startswith("average regret with penalty")
-    assert display.ax_.get_ylabel() == "worst group's regret with penalty"
+    assert display.ax_.get_xlabel().startswith("average excess risk with penalty")
+    assert display.ax_.get_ylabel() == "worst group's excess risk with penalty"
 
 
 # ---------------------------------------------------------------------- names and errors
@@ -506,7 +506,7 @@ def test_a_foreign_model_is_refused_by_name(display):
         display.from_estimator(plain())
 
 
-@pytest.mark.parametrize(("solver", "value"), [("sqp", "worst risk"), ("alem", "worst regret")])
+@pytest.mark.parametrize(("solver", "value"), [("sqp", "worst risk"), ("alem", "worst excess risk")])
 def test_a_run_of_solve_is_drawn_as_that_of_an_estimator(solver, value):
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
     problem = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(penalty=0.1))

@@ -180,11 +180,11 @@ def test_the_sentence_bounds_all_judged_groups_and_counts_the_others():
     small = sum(note == "small" for note in report.columns["note"])
     assert small == 1
     told = f"With 95% confidence no judged group's risk exceeds {report.risk_at_most:.4g}. 1 group cannot be judged: "
-    assert report.message == f"{told}too few rows, or rows all alike."
+    assert report.message == f"{told}too few rows, or equal losses."
     assert report.message in repr(report)
     assert report.message.replace("'", "&#x27;") in report._repr_html_()
     trained = group_report(model, X, y, groups)
-    assert trained.message == "These rows were trained on: on new ones risks are larger."
+    assert trained.message == "These are the training data: expect larger risks on new data."
     none = group_report(model, X[1:], y[1:], groups[1:], min_rows=1000)
     assert none.message.startswith("No group can be judged")
     assert np.isnan([*none.worst_risk, none.risk_at_most]).all()
@@ -248,8 +248,8 @@ def test_rows_of_one_cluster_say_less_than_rows_of_many():
         ({"cluster": np.full(N, np.nan)}, "cluster has missing labels"),
         ({"cluster": np.where(np.arange(N) < 9, None, "p")}, "cluster has missing labels"),
         ({"cluster": pd.array(["p"] * (N - 1) + [pd.NA], dtype="string")}, "cluster has missing labels"),
-        ({"n_bootstrap": 19}, "n_bootstrap=19 resamples say nothing at a confidence of 0.95: take at least 20"),
-        ({"confidence": 0.9999}, "take at least 10000"),
+        ({"n_bootstrap": 19}, "n_bootstrap=19 is too small for a confidence of 0.95: use at least 20"),
+        ({"confidence": 0.9999}, "use at least 10000"),
     ],
 )
 def test_weights_and_clusters_that_make_no_sense_are_refused(given, message):
@@ -620,7 +620,7 @@ def test_the_html_is_a_table_with_every_cell_of_the_text():
     report = group_report(*fitted("binary"))
     shown = report._repr_html_()
     assert shown.startswith("<table>")
-    assert shown.endswith("on new ones risks are larger.</p>")
+    assert shown.endswith("expect larger risks on new data.</p>")
     assert shown.count("<tr>") == shown.count("</tr>") == 6
     assert shown.count("<td>") == shown.count("</td>") == 5 * len(report.columns)
     assert f"<caption>GroupDROClassifier on {N} training rows (in-sample)</caption>" in shown
@@ -754,7 +754,7 @@ def test_labels_of_another_length_than_the_rows_are_refused_by_name(kind, n_labe
 
 def test_a_class_that_the_fit_did_not_know_is_refused_by_name():
     model, X, y, groups = fitted("binary")
-    with pytest.raises(ValueError, match=r"^y has the class .*7.*, which was not there at fit"):
+    with pytest.raises(ValueError, match=r"^y has the class .*7.*, which was not seen in fit"):
         group_report(model, X, np.where(np.arange(N) == 3, 7, y), groups)
 
 

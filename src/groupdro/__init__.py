@@ -1,4 +1,4 @@
-"""Models that hold up on their worst group, with a proof of how close to the best possible they are."""
+"""Linear models that hold up on their worst group, with a certificate of how close to optimal they are."""
 
 from groupdro import certificate, datasets, distributed
 from groupdro.compare import Change, Comparison, compare

@@ -1,8 +1,8 @@
 """Mirror steps: how a player moves, in coordinates where averaging and stepping are linear.
 
-A geometry keeps its player in mirror coordinates: w itself for the Euclidean one, logits for entropy. A step goes
-from a centre in these coordinates along a gradient and returns mirror coordinates again; `point` gives the player.
-With the potential psi (half the squared norm, or the negative entropy), a step is exactly
+A geometry keeps its player in mirror coordinates: w itself in the Euclidean case, logits in the entropic one. A step
+starts from a centre in these coordinates, follows a gradient and returns mirror coordinates again; `point` converts
+them to the player. With the potential psi (half the squared norm, or the negative entropy), a step is exactly
 
     argmin over the domain of  step * (<gradient, z> + penalty(z)) + B(z, centre),    B the Bregman distance of psi.
 """
@@ -28,7 +28,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 class Ball(NamedTuple):
-    """A Euclidean ball and an L2 penalty: what compiled steps and quadratic programs know of a domain."""
+    """A Euclidean ball and an L2 penalty: all that compiled steps and quadratic programs need to know of a domain."""
 
     radius: float
     penalty: float
@@ -42,13 +42,13 @@ class Geometry(ABC):
     dual_order : float
         Order of the norm that measures gradients: 2, or infinity for entropy.
     radius : float
-        Bound of the player in the geometry's own norm (2 or 1); infinite where nothing bounds it.
+        Bound on the player in the geometry's own norm (2 or 1); infinite if unbounded.
     squared_diameter : float
         D^2, the range of psi over the domain.
     ball : Ball or None
-        What the steps of w project on and shrink by, where compiled loops may do so too.
+        Ball to project onto and penalty to shrink by, if compiled loops can apply them; otherwise None.
     diagonal : bool
-        Whether every entry may have a step of its own.
+        Whether each entry may have its own step size.
     """
 
     dual_order: float
@@ -63,7 +63,7 @@ class Geometry(ABC):
 
     @abstractmethod
     def point(self, mirror: Floats) -> Floats:
-        """Return the point that mirror coordinates stand for."""
+        """Return the point with the given mirror coordinates."""
 
     @abstractmethod
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
@@ -74,28 +74,28 @@ class Geometry(ABC):
         return point
 
     def moved(self, point: Floats) -> Floats:
-        """Return the part of a point that steps move; all of it unless a set leaves a part fixed."""
+        """Return the part of a point that steps can move: all of it unless the set fixes a part."""
         return point
 
     def mixed(self, moved: Floats) -> Floats:
-        """Return the point of a moving part."""
+        """Return the point with the given moving part."""
         return moved
 
     def points(self, mirrors: Floats) -> Floats:
-        """Return the points that several mirror coordinates stand for."""
+        """Return the points with the given mirror coordinates."""
         return np.array([self.point(mirror) for mirror in mirrors])
 
     def steps(self, centres: Floats, step: float, gradients: Floats) -> Floats:
-        """Return several mirror coordinates after a step against a gradient each."""
+        """Return several mirror coordinates, each after a step against its own gradient."""
         return np.array([self.step(w, step, g) for w, g in zip(centres, gradients, strict=True)])
 
     @abstractmethod
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Return the step times the squared size of a gradient difference, in the local norm at a point."""
+        """Return the step times the squared size of a gradient difference, in the dual local norm at a point."""
 
     @abstractmethod
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Return the squared distance of two points, in the local norm, over the step."""
+        """Return the squared distance of two points in the local norm, divided by the step."""
 
 
 class Round(Geometry):
@@ -117,20 +117,20 @@ class Round(Geometry):
         return mirror
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Weigh squares by the steps; the norm is the same everywhere."""
+        """Return the squares weighted by the steps; the norm is the same everywhere."""
         del point
         return float((step * difference * difference).sum())
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Weigh squares by one over the steps."""
+        """Return the squares weighted by the inverse steps."""
         return float(((a - b) ** 2 / step).sum())
 
 
 @dataclass(frozen=True)
 class Euclidean(Round):
-    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest is free.
+    """psi(w) = |w|^2 / 2, with a ball and a penalty on the first `n_bound` entries or rows; the rest are free.
 
-    A step may be a number, or one for each entry of w: a diagonal metric.
+    A step may be one number, or one per entry of w (a diagonal metric).
     """
 
     radius: float
@@ -148,14 +148,14 @@ class Euclidean(Round):
         return mirrors
 
     def steps(self, centres: Floats, step: float, gradients: Floats) -> Floats:
-        """Take all steps at once, where nothing is free."""
+        """Take all steps at once if no entry is free."""
         moved = (centres - step * gradients) / (1.0 + step * self.penalty)
         norms = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
         shrink = np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
         return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Descend, shrink by the penalty, project on the ball: exact in this order where the quadratic is round."""
+        """Descend, shrink by the penalty, project onto the ball. This order is exact for an isotropic quadratic."""
         if isinstance(step, np.ndarray):
             w = np.empty_like(centre)
             n_bound = self.n_bound * (centre.size // len(centre))
@@ -174,18 +174,18 @@ class Euclidean(Round):
 
 @dataclass(frozen=True, eq=False)
 class Spectral(Round):
-    """The Euclidean ball and penalty, with steps of their own along a few leading directions of the features.
+    """The Euclidean ball and penalty, with separate step sizes along a few leading directions of the features.
 
     The metric is rest * I + V diag(scales - rest) V' on the bound rows, and `free_scale` on the others. Ball and
-    penalty are round, so that a step needs only the components along V and what is left: the ball's multiplier solves
-    sum_i |a_i|^2 / (1 + s_i nu)^2 + |rest|^2 / (1 + s_0 nu)^2 = radius^2.
+    penalty are isotropic, so a step needs only the components along V and the norm of the remainder. The ball's
+    multiplier solves sum_i |a_i|^2 / (1 + s_i nu)^2 + |rest|^2 / (1 + s_0 nu)^2 = radius^2.
 
     Attributes
     ----------
     directions : ndarray of shape (n_bound, r)
         Orthonormal columns V.
     scales, rest, free_scale : ndarray of shape (r,), float, float
-        Scale of the step along each direction, along all others, and of the free rows.
+        Step scale along each direction, along all other directions, and for the free rows.
     """
 
     radius: float
@@ -197,13 +197,13 @@ class Spectral(Round):
     free_scale: float
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Descend in the metric, shrink by the penalty, project on the ball."""
+        """Descend in the metric, shrink by the penalty, project onto the ball."""
         w = np.empty_like(centre)
         w[self.n_bound :] = centre[self.n_bound :] - step * self.free_scale * gradient[self.n_bound :]
         bound, V, s, s0 = w[: self.n_bound], self.directions, step * self.scales, step * self.rest
         np.multiply(gradient[: self.n_bound], -s0, out=bound)
         bound += centre[: self.n_bound]
-        # Components along V: of the point, and what the metric adds to them beyond that of the rest.
+        # Components along V: those of the point, and the metric's extra contribution beyond the rest scale.
         along = V.T @ centre[: self.n_bound]
         descent = V.T @ gradient[: self.n_bound]
         shape = (-1,) + (1,) * (along.ndim - 1)
@@ -217,16 +217,16 @@ class Spectral(Round):
         return w
 
     def shrinkage(self, wanted: Floats, across: float, s: Floats, s0: float) -> tuple[Floats, float]:
-        """Return by what penalty and ball divide a point: along each direction, and along all others.
+        """Return the divisors that penalty and ball apply to a point, along each direction and along all others.
 
         Parameters
         ----------
         wanted : ndarray of shape (r, ...)
             Components of the point along the directions, after the descent.
         across : float
-            Squared norm of the rest of it.
+            Squared norm of its remainder.
         s, s0 : ndarray of shape (r,), float
-            Steps along each direction, and along all others.
+            Step sizes along each direction, and along all others.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class Spectral(Round):
         return 1.0 + s * bend, 1.0 + s0 * bend
 
     def is_sound(self, ball: Ball | None, n_features: int) -> bool:
-        """Return whether this is a metric of a ball, with numbers of the right shapes and signs."""
+        """Return whether this metric fits the ball, with values of the right shapes and signs."""
         r, scales = np.size(self.scales), (self.scales, self.rest, self.free_scale)
         finite = is_finite_array(self.directions, (n_features, r)) and is_finite_array(self.scales, (r,))
         finite = finite and all(is_finite_array(np.asarray(scale), ()) for scale in scales[1:])
@@ -259,12 +259,12 @@ class Spectral(Round):
         return nu
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Weigh squares by the metric times the step."""
+        """Return the squares weighted by the metric times the step."""
         del point
         return step * self._weighted(difference, self.scales, self.rest, self.free_scale)
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Weigh squares by the inverse metric over the step."""
+        """Return the squares weighted by the inverse metric, divided by the step."""
         return self._weighted(a - b, 1.0 / self.scales, 1.0 / self.rest, 1.0 / self.free_scale) / step
 
     def _weighted(self, x: Floats, scales: Floats, rest: float, free: float) -> float:
@@ -277,7 +277,7 @@ class Spectral(Round):
 
 @dataclass(frozen=True)
 class Entropy(Geometry):
-    """psi(q) = sum q ln q on the simplex of n points; mirror coordinates are logits, up to a constant."""
+    """psi(q) = sum q ln q on the simplex of n points; mirror coordinates are logits up to a constant."""
 
     n: int
     dual_order = np.inf
@@ -293,7 +293,7 @@ class Entropy(Geometry):
         return np.log(np.maximum(point, np.finfo(np.float64).tiny))
 
     def interior(self, point: Floats) -> Floats:
-        """Lift weights that are nearly zero: steps multiply weights, and would never bring those back."""
+        """Raise weights that are nearly zero: steps are multiplicative and could never bring them back."""
         least = 1e-2 / self.n
         return point if point.min() >= least else (1.0 - 1e-2) * point + least
 
@@ -302,16 +302,16 @@ class Entropy(Geometry):
         return softmax(mirror)
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Move the logits against the gradient, with the largest at zero so that they cannot drift."""
+        """Move the logits against the gradient, with the largest kept at zero so that they cannot drift."""
         logits = centre - step * gradient
         logits -= logits.max()
         return logits
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Take the variance under the point: the local norm, where the largest entry would be far too pessimistic."""
+        """Return the variance under the point, the local norm. The largest entry would be far too pessimistic."""
         mean = float(point @ difference)
         return float(step * (point @ (difference - mean) ** 2))
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Weigh squares by one over the larger of the two points."""
+        """Return the squares divided by the larger of the two points."""
         return float(((a - b) ** 2 / np.maximum(np.maximum(a, b), 1e-30)).sum() / step)

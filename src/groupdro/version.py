@@ -1,3 +1,3 @@
-"""The version of the package, for all who must not import the package itself."""
+"""The version of the package, readable without importing the package."""
 
 __version__ = "0.1.0"

@@ -119,7 +119,7 @@ SavedRun.resume = moved
     ("broken", "fault"),
     [
         (
-            "import groupdro.utils.bundle as b\nfrom contextlib import nullcontext\nb.naming_file = nullcontext",
+            "import groupdro.utils.bundle as b\nfrom contextlib import nullcontext\nb.filename_in_errors = nullcontext",
             "without the path",
         ),
         ("import pathlib\npathlib.Path.unlink = lambda self, missing_ok=False: None", "left behind"),

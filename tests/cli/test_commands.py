@@ -168,7 +168,7 @@ def test_missing_values_and_unknown_categories_are_taken(tmp_path):
     told = call("predict", out, tmp_path / "new.csv", "-o", tmp_path / "new.parquet", "--json")
     assert json.loads(told.stdout)["unknown_labels"] == {"smokes": 1}
     assert told.stderr == (
-        f"Warning: labels that were not there at fit are encoded as zeros: column 'smokes' in 1 of {len(table)} rows.\n"
+        f"Warning: labels not seen in fit are encoded as zeros: column 'smokes' in 1 of {len(table)} rows.\n"
     )
     found = pd.read_parquet(tmp_path / "new.parquet")
     np.testing.assert_allclose(found["probability_True"], expected.predict_proba(X)[:, 1], rtol=1e-8)
@@ -222,7 +222,7 @@ def test_a_fit_that_does_not_converge_says_so_and_is_written(adult, tmp_path):
     given = ["--target", "income", "--group", "sex", "--max-passes", "1", "-o", tmp_path / "m.groupdro"]
     done = run("fit", "train.csv", *given, cwd=folder, code=3)
     assert done.stderr.startswith("Not converged: The pass limit was reached")
-    assert "--tol is 0.0001. Raise --max-passes or --tol. The model was written to" in done.stderr
+    assert "--tol is 0.0001. Increase --max-passes or --tol. The model was written to" in done.stderr
     assert TableModel.load(tmp_path / "m.groupdro").model.status_ == "pass_limit"
     told = json.loads(call("fit", folder / "train.csv", *given, "--json", "--force", code=3).stdout)
     assert told["status"] == "pass_limit"
@@ -368,7 +368,7 @@ print([name for name in {names} if name in set(sys.modules) - before])
 def test_without_click_the_command_names_the_extra():
     script = "import sys; sys.modules['click'] = None; from groupdro.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, 'The command line needs click: pip install "groupdro[cli]".\n')
+    assert (done.returncode, done.stderr) == (1, 'The command line requires click: pip install "groupdro[cli]".\n')
 
 
 def test_a_reader_that_leaves_early_is_no_error(adult):
@@ -411,7 +411,7 @@ def test_a_column_of_which_no_label_is_known_is_taken_only_on_request(adult, tmp
 def test_a_report_says_whether_the_rows_were_fitted_on(adult, tmp_path):
     folder, *_ = adult
     fit = ["fit", folder / "train.csv", "--target", "income", "--group", "sex", "-o", tmp_path / "m", "--force"]
-    unknown = "\nWhether some of these rows were used for training is not known.\n"
+    unknown = "\nIt is unknown whether some of these rows were used for training.\n"
     for more, sentence, short in (
         ([], "\nIn-sample: these are the rows the model was fitted on.\n", "yes"),
         (["--test-size", 0.5], "\nPartly in-sample: the model was fitted on 1500 of these rows.\n", "partly"),
@@ -434,7 +434,7 @@ def test_a_report_on_the_store_of_the_fit_is_in_sample(tmp_path, task):
         GroupedStore.write_arrays(tmp_path / name, X * (1.0 if name == "one" else 2.0), y, groups)
     call("fit", tmp_path / "one", "-o", tmp_path / "m", "--alpha", 0.1)
     assert "In-sample: these are the rows" in call("report", tmp_path / "m", tmp_path / "one").stdout
-    assert "is not known" in call("report", tmp_path / "m", tmp_path / "other").stdout
+    assert "It is unknown whether" in call("report", tmp_path / "m", tmp_path / "other").stdout
 
 
 # ---------------------------------------------------------------------- small groups

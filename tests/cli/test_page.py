@@ -105,7 +105,7 @@ def test_a_fit_that_did_not_converge_is_told():
     fitted, report = example()
     fitted.model.status_, fitted.model.message_ = "time_limit", Status.TIME_LIMIT.value
     page = report_page(fitted, report, "t.csv")
-    assert f"{Status.TIME_LIMIT.value} The bounds hold nevertheless." in page
+    assert f"{Status.TIME_LIMIT.value} The bounds still hold." in page
     assert "time limit" in page
 
 

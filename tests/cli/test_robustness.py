@@ -57,7 +57,7 @@ def expected(path, **params):
         (
             ["--robustness", 0.5, "--objective", "excess_risk"],
             {"robustness": 0.5, "objective": "excess_risk"},
-            "best possible 0.5 average + 0.5 worst regret <=",
+            "best possible 0.5 average + 0.5 worst excess risk <=",
         ),
         ([], {}, "best possible worst risk <="),
     ],

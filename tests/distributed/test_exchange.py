@@ -246,7 +246,7 @@ def test_a_failure_names_the_rank_and_the_operation_and_ends_the_use():
     communicator = Broken(1, [[], [], []])
     with pytest.raises(CommunicationError, match=r"Rank 1 of 3: allreduce_max of 5 float64 failed: no answer .* 0"):
         communicator.allreduce_max(np.zeros(5))
-    with pytest.raises(CommunicationError, match="barrier is not possible: an operation before it failed"):
+    with pytest.raises(CommunicationError, match="barrier is not possible: an earlier operation failed"):
         communicator.barrier()
 
 

@@ -224,7 +224,7 @@ def test_a_script_that_raises_is_not_started_again(tmp_path, when):
     code, output = run_workers_of(str(program), runs, when, workers=2, max_restarts=3)
     assert code == 1
     assert "ValueError: a mistake of the script" in output
-    assert "The script failed by an error of its own, and is not started again." in output
+    assert "The script failed with an error of its own and is not restarted." in output
     assert {path.name for path in runs.iterdir()} <= {"run-0-0", "run-0-1"}
     assert list(runs.iterdir())
 
@@ -265,7 +265,7 @@ def test_a_port_that_another_program_holds_is_told(tmp_path):
         code, output = run(command, **launch_environment({}, rendezvous=place))
     assert (code, output) == (
         1,
-        f"Error: the rendezvous {place} is held by another program, which does not answer as torchrun does: take "
+        f"Error: the rendezvous {place} is held by another program, which does not answer like torchrun: use "
         "another port.\n",
     )
 
@@ -275,11 +275,11 @@ def test_a_store_of_torch_at_the_rendezvous_is_no_stranger():
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    assert not run_file._held_by_stranger(f"127.0.0.1:{store.port}")
+    assert not run_file._held_by_another_program(f"127.0.0.1:{store.port}")
     with socket.create_server(("127.0.0.1", 0)) as free:
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    assert not run_file._held_by_stranger(place)  # nobody is there yet
-    assert not run_file._held_by_stranger("127.0.0.1:0")
+    assert not run_file._held_by_another_program(place)  # nobody is there yet
+    assert not run_file._held_by_another_program("127.0.0.1:0")
 
 
 @pytest.mark.long

@@ -265,7 +265,7 @@ def test_workers_that_hold_different_data_say_so():
     data = [_data("logistic"), replace(_data("logistic"), y=-_data("logistic").y)]
 
     def begin(comm):
-        with pytest.raises(ValueError, match="must be the same for all workers"):
+        with pytest.raises(ValueError, match="must be the same on all workers"):
             shard(data[comm.rank], comm)
 
     run_workers(2, begin)

@@ -479,7 +479,7 @@ GROUP_VALUES = [
     ("too long", np.append(SITES, "a"), refused("groups has 61 rows but X has 60")),
     ("a row a column", np.array([SITES, SITES]), refused("groups has 2 rows but X has 60")),
     ("empty", [], refused("groups has 0 rows but X has 60")),
-    ("a text", "site", refused("groups must be labels, one a row")),
+    ("a text", "site", refused("groups must be an array with one label per row")),
     ("a number", 3, refused("groups must have one or two dimensions")),
     ("a function", len, refused("groups must have one or two dimensions")),
     ("a dict", dict(enumerate(SITES)), refused(r"groups")),
@@ -496,9 +496,9 @@ GROUP_VALUES = [
     ("nan in one of two columns", pd.DataFrame({"u": SITES, "v": [None, *SITES[1:]]}), refused("groups.*column 'v'")),
     ("masked", np.ma.array(np.arange(N) // 20, mask=np.arange(N) == 3), refused("groups has missing values .*row 3")),
     ("all missing", np.full(N, NAN), refused("groups has missing values .*row 0")),
-    ("dicts", objects(*({"site": site} for site in SITES)), refused("groups has labels that cannot be told apart")),
-    ("sets", objects(*({site} for site in SITES)), refused("groups has labels that cannot be told apart")),
-    ("arrays", objects(*(np.ones(2) for _ in SITES)), refused("groups has labels that cannot be told apart")),
+    ("dicts", objects(*({"site": site} for site in SITES)), refused("groups has labels that cannot be compared")),
+    ("sets", objects(*({site} for site in SITES)), refused("groups has labels that cannot be compared")),
+    ("arrays", objects(*(np.ones(2) for _ in SITES)), refused("groups has labels that cannot be compared")),
     ("ragged", [["a"], *(["a", "b"] for _ in SITES[1:])], refused("groups")),
     ("zeros and ones", MEMBER.astype(int), refused(r"groups is a matrix of zeros and ones.*astype\(bool\)")),
     ("zeros and ones of floats", MEMBER.astype(float), refused("groups is a matrix of zeros and ones")),
@@ -514,7 +514,7 @@ GROUP_VALUES = [
     (
         "sparse of one dimension",
         sp.coo_array(np.ones(N)),
-        refused("groups must have a column a group|groups has 1 row"),
+        refused("groups must have one column per group|groups has 1 row"),
     ),
     (
         "booleans with a missing one",
@@ -1039,7 +1039,7 @@ def listed():
         start = {"coef_init": [1.0, 2.0, 3.0], "intercept_init": value}
         yield from fitted("intercept_init", what, {"start": start}, refused(r"\bintercept_init\b"))
     yield from fitted(
-        "intercept_init", "alone", {"start": {"intercept_init": 1.0}}, refused("intercept_init needs coef")
+        "intercept_init", "alone", {"start": {"intercept_init": 1.0}}, refused("intercept_init requires coef")
     )
     unused = {"fit_intercept": False, "start": {"coef_init": [1.0, 2.0, 3.0], "intercept_init": 1.0}}
     yield from fitted("intercept_init", "without an intercept", unused, refused(r"\bintercept_init\b"))

@@ -107,7 +107,7 @@ def test_an_elastic_net_is_saved_and_loaded_and_earlier_files_are_read(tmp_path)
         ({"positive": "yes"}, "positive"),
         ({"lower_bounds": 0.1}, "lower_bounds must be"),
         ({"upper_bounds": [[1.0]]}, "upper_bounds must be"),
-        ({"upper_bounds": [1.0, 2.0]}, "there are 2 bounds of the coefficients, but 30 features"),
+        ({"upper_bounds": [1.0, 2.0]}, "has 2 bounds, but there are 30 features"),
         ({"lower_bounds": "low"}, "lower_bounds or upper_bounds"),
     ],
 )

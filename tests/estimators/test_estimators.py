@@ -227,11 +227,11 @@ def test_the_certificate_is_that_of_the_model(objective, n_classes):
 
 def test_a_gap_above_the_tolerance_is_a_warning_that_says_what_to_do():
     X, y, groups = make_data()
-    with pytest.warns(ConvergenceWarning, match=r"relative gap is .*tolerance 1e-09.*Raise max_passes=1 or tol"):
+    with pytest.warns(ConvergenceWarning, match=r"relative gap is .*tolerance 1e-09.*Increase max_passes=1 or tol"):
         model = fitted(2, X, y, groups, max_passes=1)
     assert model.status_ == "pass_limit"
     assert model.gap_ > 1e-9 * model.upper_bound_
-    with pytest.warns(ConvergenceWarning, match="Raise max_time=1e-09"):
+    with pytest.warns(ConvergenceWarning, match="Increase max_time=1e-09"):
         assert fitted(2, X, y, groups, max_time=1e-9).status_ == "time_limit"
 
 
@@ -355,7 +355,7 @@ def test_weights_that_begin_at_zero_come_back():
 @pytest.mark.parametrize("solver", ["alem", "ermeg", "tsa", gd.ALEM(stage_two=gd.GroupSQP())])
 def test_a_solver_of_regrets_does_not_answer_for_risks(solver):
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
-    with pytest.raises(ValueError, match="minimises regrets: it needs objective='excess_risk'"):
+    with pytest.raises(ValueError, match="minimises excess risks and requires objective='excess_risk'"):
         gd.GroupDROClassifier(solver=solver).fit(X, y, groups=groups)
 
 

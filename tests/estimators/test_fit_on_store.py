@@ -35,7 +35,7 @@ def test_a_store_gives_the_model_of_its_arrays(tmp_path, kind, sparse):
     assert on_store.worst_group_ == on_arrays.worst_group_
     assert on_store.n_features_in_ == 6
     np.testing.assert_array_equal(np.sort(on_store.predict(store.X)), np.sort(on_store.predict(X)))
-    with pytest.raises(TypeError, match=r"X is a store, which only fit takes; store\.X are its rows"):
+    with pytest.raises(TypeError, match=r"X is a store, which only fit accepts; use its rows, store\.X"):
         on_store.predict(store)
     if kind != "number":
         np.testing.assert_array_equal(on_store.classes_, on_arrays.classes_)
@@ -81,14 +81,14 @@ def test_what_does_not_fit_a_store_is_refused(tmp_path):
     for name, value in {"y": y, "sample_weight": np.ones(len(y)), "groups": groups}.items():
         with pytest.raises(ValueError, match=f"{name} must be None"):
             gd.GroupDROClassifier().fit(store, **{name: value})
-    with pytest.raises(ValueError, match="store of classes"):
+    with pytest.raises(ValueError, match="store with class labels"):
         gd.GroupDRORegressor().fit(store)
     with pytest.raises(ValueError, match="merge"):
         gd.GroupDROClassifier(small_groups="merge").fit(store)
     with pytest.raises(ValueError, match="alpha or radius"):
         gd.GroupDROClassifier(alpha=0.0).fit(store)
     numbers = gd.GroupedStore.write_arrays(tmp_path / "numbers", *_table(kind="number"))
-    with pytest.raises(ValueError, match="numbers as targets"):
+    with pytest.raises(ValueError, match="numeric targets"):
         gd.GroupDROClassifier().fit(numbers)
 
 

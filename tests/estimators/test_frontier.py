@@ -427,7 +427,7 @@ def test_questions_that_make_no_sense_are_refused_by_name():
 def test_excess_risks_of_groups_that_overlap_need_an_average_of_groups():
     X, y, labels = make_data(n=90)
     member = overlapping(labels)
-    with pytest.raises(ValueError, match=r"^excess risks of groups that overlap .* average='groups'"):
+    with pytest.raises(ValueError, match=r"^excess risks of overlapping groups .* average='groups'"):
         gd.robustness_frontier(X, y, member, estimator=GroupDROClassifier("excess_risk"))
     estimator = GroupDROClassifier("excess_risk", alpha=ALPHA, average="groups")
     assert gd.robustness_frontier(X, y, member, estimator=estimator, tol=1e-2).converged

@@ -251,7 +251,7 @@ def test_an_adjustment_that_lets_very_small_groups_decide_warns(objective):
     groups = SITE.astype(object)
     groups[:3] = ["first", "second", "third"]
     model = gd.GroupDROClassifier(objective, alpha=ALPHA, small_group_adjustment=1.0)
-    with pytest.warns(gd.SmallGroupWarning, match="makes small groups count more.*min_group_size=30") as caught:
+    with pytest.warns(gd.SmallGroupWarning, match="gives small groups more weight.*min_group_size=30") as caught:
         model.fit(X, ANSWERS["binary"], groups=groups)
     few = np.isin(model.groups_.astype(str), ["first", "second", "third"])
     assert f"{model.group_weights_[few].sum():.1%} of the weight" in str(caught[0].message)
@@ -484,6 +484,6 @@ def test_starting_weights_and_references_go_by_such_labels(labels):
 
 
 def test_groups_in_the_place_of_weights_are_told_their_keyword():
-    told = pytest.raises(ValueError, match=r"sample_weight must be numeric.* Groups are passed by keyword")
+    told = pytest.raises(ValueError, match=r"sample_weight must be numeric.* Pass groups by keyword")
     with pytest.warns(gd.MissingGroupsWarning), told:
         gd.GroupDROClassifier().fit(np.eye(4), [0, 1, 0, 1], ["a", "a", "b", "b"])

@@ -335,11 +335,11 @@ UNREADABLE = {
     "tolerance": (lambda model: model.set_params(tol=np.nan), "tol"),
     "finer tolerance": (lambda model: model.set_params(tol=1e-15), "above its tolerance"),
     "loss": (lambda model: model.set_params(loss="squared"), "loss"),
-    "class": (lambda model: setattr(model, "__class__", Subclass), "'Subclass' is not known"),
-    "status": (lambda model: setattr(model, "status_", "fine"), "'fine', which is not known"),
+    "class": (lambda model: setattr(model, "__class__", Subclass), "'Subclass' is unknown"),
+    "status": (lambda model: setattr(model, "status_", "fine"), "'fine', which is unknown"),
     "coefficients": (lambda model: setattr(model, "coef_", model.coef_ * np.nan), "not finite"),
     "features": (lambda model: setattr(model, "n_features_in_", 7), "shapes"),
-    "classes": (lambda model: setattr(model, "classes_", model.classes_[::-1]), "in order"),
+    "classes": (lambda model: setattr(model, "classes_", model.classes_[::-1]), "in ascending order"),
 }
 
 
@@ -561,7 +561,7 @@ def test_a_file_that_is_put_together_again_without_a_change_is_read(tmp_path):
 def test_an_unknown_member_is_refused(original, tmp_path):
     for name in ("evil.pkl", "../coef_.npy", "coef_.npy/", "folder/coef_.npy", "w.npy"):
         write_members(tmp_path / "model", [*read_members(tmp_path / "original").items(), (name, b"x")])
-        refused(tmp_path / "model", match=r"unknown member|not those of the manifest")
+        refused(tmp_path / "model", match=r"unknown member|do not match the manifest")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -205,7 +205,7 @@ def test_a_model_of_offsets_does_not_predict_without_them(kind):
 def test_a_correction_is_not_exported_as_a_whole_model(method):
     X, y, groups, offset = rows("logistic")
     model = GroupDROClassifier().fit(X, y, groups=groups, offset=offset)
-    with pytest.raises(ValueError, match=f"{method} has no place for the offset"):
+    with pytest.raises(ValueError, match=f"{method} does not support a model fitted with an offset"):
         getattr(model, method)()
 
 
@@ -249,7 +249,7 @@ def test_offsets_that_are_not_finite_or_too_few_are_refused():
 def test_a_store_has_no_place_for_offsets(tmp_path):
     X, y, groups, offset = rows("logistic")
     store = GroupedStore.write_arrays(tmp_path / "store", X, y, groups)
-    with pytest.raises(ValueError, match="offset needs rows in memory"):
+    with pytest.raises(ValueError, match="offset is not supported with a store"):
         GroupDROClassifier().fit(store, offset=offset)
 
 
@@ -308,7 +308,7 @@ def test_the_worst_group_scorer_takes_offsets():
     model = GroupDROClassifier(alpha=0.01).fit(X, y, groups=groups, offset=offset)
     assert worst_group_scorer()(model, X, y, groups=groups, offset=offset) == pytest.approx(-model.group_risks_.max())
     assert worst_group_scorer("accuracy")(model, X, y, groups=groups, offset=offset) <= 1.0
-    with pytest.raises(ValueError, match="offset needs metric"):
+    with pytest.raises(ValueError, match="offset requires metric"):
         worst_group_scorer("roc_auc")(model, X, y, groups=groups, offset=offset)
 
 

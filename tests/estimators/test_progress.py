@@ -98,7 +98,8 @@ def test_an_infinite_gap_at_the_start_is_left_out():
 
 LINE = re.compile(
     r"epoch (?P<epoch>\d+), gap (?P<gap>\S+) of (?P<tol>\S+)(?:, about (?P<left>\d+) s left)?, "
-    r"worst (?P<what>risk|regret) (?P<worst>\S+) \((?P<group>.+?)\), (?P<active>\d+) of (?P<groups>\d+) groups active, "
+    r"worst (?P<what>risk|excess risk) (?P<worst>\S+) \((?P<group>.+?)\), "
+    r"(?P<active>\d+) of (?P<groups>\d+) groups active, "
     r"(?P<passes>[\d.]+) passes, (?P<seconds>[\d.]+) s"
 )
 
@@ -137,7 +138,7 @@ def test_the_worst_regret_is_the_risk_less_the_reference():
     lines = []
     line = progress_module.ProgressLine(tol=1e-2, write=lines.append)
     line(progress_of(("a", "b"), 1.0, 0.05, [0.9, 0.5], [0.0, 1.0], references=[0.8, 0.25], regret=True))
-    assert "gap 1.0e-01 of 1e-02, worst regret 0.25 (b), 1 of 2 groups active" in lines[0]
+    assert "gap 1.0e-01 of 1e-02, worst excess risk 0.25 (b), 1 of 2 groups active" in lines[0]
 
 
 def test_a_line_an_epoch_tells_how_the_fit_stands(capsys):
@@ -184,7 +185,7 @@ def test_the_worst_group_of_the_line_is_the_one_with_the_largest_risk(capsys):
 
 def test_a_line_of_an_excess_risk_tells_the_regret(capsys):
     fit(make_model(objective="excess_risk", verbose=2, tol=1e-3))
-    assert {line["what"] for line in lines_of(capsys)} == {"regret"}
+    assert {line["what"] for line in lines_of(capsys)} == {"excess risk"}
 
 
 def test_verbose_one_prints_a_line_a_second(capsys, monkeypatch):

@@ -226,7 +226,7 @@ def test_excess_risks_of_groups_that_overlap_have_no_average_at_robustness_1():
 def test_given_references_of_groups_that_overlap_need_an_average_of_groups():
     X, y, labels = make_data()
     params = {"objective": "excess_risk", "reference_risks": [0.1, 0.6, 0.2, 0.3], "robustness": 0.5}
-    with pytest.raises(ValueError, match=r"^reference_risks has none of all rows.* average='groups'"):
+    with pytest.raises(ValueError, match=r"^reference_risks has no value for all rows.* average='groups'"):
         fit(X, y, overlapping(labels), **params)
     model = fit(X, y, overlapping(labels), average="groups", **params)
     stated = {"average": "groups", "references": params["reference_risks"]}
@@ -274,9 +274,9 @@ def test_a_store_with_weights_has_no_average_of_rows(tmp_path):
     weight = np.random.default_rng(0).random(len(y)) + 0.1
     store = gd.GroupedStore.write_arrays(tmp_path / "store", X, y, groups, sample_weight=weight, dtype="float64")
     for params in ({"robustness": 0.5}, {"robustness": 0.0}, {"robustness": 0.5, "n_worst": 2}):
-        with pytest.raises(ValueError, match=r"^average='rows' needs .* weighted store"):
+        with pytest.raises(ValueError, match=r"^average='rows' requires .* weighted store"):
             GroupDROClassifier(**params).fit(store)
-    with pytest.raises(ValueError, match=r"^worst_share needs .* weighted stores"):
+    with pytest.raises(ValueError, match=r"^worst_share requires .* weighted stores"):
         GroupDROClassifier(worst_share=0.5).fit(store)
     pure = GroupDROClassifier(alpha=ALPHA, tol=1e-8).fit(store)
     assert np.isnan(pure.mean_risk_)
@@ -318,7 +318,7 @@ def test_values_that_no_fit_can_use_are_refused_by_name(n_classes, params, error
 
 def test_a_share_of_rows_is_refused_where_groups_overlap():
     X, y, labels = make_data()
-    with pytest.raises(ValueError, match=r"^worst_share needs .* overlap"):
+    with pytest.raises(ValueError, match=r"^worst_share requires .* overlap"):
         fit(X, y, overlapping(labels), worst_share=0.5)
     model = fit(X, y, overlapping(labels), worst_share=0.5, average="groups")
     expected = fit(X, y, overlapping(labels), n_worst=2, average="groups")

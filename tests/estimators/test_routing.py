@@ -611,7 +611,7 @@ class TestGroupBy:
 
     def test_a_pipeline_is_not_saved_and_the_error_says_what_to_do(self, tmp_path):
         model = GroupBy(make_pipeline(), "region").fit(pd.DataFrame(columns("region")), Y)
-        with pytest.raises(TypeError, match=r"around a Pipeline: use joblib\.dump"):
+        with pytest.raises(TypeError, match=r"wraps a Pipeline: use joblib\.dump"):
             model.save(tmp_path / "model")
         with pytest.raises(NotFittedError):
             GroupBy(GroupDROClassifier(), "region").save(tmp_path / "model")
@@ -646,7 +646,7 @@ def test_a_forged_file_of_a_group_by_is_refused(tmp_path, forged):
 )
 def test_an_estimator_that_takes_no_groups_is_named(estimator):
     frame = pd.DataFrame({"x": np.arange(8.0), "site": list("aabbaabb")})
-    with pytest.raises(TypeError, match="estimator must take groups in fit"):
+    with pytest.raises(TypeError, match="estimator must accept groups in fit"):
         GroupBy(estimator, "site").fit(frame, [0, 1] * 4)
 
 

@@ -171,8 +171,8 @@ def test_outputs_of_one_column_and_own_losses_are_taken():
         ((torch.tensor(1.0), torch.tensor([0])), 'reduction="none"'),
         ((torch.ones(2), torch.tensor([0, 2])), "groups must be from 0 to 1, got 0 to 2"),
         ((torch.ones(2), torch.tensor([-1, 0])), "groups must be from 0 to 1, got -1 to 0"),
-        ((torch.ones(2), torch.tensor([0.0, 1.0])), "groups must be whole numbers"),
-        ((torch.ones(2), torch.tensor([0])), "groups must be whole numbers, one per row"),
+        ((torch.ones(2), torch.tensor([0.0, 1.0])), "groups must be integers"),
+        ((torch.ones(2), torch.tensor([0])), "groups must be integers, one per row"),
     ],
 )
 def test_what_is_not_a_batch_is_refused(batch, message):

@@ -88,7 +88,7 @@ def test_text_is_read_and_written_as_utf_8():
 def test_launch_is_refused_on_windows_by_a_message_that_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "os", SimpleNamespace(name="nt", environ={}))
     (tmp_path / "train.py").write_text("")
-    with pytest.raises(NotImplementedError, match="needs Linux or macOS: use the Windows Subsystem for Linux"):
+    with pytest.raises(NotImplementedError, match="requires Linux or macOS: use the Windows Subsystem for Linux"):
         launch.launch(str(tmp_path / "train.py"))
 
 

@@ -80,7 +80,7 @@ def test_a_checkpoint_resumes_or_says_what_to_do(folder, tmp_path):
         assert result.passes > then["checkpoint"]["passes"]
         assert len(result.trace) > 5
     else:
-        with pytest.raises(CheckpointError, match="Use another directory, or remove it to begin anew") as refused:
+        with pytest.raises(CheckpointError, match="Use another directory, or delete this one to start over") as refused:
             gd.solve(problem(), gd.ALEG(), tol=1e-9, seed=0, checkpoint_dir=place)
         assert then["version"] in str(refused.value)
 

@@ -233,10 +233,10 @@ def test_the_digest_of_the_data_knows_the_offsets():
         (np.zeros(3), "offset must have one value per row"),
         (np.zeros((3, 2)), "offset must have one row per row"),
         (np.full(120, np.nan), "offset has NaN"),
-        (np.full((120, 3), np.inf), "offset has values that are NaN or beyond"),
+        (np.full((120, 3), np.inf), "offset has NaN or values beyond"),
         (np.full(120, "a"), "offset must be numeric"),
         (np.full((120, 2), "a"), "offset must be numeric"),
-        (np.full(120, 1e200), "offset has values"),
+        (np.full(120, 1e200), "offset has NaN or values"),
         (np.ma.masked_greater(np.arange(120.0), 5), "offset has masked"),
     ],
 )

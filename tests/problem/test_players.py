@@ -200,7 +200,7 @@ def test_a_base_of_another_number_of_groups_is_refused():
 
 
 def test_a_start_outside_of_the_set_is_refused():
-    with pytest.raises(ValueError, match="outside of Floor"):
+    with pytest.raises(ValueError, match="outside Floor"):
         gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), gd.Floor(0.5), start=(None, np.array([1.0, 0, 0])))
 
 
@@ -212,7 +212,7 @@ def test_ends_of_a_box_that_are_none_are_refused(ends):
 
 @pytest.mark.parametrize("kind", [gd.L2Domain, gd.SimplexDomain, gd.BoxDomain, gd.Simplex, gd.Floor])
 def test_sets_that_kernels_may_know_by_their_numbers_are_not_extended(kind):
-    with pytest.raises(TypeError, match=f"{kind.__name__} cannot be extended"):
+    with pytest.raises(TypeError, match=f"{kind.__name__} cannot be subclassed"):
         type("Other", (kind,), {})
 
 

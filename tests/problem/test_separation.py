@@ -421,7 +421,7 @@ def test_rows_on_disk_without_bounds_are_refused_by_name(model, tmp_path):
     X, y = not_separable(2)
     X.tofile(tmp_path / "X.bin")
     mapped = np.memmap(tmp_path / "X.bin", dtype=np.float64, mode="r", shape=X.shape)
-    with pytest.raises(ValueError, match=r"^alpha or radius must be positive where X is memory-mapped"):
+    with pytest.raises(ValueError, match=r"^alpha or radius must be positive if X is memory-mapped"):
         model.fit(mapped, y, groups=np.arange(400) % 2)
     assert model.set_params(radius=5.0).fit(mapped, y, groups=np.arange(400) % 2).status_ == "converged"
 

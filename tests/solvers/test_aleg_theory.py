@@ -195,9 +195,9 @@ def test_constants_of_the_papers_own_set_up():
     [
         ({"epoch_length": [3, 4]}, "epoch_length may not grow"),
         ({"epoch_length": lambda s: 3 + s}, "epoch_length may not grow"),
-        ({"epoch_length": 3, "alpha": [0.3, 0.2]}, "it may not fall"),
+        ({"epoch_length": 3, "alpha": [0.3, 0.2]}, "it may not decrease"),
         ({"epoch_length": 3, "alpha": [0.2, 0.3]}, "the sum may not grow"),
-        ({"epoch_length": 3, "alpha": [[0.3, 0.2, 0.1]]}, "alpha falls within epoch 0"),
+        ({"epoch_length": 3, "alpha": [[0.3, 0.2, 0.1]]}, "alpha decreases within epoch 0"),
         ({"epoch_length": 3, "step": 1e3}, "step must lie in"),
         ({"epoch_length": 3, "step": 1e-9}, "step must lie in"),
         ({"epoch_length": 0}, "epoch_length must be a whole number"),

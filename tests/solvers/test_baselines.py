@@ -216,7 +216,7 @@ def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, 
 def test_shorter_calls_of_al_svre_change_no_bit(loss, geometry, monkeypatch):
     runs = []
     for seconds in (1e9, 1e-6):  # all drawn steps in one call, and one step a call
-        monkeypatch.setattr("groupdro.solvers.baselines.al_svre._SECONDS_A_CALL", seconds)
+        monkeypatch.setattr("groupdro.solvers.baselines.al_svre._SECONDS_PER_CALL", seconds)
         runs.append(gd.solve(make_problem(loss), gd.ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
     np.testing.assert_array_equal(runs[0].w, runs[1].w)
     assert runs[0].counters == runs[1].counters

@@ -506,7 +506,7 @@ def test_files_of_other_names_are_left_alone(tmp_path):
 def test_generations_that_are_used_up_are_an_error(tmp_path):
     for number in ("999999", "1000000"):
         (tmp_path / f"generation-{number}").touch()
-    with pytest.raises(CheckpointError, match="no number left"):
+    with pytest.raises(CheckpointError, match="no generation number left"):
         Checkpoints(tmp_path, "key")
 
 

@@ -21,7 +21,7 @@ def problem_of(n=60, d=3, m=3, loss=None, domain=None, sparse=False, classes=Non
 @pytest.mark.parametrize(
     ("problem", "tol", "reason"),
     [
-        (problem_of(domain=gd.SimplexDomain()), 1e-6, "aleg: it takes every domain"),
+        (problem_of(domain=gd.SimplexDomain()), 1e-6, "aleg: it supports every domain"),
         (problem_of(loss=gd.Squared()), 1e-6, "sqp with the exact Hessian"),
         (problem_of(loss=gd.Squared(), fit_intercept=True), 1e-6, "sqp with the exact Hessian"),
         (problem_of(loss=gd.Squared(), sparse=True), 1e-6, "sqp with the exact Hessian"),
@@ -59,7 +59,7 @@ def test_auto_leaves_a_solver_whose_gap_does_not_fall(monkeypatch, limit):
     monkeypatch.setattr("groupdro.solvers.auto._NEWTON_LIMIT", limit)
     monkeypatch.setattr("groupdro.solvers.auto._LBFGS_OVERHEAD", 0.0)
     monkeypatch.setattr("groupdro.solvers.auto._NEWTON_OVERHEAD", 1e9)
-    monkeypatch.setattr("groupdro.solvers.auto._fall", lambda trace: 0.0)
+    monkeypatch.setattr("groupdro.solvers.auto._gap_decrease", lambda trace: 0.0)
     monkeypatch.setattr("groupdro.solvers.auto._TRIAL", 0.0)
     monkeypatch.setattr("groupdro.solvers.auto._LOOK_BACK", 2)
     problem = make_problem()
@@ -87,7 +87,7 @@ def test_compression_keeps_every_risk_and_the_solution(weights, domain):
 def test_compression_by_pieces_is_as_exact_as_at_once(monkeypatch):
     problem = make_problem("squared", sizes=(400, 25, 900))
     whole, w = compress(problem), np.linspace(-1.0, 1.0, problem.shape[0])
-    monkeypatch.setattr("groupdro.problem.compressed._ROWS_A_PIECE", 16)
+    monkeypatch.setattr("groupdro.problem.compressed._ROWS_PER_PIECE", 16)
     monkeypatch.setattr("groupdro.problem.compressed._LONG", 100)
     pieces = compress(problem)
     assert pieces.n_rows == whole.n_rows

@@ -1,4 +1,4 @@
-"""Bounds and gaps from what a pass over the data already computed."""
+"""Bounds and gaps, computed from the results of passes over the data."""
 
 from groupdro.certificate.certificate import Certificate, Cut, CutAggregate, balance, linearise
 

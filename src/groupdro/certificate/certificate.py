@@ -1,8 +1,8 @@
 """Certificates: an upper bound, a lower bound that no model can beat, and the gap between them.
 
-Any w gives the upper bound max_i value_i(w) + penalty(w). Any q gives a lower bound of min_w F(w, q), which is at most
-the optimum; at a point where a pass was made, its linearisation costs nothing more. The best w and the best q may come
-from different points.
+Any w gives the upper bound max_i value_i(w) + penalty(w). Any q gives a lower bound on min_w F(w, q), which is at most
+the optimum. After a pass over the data, the linearisation at its point gives such a bound at no extra cost. The best w
+and the best q may come from different points.
 """
 
 from dataclasses import dataclass, replace
@@ -23,21 +23,21 @@ from groupdro.utils.types import Floats
 __all__ = ["Certificate", "Cut", "CutAggregate", "balance", "is_inside", "linearise"]
 
 
-_OUTSIDE = 1e-9  # distance from the domain, relative to the coefficients, beyond rounding
-_ROUNDED = 1e-14  # of the sum of group weights, where they need no scaling
+_OUTSIDE = 1e-9  # relative distance from the domain that is more than rounding
+_ROUNDED = 1e-14  # deviation of the sum of group weights from 1 that needs no rescaling
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
     """An affine minorant of F(., q) before references: ``constant + <gradient, coef> + penalty(coef)``.
 
-    It holds for every coef and intercept. Without the baseline, ``q @ baseline.upper``, it stays what it is when
-    references are tightened.
+    It holds for every coef and intercept. The baseline, ``q @ baseline.upper``, is left out, so the cut stays valid
+    when references are tightened.
 
     Attributes
     ----------
     constant : float
-        Value at the origin without the baseline, less the slack for rounding at the point of the pass.
+        Value at the origin without the baseline, minus the slack for rounding at the point of the pass.
     gradient : ndarray, shaped as the coefficients
         Slope.
     q : ndarray of shape (n_groups,)
@@ -52,18 +52,18 @@ class Cut:
     mass: float
 
     def bound(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
-        """Return the minimum over the domain of the minorant less the problem's baseline."""
+        """Return the minimum over the domain of the minorant minus the problem's baseline."""
         baseline = self.q * problem.baseline.upper
         slack = rounding_slack(problem, 0.0, 0.0, float(np.abs(baseline).sum()))
         return self.mixture(problem, domain) - float(baseline.sum()) - slack
 
     def mixture(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
-        """Return the minorant's minimum over the domain: a bound of the risks' mixture, whatever the references are."""
+        """Return the minorant's minimum over the domain: a bound on the mixture of risks, for any references."""
         slack = rounding_slack(problem, self.mass, domain.reach(self.gradient), 0.0)
         return self.constant + domain.support(self.gradient) - slack
 
     def mix(self, other: "Cut", share: float) -> "Cut":
-        """Return (1 - share) self + share other, a minorant for the mixture of both q."""
+        """Return (1 - share) * self + share * other, a minorant for the same mixture of both q."""
         keep = 1.0 - share
         return Cut(
             constant=keep * self.constant + share * other.constant,
@@ -78,12 +78,12 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     check_kind(problem, "problem", GroupRisk, "a GroupRisk")
     check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
-        raise ValueError("A linearisation has no minimum along a free intercept.")
+        raise ValueError("With a free intercept, a linearisation is unbounded below; use balance instead.")
     price = problem.weight_set.price(at.q)
     if at.single is None:
         value, inner = float(at.q @ at.group_risks), float(np.vdot(at.gradient, at.w))
         slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner) + price)
-    else:  # tangents at the computed outputs, which are minorants however far these are from those at w
+    else:  # tangents at the computed outputs are minorants, even if these outputs differ from those at w
         value, inner = float(at.q @ at.single.constants), 0.0
         sizes = float(at.q @ at.single.constants) * (1.0 + problem.model.n_outputs)
         slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value) + price)
@@ -96,11 +96,12 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
 
 
 def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
-    """Return a minorant of F(., q) that is flat along a free intercept, or None where rounding leaves none.
+    """Return a minorant of F(., q) that is flat along a free intercept, or None if rounding prevents it.
 
-    It has the losses' conjugates at balanced duals for its constant: slopes whose weighted sum is zero. Where the pass
-    tells how slopes follow the intercept, they cost no other. Elsewhere centre the intercept for q, take the slopes
-    there, repair what is left, and combine the rows anew: one more pass over the data.
+    Its constant is the sum of the losses' conjugates at balanced duals, that is, slopes whose weighted sum is zero. If
+    the pass recorded how the slopes change with the intercept, no further pass is needed. Otherwise the intercept is
+    centred for q, the slopes there are corrected to balance exactly, and the rows are combined again: one more pass
+    over the data.
     """
     check_kind(problem, "problem", GroupRisk, "a GroupRisk")
     check_kind(at, "at", Evaluation, "an Evaluation")
@@ -121,19 +122,19 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
 
 def _balanced_cut(problem: GroupRisk, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
     price = problem.weight_set.price(at.q)
-    # The duals' sum is zero up to the rounding of a pairwise sum; what is left is multiplied by the intercept.
+    # The duals' sum is zero up to the rounding of a pairwise sum; the remainder is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
     slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + price)
     return Cut(constant=-dual.conjugates - price - slack, gradient=gradient, q=at.q, mass=mass)
 
 
 class CutAggregate:
-    """A mixture of all cuts seen, kept in the memory of one; its bound never falls.
+    """A mixture of all cuts seen, stored as a single cut. Its bound never decreases.
 
-    Slopes of different points cancel in a mixture, so its bound can exceed that of every single cut. Each new cut
-    enters with the share that maximises the bound, a concave problem in one variable. With `duals`, the rows' dual
-    variables are averaged in the same shares: the conjugate is convex, so their bound is at least as good, at the
-    price of one number a row (a row and class).
+    Slopes at different points cancel in a mixture, so its bound can exceed that of every single cut. Each new cut
+    enters with the share that maximises the bound, which is a concave problem in one variable. With `duals`, the rows'
+    dual variables are averaged with the same shares. The conjugate is convex, so their bound is at least as good, at
+    the cost of storing one number per row (or per row and class).
     """
 
     def __init__(self, problem: GroupRisk, *, duals: bool = False):
@@ -147,7 +148,7 @@ class CutAggregate:
     def add(self, at: Evaluation, domain: Domain | OutputBall, upper: float = np.inf) -> float:
         """Mix in the minorant of an evaluation and return the best bound of the mixture.
 
-        A cut that alone halves the distance to an upper bound replaces the mixture without a search.
+        A cut that by itself halves the distance to the upper bound replaces the mixture without a search.
         """
         problem = self.problem
         new = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
@@ -161,7 +162,7 @@ class CutAggregate:
             def loss_of(share: float) -> float:
                 return -old.mix(new, share).bound(problem, domain)
 
-            # A cut without a bound makes the search subtract infinities.
+            # A cut whose bound is infinite makes the search subtract infinities.
             with np.errstate(invalid="ignore"):
                 inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.03})
             share = min((float(inner.x), 0.0, 1.0), key=loss_of)
@@ -177,7 +178,7 @@ class CutAggregate:
         return {"cut": cut, "row_weights": self._row_weights, "moments": self._moments}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take over a mixture, after a look at its parts."""
+        """Restore a saved mixture after checking its parts."""
         problem, m = self.problem, self.problem.n_groups
         _check_names(saved, ("cut", "row_weights", "moments"))
         cut, row_weights, moments = saved["cut"], saved["row_weights"], saved["moments"]
@@ -194,7 +195,7 @@ class CutAggregate:
             return
         self._row_weights, self._moments = row_weights, moments
         if row_weights is None or moments is None:
-            self.cut = None  # duals that begin now would not be those of this mixture
+            self.cut = None  # duals collected from here on would not belong to this mixture
 
     def _replaces(self, new: Cut, old: Cut, domain: Domain | OutputBall, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
@@ -224,8 +225,8 @@ class Certificate:
     problem : GroupRisk
         The problem.
     average_duals : bool
-        Whether to average dual variables over all points seen, for a tighter bound at one number a row. Without
-        effect where an intercept is free: its bound repairs the duals of each point anew.
+        Whether to average dual variables over all points seen. This tightens the bound at the cost of one number per
+        row. It has no effect with a free intercept, where the duals of each point are balanced separately.
 
     Attributes
     ----------
@@ -234,7 +235,7 @@ class Certificate:
     group_risks : ndarray of shape (n_groups,)
         Average loss of each group at w.
     q, lower : ndarray, float
-        The best group weights, and the bound that they prove.
+        The best group weights, and the lower bound that they prove.
     """
 
     def __init__(self, problem: GroupRisk, *, average_duals: bool = False):
@@ -249,25 +250,25 @@ class Certificate:
         self._aggregate = CutAggregate(problem, duals=average_duals)
 
     def saved(self) -> dict[str, Any]:
-        """Return all that a certificate has learned, for a checkpoint."""
+        """Return the state of the certificate, for a checkpoint."""
         names = ("w", "q", "group_risks", "upper", "lower")
         return {**{name: getattr(self, name) for name in names}, "aggregate": self._aggregate.saved()}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take over what another certificate of the same problem had learned, after a look at its parts."""
+        """Restore the state of another certificate of the same problem, after checking it."""
         m = self.problem.n_groups
         shapes = {"w": self.problem.shape, "q": (m,), "group_risks": (m,)}
         _check_names(saved, (*shapes, "upper", "lower", "aggregate"))
         for name, shape in shapes.items():
             check(is_finite_array(saved[name], shape), f"its {name} does not fit")
-        check(_is_number(saved["upper"]) and _is_number(saved["lower"]), "its bounds are no numbers")
+        check(_is_number(saved["upper"]) and _is_number(saved["lower"]), "its bounds are not numbers")
         self._aggregate.load(saved["aggregate"])
         for name in (*shapes, "upper", "lower"):
             setattr(self, name, saved[name])
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether the lower bound exceeds the upper by more than rounding: then neither can be trusted."""
+        """Whether the lower bound exceeds the upper by more than rounding: neither can then be trusted."""
         if self.group_risks is None:
             return False
         scale = max(abs(self.upper), float(self.group_risks.max()), float(np.abs(self.problem.baseline.upper).max()))
@@ -275,19 +276,19 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Upper minus lower bound; never less than the rounding of the upper bound itself."""
+        """Upper minus lower bound, at least the rounding error of the upper bound."""
         if self.contradicts_itself:
             return np.inf
         return max(self.upper - self.lower, 1e-12 * abs(self.upper))
 
     def observe(self, at: Evaluation) -> None:
-        """Take both bounds from a pass over the data."""
+        """Update both bounds from a pass over the data."""
         self.offer(at.w, at.group_risks)
         if self.q is None:
             self.q = self._q_of_least(at.q)
         total = float(at.q.sum())
         if not (np.isfinite(at.gradient).all() and self.problem.weight_set.contains(at.q)):
-            return  # weights outside of their set prove nothing
+            return  # weights outside their set prove nothing
         if abs(total - 1.0) > _ROUNDED:
             bend = None if at.bend is None else at.bend / total
             at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total, bend=bend)
@@ -296,9 +297,10 @@ class Certificate:
             self._raise(bound, self._aggregate.cut.q)
 
     def tighten(self, problem: GroupRisk) -> None:
-        """Take over the same problem with tighter references, from which both bounds gain without a pass.
+        """Switch to the same problem with tighter references, which improves both bounds without a pass.
 
-        The lower bound is that of a mixture of risks less ``q @ baseline.upper``: it rises by as much as that falls.
+        The lower bound is one on a mixture of risks minus ``q @ baseline.upper``, so it rises by as much as the latter
+        falls.
         """
         old, new = self.problem.baseline.upper, problem.baseline.upper
         self.problem = self._aggregate.problem = problem
@@ -312,7 +314,7 @@ class Certificate:
             self.upper = problem.objective(self.w, self.group_risks)
 
     def lower_against(self, centre: Floats) -> tuple[float, Floats]:
-        """Return the best bound that is known of the regrets against a centre, as if it were exact, and its weights.
+        """Return the best known lower bound on the excess risks over exact references, and its weights.
 
         Parameters
         ----------
@@ -333,7 +335,7 @@ class Certificate:
         return max(known, key=lambda pair: pair[0])
 
     def offer(self, w: Floats, group_risks: Floats) -> None:
-        """Take the upper bound of a point whose risks are known; one outside of the domain bounds nothing."""
+        """Update the upper bound from a point with known risks. A point outside the domain bounds nothing."""
         if not is_inside(self.problem, w):
             return
         upper = self.problem.objective(w, group_risks)
@@ -341,18 +343,18 @@ class Certificate:
             self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper
 
     def withdraw(self) -> None:
-        """Claim no more than what losses of at least 0 prove, because the domain does not hold the solution."""
+        """Fall back to the bound that nonnegative losses imply: the domain does not contain the solution."""
         if self.q is not None:
             self.lower, self.q = self.problem.least_value, self._q_of_least(self.q)
 
     def _q_of_least(self, q: Floats) -> Floats:
-        """Return the weights that prove what losses of at least 0 do: any, such as q, where all references are zero."""
+        """Return weights that prove the bound of nonnegative losses: any, such as q, if all references are zero."""
         baseline, weight_set = self.problem.baseline.upper, self.problem.weight_set
         return weight_set.maximiser(-baseline) if (baseline != 0).any() or weight_set.priced else q.copy()
 
     @property
     def domain(self) -> Domain | OutputBall:
-        """The part of the domain that holds the solution, as far as the best w tells."""
+        """The part of the domain that must contain the solution, given the best w so far."""
         return self.problem.solution_set(self.upper)
 
     def _raise(self, lower: float, q: Floats) -> None:
@@ -361,14 +363,15 @@ class Certificate:
 
 
 def is_inside(problem: GroupRisk, w: Floats) -> bool:
-    """Return whether w lies in the domain, but for rounding: elsewhere its risks bound nothing."""
+    """Return whether w lies in the domain, up to rounding. Elsewhere its risks bound nothing."""
     coef = problem.coef(w)
     outside = float(np.linalg.norm(problem.domain.feasible(coef) - coef))
     return outside <= _OUTSIDE * max(1.0, float(np.linalg.norm(coef)))
 
 
 def _check_names(saved: Any, names: tuple[str, ...]) -> None:
-    check(isinstance(saved, dict) and set(saved) == set(names), f"its certificate has not the parts {', '.join(names)}")
+    wanted = f"its certificate lacks fields: expected {', '.join(names)}"
+    check(isinstance(saved, dict) and set(saved) == set(names), wanted)
 
 
 def _is_number(value: Any) -> bool:

@@ -5,7 +5,7 @@ For group weights q that give row r the weight v_r, and any duals a_r in the dom
     min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline - price(q)
                        + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
 
-The slopes at a point give its linearisation bound; averages of duals over several points give more. With a free
+The slopes at a point give its linearisation bound; averages of duals over several points give a better one. With a free
 intercept the bound is finite only for duals whose weighted sum is exactly zero.
 """
 
@@ -21,10 +21,10 @@ __all__ = ["best_scaled_bound", "fenchel_bound", "rounding_slack"]
 
 
 def rounding_slack(problem: GroupRisk, mass: float, reach: float, scale: float) -> float:
-    """Bound what rounding may have added to a lower bound.
+    """Bound the amount by which rounding may have raised a lower bound.
 
-    The error of a sum of slopes times rows moves a bound by that much times the distance at which the bound is taken;
-    sums of losses, which are compensated or pairwise, are wrong by a few units of rounding of their own size.
+    An error in a sum of slopes times rows shifts the bound by that error times the distance at which the bound is
+    taken. Sums of losses are compensated or pairwise, so their relative error is a few units of rounding.
     """
     return float(np.finfo(np.float64).eps) * (mass * problem.rounding * reach + 32.0 * abs(scale))
 
@@ -38,14 +38,14 @@ def fenchel_bound(
     combined: Floats,
     mass: float = 0.0,
 ) -> float:
-    """Return the bound of the given duals.
+    """Return the lower bound given by dual variables.
 
     Parameters
     ----------
     problem : GroupRisk
         The problem.
     domain : Domain or OutputBall
-        The problem's domain, or a smaller set that is known to hold the solution.
+        The problem's domain, or a smaller set known to contain the solution.
     q : ndarray of shape (n_groups,)
         Group weights.
     row_weights : ndarray of shape (n_rows,)
@@ -55,12 +55,12 @@ def fenchel_bound(
     combined : ndarray, shaped as the coefficients
         Weighted sum of duals times rows.
     mass : float
-        `Evaluation.mass` of that sum, where it was taken in less than float64.
+        `Evaluation.mass` of that sum, if it was computed in less than float64.
 
     Returns
     -------
     float
-        A lower bound of min_w F(w, q), less the slack for rounding; minus infinity outside the conjugate's domain.
+        A lower bound on min_w F(w, q), minus the slack for rounding; minus infinity outside the conjugate's domain.
     """
     at = dual_value(problem, duals, row_weights)
     if not np.isfinite(at.conjugates):
@@ -80,13 +80,13 @@ def best_scaled_bound(
     combined: Floats,
     mass: float = 0.0,
 ) -> float:
-    """Return the best bound of c times the duals over c in [0, 1], which rescues duals that overshoot."""
+    """Return the best bound of c times the duals over c in [0, 1]. Scaling rescues duals that overshoot."""
 
     def bound(c: float) -> float:
         return fenchel_bound(problem, domain, q, row_weights, c * duals, c * combined, mass)
 
-    # The bound is concave in c; a rough maximiser is as valid as an exact one. It is minus infinity where rounding has
-    # put duals outside of the conjugate's domain, and the search may then subtract infinities.
+    # The bound is concave in c, and any c gives a valid bound, so a rough maximiser is enough. Where rounding has put
+    # duals outside the conjugate's domain the bound is minus infinity, and the search may subtract infinities.
     with np.errstate(invalid="ignore"):
         inner = minimize_scalar(lambda c: -bound(c), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
     return max(bound(1.0), bound(float(inner.x)), bound(0.0))

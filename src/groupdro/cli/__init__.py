@@ -1,6 +1,6 @@
 """`groupdro` on the command line.
 
-Nothing else of the package imports it.
+No other part of the package imports it.
 """
 
 import sys
@@ -9,14 +9,14 @@ __all__ = ["main"]
 
 try:
     import click
-except ImportError:  # the command is installed without its extra
+except ImportError:  # the command was installed without its extra
     click = None  # type: ignore[assignment]
 
 
 def main() -> None:
     """Run the command."""
     if click is None:
-        sys.exit('The command line needs click: pip install "groupdro[cli]".')
+        sys.exit('The command line requires click: pip install "groupdro[cli]".')
     _commands(prog_name="groupdro")
 
 

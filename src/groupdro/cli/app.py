@@ -16,8 +16,8 @@ __all__ = ["commands"]
 _EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    a mistake in what was given; one sentence on stderr says which
-  2    a mistake in how the command was called
+  1    invalid input; one sentence on stderr says why
+  2    invalid usage of the command
   3    done, but a certified gap is not within --tol
   70   an unexpected error; --debug shows the traceback
   130  interrupted by Ctrl-C
@@ -27,7 +27,7 @@ Exit codes:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
 @click.version_option(package_name="groupdro")
 def commands() -> None:
-    """Train models that hold up on their worst group, with a certified gap to the best possible."""
+    """Train models that hold up on their worst group, with a certified optimality gap."""
 
 
 for _command in (fit, report, predict, compare, convert, bench, launch):

@@ -25,7 +25,7 @@ from groupdro.utils.types import Floats
 __all__ = ["bench"]
 
 
-# The solvers that take a free intercept, as the estimators have it.
+# Solvers that support a free intercept, as in the estimators.
 _SOLVERS: dict[str, Any] = {
     "auto": lambda: "auto",
     "aleg": ALEG,
@@ -38,17 +38,17 @@ _ALL = (*_SOLVERS, "sklearn")
 @click.command()
 @click.argument("table", type=PATH)
 @training_options
-@option("--solver solvers", "What to run. May be repeated.  [default: all]", type=click.Choice(_ALL), multiple=True)
+@option("--solver solvers", "Solver to run. May be repeated.  [default: all]", type=click.Choice(_ALL), multiple=True)
 @option("--time-limit", "Time limit of each solver in seconds.", type=POSITIVE, default=60.0)
 @json_option
 @debug_option
 def bench(table: Path, solvers: tuple[str, ...], time_limit: float, as_json: bool, **given: Any) -> None:
-    """Time the solvers on TABLE, next to scikit-learn's model of the average.
+    """Time the solvers on TABLE, with scikit-learn's model for comparison.
 
-    TABLE is read as by `groupdro fit`. Each solver is first run for one epoch, so that compilation is not timed, and
-    then until its certified gap is within --tol or the time is over. A plain LogisticRegression or Ridge with the same
-    penalty shows what minimising the average takes, and where it leaves the worst group. The objective is the worst
-    risk, or regret, with the penalty.
+    TABLE is read as by `groupdro fit`. Each solver first runs for one epoch, so that compilation is not timed, and then
+    until its certified gap is within --tol or the time limit is reached. A plain LogisticRegression or Ridge with the
+    same penalty shows how long minimising the average takes, and what it means for the worst group. The objective is
+    the worst risk, or excess risk, plus the penalty.
     """
     options = Options(**given)
     training = read_training(table, options)
@@ -82,7 +82,7 @@ def _row(solver: str, status: str, **known: float) -> dict[str, Any]:
 
 
 def _run(name: str, training: Training, options: Options, time_limit: float) -> tuple[dict[str, Any], Floats | None]:
-    """Return a row of the table, and each group's own least risk where regrets are minimised."""
+    """Return a row of the table, and each group's smallest risk if excess risks are minimised."""
     model = options.estimator(training.task, solver=_SOLVERS[name](), max_time=time_limit, max_passes=1e-9)
     try:
         fit_with_progress(model, training.fitted, f"{name}: compiling")
@@ -90,7 +90,7 @@ def _run(name: str, training: Training, options: Options, time_limit: float) -> 
         begun = time.perf_counter()
         fit_with_progress(model, training.fitted, name)
     except UserError as error:
-        if name in ("auto", "aleg"):  # which take everything: it is the data that do not do
+        if name in ("auto", "aleg"):  # these support everything, so the data are at fault
             raise
         return _row(name, f"does not apply: {error.message}"), None
     seconds = time.perf_counter() - begun
@@ -109,7 +109,7 @@ def _run(name: str, training: Training, options: Options, time_limit: float) -> 
 
 
 def _run_plain(training: Training, options: Options, references: Floats | None) -> dict[str, Any]:
-    """Fit the model of the average with the same penalty, and return its row."""
+    """Fit scikit-learn's model with the same penalty, and return its row."""
     rows, n = training.fitted, training.fitted.n_rows
     if training.encoder is None:
         return _row("sklearn", "does not apply: the rows are in a store")
@@ -123,7 +123,7 @@ def _run_plain(training: Training, options: Options, references: Floats | None) 
         model.fit(rows.X, rows.y)
         known = {"seconds": time.perf_counter() - begun}
     late = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    if options.loss in (None, "logistic", "squared"):  # otherwise its risks would be of another kind
+    if options.loss in (None, "logistic", "squared"):  # otherwise its risks would use another loss
         loss = "log" if training.task == "classification" else "squared"
         grouping = read_groups(rows.groups, n, missing="own")
         risks = means_by_group(row_losses(model, rows.X, rows.y, loss), grouping)

@@ -1,4 +1,4 @@
-"""What a fitted model has certified, in the words of the commands."""
+"""The certificate of a fitted model, as the commands print it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["certificate_lines", "certificate_of", "digits_apart"]
 
 
 def certificate_of(model: Any) -> dict[str, Any]:
-    """Return the certificate of a fitted model by name."""
+    """Return the certificate of a fitted model as a dict."""
     return {
         "lower_bound": model.lower_bound_,
         "upper_bound": model.upper_bound_,
@@ -31,12 +31,12 @@ def certificate_of(model: Any) -> dict[str, Any]:
 
 
 def digits_apart(lower: float, upper: float) -> int:
-    """Return the digits at which two bounds differ: at least four, at most eight."""
+    """Return the number of digits at which two bounds differ: at least four, at most eight."""
     return next((digits for digits in range(4, 8) if f"{lower:.{digits}g}" != f"{upper:.{digits}g}"), 8)
 
 
 def certificate_lines(model: Any) -> str:
-    """Say what is certified in two lines."""
+    """Return the certificate as two lines of text."""
     lower, upper = model.lower_bound_ + 0.0, model.upper_bound_  # not "-0"
     digits = digits_apart(lower, upper)
     about = "group " if model.robustness == 1.0 else "worst group "

@@ -1,4 +1,4 @@
-"""Charts of the report's page. Places are percentages of the width, so that text keeps its size on any screen."""
+"""Charts of the HTML pages. Positions are percentages of the width, so that text keeps its size on any screen."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,23 +14,23 @@ __all__ = ["change_chart", "decimals_of", "fixed", "risk_chart", "run_charts", "
 
 Namer = Callable[[Any], str]
 
-_MOST_GROUPS = 30  # of a chart; the table has them all
-_HEIGHT = 100.0  # of a graph in its own units, as is its width
+_MOST_GROUPS = 30  # most groups in a chart; the table has all of them
+_HEIGHT = 100.0  # height and width of a graph in its own units
 
 
 def risk_chart(report: GroupReport, worst: int, name: Namer, *, regret: bool) -> str:
-    """Draw each group's risk with its interval, the worst first, and the average of all rows.
+    """Draw each group's risk with its interval, worst first, and the average of all rows.
 
     Parameters
     ----------
     report : GroupReport
         The table.
     worst : int
-        Place of the group to point out.
+        Index of the group to highlight.
     name : callable
-        From a group to its name in HTML.
+        Returns the name of a group in HTML.
     regret : bool
-        Whether the worst is meant by regret.
+        Whether the worst group is the one with the largest excess risk.
 
     Returns
     -------
@@ -56,15 +56,15 @@ def risk_chart(report: GroupReport, worst: int, name: Namer, *, regret: bool) ->
     scale = "".join(f'<span style="left:{100 * tick / top:.2f}%">{_short(tick)}</span>' for tick in ticks)
     left = len(c["group"]) - len(shown)
     mean_risk = fixed(report.overall["risk"], decimals)
-    caption = f"Average loss with {percent(report.confidence)} intervals for all groups together; dashed: {mean_risk} "
+    caption = f"Average loss with simultaneous {percent(report.confidence)} intervals; dashed: {mean_risk} "
     caption += "over all rows."
-    caption += " The group with the largest regret is pointed out." if regret else ""
+    caption += " The group with the largest excess risk is highlighted." if regret else ""
     caption += f" {left} more groups are in the table." if left else ""
     return _figure("Risk of each group", [*rows, f'<div class="scale">{scale}</div>'], caption)
 
 
 def weight_chart(model: Any, name: Namer) -> str:
-    """Draw the weights of the groups in the certificate, the heaviest first."""
+    """Draw the weights of the groups in the certificate, by descending weight."""
     q, names = model.group_weights_, model.groups_.tolist()
     heaviest = heaviest_groups(q, _MOST_GROUPS)
     rows = []
@@ -75,7 +75,7 @@ def weight_chart(model: Any, name: Namer) -> str:
     carry = "all weight" if share > 0.9995 else f"{share:.1%} of the weight"
     caption = (
         f"{len(rows)} of {len(names)} groups carry {carry} in the certificate: to do better on the worst of them, a "
-        "model would have to do worse on another. The other groups fare better and do not bind."
+        "model would have to do worse on another. The other groups do better and do not bind."
         if len(rows) > 1
         else f"One of {len(names)} groups carries {carry} in the certificate: it alone decides."
     )
@@ -83,18 +83,18 @@ def weight_chart(model: Any, name: Namer) -> str:
 
 
 def change_chart(what: str, changes: dict[str, tuple[float, float, float]], recommended: str, caption: str) -> str:
-    """Draw what each model changes against plain training, with intervals; to the left of the dashed zero is better.
+    """Draw the changes of each model from plain training, with intervals. Left of the dashed zero is better.
 
     Parameters
     ----------
     what : str
-        What changes.
+        Name of the quantity.
     changes : dict of str to tuple of float
-        From the model's name in HTML to the change and both ends of its interval.
+        Change and both ends of its interval, by the model's name in HTML.
     recommended : str
-        The model to point out.
+        The model to highlight.
     caption : str
-        Line below.
+        The line below the chart.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def run_charts(model: Any) -> str:
 def _bounds_chart(title: str, passes: Floats, upper: Floats, lower: Floats) -> str:
     bottom, top = bounds_window(upper, lower)
     x = passes / passes[-1]
-    # What lies far outside is cut off by the frame, whose coordinates should stay moderate.
+    # Clip values far outside the frame, so that coordinates stay moderate.
     up, low = (np.clip((bound - bottom) / (top - bottom), -50.0, 50.0) for bound in (upper, lower))
     band = " ".join(_points(x, up) + _points(x[::-1], low[::-1]))
     drawn = f'<polygon class="band" points="{band}"/>{_curve(x, up, "up-curve")}{_curve(x, low, "low-curve")}'
@@ -182,7 +182,7 @@ def _curve(x: Floats, y: Floats, kind: str) -> str:
 
 
 def _graph(title: str, drawn: str, marks: list[tuple[float, str]], passes: float, keys: str) -> str:
-    """Put a drawing of 100 x 100 units between its axes, whose labels are text of the page."""
+    """Put a drawing of 100 x 100 units between axes whose labels are text on the page."""
     lines = "".join(
         f'<line class="grid" x1="0" x2="100" y1="{_HEIGHT * (1 - y):.2f}" y2="{_HEIGHT * (1 - y):.2f}"/>'
         for y, _ in marks
@@ -200,7 +200,7 @@ def _graph(title: str, drawn: str, marks: list[tuple[float, str]], passes: float
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return about five round numbers from low to high; the last may lie beyond."""
+    """Return about five round numbers from low to high; the last may lie beyond high."""
     width = max(high - low, 1e-300)
     unit = 10.0 ** np.floor(np.log10(width / 4))
     step = next(unit * times for times in (1, 2, 2.5, 5, 10) if width / (unit * times) <= 5)
@@ -209,19 +209,19 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _short(tick: float) -> str:
-    """Return a round number as briefly as it goes, with spaces between thousands."""
+    """Return a round number in its shortest form, with spaces between thousands."""
     text = f"{tick:,.10f}".rstrip("0").rstrip(".") if abs(tick) < 1e9 else f"{tick:g}"
     return text.replace(",", "\u202f").replace("-", "\u2212")
 
 
 def decimals_of(values: list[Any], digits: int = 4) -> int:
-    """Return the decimals that give the largest of some numbers this many digits."""
+    """Return the number of decimals that gives the largest value this many digits."""
     sizes = np.abs(np.array([value for value in values if np.isfinite(value) and value], dtype=float))
     return int(np.clip(digits - 1 - np.floor(np.log10(sizes.max())), 0, 8)) if len(sizes) else 0
 
 
 def fixed(value: float, decimals: int) -> str:
-    """Return a number to this many decimals, with spaces between thousands; a dash for none."""
+    """Return a number with this many decimals and spaces between thousands; a dash for NaN."""
     if np.isnan(value):
         return "\u2013"
     return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "\u2212")

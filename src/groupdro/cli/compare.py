@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, echo, users_mistake
+from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, echo, user_errors
 from groupdro.cli.options import OPEN_UNIT, PATH, Options, flag, json_option, option, training_options
 from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import comparison_page
-from groupdro.cli.training import read_training, warnings_kept
+from groupdro.cli.training import collected_warnings, read_training
 from groupdro.compare import compare as compare_models
 from groupdro.evaluation.metrics import final_estimator
 from groupdro.utils.arguments import printable
@@ -22,14 +22,14 @@ __all__ = ["compare"]
 @click.command()
 @click.argument("table", type=PATH)
 @functools.partial(training_options, objective=False)
-@option("--test-size", "Fraction of each group's rows to hold out and judge on.", type=OPEN_UNIT, default=0.25)
-@option("--min-rows", "Held-out rows that a group needs to be judged as the worst.", type=click.IntRange(min=0),
+@option("--test-size", "Fraction of each group's rows to hold out for the comparison.", type=OPEN_UNIT, default=0.25)
+@option("--min-rows", "Held-out rows a group needs to count as the worst.", type=click.IntRange(min=0),
         default=30)  # fmt: skip
-@option("--confidence", "Level of the verdict's interval.", type=OPEN_UNIT, default=0.95)
-@option("--bootstrap", "Resamples behind the verdict.", type=click.IntRange(min=20), default=500)
-@option("--folds", "Folds of the training rows by which a robustness is chosen; 0 for no such model.",
+@option("--confidence", "Level of the confidence intervals.", type=OPEN_UNIT, default=0.95)
+@option("--bootstrap", "Bootstrap resamples for the verdict.", type=click.IntRange(min=20), default=500)
+@option("--folds", "Folds for choosing the robustness by cross-validation; 0 to skip that model.",
         type=click.IntRange(min=0), default=5)  # fmt: skip
-@option("--html", "Write a page with the tables and the verdict, too.", type=PATH)
+@option("--html", "Also write an HTML page with the tables and the verdict.", type=PATH)
 @flag("--force", "Replace the page if it exists.")
 @json_option
 @debug_option
@@ -45,11 +45,12 @@ def compare(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Compare plain and robust training on held-out rows of TABLE, and say whether robustness is worth it.
+    """Compare plain and robust training on held-out rows of TABLE, and report whether robustness is worth it.
 
     TABLE is a CSV or Parquet file, read as by `groupdro fit`. Six models are fitted: ERM, which minimises the average
-    risk; ERM with every group of the same weight; a blend of average and worst; GDRO, which minimises the worst risk;
-    MERO, the worst regret; and the robustness that cross-validation on the training rows chooses. No model is written.
+    risk; ERM with equal weight for every group; a blend of average and worst risk; GDRO, which minimises the worst
+    risk; MERO, which minimises the worst excess risk; and a model whose robustness is chosen by cross-validation on the
+    training rows. No model is saved.
     """
     options = Options(**given)
     if folds == 1:
@@ -57,14 +58,14 @@ def compare(
     if html is not None:
         check_output(html, "--html", force=force)
     if table.is_dir():
-        raise UserError(f"TABLE {str(table)!r} is a store: compare holds out rows of a table.")
+        raise UserError(f"TABLE {str(table)!r} is a store, but compare requires a table.")
     training = read_training(table, options, test_size=test_size)
     held_out = training.held_out
     if held_out is None:
-        raise UserError("--test-size holds out no row: all rows have classes that training would lack.")
+        raise UserError("--test-size holds out no rows: all have classes that training would lack.")
     if not as_json:
         echo(training.summary)
-    with warnings_kept() as warned, progress("Comparing"), users_mistake():
+    with collected_warnings() as warned, progress("Comparing"), user_errors():
         found = compare_models(
             training.fitted.X,
             training.fitted.y,

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from groupdro.cli.failures import UserError, debug_option, users_mistake
+from groupdro.cli.failures import UserError, debug_option, user_errors
 from groupdro.cli.options import PATH, flag, json_option, option
 from groupdro.cli.output import progress, show
-from groupdro.cli.training import warnings_kept
+from groupdro.cli.training import collected_warnings
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
 from groupdro.tables.columns import arrow, kind_of
@@ -23,18 +23,18 @@ __all__ = ["convert"]
 @click.argument("tables", metavar="TABLE...", type=PATH, nargs=-1, required=True)
 @click.argument("store", type=PATH)
 @option("--target", "Column to predict.", metavar="COLUMN", required=True)
-@option("--group groups", "Column of groups. Several mean their combinations.", metavar="COLUMN", multiple=True,
+@option("--group groups", "Column with the groups. Repeat it for combinations.", metavar="COLUMN", multiple=True,
         required=True)  # fmt: skip
 @option("--drop", "Column to leave out. May be repeated.", metavar="COLUMN", multiple=True)
-@option("--weight", "Column of row weights.", metavar="COLUMN")
+@option("--weight", "Column with row weights.", metavar="COLUMN")
 @option("--dtype", "Type of the stored features.", type=click.Choice(["float16", "float32", "float64"]),
         default="float32")  # fmt: skip
-@option("--task", "What the target is; auto takes only floating point for numbers.",
+@option("--task", "Kind of target; auto treats only floating-point columns as numbers.",
         choices=("auto", "classification", "regression"))  # fmt: skip
-@option("--memory", "MiB of rows to hold.", type=click.IntRange(min=1), default=256)
-@option("--seed", "Seed of the order of rows.", type=click.IntRange(min=0), default=0)
-@flag("--verify", "Read the store again and compare all of it with its checksums.")
-@flag("--force", "Replace a store that is there.")
+@option("--memory", "MiB of rows to hold in memory.", type=click.IntRange(min=1), default=256)
+@option("--seed", "Seed for the order of rows.", type=click.IntRange(min=0), default=0)
+@flag("--verify", "Read the whole store again and verify its checksums.")
+@flag("--force", "Replace the store if it exists.")
 @json_option
 @debug_option
 def convert(
@@ -52,16 +52,16 @@ def convert(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Turn TABLEs of numbers into STORE, a directory that `groupdro fit` reads from disk.
+    """Convert numeric TABLEs to STORE, a directory that `groupdro fit` reads from disk.
 
-    The tables are CSV or Parquet files of the same columns, or one directory of Parquet files. They are read in bounded
-    memory, and may be larger than it. All columns but the target, the groups and the weight are features and must be
-    numbers, without missing values. The store appears whole or not at all.
+    The tables are CSV or Parquet files with the same columns, or one directory of Parquet files. They are read in
+    bounded memory and may be larger than it. All columns except the target, the groups and the weight are features,
+    which must be numeric without missing values. The store is written completely or not at all.
     """
     begun = time.perf_counter()
     if store.exists() and not force:
         raise UserError(f"STORE {str(store)!r} exists: pass --force to replace it.")
-    with users_mistake():
+    with user_errors():
         source = _source(tables, keep={target, *groups})
         schema = open_table(source)[0]
         names = schema.names
@@ -72,10 +72,10 @@ def convert(
         for field in schema:
             if field.name not in taken and kind_of(field) in ("text", "dates or times"):
                 raise ValueError(
-                    f"column {field.name!r} holds {kind_of(field)}, and a store holds numbers: pass --drop "
+                    f"column {field.name!r} holds {kind_of(field)}, but a store holds only numbers: pass --drop "
                     f"{field.name}, or encode it first."
                 )
-        with warnings_kept() as warned, progress(f"Writing {store.name}"):
+        with collected_warnings() as warned, progress(f"Writing {store.name}"):
             written = GroupedStore.write(
                 store,
                 source,
@@ -107,13 +107,13 @@ def convert(
     text = (
         f"{printable(store)}: {written.n_rows} rows in {written.n_groups} groups, {written.n_features} features in "
         f"{dtype}, for {document['task']}; {written.nbytes / 2**20:.1f} MiB in {document['seconds']:.1f} s"
-        + ("\nVerified: every block has its checksum" if verify else "")
+        + ("\nVerified: all checksums match" if verify else "")
     )
     show(document, text, as_json=as_json, warned=warned)
 
 
 def _source(paths: tuple[Path, ...], *, keep: set[str]) -> Any:
-    """Return what a store is written from: paths of Parquet, which are read page by page, or a data set of CSV."""
+    """Return the source of a store: Parquet paths, which are read page by page, or a data set of CSV files."""
     for path in paths:
         if not path.exists():
             raise ValueError(f"TABLE {str(path)!r} does not exist.")
@@ -132,7 +132,7 @@ def _source(paths: tuple[Path, ...], *, keep: set[str]) -> Any:
     layout = dataset.CsvFileFormat(parse_options=parse, convert_options=options)
     schema = dataset.dataset(files[0], format=layout).schema
     for place, field in enumerate(schema):
-        # Types are inferred from the first rows: a feature that begins with whole numbers may have fractions later.
+        # Types are inferred from the first rows: a feature that starts with integers may have fractions later.
         if field.name not in keep and (pa.types.is_integer(field.type) or pa.types.is_null(field.type)):
             schema = schema.set(place, field.with_type(pa.float64()))
     return dataset.dataset(files, format=layout, schema=schema)

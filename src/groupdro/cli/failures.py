@@ -1,4 +1,4 @@
-"""How commands speak and end: escaped text, errors of one sentence, exit codes."""
+"""Output and errors of commands: escaped text, one-sentence errors, exit codes."""
 
 import contextlib
 import sys
@@ -10,20 +10,20 @@ import click
 
 from groupdro.utils.arguments import printable
 
-__all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "echo", "users_mistake"]
+__all__ = ["INTERNAL", "INTERRUPTED", "NOT_CONVERGED", "Commands", "UserError", "debug_option", "echo", "user_errors"]
 
 NOT_CONVERGED = 3
 INTERNAL = 70  # EX_SOFTWARE of sysexits.h
-INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 
-_DEBUG = "groupdro.debug"  # key in what click keeps for a call
+_DEBUG = "groupdro.debug"  # key in click's context of a call
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print lines of text, in which control characters are escaped.
 
-    Names of groups, columns and files come from data, and a terminal would obey what is hidden in them. A name on a
-    line should pass through `printable` of its own, which also escapes the ends of lines.
+    Names of groups, columns and files come from data, and a terminal would obey control characters hidden in them. Pass
+    a name within a line through `printable` first, which also escapes line breaks.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 class UserError(click.ClickException):
-    """A mistake in what was given: one sentence on stderr, exit code 1."""
+    """Invalid input: one sentence on stderr, exit code 1."""
 
     def format_message(self) -> str:
-        """Return what click prints."""
+        """Return the message that click prints."""
         return printable(self.message)
 
 
 @contextlib.contextmanager
-def users_mistake(what: str = "") -> Iterator[None]:
-    """Turn an error of a call that is about what the user gave into one sentence, after a word about where."""
+def user_errors(what: str = "") -> Iterator[None]:
+    """Turn an error caused by user input into one sentence, prefixed with its location."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
@@ -73,7 +73,7 @@ debug_option = click.option("--debug", is_flag=True, expose_value=False, is_eage
 
 
 class Commands(click.Group):
-    """The group of all commands, which ends each as the table of exit codes says."""
+    """The group of all commands, with the documented exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -87,13 +87,13 @@ class Commands(click.Group):
             ctx.exit(INTERRUPTED)
         except MemoryError:
             echo(
-                "Error: the table does not fit in memory: `groupdro convert` makes a store of it, which `groupdro fit` "
-                "reads from disk.",
+                "Error: the table does not fit in memory: convert it with `groupdro convert` to a store, which "
+                "`groupdro fit` reads from disk.",
                 err=True,
             )
             ctx.exit(1)
         except BrokenPipeError:
-            raise  # click ends quietly where nobody reads on
+            raise  # click exits quietly if the reader of a pipe is gone
         except Exception as error:
             self._trace(ctx)
             hint = "" if ctx.meta.get(_DEBUG) else " Run again with --debug for the traceback, and please report it."
@@ -102,7 +102,7 @@ class Commands(click.Group):
 
     @staticmethod
     def _trace(ctx: click.Context, *, only_users: bool = False) -> None:
-        """Show where the error in flight comes from, with --debug."""
+        """Print the traceback of the current error, with --debug."""
         error = sys.exc_info()[1]
         if ctx.meta.get(_DEBUG) and (not only_users or isinstance(error, UserError)):
             echo("".join(traceback.format_exception(error)), err=True, nl=False)

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from groupdro.cli.certificate import certificate_lines, certificate_of
-from groupdro.cli.failures import NOT_CONVERGED, debug_option, echo, users_mistake
+from groupdro.cli.failures import NOT_CONVERGED, debug_option, echo, user_errors
 from groupdro.cli.options import PATH, POSITIVE, Options, flag, json_option, option, training_options
 from groupdro.cli.output import check_output, progress, show
 from groupdro.cli.training import Training, fit_with_progress, read_training
@@ -20,10 +20,10 @@ from groupdro.utils.text import records, table_text
 __all__ = ["fit"]
 
 _REMEDIES = {
-    "pass_limit": "Raise --max-passes or --tol.",
-    "time_limit": "Raise --max-time or --tol.",
-    "stalled": "Raise --tol: rounding leaves too few digits for it.",
-    "no_finite_minimiser": "Raise --alpha, which bounds the coefficients.",
+    "pass_limit": "Increase --max-passes or --tol.",
+    "time_limit": "Increase --max-time or --tol.",
+    "stalled": "Increase --tol, for which rounding leaves too few digits.",
+    "no_finite_minimiser": "Increase --alpha to bound the coefficients.",
     "numerical_failure": "Look for columns with extreme values.",
 }
 
@@ -33,13 +33,13 @@ _REMEDIES = {
 @training_options
 @option("--test-size", "Fraction of each group's rows to hold out and report on.",
         type=click.FloatRange(0.0, 1.0, max_open=True), default=0.0)  # fmt: skip
-@option("--solver", "What solves it; auto picks by a model of the costs.", choices=("auto", "aleg", "sqp"))
+@option("--solver", "Solver; auto picks one by a cost model.", choices=("auto", "aleg", "sqp"))
 @option("--max-time", "Time limit in seconds.  [default: none]", type=POSITIVE)
-@option("--max-passes", "Most passes over the rows.", type=POSITIVE, default=1000.0)
-@option("--checkpoint-dir", "Save every epoch there; the same command resumes from it.",
+@option("--max-passes", "Limit on passes over the data.", type=POSITIVE, default=1000.0)
+@option("--checkpoint-dir", "Directory for checkpoints; rerun the same command to resume.",
         type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
-@option("-o --output", "File of the model.", type=PATH, default=Path("model.groupdro"))
-@flag("--force", "Replace the file of the model if it exists.")
+@option("-o --output", "File to save the model to.", type=PATH, default=Path("model.groupdro"))
+@flag("--force", "Replace the file if it exists.")
 @json_option
 @debug_option
 def fit(
@@ -54,11 +54,11 @@ def fit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Fit a model whose worst group is as well off as it can be.
+    """Fit a model that performs as well as possible on its worst group.
 
-    TABLE is a CSV or Parquet file, or a store that `groupdro convert` wrote. Columns of numbers are standardised, text
-    is one-hot encoded, missing values are filled in (the median, or a category of their own), and all of that is kept
-    in the model's file. The model does not see the group columns unless --group-as-feature is given.
+    TABLE is a CSV or Parquet file, or a store written by `groupdro convert`. Numeric columns are standardised, text is
+    one-hot encoded, and missing values are filled in (with the median, or as a separate category). All of this is saved
+    with the model. The model does not see the group columns unless --group-as-feature is given.
     """
     options = Options(**given)
     check_output(output, "--output", force=force)
@@ -71,12 +71,12 @@ def fit(
     begun = time.perf_counter()
     warned = fit_with_progress(model, training.fitted, "Fitting")
     seconds = time.perf_counter() - begun
-    if model.status_ == "interrupted":  # by Ctrl-C: the solver kept its best model, but no one asked for that
+    if model.status_ == "interrupted":  # by Ctrl-C; the solver has a best model so far, but it is not saved
         resumes = "" if checkpoint_dir is None else "; the same command resumes from the checkpoint"
         raise KeyboardInterrupt(f"Interrupted: no model was written{resumes}.")
     facts = {"table": training.path.name, "rows": training.fitted.n_rows, "held_out_rows": training.n_held_out}
     facts |= {"seconds": seconds, **({} if training.digest is None else {"table_digest": training.digest})}
-    with users_mistake("--output"):
+    with user_errors("--output"):
         TableModel(model, training.encoder, training.target, training.groups, facts).save(output)
     columns, text = _group_table(training, model)
     document = {
@@ -108,8 +108,8 @@ def fit(
 
 
 def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], str]:
-    """Return the group table of the held-out rows, or else of the rows of the fit, and the same as text."""
-    if training.encoder is None:  # a store may be larger than memory: what the fit knows has to do
+    """Return the group table of the held-out rows, or else of the training rows, and its text."""
+    if training.encoder is None:  # a store may be larger than memory, so use what the fit has computed
         columns = {"group": model.groups_.tolist(), "n": training.fitted.X.group_sizes.tolist()}
         columns["risk"] = model.group_risks_.tolist()
         if hasattr(model, "reference_risks_"):
@@ -117,8 +117,8 @@ def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], 
         columns["weight"] = model.group_weights_.tolist()
         worst_first = np.argsort(-model.group_risks_, kind="stable")
         columns = {name: [values[k] for k in worst_first] for name, values in columns.items()}
-        return columns, table_text(f"{training.fitted.n_rows} rows of the fit", columns)
-    rows, what = (training.held_out, "held-out rows") if training.held_out else (training.fitted, "rows of the fit")
-    with progress("Reporting"), users_mistake():
+        return columns, table_text(f"{training.fitted.n_rows} training rows", columns)
+    rows, what = (training.held_out, "held-out rows") if training.held_out else (training.fitted, "training rows")
+    with progress("Reporting"), user_errors():
         report = model.report(rows.X, rows.y, rows.groups)
     return report.columns, repr(dataclasses.replace(report, title=f"{rows.n_rows} {what}"))

@@ -24,23 +24,23 @@ _LOSSES = {"classification": ("logistic", "squared_hinge"), "regression": ("squa
 
 
 def option(names: str, text: str, *, choices: tuple[str, ...] = (), **more: Any) -> Decorator:
-    """Make an option.
+    """Return an option.
 
     Parameters
     ----------
     names : str
-        Its names, with a space between them, and that of the parameter where it is another.
+        Its names, separated by spaces, and the name of the parameter if that differs.
     text : str
-        Its help.
+        Help text.
     choices : tuple of str
-        Its values, of which the first is the default.
+        Allowed values; the first is the default.
     **more
         Passed to `click.option`.
 
     Returns
     -------
     callable
-        Gives a command the option.
+        Decorator that adds the option to a command.
     """
     if choices:
         more |= {"type": click.Choice(choices), "default": choices[0]}
@@ -48,43 +48,43 @@ def option(names: str, text: str, *, choices: tuple[str, ...] = (), **more: Any)
 
 
 def flag(names: str, text: str) -> Decorator:
-    """Make an option without a value."""
+    """Return an option without a value."""
     return option(names, text, is_flag=True)
 
 
 json_option = flag("--json as_json", "Print one JSON document on stdout.")
-unknown_option = flag("--allow-unknown", "Accept a column of which no label was there at fit.")
+unknown_option = flag("--allow-unknown", "Accept a column without any label seen in fit.")
 
 
 def training_options(command: Any, *, objective: bool = True) -> Any:
-    """Give a command the options that say what is fitted, with or without --objective; they make one `Options`."""
+    """Add the options of a fit to a command, with or without --objective, bundled as one `Options`."""
     column: dict[str, Any] = {"metavar": "COLUMN", "multiple": True}
     losses = [loss for losses in _LOSSES.values() for loss in losses]
     least = click.FloatRange(min=0.0)
     options = [
         option("--target", "Column to predict.", metavar="COLUMN"),
-        option("--group groups", "Column of groups. Several mean their combinations.", **column),
+        option("--group groups", "Column with the groups. Repeat it for combinations.", **column),
         option("--drop", "Column to leave out. May be repeated.", **column),
-        option("--categorical", "Column of numbers that are labels. May be repeated.", **column),
-        flag("--group-as-feature", "Let the model see the group columns."),
-        option("--missing-group", "Refuse missing group labels, or let them be a group.", choices=("error", "own")),
-        option("--min-group-size", "Rows that a group should have.", type=click.IntRange(min=1), default=1),
-        option("--small-groups", "Warn of smaller groups, merge them, or refuse them.",
+        option("--categorical", "Numeric column to treat as labels. May be repeated.", **column),
+        flag("--group-as-feature", "Use the group columns as features too."),
+        option("--missing-group", "Refuse missing group labels, or make them a group.", choices=("error", "own")),
+        option("--min-group-size", "Rows below which a group counts as small.", type=click.IntRange(min=1), default=1),
+        option("--small-groups", "Warn about small groups, merge them, or refuse them.",
                choices=("warn", "merge", "raise")),
-        option("--task", "What the target is.", choices=("auto", "classification", "regression")),
-        *([option("--objective", "The worst risk, or the worst regret.", choices=_OBJECTIVES)] if objective else []),
-        option("--robustness", "From the average (0) to the worst group (1).", type=click.FloatRange(0.0, 1.0),
+        option("--task", "Kind of target.", choices=("auto", "classification", "regression")),
+        *([option("--objective", "Worst risk, or worst excess risk.", choices=_OBJECTIVES)] if objective else []),
+        option("--robustness", "Blend from the average (0) to the worst group (1).", type=click.FloatRange(0.0, 1.0),
                default=1.0),
-        option("--average", "Whether every row counts alike in the average, or every group.",
+        option("--average", "Whether rows or groups have equal weight in the average.",
                choices=("rows", "groups")),
-        option("--n-worst", "Let the worst be the average of so many groups.", type=click.IntRange(min=1)),
-        option("--worst-share", "Let the worst be the average over this share of the rows.",
+        option("--n-worst", "Average this many worst groups instead of one.", type=click.IntRange(min=1)),
+        option("--worst-share", "Average the worst share of the rows instead of one group.",
                type=click.FloatRange(0.0, 1.0, min_open=True)),
         option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
-        option("--delta", "Residual at which Huber's loss turns linear.", type=POSITIVE, default=1.35),
+        option("--delta", "Residual at which Huber's loss becomes linear.", type=POSITIVE, default=1.35),
         option("--alpha", "Weight of the L2 penalty.", type=least, default=1e-4),
         option("--tol", "Relative certified gap at which to stop.", type=least, default=1e-4),
-        option("--seed", "Seed of all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
+        option("--seed", "Seed for all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
     ]  # fmt: skip
     for give in reversed(options):
         command = give(command)
@@ -116,10 +116,10 @@ class Options:
     objective: str = _OBJECTIVES[0]
 
     def estimator(self, task: str, **parameters: Any) -> Any:
-        """Return the estimator of a task, not fitted."""
+        """Return the unfitted estimator for a task."""
         parameters["loss"] = self.loss or _LOSSES[task][0]
         if parameters["loss"] not in _LOSSES[task]:
-            raise UserError(f"--loss {self.loss} is not for {task}: use {' or '.join(_LOSSES[task])}.")
+            raise UserError(f"--loss {self.loss} does not apply to {task}: use {' or '.join(_LOSSES[task])}.")
         names = ("objective", "robustness", "average", "n_worst", "worst_share", "alpha", "tol", "missing_group",
                  "min_group_size", "small_groups")  # fmt: skip
         for name in names:

@@ -1,4 +1,4 @@
-"""What commands print and write: JSON or text on stdout, progress on a terminal, files written atomically."""
+"""Output of commands: JSON or text on stdout, progress on a terminal, files written atomically."""
 
 import contextlib
 import datetime
@@ -14,15 +14,15 @@ from typing import Any
 import click
 import numpy as np
 
-from groupdro.cli.failures import UserError, echo, users_mistake
+from groupdro.cli.failures import UserError, echo, user_errors
 from groupdro.utils.arguments import printable
 from groupdro.utils.bundle import sync_folder
 
-__all__ = ["check_output", "plain", "progress", "show", "write_page", "written_whole"]
+__all__ = ["atomic_path", "check_output", "plain", "progress", "show", "write_page"]
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: numbers in full, or null where they are not finite."""
+    """Return a JSON-compatible value: numbers in full precision, or null if they are not finite."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, dict):
@@ -35,20 +35,20 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, datetime.date | os.PathLike):
         return str(value)
-    raise TypeError(f"{value!r} has no place in JSON")
+    raise TypeError(f"{value!r} cannot be written as JSON")
 
 
 def show(document: dict[str, Any], text: str, *, as_json: bool, warned: Iterable[str] = ()) -> None:
-    """Print what a command has found: warnings on stderr, and on stdout its one JSON document or the text.
+    """Print the result of a command: warnings on stderr, and one JSON document or text on stdout.
 
     Parameters
     ----------
     document : dict
-        What --json prints.
+        Output with --json.
     text : str
-        What is printed otherwise.
+        Output without --json.
     as_json : bool
-        Which of both.
+        Whether --json was given.
     warned : iterable of str
         The warnings.
     """
@@ -56,7 +56,7 @@ def show(document: dict[str, Any], text: str, *, as_json: bool, warned: Iterable
         echo(f"Warning: {warning}", err=True)
     if as_json:
         text = json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
-        # JSON escapes all below a space; the rest of what a terminal would obey is written as JSON has it.
+        # JSON escapes characters below a space; escape all others that a terminal would obey as well.
         click.echo("".join(c if c == "\n" or printable(c) == c else f"\\u{ord(c):04x}" for c in text))
     else:
         echo(text)
@@ -66,7 +66,7 @@ def show(document: dict[str, Any], text: str, *, as_json: bool, warned: Iterable
 
 
 def check_output(path: Path, option: str, *, force: bool) -> None:
-    """Refuse, before any work is done, a file that could not or should not be written."""
+    """Raise, before any work is done, if a file cannot or should not be written."""
     if path.is_dir():
         raise UserError(f"{option} {str(path)!r} is a directory.")
     if not path.parent.is_dir():
@@ -76,9 +76,9 @@ def check_output(path: Path, option: str, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to, which becomes the file when all went well and is removed otherwise."""
-    # The suffix stays: writers may choose format and compression by it.
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces the file on success and is removed otherwise."""
+    # Keep the suffix: writers may choose format and compression by it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
     try:
         yield temporary
@@ -89,8 +89,8 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write what --html asks for."""
-    with users_mistake("--html"), written_whole(path) as temporary:
+    """Write the page of --html."""
+    with user_errors("--html"), atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
@@ -99,12 +99,12 @@ def write_page(path: Path, page: str) -> None:
 
 @contextlib.contextmanager
 def progress(doing: str) -> Iterator[Callable[[str], None]]:
-    """Show on stderr, if that is a terminal, what is being done, followed by what the yielded function is given."""
+    """Show the current activity on stderr if it is a terminal; the yielded function adds details."""
     console = None
     if sys.stderr.isatty():
-        with contextlib.suppress(ImportError):  # the command works without it, and says nothing on its way
+        with contextlib.suppress(ImportError):  # rich is optional; without it no progress is shown
             from rich.console import Console
-            from rich.text import Text  # text that is never read as markup, as a group's name might be
+            from rich.text import Text  # Text is never parsed as markup, which a group's name might contain
 
             console = Console(stderr=True, highlight=False)
     if console is None:
@@ -112,7 +112,7 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
         return
 
     def line(text: str) -> Any:
-        room = max(10, console.width - 4)  # next to the spinner, so that no line is broken
+        room = max(10, console.width - 4)  # leave room for the spinner, so that lines do not wrap
         text = printable(text)
         return Text(text if len(text) <= room else f"{text[: room - 3]}...")
 

@@ -1,7 +1,7 @@
-"""Reports and comparisons as one HTML page each: no script, no request, light and dark, from a phone to a desk.
+"""Reports and comparisons as self-contained HTML pages without scripts or requests, for light and dark and any screen.
 
-Everything that comes from data goes through `html.escape`. Charts are drawn here, by elements whose places are
-percentages and by SVG, so that they take the width and the colours of the page.
+Everything that comes from data goes through `html.escape`. Charts are drawn with HTML elements at percentage positions
+and with SVG, so that they adopt the width and the colours of the page.
 """
 
 import datetime
@@ -24,21 +24,21 @@ from groupdro.utils.text import group_name, objective_name, percent, table_html
 
 __all__ = ["comparison_page", "report_page"]
 
-Namer = Callable[[Any], str]  # from a group to its name in HTML
+Namer = Callable[[Any], str]  # returns the name of a group in HTML
 
 _NONE, _TIMES, _MINUS, _DASH = "\u2013", " \u00d7 ", "\u2212", "\u2013"
-_MOST_ROWS = 300  # of the table
-_HEADINGS = {"n": "rows", "ece": "ECE", "rmse": "RMSE"}
+_MOST_ROWS = 300  # most rows of the table
+_HEADINGS = {"n": "rows", "regret": "excess risk", "ece": "ECE", "rmse": "RMSE"}
 _DIGITS = {"risk": 4, "regret": 4, "rmse": 4}
 _MEANING = {
     "risk": "average loss of the group's rows",
-    "regret": "risk less the least that any such model reaches on the group",
-    "overconfidence": "mean probability of the predicted class less the accuracy",
+    "regret": "risk minus the smallest that any such model reaches on the group",
+    "overconfidence": "mean probability of the predicted class minus the accuracy",
     "ece": "expected calibration error over ten bins",
-    "rmse": "root of the mean squared residual",
-    "bias": "mean of prediction less target",
-    "weight": "the group's weight in the certificate; groups with weight decide for all",
-    "note": "small: too few rows to judge; unseen: no group of the fit; absent: no row here; merged: joined at fit",
+    "rmse": "square root of the mean squared residual",
+    "bias": "mean of prediction minus target",
+    "weight": "the group's weight in the certificate; groups with weight determine the model",
+    "note": "small: too few rows to judge; unseen: not a group of the fit; absent: no rows here; merged: in the fit",
 }
 
 
@@ -50,11 +50,11 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sam
     fitted : TableModel
         The model.
     report : GroupReport
-        How the groups fare.
+        The report.
     table_name : str
-        The table that the report is about.
+        Name of the reported table.
     in_sample : str
-        A sentence on whether the model was fitted on its rows.
+        A sentence on whether the model was fitted on these rows.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sam
     return _page(
         "page.html",
         title=_text(f"{target} by {groups}"),
-        subtitle=_text(f"How each group of {table_name} fares under {type(model).__name__}. {in_sample}"),
+        subtitle=_text(f"Performance of {type(model).__name__} on each group of {table_name}. {in_sample}"),
         tiles=_tiles(report, model, worst, name),
         **_certificate(model, name),
         risks=risk_chart(report, worst, name, regret=_regret(report, model)),
@@ -102,12 +102,12 @@ def comparison_page(training: Training, found: Comparison) -> str:
 
 
 def _change_charts(found: Comparison) -> str:
-    """Draw gain and price of every model against the first."""
+    """Draw gain and price of every model relative to the first."""
     plain, *others = found.columns["model"]
     worst = {_text(name): found.changes[name].fall for name in others}
     worst = {name: (-fall, -high, -low) for name, (fall, low, high) in worst.items()}
     mean = {_text(name): found.changes[name].rise for name in others}
-    level = f"against {_text(plain)}, with {percent(found.confidence)} intervals for all models together."
+    level = f"from {_text(plain)}, with simultaneous {percent(found.confidence)} intervals."
     return change_chart(
         "Change of the worst group's risk", worst, _text(found.recommended), f"Change of the worst group's risk {level}"
     ) + change_chart(
@@ -126,7 +126,7 @@ def _page(template: str, **parts: str) -> str:
 
 
 def _full_name(group: Any, columns: tuple[str, ...]) -> str:
-    """Return a group's name; a bare number comes with its column."""
+    """Return a group's name; a number is preceded by its column."""
     parts = group if isinstance(group, tuple) else (group,)
     if len(parts) != len(columns):
         return group_name(group)
@@ -140,7 +140,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any, digits: int = 4) -> str:
-    """Return a number as HTML, to this many digits."""
+    """Return a number as HTML, with this many digits."""
     if isinstance(value, int | np.integer):
         return fixed(float(value), 0)
     if value is None or np.isnan(value):
@@ -156,7 +156,7 @@ def _regret(report: GroupReport, model: Any) -> bool:
 
 
 def _worst(report: GroupReport, model: Any) -> int:
-    """Return the place of the group that fares worst, by what the model minimises, among those not too small."""
+    """Return the index of the worst group by the model's objective, among those with enough rows."""
     values = np.array(report.columns["regret" if _regret(report, model) else "risk"], dtype=float)
     judged = np.array(report.judged)
     if (judged & np.isfinite(values)).any():
@@ -176,9 +176,9 @@ def _tiles(report: GroupReport, model: Any, worst: int, name: Namer) -> str:
     overall, relative = text(report.overall[measure]), _percent(relative_gap(model.gap_, model.upper_bound_))
     tiles = [
         ("Worst group", name(row["group"]), f"{_number(row['n'])} rows", "worst"),
-        (f"Its {value}", _number(row[value]), interval, ""),
+        (f"Its {_HEADINGS.get(value, value)}", _number(row[value]), interval, ""),
         (f"Its {_HEADINGS.get(measure, measure)}", text(row[measure]), f"{overall} over all rows", ""),
-        ("From the best possible", relative, "at most, certified on the rows of the fit", ""),
+        ("Suboptimality", relative, "at most, certified on the training rows", ""),
     ]
     return "".join(
         f'<div class="tile {kind}"><div class="label">{label}</div><div class="value">{shown}</div>'
@@ -197,7 +197,7 @@ def _certificate(model: Any, name: Namer) -> dict[str, str]:
     """Return the parts of the page about the certificate."""
     lower, upper, status = model.lower_bound_, model.upper_bound_, model.status_.replace("_", " ")
     digits = digits_apart(lower, upper)
-    hold = "" if status in ("converged", "numerical failure") else " The bounds hold nevertheless."
+    hold = "" if status in ("converged", "numerical failure") else " The bounds still hold."
     return {
         "value": objective_name(model),
         "lower": _number(lower, digits),

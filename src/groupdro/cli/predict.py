@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from groupdro.cli.failures import UserError, debug_option, users_mistake
+from groupdro.cli.failures import UserError, debug_option, user_errors
 from groupdro.cli.options import PATH, flag, json_option, option, unknown_option
-from groupdro.cli.output import check_output, progress, show, written_whole
-from groupdro.cli.training import warnings_kept
+from groupdro.cli.output import atomic_path, check_output, progress, show
+from groupdro.cli.training import collected_warnings
 from groupdro.tables.columns import arrow
 from groupdro.tables.files import read_table, refuse_bytes, table_format
-from groupdro.tables.table_model import TableModel, columns_in_order
+from groupdro.tables.table_model import TableModel, without_name_warnings
 from groupdro.utils.arguments import printable
 
 __all__ = ["predict"]
@@ -28,29 +28,29 @@ __all__ = ["predict"]
 def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: bool, as_json: bool) -> None:
     """Predict with MODEL for each row of TABLE.
 
-    The table is written with a column `prediction` more, and of a classifier by the logistic loss also with a column
-    `probability_CLASS` for each class. Group columns and target need not be there. Labels that were not there at fit
-    are counted in a warning, and a column of which no label was there is refused.
+    The table is written with an additional column `prediction` and, for a classifier with the logistic loss, a column
+    `probability_CLASS` per class. Group columns and target are not required. Labels not seen in fit are counted in a
+    warning, and a column without any known label is refused.
     """
     if not output.name.lower().endswith((".csv", ".csv.gz", ".parquet")):
         raise UserError(f"--output {str(output)!r} must end in .csv, .csv.gz or .parquet.")
     check_output(output, "--output", force=force)
     with progress("Predicting"):
-        with users_mistake(), warnings_kept() as warned:
+        with user_errors(), collected_warnings() as warned:
             fitted = TableModel.load(model)
             rows = read_table(table)
             X = fitted.features(rows, allow_unknown=allow_unknown)
             if table_format(output) == "csv":
                 refuse_bytes(rows, rows.column_names, "TABLE")
         unknown = {} if fitted.encoder is None else fitted.encoder.unknown(rows)
-        with columns_in_order():
+        with without_name_warnings():
             added = _predictions(fitted, X)
         for name in added:
             if name in rows.column_names:
-                raise UserError(f"TABLE has a column {name!r} already, which is to be added.")
+                raise UserError(f"TABLE already has a column {name!r}, which predict would add.")
         for name, values in added.items():
             rows = rows.append_column(name, arrow().array(values))
-        with users_mistake("--output"), written_whole(output) as temporary:
+        with user_errors("--output"), atomic_path(output) as temporary:
             _write(rows, temporary)
     predicted = added["prediction"]
     if fitted.classifies:
@@ -80,5 +80,5 @@ def _write(table: Any, path: Path) -> None:
     if table_format(path) == "parquet":
         arrow("pyarrow.parquet").write_table(table, path)
         return
-    with arrow().output_stream(path) as stream:  # which compresses by the name
+    with arrow().output_stream(path) as stream:  # compresses according to the name
         arrow("pyarrow.csv").write_csv(table, stream)

@@ -9,17 +9,17 @@ import click
 import numpy as np
 
 from groupdro.cli.certificate import certificate_lines, certificate_of
-from groupdro.cli.failures import UserError, debug_option, users_mistake
+from groupdro.cli.failures import UserError, debug_option, user_errors
 from groupdro.cli.options import OPEN_UNIT, PATH, flag, json_option, option, unknown_option
 from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import report_page
-from groupdro.cli.training import group_labels, warnings_kept
+from groupdro.cli.training import collected_warnings, group_labels
 from groupdro.data.grouping import Grouping
 from groupdro.data.training_digest import rows_digest
 from groupdro.evaluation.report import GroupReport
 from groupdro.store import GroupedStore
 from groupdro.tables.files import check_columns, read_table, refuse_missing
-from groupdro.tables.table_model import TableModel, columns_in_order
+from groupdro.tables.table_model import TableModel, without_name_warnings
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import records
 
@@ -29,13 +29,13 @@ __all__ = ["report"]
 @click.command()
 @click.argument("model", type=PATH)
 @click.argument("table", type=PATH)
-@option("--target", "Column of the target.  [default: as at fit]", metavar="COLUMN")
-@option("--group groups", "Column of groups.  [default: as at fit]", metavar="COLUMN", multiple=True)
-@option("--html", "Write a page with the table and charts, too.", type=PATH)
+@option("--target", "Column of the target.  [default: as in fit]", metavar="COLUMN")
+@option("--group groups", "Column with the groups.  [default: as in fit]", metavar="COLUMN", multiple=True)
+@option("--html", "Also write an HTML page with the table and charts.", type=PATH)
 @flag("--force", "Replace the page if it exists.")
-@option("--confidence", "Level of the intervals.", type=OPEN_UNIT, default=0.95)
-@option("--bootstrap", "Resamples behind an interval.", type=click.IntRange(min=0), default=1000)
-@option("--seed", "Seed of the resamples.", type=click.IntRange(min=0), default=0)
+@option("--confidence", "Level of the confidence intervals.", type=OPEN_UNIT, default=0.95)
+@option("--bootstrap", "Bootstrap resamples for the intervals.", type=click.IntRange(min=0), default=1000)
+@option("--seed", "Seed for the resamples.", type=click.IntRange(min=0), default=0)
 @unknown_option
 @json_option
 @debug_option
@@ -52,21 +52,21 @@ def report(
     allow_unknown: bool,
     as_json: bool,
 ) -> None:
-    """Report how each group of TABLE fares under MODEL, the worst first.
+    """Report the performance of MODEL on each group of TABLE, worst first.
 
-    TABLE is preferably one that the model was not fitted on: a CSV or Parquet file with the same columns, or a store.
-    The report says where it is the training table.
+    TABLE should preferably hold data that the model was not fitted on: a CSV or Parquet file with the same columns, or
+    a store. If it is the training table, the report says so.
     """
     if html is not None:
         check_output(html, "--html", force=force)
     with progress(f"Reporting on {table.name}"):
-        with users_mistake():
+        with user_errors():
             fitted = TableModel.load(model)
         fitted = dataclasses.replace(fitted, target=target or fitted.target, groups=groups or fitted.groups)
-        with warnings_kept() as warned:
+        with collected_warnings() as warned:
             read = _rows_of_store if table.is_dir() else partial(_rows_of_table, allow_unknown=allow_unknown)
             X, y, labels = read(fitted, table)
-        with users_mistake(), columns_in_order():
+        with user_errors(), without_name_warnings():
             found = fitted.model.report(
                 X, y, labels, n_bootstrap=bootstrap, confidence=confidence, random_state=seed
             )  # fmt: skip
@@ -92,7 +92,7 @@ def report(
         "in_sample": in_sample,
         "warnings": warned,
     }
-    text = f"{found!r}\n{sentence}\n\nCertified on the rows of the fit:\n{certificate_lines(fitted.model)}"
+    text = f"{found!r}\n{sentence}\n\nCertified on the training rows:\n{certificate_lines(fitted.model)}"
     text += "" if html is None else f"\nWrote {printable(html)}"
     show(document, text, as_json=as_json, warned=warned)
 
@@ -105,15 +105,15 @@ def _in_sample(fitted: TableModel, found: GroupReport, X: Any, y: Any) -> tuple[
     if table is not None and table == rows_digest(X, fitted.model._codes(y)):
         n_rows = fitted.facts.get("rows", "some")
         return "partly", f"Partly in-sample: the model was fitted on {n_rows} of these rows."
-    return "unknown", "Whether some of these rows were used for training is not known."
+    return "unknown", "It is unknown whether some of these rows were used for training."
 
 
 def _rows_of_table(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple[Any, Any, Any]:
     for name, value in (("--target", fitted.target), ("--group", fitted.groups)):
         if not value:
-            raise UserError(f"{name} must be given: the model's file does not say which column it is.")
+            raise UserError(f"{name} must be given, because the model file does not name the column.")
     assert fitted.target is not None
-    with users_mistake():
+    with user_errors():
         rows = read_table(path)
         check_columns(rows.column_names, [fitted.target], "--target")
         check_columns(rows.column_names, fitted.groups, "--group")
@@ -125,7 +125,7 @@ def _rows_of_table(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple
 def _rows_of_store(fitted: TableModel, path: Path) -> tuple[Any, Any, Any]:
     if fitted.encoder is not None:
         raise UserError(f"TABLE {str(path)!r} is a store, but the model was fitted on the columns of a table.")
-    with users_mistake():
+    with user_errors():
         store = GroupedStore.open(path)
     offsets = np.concatenate([[0], np.cumsum(store.group_sizes)]).astype(np.int64)
     return store.X, store.y, Grouping(offsets, np.arange(store.n_rows), store.names, overlapping=False)

@@ -1,4 +1,4 @@
-"""What `groupdro fit`, `compare` and `bench` share: the rows to fit on, and the fit."""
+"""Code shared by `groupdro fit`, `compare` and `bench`: reading the data, and fitting."""
 
 import warnings
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import click
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from groupdro.cli.failures import UserError, users_mistake
+from groupdro.cli.failures import UserError, user_errors
 from groupdro.cli.options import Options
 from groupdro.cli.output import progress
 from groupdro.data.grouping import read_groups
@@ -25,12 +25,12 @@ from groupdro.tables.files import check_columns, read_table, refuse_bytes, refus
 from groupdro.utils.arguments import printable
 from groupdro.utils.types import Array, Floats
 
-__all__ = ["Training", "fit_with_progress", "group_labels", "read_training", "warnings_kept"]
+__all__ = ["Training", "collected_warnings", "fit_with_progress", "group_labels", "read_training"]
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Features, target and groups of rows; of a store, X is the store and the others are None."""
+    """Features, target and groups of rows. For a store, X is the store and the others are None."""
 
     X: Any
     y: Any
@@ -44,22 +44,22 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What is fitted.
+    """The data of a fit.
 
     Attributes
     ----------
     path : Path
-        Where it comes from.
+        The table or store.
     task, reason : str
         "classification" or "regression", and why.
     target, groups : str or None, tuple of str
-        Columns, where they are known.
+        Columns, if known.
     fitted, held_out : Rows
-        Rows to fit on, and those kept apart, which may be None.
+        Rows to fit on, and held-out rows, which may be None.
     encoder : TableEncoder or None
-        From columns to features; None for a store.
+        Converts columns to features; None for a store.
     digest : str or None
-        Digest of all rows of a table, those held out among them; None for a store.
+        Digest of all rows of a table, including held-out ones; None for a store.
     """
 
     path: Path
@@ -79,7 +79,7 @@ class Training:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """The same as JSON-compatible values."""
         return {
             "task": self.task,
             "task_reason": self.reason,
@@ -91,7 +91,7 @@ class Training:
 
     @property
     def summary(self) -> str:
-        """Say in two lines what was read and how the target was taken."""
+        """Describe in two lines what was read and how the target was interpreted."""
         n_features = self.fitted.X.n_features if self.encoder is None else len(self.encoder.feature_names)
         held = f", of which {self.n_held_out} are held out" if self.n_held_out else ""
         made = "" if self.encoder is None else f" from {len(self.encoder.columns)} columns"
@@ -104,7 +104,7 @@ class Training:
 
 
 def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Training:
-    """Read a table, or open a store, and divide its rows."""
+    """Read a table, or open a store, and split its rows."""
     if path.is_dir():
         return _open_store(path, options, test_size)
     if options.target is None:
@@ -112,7 +112,7 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
     if not options.groups:
         raise click.UsageError("Missing option '--group'.")
     with progress(f"Reading {path.name}"):
-        with users_mistake():
+        with user_errors():
             table = read_table(path)
             labels = {"--target": (options.target,), "--group": options.groups}
             for option, names in {**labels, "--drop": options.drop, "--categorical": options.categorical}.items():
@@ -123,7 +123,7 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
             raise UserError(f"--group names the target column {options.target!r}.")
         task, reason, y = _read_target(table, options)
         if options.missing_group == "error":
-            with users_mistake():
+            with user_errors():
                 for name in options.groups:
                     remedy = "remove those rows, or pass --missing-group own"
                     refuse_missing(table.column(name), f"--group: column {name!r}", remedy)
@@ -133,7 +133,7 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
         own, held = _divide(groups, table.num_rows, test_size, options)
         if task == "classification":
             own, held = keep_classes(own, held, y)
-        with users_mistake():
+        with user_errors():
             encoder = TableEncoder.learn(table if not len(held) else table.take(own), features, options.categorical)
             X = encoder.encode(table)
     if task == "classification":
@@ -152,7 +152,7 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
     for name, value in given.items():
         if value:
             raise UserError(f"{name} is for tables: the store {str(path)!r} has its own target, groups and features.")
-    with users_mistake():
+    with user_errors():
         store = GroupedStore.open(path)
     task = "regression" if store.classes is None else "classification"
     if options.task not in ("auto", task):
@@ -162,30 +162,30 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
 
 
 def _read_target(table: Any, options: Options) -> tuple[str, str, Array]:
-    """Return the task, why it was taken, and the target as the estimator takes it."""
+    """Return the task, the reason for it, and the target in the form that the estimator takes."""
     assert options.target is not None
     name, column = options.target, table.column(options.target)
-    with users_mistake():
+    with user_errors():
         refuse_missing(column, f"--target: column {name!r}", "remove those rows")
     kind, task = kind_of(column), options.task
     if kind not in ("text", "truth", "number"):
-        raise UserError(f"--target: column {name!r} holds {kind}, which is neither number nor text.")
+        raise UserError(f"--target: column {name!r} holds {kind}, not numbers or text.")
     numbers = None
     if kind == "number":
-        with users_mistake("--target"):
+        with user_errors("--target"):
             numbers = as_numbers(column, name)
-    reason = "as asked for"
+    reason = "as requested"
     if task == "auto":
         task, reason = _guess(kind, numbers)
     if task == "regression":
         if numbers is None:
-            raise UserError(f"--task regression needs a target of numbers, and column {name!r} is {kind}.")
+            raise UserError(f"--task regression requires a numeric target, but column {name!r} is {kind}.")
         return task, reason, numbers
     if numbers is None:
         return task, reason, np.array(column.to_pylist() if kind == "truth" else as_text(column).to_pylist())
     whole = (numbers == np.round(numbers)).all() and (np.abs(numbers) < 2**53).all()
     if not whole:
-        raise UserError(f"--task classification: column {name!r} has numbers that are not whole.")
+        raise UserError(f"--task classification: column {name!r} has numbers that are not integers.")
     return task, reason, numbers.astype(np.int64)
 
 
@@ -194,8 +194,8 @@ def _guess(kind: str, numbers: Floats | None) -> tuple[str, str]:
         return "classification", f"it is {'text' if kind == 'text' else 'true or false'}"
     distinct = np.unique(numbers)
     if len(distinct) <= MOST_CLASSES and (distinct == np.round(distinct)).all():
-        return "classification", f"it has {len(distinct)} whole numbers (--task regression to change that)"
-    return "regression", f"it has {len(distinct)} different numbers"
+        return "classification", f"it has {len(distinct)} integers (--task regression to change that)"
+    return "regression", f"it has {len(distinct)} distinct numbers"
 
 
 def _check_classes(y: Array, target: str) -> None:
@@ -210,27 +210,27 @@ def _check_classes(y: Array, target: str) -> None:
 
 
 def group_labels(table: Any, names: tuple[str, ...]) -> Any:
-    """Return one column of labels, or a table of several, whose combinations are the groups."""
+    """Return one column of labels, or a table of several columns whose combinations are the groups."""
     if len(names) == 1:
         return table.column(names[0])
     chosen = table.select(list(names))
     for place, name in enumerate(names):
-        # A frame of truth values alone would be taken for memberships.
+        # A frame of only boolean columns would be read as a membership matrix.
         if kind_of(chosen.column(place)) == "truth":
             chosen = chosen.set_column(place, name, as_text(chosen.column(place)))
     return chosen
 
 
 def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tuple[Array, Array]:
-    """Return the rows of the fit and those held out, the same share of every group, of which one row stays."""
-    with users_mistake("--group"):
+    """Return the training and held-out rows, with the same share of every group; at least one row of each is kept."""
+    with user_errors("--group"):
         grouping = read_groups(groups, n_rows, missing="own" if options.missing_group == "own" else "error")
     rng, held = np.random.default_rng(options.seed), np.zeros(n_rows, dtype=bool)
     for i in range(len(grouping.names)):
         rows = grouping.rows_of(i)
         held[rng.permutation(rows)[: min(round(test_size * len(rows)), len(rows) - 1)]] = True
     if test_size and not held.any():
-        raise UserError(f"--test-size {test_size:g} holds out no row: the groups are too small.")
+        raise UserError(f"--test-size {test_size:g} holds out no rows: the groups are too small.")
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
@@ -238,8 +238,8 @@ def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tup
 
 
 @contextmanager
-def warnings_kept() -> Iterator[list[str]]:
-    """Collect what is warned of inside, besides of fits that have not converged, whose status says so."""
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect warnings, except those of fits that did not converge, which the status reports."""
     kept: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -248,8 +248,8 @@ def warnings_kept() -> Iterator[list[str]]:
 
 
 def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
-    """Fit a model and return what it warned of, besides of not having converged, which its status says."""
-    with warnings_kept() as kept, progress(doing) as tell, users_mistake():
+    """Fit a model and return its warnings, except for non-convergence, which the status reports."""
+    with collected_warnings() as kept, progress(doing) as tell, user_errors():
         model.set_params(callbacks=[ProgressLine(model.tol, write=tell)])
         try:
             model.fit(rows.X, rows.y, groups=rows.groups)

@@ -1,4 +1,4 @@
-"""The price of robustness: plain, balanced, robust and any other models side by side on held-out rows."""
+"""Comparison of plain, balanced, robust and other models on held-out data: the gain and the price of robustness."""
 
 from groupdro.compare.compare import compare
 from groupdro.compare.comparison import Change, Comparison

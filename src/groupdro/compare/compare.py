@@ -1,4 +1,4 @@
-"""Plain, balanced, robust and any other models, fitted and judged on held-out rows."""
+"""Fit plain, balanced, robust and other models, and evaluate them on held-out data."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -38,48 +38,48 @@ def compare(
     confidence: float = 0.95,
     random_state: int = 0,
 ) -> Comparison:
-    """Fit plain, balanced and robust linear models, with any others next to them, and judge them on held-out rows.
+    """Fit plain, balanced and robust linear models, and compare them, and any models of yours, on held-out data.
 
-    The linear models are ERM, which minimises the average risk; ERM with every group of the same weight; a blend of
-    average and worst; GDRO, the worst risk; MERO, the worst regret; and the robustness that `GroupDROClassifierCV` or
-    `GroupDRORegressorCV` chooses on the training rows alone. All have the penalty of `estimator`.
+    The linear models are ERM, which minimises the average risk; ERM with equal weight for every group; a blend of
+    average and worst risk; GDRO, which minimises the worst risk; MERO, which minimises the worst excess risk; and a
+    model whose robustness `GroupDROClassifierCV` or `GroupDRORegressorCV` chooses on the training data alone. All use
+    the penalty of `estimator`.
 
     Parameters
     ----------
     X, y, groups : array-like
-        Training rows, labels and groups. Groups may be None where the estimator is a `GroupBy`, which takes them from
-        X.
+        Training data, labels and groups. Groups may be None if the estimator is a `GroupBy`, which takes them from X.
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, a pipeline that ends in one, or a
-        `GroupBy` around either. By default a classifier where y is text, truth values or up to ten different whole
-        numbers, otherwise a regressor. Its robustness, where below 1, is that of the blend, which is 0.5 otherwise.
+        `GroupBy` around either. The default is a classifier if y is text, boolean or has at most ten distinct integers,
+        and a regressor otherwise. If its robustness is below 1, the blend uses it; otherwise the blend uses 0.5.
     models : dict of str to estimator, optional
-        Other models, such as boosted trees. Those that are not fitted are fitted here on X as it is, with groups,
-        weights and clusters where they take them; fitted ones are judged as they are and need `held_out`.
+        Other models to include, such as boosted trees. Unfitted ones are fitted here on X as it is, with groups,
+        weights and clusters if they accept them. Fitted ones are used as they are and require `held_out`.
     sample_weight : array-like of shape (n_rows,), optional
-        Weights of the rows, in training and in judging.
+        Weights of the rows, in training and in evaluation.
     cluster : array-like of shape (n_rows,), optional
-        Patients, users or sites whose rows belong together: in one part of every split, and in the resamples.
+        Labels of patients, users or sites whose rows are dependent. They are kept together in splits and resamples.
     held_out : tuple (X, y, groups), optional
-        The rows to judge on; groups as above, and after them sample_weight and cluster where there are any: those of
-        the training rows say nothing of these. By default
-        one fold of the training rows, stratified on group and class, is held out, but for rows of classes that
-        training would lack.
+        Held-out data on which to compare; groups as above, followed by sample_weight and cluster if used, since those
+        of the training rows do not apply here. By default one fold of the training data is held out, stratified by
+        group and class, except for rows whose class the training part would lack.
     loss : str or callable
-        The loss behind all risks, as of `group_report`. By default that of the estimator, by which other models can be
-        judged where it is the logarithmic or the squared one.
+        Loss behind all risks, as in `group_report`. The default is that of the estimator. Models of other kinds can be
+        compared by default only if it is the logistic or the squared loss.
     cv : int or None
-        Folds by which the robustness is chosen; None leaves that model out.
+        Number of folds for choosing the robustness; None leaves that model out.
     n_splits : int
-        One over the share that is held out.
+        One fold of `n_splits` is held out if `held_out` is None.
     min_rows : int
-        Effective number of held-out rows that a group needs to be judged as the worst.
+        Effective number of held-out rows a group needs to count as a candidate for the worst. Smaller groups have risks
+        too noisy to compare.
     n_bootstrap : int
-        Resamples behind the intervals.
+        Number of bootstrap resamples for the confidence intervals.
     confidence : float
-        Level of the intervals.
+        Level of the confidence intervals.
     random_state : int
-        Seed of the split, the fits and the resamples.
+        Seed for the split, the fits and the resamples.
 
     Returns
     -------
@@ -88,12 +88,12 @@ def compare(
 
     Notes
     -----
-    Robustness is said to help only where the worst group's risk falls beyond chance, and by a larger share than the
-    average rises. The intervals hold for all models together: rows, or clusters of them, are resampled for all models
-    alike, and the largest studentised deviation over the models says how wide the intervals must be. Because resampling
-    goes wrong for the largest of means that nearly tie, the interval of a gain is made of paired differences: from the
-    least fall of the groups that may be the worst under the model, to the largest fall of those that may be the worst
-    under ERM. It is the wider the more groups may be the worst.
+    Robustness is reported to help only if the worst group's risk falls significantly, and by a larger percentage than
+    the average rises. The confidence intervals are simultaneous over all models: rows, or clusters of rows, are
+    resampled for all models together, and the largest studentised deviation over the models determines their width. The
+    bootstrap fails for a maximum of nearly tied means, so the interval of a gain is built from paired differences: from
+    the smallest improvement among the groups that may be the worst under the model, to the largest improvement among
+    those that may be the worst under ERM. The more groups may be the worst, the wider the interval.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state, least=20)
     if cv is not None:
@@ -136,7 +136,7 @@ def compare(
 
 
 def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> Any:
-    """Return the groups that were given, or those in the columns that a `GroupBy` names."""
+    """Return the given groups, or those in the columns that a `GroupBy` names."""
     if groups is not None:
         return groups
     if wrapper is None:

@@ -1,4 +1,4 @@
-"""What a comparison found."""
+"""The result of a comparison."""
 
 import html
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Change:
-    """What a model changes against plain training, on the same held-out rows.
+    """Changes of a model relative to plain training, on the same held-out data.
 
     Attributes
     ----------
     fall : tuple of float
-        How much smaller the worst group's risk is: estimate, and both ends of an interval that holds for all models
-        together.
+        Improvement of the worst group's risk: estimate, lower and upper end of a confidence interval. Intervals are
+        simultaneous over all models.
     rise : tuple of float
-        How much larger the average risk is, likewise.
+        Increase of the average risk, likewise.
     worst, mean : float
         Worst and average risk of plain training.
     """
@@ -37,73 +37,73 @@ class Change:
 
     @property
     def better(self) -> bool:
-        """Whether the worst group is better off beyond chance."""
+        """Whether the worst group is significantly better off."""
         return self.fall[1] > 0
 
     @property
     def worse(self) -> bool:
-        """Whether the worst group is worse off beyond chance."""
+        """Whether the worst group is significantly worse off."""
         return self.fall[2] < 0
 
     @property
     def relative_fall(self) -> float:
-        """Fall of the worst risk as a share of that of plain training."""
+        """Relative improvement of the worst risk over plain training."""
         return self.fall[0] / abs(self.worst) if self.worst else 0.0
 
     @property
     def relative_rise(self) -> float:
-        """Rise of the average risk as a share of that of plain training."""
+        """Relative increase of the average risk over plain training."""
         return self.rise[0] / abs(self.mean) if self.mean else 0.0
 
     @property
     def net(self) -> float:
-        """Share by which the worst risk falls less the share by which the average rises."""
+        """Relative improvement of the worst risk minus relative increase of the average."""
         return self.relative_fall - self.relative_rise
 
     @property
     def worth_it(self) -> bool:
-        """Whether the worst group is better off beyond chance, by a larger share than the average is worse off."""
+        """Whether the worst group improves significantly, and by a larger percentage than the average gets worse."""
         return self.better and self.net >= 0
 
     @property
     def price(self) -> float:
-        """Rise of the average risk for each unit by which the worst falls; NaN where it does not fall."""
+        """Increase of the average risk per unit of improvement of the worst; NaN if the worst does not improve."""
         return self.rise[0] / self.fall[0] if self.fall[0] > 0 else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Models on the same held-out rows, and whether robustness was worth it.
+    """Models evaluated on the same held-out data, and whether robustness was worth it.
 
     Attributes
     ----------
     columns : dict of str to list
-        One row per model: `mean_risk` over all rows, `worst_risk` and `worst_group`; `gain`, the fall of the worst risk
-        against ERM, with an interval from `gain_low` to `gain_high` that holds for all models together; `price`, the
-        rise of the average risk; `worst_regret` against the least training risk that any linear model reaches in a
-        group; `accuracy` and `worst_accuracy` (or `rmse` and `worst_rmse`); `gap`, the certified relative gap of the
-        fit; and `seconds`. NaN where a model has no such thing.
+        One row per model: `mean_risk` over all rows, `worst_risk` and `worst_group`; `gain`, the improvement of the
+        worst risk over ERM, with a confidence interval from `gain_low` to `gain_high`, simultaneous over all models;
+        `price`, the increase of the average risk; `worst_regret`, the worst excess risk over the smallest training risk
+        that any linear model reaches in a group; `accuracy` and `worst_accuracy` (or `rmse` and `worst_rmse`); `gap`,
+        the certified relative gap of the fit; and `seconds`. NaN if a model lacks the value.
     verdict : str
-        What robustness bought here, and at what price.
+        What robustness gains on these data, and at what price.
     recommended : str
-        The linear model to take: the one that cross-validation preferred to plain training, unless these rows speak
-        against it; otherwise the one that is worth it by these rows; otherwise ERM.
+        The linear model to use: the one that cross-validation preferred to plain training, unless the held-out data
+        contradict it; otherwise the one that is worth its price on the held-out data; otherwise ERM.
     changes : dict of str to Change
-        What each model changes against ERM, with intervals for worst and average risk.
+        Changes of each model relative to ERM, with confidence intervals for worst and average risk.
     differences : dict of str to list
-        One row per model and judged group: `difference`, the group's risk less that under ERM, with an interval from
-        `low` to `high` that holds for all groups of one model together.
+        One row per model and group: `difference`, the group's risk minus that under ERM, with a confidence interval
+        from `low` to `high`, simultaneous over all groups of a model.
     models : dict of str to estimator
         The fitted models.
     reports : dict of str to GroupReport
-        Their reports on the held-out rows.
+        Their reports on the held-out data.
     left_out : list
-        Groups with too few held-out rows to be judged as the worst.
+        Groups with too few held-out rows to count as the worst.
     confidence : float
-        Level of the intervals.
+        Level of the confidence intervals.
     headroom : Headroom or None
-        What ERM's worst held-out group could gain from any linear model at most; None for other losses than the
-        estimator's own logarithmic or squared one, and where no group can be judged.
+        Upper bound on what ERM's worst held-out group could gain from any linear model. None for losses other than the
+        estimator's own logistic or squared one, and if no group has enough rows.
     """
 
     columns: dict[str, list[Any]]
@@ -119,7 +119,7 @@ class Comparison:
 
     @property
     def worth_it(self) -> bool:
-        """Whether a robust linear model is recommended, and worth it by the held-out rows alone."""
+        """Whether a robust linear model is recommended and worth its price on the held-out data alone."""
         return self.changes[self.recommended].worth_it
 
     def to_pandas(self) -> Any:
@@ -147,7 +147,7 @@ class Comparison:
         return pl.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
 
     def plot(self, *, ax: Any = None) -> ChangeDisplay:
-        """Draw what each model changes for the worst group and on average.
+        """Plot the changes of each model for the worst group and on average.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The models that are compared: which they are, and how each is fitted."""
+"""The models in a comparison, and how each is fitted."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ _OWN = {ERM, BALANCED, GDRO, MERO, CHOSEN}
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows with all that is known of them; `weight` and `cluster` may be None."""
+    """Rows with labels and groups. `weight` and `cluster` may be None."""
 
     X: Any
     y: Any
@@ -59,13 +59,13 @@ class Rows:
 
 
 def place_of_model(estimator: Any) -> str:
-    """Return the prefix by which the parameters of the model at the end of pipelines are known."""
+    """Return the parameter prefix of the model at the end of a pipeline."""
     path = _path(estimator)
     inner = final_estimator(estimator)
     if not isinstance(inner, GroupDROClassifier | GroupDRORegressor):
         raise TypeError(
             "estimator must be a GroupDROClassifier or GroupDRORegressor, a pipeline that ends in one, or a GroupBy "
-            f"around either; got {type(inner).__name__}. Other models go to models=."
+            f"around either; got {type(inner).__name__}. Pass other models as models=."
         )
     return path
 
@@ -88,24 +88,24 @@ def fit_own(
     inner : estimator
         An estimator of this package, or a pipeline that ends in one.
     wrapper : GroupBy or None
-        What was around it.
+        The `GroupBy` around it, if any.
     rows : Rows
         Training rows.
     cv : int or None
-        Folds by which a robustness is chosen; None for no such model.
+        Folds for choosing the robustness by cross-validation; None to skip that model.
     seed : int
         Seed of the fits.
     **selecting
-        Further parameters of the choice.
+        Further parameters of the cross-validated estimator.
 
     Yields
     ------
     name, model, seconds : str, estimator, float
-        Each model, fitted.
+        Each fitted model, its name and its fitting time.
     """
     path, X = place_of_model(inner), rows.X if wrapper is None else wrapper._without_groups(rows.X)
     own = final_estimator(inner)
-    for name, groups, weight, changed in _ways(own, rows, cv, seed, selecting):
+    for name, groups, weight, changed in _contenders(own, rows, cv, seed, selecting):
         model = clone(inner)
         if isinstance(changed, dict):
             model.set_params(**{path + key: value for key, value in changed.items()})
@@ -116,12 +116,12 @@ def fit_own(
         _fit(model, path, X, rows.y, {key: value for key, value in more.items() if value is not None})
         fitted = final_estimator(model)
         if fitted._interrupted:
-            raise KeyboardInterrupt  # which ended this fit alone, and there is nothing to compare yet
+            raise KeyboardInterrupt  # it ended only this fit; there is nothing to compare yet
         yield name, model if wrapper is None else wrapper._holding(model), time.perf_counter() - begun
 
 
-def _ways(own: Any, rows: Rows, cv: int | None, seed: int, selecting: Any) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield name, groups, weights, and what is changed: parameters, or the estimator itself."""
+def _contenders(own: Any, rows: Rows, cv: int | None, seed: int, selecting: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield name, groups, weights, and what differs: parameters, or the estimator itself."""
     n_rows = len(np.asarray(rows.y))
     one = np.zeros(n_rows, dtype=np.int64)
     blend = float(own.robustness) if own.robustness < 1.0 else 0.5
@@ -133,14 +133,14 @@ def _ways(own: Any, rows: Rows, cv: int | None, seed: int, selecting: Any) -> It
     yield MERO, rows.groups, rows.weight, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
     if cv is not None:
         search = GroupDROClassifierCV if isinstance(own, GroupDROClassifier) else GroupDRORegressorCV
-        # At the penalty of all others: what a better one gains is no gain of robustness.
+        # Use the same penalty as all others: a gain from a better penalty is not a gain from robustness.
         same = clone(own).set_params(**risk)
         chosen = search(same, alphas=[own.alpha], cv=cv, random_state=seed, **selecting)
         yield CHOSEN, rows.groups, rows.weight, chosen
 
 
 def _balance(rows: Rows, n_rows: int) -> Floats:
-    """Return weights by which every group counts the same."""
+    """Return weights that give every group the same total weight."""
     grouping = read_groups(rows.groups, n_rows, missing="own")
     weights = np.ones(n_rows) if rows.weight is None else np.asarray(rows.weight, dtype=np.float64)
     balance = np.zeros(n_rows)
@@ -151,29 +151,29 @@ def _balance(rows: Rows, n_rows: int) -> Floats:
 
 
 def _with_last(model: Any, path: str, last: Any) -> Any:
-    """Return a pipeline with another model at its end."""
+    """Return a pipeline with its last model replaced."""
     return model.set_params(**{path.removesuffix("__"): last}) if path else last
 
 
 def _fit(model: Any, path: str, X: Any, y: Any, more: dict[str, Any]) -> None:
-    with config_context(enable_metadata_routing=False):  # the names of steps lead the way here
+    with config_context(enable_metadata_routing=False):  # parameters are addressed by step names here
         model.fit(X, y, **{path + key: value for key, value in more.items()})
 
 
 def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
-    """Return the models that the user gave, refusing what cannot be compared.
+    """Return the user's models, or raise if any cannot be compared.
 
     Parameters
     ----------
     models : mapping of str to estimator, or None
-        What was given.
+        The argument.
     held_out : bool
-        Whether the rows to judge on were given, too.
+        Whether held-out data were given.
 
     Returns
     -------
     dict of str to estimator
-        The models.
+        The models by name.
     """
     if models is None:
         return {}
@@ -182,11 +182,11 @@ def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
     for name, model in models.items():
         check_model(model, f"models[{name!r}]")
         if name in _OWN or name.startswith("blend "):
-            raise ValueError(f"models[{name!r}] has the name of a model that is fitted here: give it another.")
+            raise ValueError(f"models[{name!r}] has the name of a model that is fitted here; choose another name.")
         if _is_fitted(model) and not held_out:
             raise ValueError(
-                f"models[{name!r}] is fitted, perhaps on rows that would be held out here: give held_out, rows that it "
-                "has not seen, or a model that is not fitted."
+                f"models[{name!r}] is already fitted, possibly on rows that would be held out here: pass held_out, "
+                "data that it has not seen, or an unfitted model."
             )
     return dict(models)
 
@@ -200,9 +200,9 @@ def _is_fitted(model: Any) -> bool:
 
 
 def fit_given(models: dict[str, Any], rows: Rows) -> Iterator[tuple[str, Any, float]]:
-    """Yield name, model and seconds of the user's models, those fitted that are not.
+    """Yield name, model and seconds of the user's models, fitting those that are not fitted yet.
 
-    Groups, weights and clusters go to the models that take them.
+    Groups, weights and clusters are passed to models that accept them.
     """
     for name, given in models.items():
         if _is_fitted(given):

@@ -1,4 +1,4 @@
-"""Models judged on held-out rows: risks, gains and prices, with intervals."""
+"""Evaluation of models on held-out data: risks, gains and prices, with confidence intervals."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from groupdro.utils.types import Floats, Mask
 
 __all__ = ["judge"]
 
-_SAME_AS_OURS = {"logistic": "log", "squared": "squared"}  # losses by which models of other kinds can be judged
+_SAME_AS_OURS = {"logistic": "log", "squared": "squared"}  # losses that models of other kinds can be evaluated with
 
 
 def judge(
@@ -41,27 +41,27 @@ def judge(
     confidence: float,
     seed: int,
 ) -> Comparison:
-    """Judge fitted models on held-out rows.
+    """Evaluate fitted models on held-out data.
 
     Parameters
     ----------
     models : dict of str to estimator
         The models, plain training first.
     seconds : dict of str to float
-        What their fits took.
+        Their fitting times.
     given : set of str
-        Those that the user brought.
+        Names of the user's models.
     rows : Rows
         The held-out rows.
     loss : str or callable
-        The loss behind all risks.
+        Loss behind all risks.
     min_rows, n_bootstrap, confidence, seed : object
-        As of `compare`.
+        As in `compare`.
 
     Returns
     -------
     Comparison
-        What was found.
+        The comparison.
     """
     rows = _with_weight(rows)
     y = np.asarray(rows.y)
@@ -74,7 +74,7 @@ def judge(
     judged = found.judged(min_rows)
     left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
     some = bool(judged.any())
-    judged |= not some  # where none can be judged, the table still shows what they have
+    judged |= not some  # if no group has enough rows, the table still shows all of them
     overall = resample(losses, _of_all(len(y)), **options)
     changes = _changes(names, found, overall, judged, confidence, known=some)
     reports = {
@@ -117,7 +117,7 @@ def judge(
 
 
 def _with_weight(rows: Rows) -> Rows:
-    """Return the rows that have a weight."""
+    """Return the rows with nonzero weight."""
     weights = read_weights(rows.weight, len(np.asarray(rows.y)))
     return rows if weights is None or weights.all() else rows.take(np.flatnonzero(weights))
 
@@ -134,16 +134,16 @@ def _losses(models: dict[str, Any], rows: Rows, loss: Any) -> Floats:
 
 
 def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
-    """Return how to ask a model for the loss of plain training."""
+    """Return the loss by which to evaluate a model like plain training."""
     if not (isinstance(loss, str) and loss == "auto"):
         return loss
     inner, own = final_estimator(model), final_estimator(plain).loss
     if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and inner.loss == own:
         return "auto"
     if own not in _SAME_AS_OURS:
-        raise ValueError(f"models[{name!r}] cannot be judged by the loss {own!r}: name another by loss=.")
+        raise ValueError(f"models[{name!r}] cannot be evaluated by the loss {own!r}; choose another with loss=.")
     if own == "logistic" and not hasattr(model, "predict_proba"):
-        raise ValueError(f"models[{name!r}] has no predict_proba for the logarithmic loss: name another by loss=.")
+        raise ValueError(f"models[{name!r}] has no predict_proba, which log loss requires; choose another loss=.")
     return _SAME_AS_OURS[own]
 
 
@@ -157,7 +157,7 @@ def _inside(model: Any) -> Any:
 def _changes(
     names: list[str], found: Resampled, overall: Resampled, judged: Mask, confidence: float, *, known: bool
 ) -> dict[str, Change]:
-    """Return what each model changes; the interval of the worst is NaN where no group could be judged."""
+    """Return the changes of each model. The interval of the worst is NaN if no group has enough rows."""
     worst = falls_of_worst(found, confidence, against=0, groups=judged)
     if not known:
         worst.low[1:] = worst.high[1:] = np.nan
@@ -182,7 +182,7 @@ def _better(
     recommended: str,
     confidence: float,
 ) -> dict[str, tuple[float, float]]:
-    """Return worst and average risk of the user's models that are better on the worst group, the best first."""
+    """Return worst and average risk of the user's models that are better on the worst group, best first."""
     falls = falls_of_worst(found, confidence, against=names.index(recommended), groups=judged)
     better = {
         name: (float(found.means[judged, k].max()), float(overall.means[0, k]))
@@ -216,7 +216,7 @@ def _columns(
     *,
     with_regrets: bool,
 ) -> dict[str, list[Any]]:
-    """Return the table of the models; regrets are NaN where the risks are of another loss than the references."""
+    """Return the table of the models. Excess risks are NaN if risks and references use different losses."""
     inner = final_estimator(models[MERO])
     reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True)) if with_regrets else {}
     measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
@@ -249,7 +249,7 @@ def _columns(
 
 
 def _headroom(plain: Any, rows: Rows, grouping: Grouping, judged: Mask) -> Headroom | None:
-    """Return what plain training's worst group could gain; None for losses and labels without such a bound."""
+    """Return how much plain training's worst group could gain; None for losses and labels without such a bound."""
     loss = final_estimator(plain).loss
     if loss != "squared" and not (loss == "logistic" and len(np.unique(np.asarray(rows.y))) > 1):
         return None

@@ -1,4 +1,4 @@
-"""What a comparison says in words: gain and price, both with their numbers."""
+"""The verdict of a comparison in words: gain and price, with their numbers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,29 +12,29 @@ __all__ = ["Choice", "recommend", "verdict_on"]
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation on the training rows chose: its robustness, and its evidence as a sentence."""
+    """The robustness chosen by cross-validation on the training data, and the evidence as a sentence."""
 
     robustness: float
     message: str
 
 
 def recommend(changes: dict[str, Change], choice: Choice | None) -> str:
-    """Return the robust model to take, or plain training where none is worth its price.
+    """Return the recommended robust model, or plain training if none is worth its price.
 
-    What cross-validation preferred beyond chance comes first, unless the held-out rows speak against it; otherwise the
-    model that is worth it by the held-out rows, with the largest share of gain beyond its price.
+    If cross-validation significantly prefers a model, that one comes first, unless the held-out data contradict it.
+    Otherwise it is the model that is worth its price on the held-out data, with the largest net gain.
 
     Parameters
     ----------
     changes : dict of str to Change
-        What each linear model changes against plain training.
+        Changes of each linear model relative to plain training.
     choice : Choice or None
-        What cross-validation chose.
+        The choice of cross-validation.
 
     Returns
     -------
     str
-        Its name.
+        The name of the model.
     """
     if choice is not None and choice.robustness > 0 and changes[CHOSEN].net >= 0 and not changes[CHOSEN].worse:
         return CHOSEN
@@ -57,28 +57,28 @@ def verdict_on(
     Parameters
     ----------
     changes : dict of str to Change
-        What each linear model changes against plain training.
+        Changes of each linear model relative to plain training.
     recommended : str
-        The one to take.
+        The recommended model.
     confidence : float
         Level of the intervals.
     choice : Choice or None
-        What cross-validation chose.
+        The choice of cross-validation.
     better : dict of str to tuple of float
-        Worst and average risk of models of other kinds whose worst group is better off beyond chance than under the
-        model to take.
+        Worst and average risk of models of other kinds whose worst group does significantly better than under the
+        recommended model.
     left_out : list
-        Groups with too few rows to be judged.
+        Groups with too few rows to be compared.
     judged : bool
-        Whether any has enough.
+        Whether any group has enough rows.
 
     Returns
     -------
     str
-        Several sentences.
+        The verdict, as several sentences.
     """
     if not judged:
-        return "No group has enough held-out rows to be judged: nothing can be said of the worst. Prefer ERM."
+        return "No group has enough held-out rows to be judged, so nothing can be said about the worst. Prefer ERM."
     gaining = {name: change for name, change in changes.items() if change.better}
     if changes[recommended].worth_it:
         shown, text = recommended, "Robustness helps"
@@ -88,9 +88,9 @@ def verdict_on(
         shown = max(gaining, key=lambda name: gaining[name].net)
         text = "Robustness costs more than it gains here; this is the best trade"
     elif changes[GDRO].worse:
-        shown, text = GDRO, "Robustness harms here"
+        shown, text = GDRO, "Robustness hurts here"
     else:
-        shown, text = GDRO, "Robustness buys nothing here that the held-out rows can show"
+        shown, text = GDRO, "Robustness brings no significant improvement on the held-out rows"
     text += f": under {shown} {_trade(changes[shown], confidence)}"
     if shown != GDRO:
         text += f" GDRO changes the worst risk by {-changes[GDRO].relative_fall:+.1%}, the average by "
@@ -99,7 +99,7 @@ def verdict_on(
         text += " Prefer ERM."
     for name, (worst, mean) in better.items():
         text += (
-            f" {name} is better on its worst group than {recommended}, beyond chance: {worst:.4g}, with an average of "
+            f" {name} is significantly better on its worst group than {recommended}: {worst:.4g}, with an average of "
             f"{mean:.4g}."
         )
     if choice is not None:
@@ -111,7 +111,7 @@ def verdict_on(
 
 
 def _trade(change: Change, confidence: float) -> str:
-    """Say how the worst and the average risk change, and what the one costs in units of the other."""
+    """Describe how the worst and the average risk change, and the price of the gain."""
     (fall, low, high), (rise, rise_low, rise_high) = change.fall, change.rise
     level = f"{percent(confidence)} confidence interval"
     text = (

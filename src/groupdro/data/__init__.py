@@ -1,4 +1,4 @@
-"""Rows, groups, and the data that have both."""
+"""Rows, groups, and grouped data."""
 
 from groupdro.data.grouped_data import GroupedData
 from groupdro.data.sampling import BatchPlan, Draw

@@ -1,4 +1,4 @@
-"""How processes that work on one problem exchange numbers: sums, maxima, copies and barriers, all in place."""
+"""Communication between processes that work on one problem: in-place sums, maxima, copies, and barriers."""
 
 import time
 from abc import ABC, abstractmethod
@@ -12,35 +12,35 @@ from groupdro.utils.types import Array
 
 __all__ = ["CommunicationError", "Communicator", "Numbers", "SerialCommunicator"]
 
-Numbers = Array  # of float64 or int64
+Numbers = Array  # float64 or int64
 Given = TypeVar("Given", bound=Numbers)
 
 _DTYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 class CommunicationError(RuntimeError):
-    """A collective operation failed: a process is lost or does not answer, or there is no connection to it."""
+    """A collective operation failed: a process died, does not answer or cannot be reached."""
 
 
 class Communicator(ABC):
-    """Collective operations of `size` processes; this one has number `rank`.
+    """Collective operations of `size` processes; this process has number `rank`.
 
     Every process calls the same operations in the same order, on arrays of the same shape and type: C-contiguous,
-    writeable, of float64 or int64. All end with identical bits, and for a given number of processes those bits are a
-    function of the inputs alone, so that state which is computed from them stays the same everywhere without being
-    sent. After an error the processes no longer agree on what was sent, and every further operation fails.
+    writeable, float64 or int64. All processes end up with identical bits, which depend only on the inputs and the
+    number of processes. State computed from them therefore stays the same everywhere without being sent. After an error
+    the processes may be out of step, so every further operation fails.
 
     Parameters
     ----------
     rank, size : int
-        The number of this process, from 0, and of all.
+        Number of this process, from 0, and the number of processes.
 
     Attributes
     ----------
     rank, size : int
-        As given.
+        The arguments.
     seconds : float
-        Time spent in operations so far, waiting for the others included.
+        Time spent in operations so far, including waiting for others.
     calls : int
         Operations so far.
     bytes_sent : int
@@ -59,7 +59,7 @@ class Communicator(ABC):
         Parameters
         ----------
         array : ndarray of float64 or int64, C-contiguous
-            What this process adds; overwritten.
+            Contribution of this process; overwritten.
 
         Returns
         -------
@@ -70,12 +70,12 @@ class Communicator(ABC):
         return array
 
     def allreduce_max(self, array: Given) -> Given:
-        """Replace the array of every process by the entry-wise maximum of all; a NaN anywhere makes a NaN.
+        """Replace the array of every process by the element-wise maximum of all; NaN propagates.
 
         Parameters
         ----------
         array : ndarray of float64 or int64, C-contiguous
-            What this process brings; overwritten.
+            Contribution of this process; overwritten.
 
         Returns
         -------
@@ -86,14 +86,14 @@ class Communicator(ABC):
         return array
 
     def broadcast(self, array: Given, root: int = 0) -> Given:
-        """Replace the array of every process by that of one.
+        """Replace the array of every process by that of the root.
 
         Parameters
         ----------
         array : ndarray of float64 or int64, C-contiguous
-            What to send from the root; overwritten elsewhere.
+            Array to send from the root; overwritten elsewhere.
         root : int
-            Whose array to copy.
+            Rank of the process whose array is copied.
 
         Returns
         -------
@@ -106,11 +106,11 @@ class Communicator(ABC):
         return array
 
     def barrier(self) -> None:
-        """Wait until every process has come here."""
+        """Wait until every process has reached this point."""
         self._run("barrier", np.zeros(1, np.int64), lambda values: self._allreduce(values, np.add))
 
     def close(self) -> None:
-        """Give up the connections; further operations fail, and closing again does nothing."""
+        """Close the connections. Further operations fail; closing again has no effect."""
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -119,30 +119,30 @@ class Communicator(ABC):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ what a kind of communicator implements
+    # ------------------------------------------------------------------ implemented by subclasses
 
     @abstractmethod
     def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
-        """Reduce a one-dimensional array, which is not empty, by `add` or `maximum`, in place."""
+        """Reduce a nonempty one-dimensional array in place, by `add` or `maximum`."""
 
     @abstractmethod
     def _broadcast(self, values: Numbers, root: int) -> None:
-        """Copy a one-dimensional array, which is not empty, from the root, in place."""
+        """Copy a nonempty one-dimensional array from the root, in place."""
 
     def _run(self, operation: str, array: Numbers, method: Callable[[Numbers], None]) -> None:
         values = _flat(operation, array)
         if self._closed or self._failed:
-            why = "the communicator is closed" if self._closed else "an operation before it failed"
+            why = "the communicator is closed" if self._closed else "an earlier operation failed"
             raise CommunicationError(f"Rank {self.rank} of {self.size}: {operation} is not possible: {why}.")
         begun = time.perf_counter()
         try:
-            if values.size:  # every process brings the same shape, so all leave here or none
+            if values.size:  # all processes have the same shape, so all skip this or none does
                 method(values)
-        except RuntimeError as error:  # what torch and mpi4py raise
+        except RuntimeError as error:  # raised by torch and mpi4py
             self._failed = True
             what = f"{operation} of {values.size} {values.dtype}"
             raise CommunicationError(f"Rank {self.rank} of {self.size}: {what} failed: {error}") from error
-        except BaseException:  # such as Ctrl-C: others may have continued
+        except BaseException:  # such as Ctrl-C; others may have continued
             self._failed = True
             raise
         finally:
@@ -151,7 +151,7 @@ class Communicator(ABC):
 
 
 class SerialCommunicator(Communicator):
-    """The one process of a program that runs alone: operations check their arguments and change nothing."""
+    """Communicator of a single process: operations check their arguments and change nothing."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)
@@ -164,7 +164,7 @@ class SerialCommunicator(Communicator):
 
 
 def _flat(operation: str, array: Numbers) -> Numbers:
-    """Return a one-dimensional view, after checking that others can read and write the array as plain memory."""
+    """Return a one-dimensional view, after checking that the array is plain readable and writeable memory."""
     if not isinstance(array, np.ndarray) or array.dtype not in _DTYPES:
         given = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
         raise TypeError(f"{operation} takes an ndarray of float64 or int64; got {given}.")

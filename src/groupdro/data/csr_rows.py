@@ -15,12 +15,12 @@ from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["CsrRows"]
 
-_BLOCK_ENTRIES = 1 << 23  # that are widened at once
-_ENTRY = 6.0  # time of an entry, relative to one of a dense row
+_BLOCK_ENTRIES = 1 << 23  # converted to float64 at once
+_ENTRY = 6.0  # cost of an entry relative to one of a dense row
 
 
 def _widened(X: Any) -> Any:
-    """Return X in float64, itself where it is: SciPy's own conversion looks at every index even then."""
+    """Return X in float64, without a copy if it already is: SciPy's own conversion scans every index even then."""
     return X if X.dtype == np.float64 else X.astype(np.float64)
 
 
@@ -38,7 +38,7 @@ class CsrRows(Rows):
     # ------------------------------------------------------------------ products
 
     def like(self, v: Floats) -> Any:
-        """Widen for one output."""
+        """Convert to float64 for one output."""
         return _widened(self.X) if v.ndim == 1 else self.X
 
     def gram(self, weights: Floats) -> Floats:
@@ -59,7 +59,7 @@ class CsrRows(Rows):
     def blocks(self) -> Iterator[tuple[slice, "CsrRows"]]:
         """Yield the rows in one block: a dense gradient per block would cost more than the entries.
 
-        Entries that have to be widened come in blocks of so many that their copy stays small beside the rest.
+        If entries must be converted to float64, blocks are limited so that the copies stay small.
         """
         if self.X.dtype == np.float64 or self.X.nnz <= _BLOCK_ENTRIES:
             yield slice(0, self.n_rows), CsrRows(_widened(self.X))
@@ -70,7 +70,7 @@ class CsrRows(Rows):
             yield slice(start, stop), CsrRows(_widened(self.X[start:stop]))
 
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
-        """Cut the rows by their entries: twelve bytes each, and as many again for a copy."""
+        """Split the rows by their entries, at twelve bytes each and as many again for a copy."""
         start = 0
         while start < self.n_rows:
             most = int(self.X.indptr[start]) + n_bytes // 24
@@ -84,7 +84,7 @@ class CsrRows(Rows):
         return CsrRows(self.X[rows])
 
     def dense(self) -> Array:
-        """Fill in the zeros."""
+        """Return a dense array."""
         return np.asarray(self.X.toarray())
 
     def columns(self, features: Indices) -> "CsrRows":
@@ -101,15 +101,15 @@ class CsrRows(Rows):
         scaled.data *= factors[scaled.indices]
         return CsrRows(scaled)
 
-    # ------------------------------------------------------------------ what is known of them
+    # ------------------------------------------------------------------ properties
 
     @property
     def n_entries(self) -> float:
-        """Entries that are stored; scattered, they take longer."""
+        """Stored entries, scaled by their cost: scattered entries take longer."""
         return _ENTRY * self.X.nnz / max(self.n_rows, 1)
 
     def longest_sum(self) -> int:
-        """Add up rows, which are summed one after another, and entries of the longest one."""
+        """Return the number of rows, which are summed sequentially, plus the entries of the longest row."""
         return self.n_rows + int(np.diff(self.X.indptr).max(initial=0))
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
@@ -127,11 +127,11 @@ class CsrRows(Rows):
         return out
 
     def entries(self) -> tuple[Floats, Indices]:
-        """Return the entries that are stored."""
+        """Return the stored entries."""
         return self.X.data, self.X.indices
 
     def update_digest(self, update: Callable[[Any], object]) -> None:
-        """Hand over the types, the shape and the entries."""
+        """Add types, shape and entries to the digest."""
         update(f"csr{self.X.shape}".encode())
         for array in (self.X.data, self.X.indices, self.X.indptr):
             update(f"{array.dtype.str}{array.shape}".encode())
@@ -143,7 +143,8 @@ class CsrRows(Rows):
     def _memory(self) -> tuple[Array, ...]:
         indices: tuple[Any, ...] = (self.X.indices, self.X.indptr)
         if max(self.n_features, self.X.nnz) <= np.iinfo(np.int32).max:
-            indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)  # one kernel instead of two
+            # int32, so that one kernel is compiled instead of two.
+            indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)
         return tuple(map(as_writable, (self.X.data, *indices)))
 
     def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> CsrData:

@@ -1,4 +1,4 @@
-"""Rows of a dense array, in memory or mapped from a file."""
+"""Rows of a dense array, in memory or memory-mapped."""
 
 import itertools
 import mmap
@@ -19,14 +19,14 @@ from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["DenseRows", "MappedRows", "dense_rows"]
 
-_BLOCK_VALUES = 1 << 20  # 8 MiB of float64: in the shared cache, and enough work for a threaded product
-_BLOCK_ROWS = 1 << 10  # at least, whose sum is apart from that of others: rounding does not build up over all rows
-_PIECE_VALUES = 1 << 17  # numbers of X that are worth a thread
-_SAVED_PASSES = 10  # that a solver may be expected to make on rows in another basis
+_BLOCK_VALUES = 1 << 20  # 8 MiB of float64: fits in the shared cache, and is enough work for a threaded product
+_BLOCK_ROWS = 1 << 10  # at least; blocks are summed separately to limit the accumulation of rounding errors
+_PIECE_VALUES = 1 << 17  # entries of X worth a thread
+_SAVED_PASSES = 10  # expected number of passes of a solver on rows in another basis
 
 
 class DenseRows(Rows):
-    """Rows of a C-ordered array of floating point."""
+    """Rows of a C-ordered array of floats."""
 
     combinable = True
     gram_cost = 0.03
@@ -37,24 +37,24 @@ class DenseRows(Rows):
 
     @cached_property
     def _readable(self) -> bool:
-        """Whether kernels can read the rows as they are stored; half precision and foreign byte orders they cannot."""
+        """Whether kernels can read the rows as stored. They cannot read half precision or foreign byte orders."""
         return self.X.dtype in (np.float32, np.float64) and self.X.dtype.isnative
 
     # ------------------------------------------------------------------ products
 
     def like(self, v: Floats) -> Array:
-        """Widen for one output."""
+        """Convert to float64 for one output."""
         return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.dense()
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
         if weights.min(initial=0.0) >= 0.0:
             scaled = self.X * np.sqrt(weights)[:, None]
-            return np.asarray(scaled.T @ scaled)  # one matrix with itself: half the work of two
+            return np.asarray(scaled.T @ scaled)  # BLAS halves the work of a matrix times itself
         return np.asarray(self.X.T @ (self.X * weights[:, None]), dtype=np.float64)
 
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
-        """Multiply group by group where each has consecutive rows, else by the matrix of shares."""
+        """Multiply group by group if groups are consecutive rows, otherwise by the matrix of shares."""
         if not shares.rows.size:
             weighted = v * (shares.weights if v.ndim == 1 else shares.weights[:, None])
             for i, place in shares.groups:
@@ -69,12 +69,13 @@ class DenseRows(Rows):
 
     @property
     def _block_rows(self) -> int:
-        # A sum over blocks and one over the rows of a block are shortest together at the root of the number of rows.
+        # The sums over blocks and over the rows of a block are shortest in total at the square root of the number of
+        # rows.
         rows = max(_BLOCK_ROWS, int(np.sqrt(self.n_rows)))
         return max(1, min(self.n_rows, rows, _BLOCK_VALUES // max(self.n_features, 1)))
 
     def blocks(self) -> Iterator[tuple[slice, "DenseRows"]]:
-        """Yield blocks of rows; a block of less precision is widened in a buffer that the next block overwrites."""
+        """Yield blocks of rows. Lower precision is converted in a buffer that the next block overwrites."""
         step = self._block_rows
         buffer = np.empty((step, self.n_features)) if self.X.dtype != np.float64 else None
         for start in range(0, self.n_rows, step):
@@ -88,7 +89,7 @@ class DenseRows(Rows):
             self._done_with(place)
 
     def map_blocks(self, function: Callable[[slice, Rows], T]) -> Iterator[T]:
-        """Work on as many blocks at a time as there are threads, where all rows are in memory."""
+        """Process one block per thread at a time, if all rows are in memory."""
         at_once, step = 2 * n_threads(), self._block_rows
         if n_threads() == 1 or not self.in_memory or self.n_rows <= step:
             yield from super().map_blocks(function)
@@ -104,15 +105,15 @@ class DenseRows(Rows):
             yield from map_threads(partial(work, first=first), min(at_once, left))
 
     def stretches(self, start: int, stop: int) -> Iterator[slice]:
-        """Cut consecutive rows for a kernel."""
+        """Split consecutive rows for a kernel."""
         yield slice(start, stop)
 
     def _done_with(self, place: slice) -> None:
-        """Note that a block was read."""
+        """Record that a block was read."""
 
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Array]]:
-        """Cut the rows."""
-        del dense  # as they are
+        """Split the rows."""
+        del dense  # rows are dense already
         step = piece_rows(n_bytes, self.n_features)
         for start in range(0, self.n_rows, step):
             place = slice(start, min(start + step, self.n_rows))
@@ -146,13 +147,13 @@ class DenseRows(Rows):
         return DenseRows(self.X - centre)
 
     def row_space_pays(self, n_rows: Indices, n_outputs: int) -> Mask:
-        """Compare the factorisation with what it saves in a few passes."""
+        """Compare the cost of the factorisation with what it saves in a few passes."""
         return (2 * n_rows <= self.n_features) & (n_rows <= 2 * _SAVED_PASSES * n_outputs)
 
-    # ------------------------------------------------------------------ what is known of them
+    # ------------------------------------------------------------------ properties
 
     def longest_sum(self) -> int:
-        """Add up rows of a block, blocks, and entries of a row."""
+        """Return the rows of a block plus the number of blocks plus the entries of a row."""
         return self._block_rows + self.n_rows // self._block_rows + 1 + self.n_features
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
@@ -178,7 +179,7 @@ class DenseRows(Rows):
         return self.X.ravel(), np.tile(np.arange(self.n_features), self.n_rows)
 
     def update_digest(self, update: Callable[[Any], object]) -> None:
-        """Hand over the type, the shape and the rows."""
+        """Add type, shape and rows to the digest."""
         update(f"{self.X.dtype.str}{self.X.shape}".encode())
         for place in self.stretches(0, self.n_rows):
             update(np.ascontiguousarray(self.X[place]).data)
@@ -196,7 +197,7 @@ class DenseRows(Rows):
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
     ) -> tuple[Floats, float] | None:
-        """Pass in pieces that are fixed by the data, so that threads do not change the result."""
+        """Process pieces that depend only on the data, so that the number of threads does not change the result."""
         n_pieces = max(1, min(8, self.X.size // _PIECE_VALUES))
         bounds = np.linspace(0, self.n_rows, n_pieces + 1).astype(np.int64)
         gradients = np.zeros((n_pieces, len(w)))
@@ -213,11 +214,11 @@ class DenseRows(Rows):
 
     @cached_property
     def single(self) -> bool:
-        """Look at the type."""
+        """Whether the rows are float32."""
         return bool(self.X.dtype == np.float32) and self.X.dtype.isnative
 
     def single_pieces(self) -> list[slice]:
-        """Cut into pieces that are fixed by the data, so that threads do not change the result."""
+        """Split into pieces that depend only on the data, so that the number of threads does not change the result."""
         n_pieces = max(1, min(8, self.X.size // _PIECE_VALUES))
         bounds = np.linspace(0, self.n_rows, n_pieces + 1).astype(np.int64).tolist()
         return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
@@ -247,11 +248,11 @@ class MappedRows(DenseRows):
         self._pattern = -1
 
     def take(self, rows: Indices | slice) -> DenseRows:
-        """Select rows, by a view where they are consecutive."""
+        """Select rows, as a view if they are consecutive."""
         return dense_rows(self.X[rows])
 
     def blocks(self) -> Iterator[tuple[slice, DenseRows]]:
-        """Yield blocks, telling the system that they come one after another."""
+        """Yield blocks, advising the system of sequential access."""
         self._expect(SEQUENTIAL)
         return super().blocks()
 
@@ -260,16 +261,16 @@ class MappedRows(DenseRows):
             release(self.X, place)
 
     def _expect(self, pattern: int) -> None:
-        """Tell the system how rows will be read, where they do not fit in memory."""
+        """Advise the system how rows will be read, if they do not fit in memory."""
         if not self.in_memory and self._pattern != pattern:
             self._pattern = pattern
             advise(self.X, slice(0, self.n_rows), pattern)
 
     def read_ahead(self, rows: Indices) -> None:
-        """Let the system begin to read rows that will be needed soon, stretch by stretch."""
+        """Let the system prefetch rows that will be needed soon, range by range."""
         if self.in_memory or not rows.size or not hasattr(mmap, "MADV_WILLNEED"):
             return
-        # Otherwise every touch of a stretch would read megabytes behind it too.
+        # Otherwise every access would also read megabytes after the range.
         self._expect(RANDOM)
         ordered = np.unique(rows)
         cuts = np.flatnonzero(np.diff(ordered) > 1) + 1
@@ -278,7 +279,7 @@ class MappedRows(DenseRows):
             advise(self.X, slice(start, stop), mmap.MADV_WILLNEED)
 
     def stretches(self, start: int, stop: int) -> Iterator[slice]:
-        """Cut into stretches whose pages are given back once read."""
+        """Split into ranges whose pages are released once read."""
         if self.in_memory:
             yield slice(start, stop)
             return
@@ -291,5 +292,5 @@ class MappedRows(DenseRows):
 
 
 def dense_rows(X: Array) -> DenseRows:
-    """Return the rows of an array, by what is behind it."""
+    """Return the rows of an array, memory-mapped or not."""
     return DenseRows(X) if mapping_of(X) is None else MappedRows(X)

@@ -1,4 +1,4 @@
-"""Rows ordered by group: what every solver works on."""
+"""Rows ordered by group, the data structure that every solver works on."""
 
 import hashlib
 from collections.abc import Callable
@@ -27,9 +27,9 @@ _NO_WEIGHTS: Floats = np.empty(0)
 class GroupedData(Sampling):
     """Rows, labels, groups and weights.
 
-    Group i has the members ``offsets[i]:offsets[i + 1]``. Groups without overlap are stored in this order, so that
-    member e is row e. Overlapping groups, and mapped files in another order, are not copied: member e is then row
-    ``members[e]``. The mean of a quantity over group i weighs member e by ``weights[e]``, which sum to one in the
+    Group i has the members ``offsets[i]:offsets[i + 1]``. Groups without overlap are stored in this order, so member e
+    is row e. Overlapping groups, and memory-mapped files in another order, are not copied; member e is then row
+    ``members[e]``. The mean of a quantity over group i weights member e by ``weights[e]``, which sum to one in the
     group, or by 1 / n_i. Build it with `from_arrays`.
 
     Attributes
@@ -37,25 +37,25 @@ class GroupedData(Sampling):
     rows : Rows
         The stored rows of X.
     y : ndarray of shape (n_rows,) or (n_rows, 1 + n_outputs)
-        Labels in the order of the stored rows, each followed by its offset where rows have one.
+        Labels in the order of the stored rows, each followed by its offset if rows have offsets.
     offsets : ndarray of shape (n_groups + 1,)
         Where each group's members begin and end.
     members : ndarray of shape (n_members,), or empty
-        Stored row of each member; empty where member e is row e.
+        Stored row of each member; empty if member e is row e.
     weights : ndarray of shape (n_members,), or empty
-        Weight of each member in its group; empty where all weigh the same.
+        Weight of each member in its group; empty if all are equal.
     names : tuple
         Names of the groups.
     source : ndarray of shape (n_rows,)
-        The user's index of each stored row: the way back.
+        The user's index of each stored row.
     feature_names : tuple of str or None
-        Names of the columns, where X came with them.
+        Names of the columns, if X has them.
     key : bytes
-        Digest of the data as they were before they were divided among workers and their labels encoded; empty for
-        data that never are.
+        Digest of the data before they were divided among workers and their labels encoded; empty for data that are
+        neither.
     key_check : callable or None
-        Raises if the rows are no longer those that the key was made of. It may read all of them, so it is called only
-        before something that was saved under the key is used.
+        Raises if the rows are no longer those that the key was computed from. It may read all of them, so it is called
+        only before something saved under the key is used.
     """
 
     rows: Rows
@@ -78,17 +78,17 @@ class GroupedData(Sampling):
         Parameters
         ----------
         X : ndarray, memmap, DataFrame, or CSR/CSC matrix or array of shape (n_rows, n_features)
-            Numeric features. float32 stays float32; sums over it are taken in float64.
+            Numeric features. float32 stays float32; sums are accumulated in float64.
         y : array-like of shape (n_rows,)
             Labels or targets.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, or None
-            One label a row; or several columns, whose combinations are the groups; or a boolean or sparse
-            membership matrix with a column a group, where groups may overlap. None is one group of all rows.
+            One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
+            matrix with one column per group, where groups may overlap. None for one group of all rows.
         sample_weight : array-like of shape (n_rows,), optional
-            Non-negative weights, used relative to the total of the group. Rows of zero weight are dropped, unless X is
+            Nonnegative weights, relative to the total of the group. Rows of zero weight are dropped unless X is
             memory-mapped.
         offset : array-like of shape (n_rows,) or (n_rows, n_outputs), optional
-            What is added to the model's outputs, such as the scores of a model to correct.
+            Numbers added to the model's outputs, such as the scores of a model to correct.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class GroupedData(Sampling):
             weight = read_finite(sample_weight, "sample_weight", rows.n_rows)
             weights = relative_weights(weight, grouping)
             if rows.copyable and not weight.all():
-                # A row without weight counts nowhere, so nobody need ask whether it does. Mapped rows are not copied.
+                # Drop rows without weight, so that no other code has to check for them. Mapped rows are not copied.
                 source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]
                 rows, y, grouping = rows.take(source), y[source], grouping.restrict(source)
 
@@ -122,7 +122,7 @@ class GroupedData(Sampling):
             if ordered:
                 members = _NO_INDICES
         data = cls(rows, y, grouping.offsets, members, weights, grouping.names, source, feature_names)
-        # A norm is finite just when all entries are (or their squares overflow, which no solver could use either).
+        # A norm is finite if and only if all entries are, or their squares overflow, which no solver could handle.
         bad = ~np.isfinite(data.row_norms)
         if bad.any():
             row = int(source[bad].min())
@@ -132,11 +132,11 @@ class GroupedData(Sampling):
     def with_labels(self, y: Array, *, encoded: bool = False) -> "GroupedData":
         """Return the same rows with other labels, in the order of the stored rows.
 
-        With `encoded` they say the same as those before, in the terms of a loss; a digest of the data then stays.
+        With `encoded`, they are the same labels in the encoding of a loss, and the digest of the data is kept.
         """
         out = replace(self, y=y) if encoded else replace(self, y=y, key=b"", key_check=None)
         if "moments" in self.__dict__:
-            out.__dict__["moments"] = self._moments  # the labels do not change them, and they cost a pass
+            out.__dict__["moments"] = self._moments  # they do not depend on the labels, and cost a pass
         return out
 
     def with_scaled_columns(self, factors: Floats) -> "GroupedData":
@@ -145,12 +145,12 @@ class GroupedData(Sampling):
         return replace(self, rows=self.rows.scaled(factors), key=key)
 
     def with_shifted_columns(self, centre: Floats) -> "GroupedData":
-        """Return a copy of the rows with a number subtracted from each column; what they say stays the same."""
+        """Return a copy of the rows with a number subtracted from each column. The digest is kept."""
         return replace(self, rows=self.rows.shifted(centre))
 
     @property
     def n_rows(self) -> int:
-        """Number of stored rows, each counted once however many groups hold it."""
+        """Number of stored rows, each counted once even if in several groups."""
         return self.rows.n_rows
 
     @property
@@ -168,7 +168,7 @@ class GroupedData(Sampling):
         """Number of members of each group."""
         return np.diff(self.offsets)
 
-    # What a worker's part of larger data does otherwise (see `distributed.sharding`).
+    # Overridden for a worker's part of larger data (see `distributed.sharding`).
 
     @property
     def n_workers(self) -> int:
@@ -182,37 +182,37 @@ class GroupedData(Sampling):
 
     @property
     def rank(self) -> int:
-        """Which of the workers this is."""
+        """Number of this worker."""
         return 0
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first worker, who writes files."""
+        """Whether this is the first worker, which writes files."""
         return self.rank == 0
 
     @property
     def weighted(self) -> bool:
-        """Whether members of a group weigh differently."""
+        """Whether members of a group have different weights."""
         return bool(self.weights.size)
 
     @property
     def in_memory(self) -> bool:
-        """Whether rows can be drawn one by one: all workers must agree, or they would draw different ones."""
+        """Whether rows can be drawn one by one. All workers must agree, or they would draw different rows."""
         return self.rows.in_memory
 
     @property
     def n_total(self) -> int:
-        """Number of rows, wherever they are stored."""
+        """Number of rows over all workers."""
         return self.n_rows
 
     @property
     def all_offsets(self) -> Indices:
-        """Where each group's members begin and end, wherever they are stored."""
+        """Where each group's members begin and end, over all workers."""
         return self.offsets
 
     @property
     def all_sizes(self) -> Indices:
-        """Number of members of each group, wherever they are stored."""
+        """Number of members of each group, over all workers."""
         return self.group_sizes
 
     def add_up(self, *arrays: Floats) -> None:
@@ -223,11 +223,11 @@ class GroupedData(Sampling):
         return values
 
     def own(self, draw: Draw) -> Draw:
-        """Return the part of a draw that is stored here, in the numbers of the members here."""
+        """Return the part of a draw that is stored here, with local member numbers."""
         return draw
 
     def share(self, content: bytes) -> bytes:
-        """Return what the first worker has."""
+        """Return the first worker's content, on every worker."""
         return content
 
     def whole_groups(self) -> Mask:
@@ -238,8 +238,8 @@ class GroupedData(Sampling):
     def digest(self) -> bytes:
         """Digest of all rows, labels, groups and weights, the same for any number of workers.
 
-        A bound that was proved for some data holds for no others, so nothing is left out. Where there is a key, it is
-        the digest, and `key_check` compares it with the rows.
+        A bound proved for some data does not hold for others, so nothing is left out. If there is a key, it is the
+        digest, and `key_check` verifies it against the rows.
         """
         if self.key:
             return self.key
@@ -264,18 +264,18 @@ class GroupedData(Sampling):
 
     @property
     def column_squares(self) -> Floats:
-        """Mean square of each column over all rows, with every group counted alike."""
+        """Mean square of each column over all rows, with equal weight for every group."""
         return self._moments[1]
 
     @property
     def column_means(self) -> Floats:
-        """Mean of each column over all rows, with every group counted alike."""
+        """Mean of each column over all rows, with equal weight for every group."""
         return self._moments[2]
 
     @property
     def _moments(self) -> tuple[Floats, Floats, Floats]:
-        # Before Python 3.12 a cached property holds a lock of its class, in which workers that are threads would wait
-        # for each other.
+        # Before Python 3.12, cached_property holds one lock per class, on which workers that are threads would wait for
+        # each other.
         if "moments" not in self.__dict__:
             norms, squares, sums = self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
             self.add_up(squares, sums)
@@ -290,7 +290,7 @@ class GroupedData(Sampling):
         return means
 
     def partial_means(self, values: Floats) -> Floats:
-        """Return what the rows that are stored here add to each group's average."""
+        """Return the contribution of the locally stored rows to each group's average."""
         means = np.empty(self.n_groups)
         group_means(values, self.offsets, self.members, self.weights, means)
         return means
@@ -304,7 +304,7 @@ class GroupedData(Sampling):
     def shares(self, place: slice) -> Shares:
         """Return the weights of consecutive stored rows in the groups."""
         if not self.members.size:
-            # Only the groups that the rows touch: of thousands, a block has few.
+            # List only the groups of these rows: a block has few of thousands.
             first = max(int(np.searchsorted(self.offsets, place.start, side="right")) - 1, 0)
             last = int(np.searchsorted(self.offsets, place.stop, side="left"))
             ends = np.clip(self.offsets[first : last + 1], place.start, place.stop) - place.start
@@ -324,29 +324,29 @@ class GroupedData(Sampling):
         return self.weights if self.weights.size else np.repeat(1.0 / np.maximum(self.group_sizes, 1), self.group_sizes)
 
     def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
-        """Return rows, labels and loss as kernels take them; None where these cannot have all rows at once."""
+        """Return rows, labels and loss in the form kernels take; None if kernels cannot have all rows at once."""
         return self.flat_here(loss, intercept=intercept)
 
     def flat_here(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
-        """Return the same of the rows that are stored here."""
+        """Return the same for the locally stored rows."""
         if loss is None:
             return None
-        # A label and its offset are one complex number, of which the losses in `kernels.losses` know the parts.
+        # Label and offset form one complex number, as `kernels.losses` expects.
         y = self.y if self.y.ndim == 1 else self.y.view(np.complex128)[:, 0]
         return self.rows.flat(y, loss, intercept=intercept)
 
-    def rows_worth_a_step(self, n_numbers: int, n_outputs: int) -> int:
-        """Return the rows that a step should draw so that adding up its results takes little of the time."""
+    def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:
+        """Return how many rows a step should draw so that summing its results over workers takes little of the time."""
         del n_numbers, n_outputs
         return 1
 
     def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
-        """Return rows and weights of a draw, of which those stored here are given, wherever they are stored."""
+        """Return rows and weights of a draw from all workers, given the local ones."""
         del draw
         return values, weights
 
     def read_ahead(self, members: Indices) -> None:
-        """Let the system begin to read members that will be needed soon."""
+        """Let the system prefetch members that will be needed soon."""
         self.rows.read_ahead(self.rows_of(members))
 
     def rows_of(self, members: Indices) -> Indices:
@@ -354,7 +354,7 @@ class GroupedData(Sampling):
         return self.members[members] if self.members.size else members
 
     def group(self, i: int) -> "GroupedData":
-        """Return the rows of one group as data of their own."""
+        """Return the rows of one group as separate data."""
         span = slice(self.offsets[i], self.offsets[i + 1])
         stored = self.members[span] if self.members.size else span
         return replace(
@@ -371,7 +371,7 @@ class GroupedData(Sampling):
         )
 
     def with_group_of_all(self, name: Any, weights: Floats | None) -> "GroupedData":
-        """Return the same rows with one more group that holds all of them, by the given weights or alike."""
+        """Return the same rows with one more group that contains all of them, with the given or equal weights."""
         n, members = self.n_rows, self.rows_of(np.arange(self.offsets[-1]))
         own = None if weights is None else weights / weights.sum()
         return replace(

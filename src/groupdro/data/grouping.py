@@ -1,4 +1,4 @@
-"""From what a user calls groups to integer codes or a membership matrix."""
+"""Conversion of the user's groups to integer codes or a membership matrix."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,13 +11,13 @@ from groupdro.utils.types import Array, Indices, Mask
 
 __all__ = ["MERGED", "MISSING", "Grouping", "indexable_groups", "merge_small_groups", "read_groups"]
 
-#: Name of the group of rows without a label, and of the one that small groups were merged into.
+#: Names of the group of unlabelled rows, and of the group into which small groups are merged.
 MISSING, MERGED = "(missing)", "(merged)"
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Who belongs to which group.
+    """Assignment of rows to groups.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Grouping:
     members : ndarray of shape (n_members,)
         Row of each member, in the user's order of rows.
     names : tuple
-        Name of each group; a tuple of values where groups are intersections of columns.
+        Name of each group; a tuple of values if groups are combinations of columns.
     overlapping : bool
         Whether a row may belong to several groups.
     """
@@ -52,7 +52,7 @@ class Grouping:
         return Grouping(offsets, np.concatenate(members), tuple(self.names[i] for i in groups), self.overlapping)
 
     def restrict(self, rows: Indices) -> "Grouping":
-        """Return the groups of only these rows, which are in ascending order and numbered anew."""
+        """Return the groups of only these rows, given in ascending order and renumbered."""
         place = np.searchsorted(rows, self.members)
         kept = rows[np.minimum(place, len(rows) - 1)] == self.members
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
@@ -70,13 +70,14 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     Parameters
     ----------
     groups : array-like, Series, DataFrame, sparse matrix, Grouping or None
-        One-dimensional: a label a row, of any kind that compares equal to itself. Two-dimensional: several label
-        columns, whose combinations that occur are the groups. Two-dimensional and boolean, or sparse: membership,
-        one column a group, where groups may overlap. None: one group of all rows. What was read before stays as it is.
+        One-dimensional: one label per row, of any type that compares equal to itself. Two-dimensional: several label
+        columns; each combination that occurs is a group. Two-dimensional boolean, or sparse: a membership matrix with
+        one column per group, where groups may overlap. None: one group of all rows. A `Grouping` is returned unchanged.
     n_rows : int
         The number of rows of X.
     missing : {"error", "own"}
-        Whether a missing label is refused, or a group of its own, the last. A membership matrix has none.
+        Whether missing labels raise an error, or form a group of their own, the last one. Does not apply to a
+        membership matrix.
 
     Returns
     -------
@@ -90,12 +91,12 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
         return groups
     if isinstance(groups, str):
         raise TypeError(
-            f"groups must be labels, one a row, such as X[{groups!r}]; GroupBy(estimator, {groups!r}) takes the name "
-            "of a column."
+            f"groups must be an array with one label per row, such as X[{groups!r}]; to name a column of X, use "
+            f"GroupBy(estimator, {groups!r})."
         )
     if sp.issparse(groups):
         if groups.ndim != 2:
-            raise ValueError(f"groups must have a column a group where it is sparse, got shape {groups.shape}.")
+            raise ValueError(f"groups must have one column per group if it is sparse, got shape {groups.shape}.")
         return _read_membership(groups, None, n_rows)
 
     native = nw.from_native(groups, pass_through=True, allow_series=True)
@@ -125,7 +126,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     except ValueError as error:
         raise ValueError(f"groups must be an array of labels: {error}") from None
     if not isinstance(groups, np.ndarray) and array.dtype.kind in "US":
-        # NumPy turns a list of text and anything else into text: 1 would join "1", and NaN become a group.
+        # NumPy turns a list that contains text into text: 1 would become "1", and NaN a group.
         array = np.asarray(groups, dtype=object)
     if array.ndim not in (1, 2):
         raise ValueError(f"groups must have one or two dimensions, got shape {array.shape}.")
@@ -140,34 +141,34 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
         raise ValueError("groups has no column.")
     if array.shape[1] > 1 and array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all():
         raise ValueError(
-            "groups is a matrix of zeros and ones, which could mean overlapping groups (one column a group) or "
-            "intersections of two-valued columns: pass groups.astype(bool) for the first, "
-            "groups.astype(str) or a DataFrame for the second."
+            "groups is a matrix of zeros and ones, which could mean overlapping groups (one column per group) or "
+            "combinations of binary columns: pass groups.astype(bool) for the former, "
+            "groups.astype(str) or a DataFrame for the latter."
         )
     return _from_columns([_read_array(column) for column in array.T], missing)
 
 
 def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
-    """Join all groups of fewer than `least` rows into one, the last.
+    """Merge all groups of fewer than `least` rows into one, placed last.
 
     Parameters
     ----------
     grouping : Grouping
         The groups.
     least : int
-        Rows that a group must have to stand alone.
+        Smallest number of rows of a separate group.
 
     Returns
     -------
     Grouping
-        The large groups, and one more of the rest where there is any. It may be small itself.
+        The large groups, followed by one of the merged groups, if any. It may be small itself.
     """
     small = np.flatnonzero(grouping.sizes < least)
     if not len(small):
         return grouping
     kept = [i for i in range(len(grouping.names)) if grouping.sizes[i] >= least]
     if MERGED in [grouping.names[i] for i in kept]:
-        raise ValueError(f"groups has a group named {MERGED!r}, which small groups are merged into: rename it.")
+        raise ValueError(f"groups has a group named {MERGED!r}, the name used for merged small groups; rename it.")
     rest = np.unique(np.concatenate([grouping.rows_of(int(i)) for i in small]))
     parts = [*(grouping.rows_of(i) for i in kept), rest]
     return Grouping(
@@ -184,19 +185,18 @@ def _check_length(length: int, n_rows: int) -> None:
 
 
 def _refuse_dummies(columns: "list[nw.Series[Any]]") -> None:
-    """Refuse a frame that looks like labels turned into columns of zeros and ones, as by `get_dummies`."""
+    """Refuse a data frame that looks like one-hot encoded labels, as from `get_dummies`."""
     if len(columns) < 2 or not all(column.dtype.is_numeric() and column.is_in((0, 1)).all() for column in columns):
         return
     matrix = np.column_stack([column.to_numpy() for column in columns])
     ones = matrix.sum(axis=1)
-    # Each row has a one for each column that was encoded. Of two-valued columns that happens by chance only where all
-    # rows are alike.
+    # Each row has one 1 per encoded column. With binary columns that happens by chance only if all rows are alike.
     if ones[0] > 0 and (ones == ones[0]).all() and (matrix != matrix[0]).any():
         raise ValueError(
-            "groups is a DataFrame of zeros and ones with the same number of ones in every row, as get_dummies makes "
-            "it, which could mean membership (one group per column) or combinations of columns: pass "
-            "groups.astype(bool) for the first (polars: groups.cast(pl.Boolean)), the labels themselves, or "
-            "groups.astype(str) for the second."
+            "groups is a DataFrame of zeros and ones with the same number of ones in every row, as from get_dummies. "
+            "This could mean membership (one group per column) or combinations of columns: pass "
+            "groups.astype(bool) for the former (polars: groups.cast(pl.Boolean)), and the labels themselves or "
+            "groups.astype(str) for the latter."
         )
 
 
@@ -208,7 +208,7 @@ def _read_series(series: "nw.Series[Any]") -> tuple[Indices, list[Any]]:
 
 
 def _read_array(values: Array) -> tuple[Indices, list[Any]]:
-    """Return integer codes, -1 for a missing value, and the sorted distinct values they stand for."""
+    """Return integer codes, -1 for a missing value, and the sorted distinct values."""
     if values.dtype.kind == "O":
         return _read_objects(values.tolist())
     absent = _missing(values)
@@ -217,7 +217,7 @@ def _read_array(values: Array) -> tuple[Indices, list[Any]]:
     distinct, codes = np.unique(values, return_inverse=True)
     names = distinct.tolist()
     if values.dtype.kind in "mM" and isinstance(names[0], int):
-        # Times finer than a microsecond, which Python's own cannot hold, would come as bare numbers.
+        # Times finer than a microsecond, which Python's datetime cannot represent, would become plain numbers.
         coarse = distinct.astype(f"{values.dtype.kind}8[us]")
         names = coarse.tolist() if (coarse == distinct).all() else list(distinct)
     return codes.astype(np.int64, copy=False).ravel(), names
@@ -241,19 +241,19 @@ def _read_objects(values: list[Any]) -> tuple[Indices, list[Any]]:
     try:
         code_of = {value: code for code, value in enumerate(dict.fromkeys(values))}
     except TypeError as error:
-        raise ValueError(f"groups has labels that cannot be told apart: {error}.") from None
-    # Only a missing value differs from itself; asking `is True` also catches the three-valued pandas NA.
+        raise ValueError(f"groups has labels that cannot be compared: {error}.") from None
+    # Only a missing value differs from itself; `is True` also handles the three-valued pandas NA.
     absent = [value is None or ((value == value) is not True and not _truth(value == value)) for value in code_of]
     codes = np.fromiter((code_of[value] for value in values), np.int64, len(values))
     if any(absent):
-        # Every NaN is a key of its own, so the missing ones are found by their codes.
+        # Every NaN is a separate key, so missing values are found by their codes.
         gone = np.array(absent)[codes]
         return _read_present(np.array([*values, None], dtype=object)[:-1][~gone], gone)
     distinct = list(code_of)
     try:
         order = sorted(range(len(distinct)), key=distinct.__getitem__)
     except TypeError:
-        return codes, distinct  # labels of mixed kinds have no order: keep that of first appearance
+        return codes, distinct  # labels of mixed types cannot be sorted: keep the order of first appearance
     rank = np.empty(len(distinct), np.int64)
     rank[order] = np.arange(len(distinct))
     return rank[codes], [distinct[k] for k in order]
@@ -269,7 +269,7 @@ def _truth(value: Any) -> bool:
 def _from_columns(
     columns: list[tuple[Indices, list[Any]]], missing: str, column_names: list[str] | None = None
 ) -> Grouping:
-    """Make a group of each combination of the columns' values that occurs."""
+    """Make one group per combination of the columns' values that occurs."""
     for k, (codes, values) in enumerate(columns):
         absent = codes < 0
         if not absent.any():
@@ -277,8 +277,8 @@ def _from_columns(
         if missing != "own":
             where = f"column {column_names[k]!r}, " if column_names else ""
             raise ValueError(
-                f"groups has missing values ({where}first in row {int(np.argmax(absent))}): name them, drop the rows, "
-                'or let them be a group of their own (missing_group="own").'
+                f"groups has missing values ({where}first in row {int(np.argmax(absent))}): fill them, drop the rows, "
+                'or make them a group of their own (missing_group="own").'
             )
         if MISSING in values:
             raise ValueError(f"groups has both missing values and a group named {MISSING!r}: rename it.")
@@ -304,7 +304,7 @@ def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) ->
     matrix = matrix.tocoo()
     if not np.isin(matrix.data, (0, 1)).all():
         raise ValueError("groups is a membership matrix with entries other than 0 and 1.")
-    # Entries that are given twice are one membership: booleans do not add up.
+    # Duplicate entries count as one membership.
     matrix = sp.csc_array((matrix.data.astype(bool), (matrix.row, matrix.col)), shape=matrix.shape)
     matrix.eliminate_zeros()
     matrix.sort_indices()
@@ -319,7 +319,7 @@ def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) ->
     if alone:
         raise ValueError(
             f"groups leaves {alone} rows in no group, which would be ignored: drop these rows, or add a column "
-            "that is true everywhere."
+            "that is True everywhere."
         )
     return Grouping(
         offsets=matrix.indptr.astype(np.int64),
@@ -330,5 +330,5 @@ def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) ->
 
 
 def indexable_groups(groups: Any) -> Any:
-    """Return groups in a form of which rows can be selected."""
+    """Return groups in a form that supports selecting rows."""
     return groups.tocsr() if sp.issparse(groups) else groups

@@ -1,4 +1,4 @@
-"""Memory maps: finding them behind arrays, telling the system how they are read, and how much memory there is."""
+"""Memory maps: finding them behind arrays, advising the system how they are read, and the memory limit."""
 
 import mmap
 import os
@@ -11,14 +11,14 @@ from groupdro.utils.types import Array
 
 __all__ = ["RANDOM", "SEQUENTIAL", "advise", "mapping_of", "memory_limit", "release"]
 
-_NONE = -1  # advice, where the system takes any
+_NONE = -1  # no advice, on systems without madvise
 RANDOM, SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
 
 
 def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
     """Return the memory map behind an array, if there is one."""
     while isinstance(array, np.ndarray):
-        # Copies of a map keep its class, without the map.
+        # Copies of a map keep its class but not the map.
         if isinstance(array, np.memmap) and getattr(array, "_mmap", None) is not None:
             return array
         array = array.base
@@ -26,9 +26,9 @@ def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
 
 
 def release(X: Array, place: slice) -> None:
-    """Give back the resident pages of mapped rows that were read; the system keeps them cached.
+    """Release the resident pages of mapped rows that were read. The system keeps them cached.
 
-    Pages of a copy-on-write map (mode "c") hold changes that exist nowhere else, and stay.
+    Pages of a copy-on-write map (mode "c") hold changes that exist nowhere else, and are kept.
     """
     mapping = mapping_of(X)
     if mapping is not None and mapping.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
@@ -36,11 +36,11 @@ def release(X: Array, place: slice) -> None:
 
 
 def advise(X: Array, place: slice, advice: int) -> None:
-    """Tell the system what becomes of the pages of mapped rows."""
+    """Advise the system about the pages of mapped rows."""
     mapping = mapping_of(X)
     if mapping is None or not X.flags.c_contiguous or advice < 0:
         return
-    pages: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]  # NumPy has no public way to it
+    pages: mmap.mmap = mapping._mmap  # type: ignore[attr-defined]  # NumPy has no public attribute for it
     map_start = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     block = X[place]
     start = block.__array_interface__["data"][0] - map_start
@@ -49,7 +49,7 @@ def advise(X: Array, place: slice, advice: int) -> None:
 
 
 def memory_limit() -> float:
-    """Return the bytes of memory that this process may use, as its control group or the machine says."""
+    """Return the memory in bytes that this process may use: the limit of its control group or of the machine."""
     limits = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     try:
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
@@ -57,7 +57,7 @@ def memory_limit() -> float:
             if controllers not in ("", "memory"):
                 continue
             root, name = ("/sys/fs/cgroup", "memory.max")
-            if controllers:  # the first version of control groups
+            if controllers:  # control groups, version 1
                 root, name = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
             for folder in (Path(root + group), *Path(root + group).parents):
                 text = (folder / name).read_text().strip() if (folder / name).exists() else ""

@@ -27,7 +27,7 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
     rows : DenseRows or CsrRows
         The rows.
     feature_names : tuple of str or None
-        The columns' names, where X has them.
+        Names of the columns, if X has them.
     """
     if sp.issparse(X):
         if X.ndim != 2:
@@ -38,12 +38,12 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         if matrix.dtype not in (np.float32, np.float64):
             matrix = matrix.astype(np.float64)
         if not matrix.has_sorted_indices or not matrix.has_canonical_format:
-            matrix = matrix.copy()  # summing duplicates works in place, and X is the user's
+            matrix = matrix.copy()  # summing duplicates works in place and must not change the user's X
             matrix.sum_duplicates()
         return CsrRows(matrix), None
 
     if isinstance(X, np.ma.MaskedArray) and X.mask.any():
-        raise ValueError("X has masked entries: fill them or drop the rows.")
+        raise ValueError("X has masked entries; fill them or drop the rows.")
     native = X if isinstance(X, np.ndarray) else nw.from_native(X, pass_through=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()

@@ -1,4 +1,4 @@
-"""The contract of the rows of X: whoever stores them multiplies them, and nobody else asks how they are stored."""
+"""The interface of the rows of X. Storage implements the products, so no other code depends on how rows are stored."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -20,38 +20,38 @@ _PIECE_ROWS = 1 << 16
 class Rows(ABC):
     """Rows of X in some storage.
 
-    A block of rows, or a sample of them, is again `Rows`. A pass takes both of its products block by block, so that a
-    block stays in the processor's cache. Products return float64. Those of one output are computed in float64 too;
-    those of several outputs, which are most of the time of a step, in the precision of the rows: blocks are float64,
-    samples and `single_blocks` are as stored.
+    A block of rows, or a sample of them, is again a `Rows` object. A pass computes both of its products block by block,
+    so that a block stays in the processor's cache. Products return float64. Products with one output are computed in
+    float64 too. Products with several outputs dominate the time of a step and are computed in the precision of the
+    rows: blocks are float64, samples and `single_blocks` are as stored.
     """
 
     n_rows: int
     n_features: int
-    #: Whether the system can keep all rows in memory, where reading one costs the same wherever it is.
+    #: Whether all rows fit in memory, so that reading any row costs the same.
     in_memory: bool = True
-    #: Whether only entries other than zero are stored, as a file of the rows then does too.
+    #: Whether only nonzero entries are stored, here and in files of the rows.
     sparse: ClassVar[bool] = False
-    #: Whether copies with other columns may be made: rows that are mapped from a file may not fit in memory twice.
+    #: Whether copies with other columns are allowed: memory-mapped rows may not fit in memory.
     copyable: ClassVar[bool] = True
-    #: Whether columns can be shifted, rotated and factored: sparse rows would fill up.
+    #: Whether columns can be shifted, rotated and factored, which would make sparse rows dense.
     combinable: ClassVar[bool]
-    #: Time of a multiplication in a product of matrices, relative to one in a pass.
+    #: Cost of a multiplication in a matrix product relative to one in a pass.
     gram_cost: ClassVar[float]
 
     # ------------------------------------------------------------------ products
 
     @abstractmethod
     def like(self, v: Floats) -> Any:
-        """Return X in the precision in which it is multiplied with v."""
+        """Return X in the precision in which it is multiplied by v."""
 
     def matvec(self, w: Floats) -> Floats:
-        """Return X w, of one output or several."""
+        """Return X w, for one or several outputs."""
         X = self.like(w)
         return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
 
     def rmatvec(self, v: Floats) -> Floats:
-        """Return X' v, of one output or several."""
+        """Return X' v, for one or several outputs."""
         X = self.like(v)
         return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
 
@@ -67,33 +67,33 @@ class Rows(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, "Rows"]]:
-        """Yield consecutive rows with their place, in float64; the next block may overwrite the last."""
+        """Yield consecutive rows in float64 with their positions. The next block may overwrite the last."""
 
     def map_blocks(self, function: Callable[[slice, "Rows"], T]) -> Iterator[T]:
-        """Yield function(place, block) of all blocks in their order; several may run at a time."""
+        """Yield function(place, block) for all blocks in order. Several may run at a time."""
         for place, block in self.blocks():
             yield function(place, block)
 
     @abstractmethod
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
-        """Yield consecutive rows with their place, as they are stored, of at most about so many bytes as float64.
+        """Yield consecutive rows as stored, with their positions, of at most about `n_bytes` bytes as float64.
 
-        Sparse rows are given out as arrays if `dense` is true.
+        Sparse rows are returned as dense arrays if `dense` is true.
         """
 
     @abstractmethod
     def take(self, rows: "Indices | slice") -> "Rows":
-        """Return storage of only these rows, a view where a slice allows it."""
+        """Return only these rows, as a view if possible."""
 
     @abstractmethod
     def dense(self) -> Array:
-        """Return the rows as an array, in a precision that kernels read."""
+        """Return the rows as an array, in a precision that kernels support."""
 
     def read_ahead(self, rows: Indices) -> None:
-        """Let the system begin to read rows that will be needed soon."""
+        """Let the system prefetch rows that will be needed soon."""
         del rows
 
-    # ------------------------------------------------------------------ changed columns
+    # ------------------------------------------------------------------ transformed columns
 
     @abstractmethod
     def columns(self, features: Indices) -> "Rows":
@@ -104,32 +104,32 @@ class Rows(ABC):
         """Return a copy, in float64, with each column multiplied by its factor."""
 
     def shifted(self, centre: Floats) -> "Rows":
-        """Return a copy, in float64, with a number subtracted from each column, of rows that are combinable."""
-        raise NotImplementedError(f"Columns of {type(self).__name__} are not shifted.")
+        """Return a copy, in float64, with a number subtracted from each column. Requires `combinable` rows."""
+        raise NotImplementedError(f"Columns of {type(self).__name__} cannot be shifted.")
 
     def row_space_pays(self, n_rows: Indices, n_outputs: int) -> Mask:
-        """Return for which numbers of rows `in_row_space` costs less than it saves in a few passes."""
+        """Return the numbers of rows for which `in_row_space` costs less than it saves in a few passes."""
         del n_outputs
         return np.zeros(n_rows.shape, dtype=bool)
 
-    # ------------------------------------------------------------------ what is known of them
+    # ------------------------------------------------------------------ properties
 
     @property
     def n_entries(self) -> float:
-        """Entries of a row on average, each counted by the time that it takes relative to one of a dense row."""
+        """Average number of entries per row, scaled by their cost relative to those of a dense row."""
         return float(self.n_features)
 
     @abstractmethod
     def longest_sum(self) -> int:
-        """Bound the additions one after another in a sum over rows, by blocks, and over the entries of a row."""
+        """Bound the longest chain of additions in a sum over rows, by blocks, and over the entries of a row."""
 
     @abstractmethod
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the 2-norm of each row, and the weighted sums of squares and of values of each column, by one pass."""
+        """Return the 2-norm of each row, and the weighted sums of squares and of values of each column, in one pass."""
 
     @abstractmethod
     def largest(self) -> Floats:
-        """Return the maximum norm of each row, by one pass."""
+        """Return the maximum norm of each row, in one pass."""
 
     @abstractmethod
     def entries(self) -> tuple[Floats, Indices]:
@@ -137,47 +137,47 @@ class Rows(ABC):
 
     @abstractmethod
     def update_digest(self, update: Callable[[Any], object]) -> None:
-        """Hand all that the rows are made of to a function, as bytes, by one pass."""
+        """Feed the content of the rows to a digest's update function, in one pass."""
 
     # ------------------------------------------------------------------ compiled code
 
     def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> Any:
-        """Return rows, labels and loss as kernels take them; None where no kernel can read the rows."""
+        """Return rows, labels and loss in the form kernels take; None if no kernel can read the rows."""
         del y, loss, intercept
 
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
     ) -> tuple[Floats, float] | None:
-        """Set margins and losses, and return the gradient and the mass of its terms; None where no kernel does."""
+        """Set margins and losses, and return the gradient and the mass of its terms; None if no kernel can."""
         del flat, w, row_weights, norms, margins, losses
         return None
 
     @property
     def single(self) -> bool:
-        """Whether the rows are stored in float32, and `single_blocks` multiplies them so."""
+        """Whether the rows are float32 and `single_blocks` can multiply them in that precision."""
         return False
 
     def single_pieces(self) -> list[slice]:
-        """Cut the rows into pieces for threads, by their number alone."""
+        """Split the rows into pieces for threads, depending only on the number of rows."""
         return []
 
     def single_blocks(self, piece: slice, n_outputs: int) -> Iterator[tuple[slice, SingleBlock]]:
-        """Yield blocks of a piece with their place, which multiply in float32; the next overwrites their products."""
-        raise NotImplementedError(f"{type(self).__name__} are not multiplied in single precision.")
+        """Yield float32 blocks of a piece with their positions. The next block overwrites their products."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be multiplied in single precision.")
 
     def fused_difference(self, flat: Any, *point: Any) -> bool:
-        """Add what drawn rows show beyond a snapshot, as `dense_difference` does; False where no kernel does."""
+        """Add the differences of drawn rows from a snapshot, as `dense_difference` does; False if no kernel can."""
         del flat, point
         return False
 
 
 def piece_rows(n_bytes: int, n_features: int) -> int:
-    """Return how many rows of float64 fit into so many bytes, with labels, which limit the number too."""
+    """Return how many float64 rows with labels fit into the given number of bytes."""
     return max(1, min(_PIECE_ROWS, n_bytes // (8 * (n_features + 8))))
 
 
 class _SameMemory:
-    """Hands the memory of an array on without its being read-only."""
+    """Exposes the memory of an array as writable."""
 
     def __init__(self, array: Array):
         self.owner = array
@@ -187,9 +187,9 @@ class _SameMemory:
 
 
 def as_writable(array: Array) -> Array:
-    """Return the same memory in the type that kernels are compiled for.
+    """Return the same memory as a writable array, the type that kernels are compiled for.
 
-    For arrays that are read-only, as joblib hands them to its workers, every kernel would be compiled once more, which
+    For read-only arrays, such as those that joblib passes to its workers, every kernel would be compiled again, which
     takes seconds. No kernel writes to rows.
     """
     if array.flags.writeable or not array.size:

@@ -1,4 +1,4 @@
-"""Draws of members: what the steps of stochastic solvers see."""
+"""Random draws of members for the steps of stochastic solvers."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +10,7 @@ from groupdro.utils.types import Floats, Indices
 
 __all__ = ["BatchPlan", "Draw", "Sampling"]
 
-_STRETCH = 64  # consecutive rows that are read about as fast as one
+_STRETCH = 64  # consecutive rows that can be read about as fast as one
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Draw:
     members, groups : ndarray of shape (n_drawn,)
         The drawn members and the group of each.
     weights : ndarray of shape (n_drawn,)
-        The weight of each in its group's estimate; with one member a group, 1.
+        The weight of each in its group's estimate; with one member per group, 1.
     """
 
     members: Indices
@@ -39,11 +39,11 @@ class BatchPlan:
     Attributes
     ----------
     steps : int
-        Steps of an epoch, in which about as many members are drawn as there are rows.
+        Number of steps per epoch, chosen so that an epoch draws about as many members as there are rows.
     groups : ndarray of shape (n_drawn,) or (steps, n_drawn)
-        Group of each draw, of every step or of each.
+        Group of each draw, the same in all steps or per step.
     weights : ndarray, shaped as groups
-        Weight of each draw in the estimates; one over the draws of its group where every step has all groups.
+        Weight of each draw in the estimates; if every step has all groups, one over the number of draws from its group.
     """
 
     steps: int
@@ -52,7 +52,7 @@ class BatchPlan:
 
 
 class Sampling:
-    """Draws from grouped data, a function of the generator alone, wherever the rows are stored."""
+    """Draws from grouped data. They depend only on the random generator, not on where the rows are stored."""
 
     offsets: Indices
     weights: Floats
@@ -64,15 +64,15 @@ class Sampling:
     all_sizes: Any
 
     def draw(self, rng: np.random.Generator) -> Draw:
-        """Draw one member of every group, with the probability of its weight in the group."""
+        """Draw one member of every group, with probability equal to its weight in the group."""
         groups = np.arange(self.n_groups)
         return Draw(self._draw_members(groups, 1, rng)[0], groups, np.ones(self.n_groups))
 
     def plan_batches(self, rows_per_step: int) -> BatchPlan:
-        """Divide an epoch into steps of about so many rows, each with members of every group.
+        """Divide an epoch into steps of about `rows_per_step` rows, each with members of every group.
 
-        Groups get draws in proportion to their sizes and at least one, so that a step has at least as many rows as
-        there are groups, and small groups are drawn more often than once an epoch.
+        Groups get draws in proportion to their sizes, but at least one. So a step has at least as many rows as there
+        are groups, and members of small groups are drawn more than once per epoch.
         """
         sizes = self.all_sizes
         if (sizes == sizes[0]).all():
@@ -80,7 +80,7 @@ class Sampling:
             counts = np.full(self.n_groups, share)
             steps = max(1, int(sizes[0]) // share)
         else:
-            # Four rows a group on average keep the extra draws of small groups a fraction of the epoch.
+            # With four rows per group on average, the extra draws of small groups stay a fraction of the epoch.
             per_step = max(rows_per_step, 4 * self.n_groups)
             steps = max(1, round(sizes.sum() / per_step))
             counts = np.maximum(1, np.round(sizes / steps)).astype(np.int64)
@@ -89,8 +89,8 @@ class Sampling:
     def draw_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
         """Draw the members of several steps of a plan, as an array of shape (n_steps, n_drawn).
 
-        From rows that do not fit in memory, stretches of consecutive members are drawn and dealt out to the steps at
-        random: every member is as likely as any other, and a stretch is read at once.
+        If the rows do not fit in memory, ranges of consecutive members are drawn and distributed to the steps at
+        random. Every member is equally likely, and a range is read at once.
         """
         if self.in_memory or self.weighted or plan.groups.ndim > 1:
             return self._draw_members(plan.groups, n_steps, rng)
@@ -108,9 +108,9 @@ class Sampling:
         return out
 
     def permute_steps(self, plan: BatchPlan, n_steps: int, rng: np.random.Generator) -> Indices:
-        """Draw the members of several steps without replacement: each group in random order, again from its start."""
+        """Draw the members of several steps without replacement, starting over when a group is exhausted."""
         if self.weighted:
-            raise ValueError("replacement must be True where rows have weights: draws follow the weights.")
+            raise ValueError("replacement must be True if rows have weights, because draws follow the weights.")
         sizes, starts = self.all_sizes, self.all_offsets[:-1]
         order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
         counts = np.bincount(plan.groups, minlength=self.n_groups)
@@ -130,8 +130,8 @@ class Sampling:
     def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
         shape = (n, len(groups))
         if self.weights.size:
-            # Each group's weights sum to one, so group i owns the stretch [i, i + 1) of the running total. Ties of
-            # the running total are rows of weight zero; searching from the right steps over them.
+            # Each group's weights sum to one, so group i owns the interval [i, i + 1) of the running total. Ties in the
+            # running total are rows of weight zero; searching from the right skips them.
             place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
             first, last = self._drawable
             return np.clip(place, first[groups], last[groups])
@@ -143,7 +143,7 @@ class Sampling:
 
     @cached_property
     def _drawable(self) -> tuple[Indices, Indices]:
-        """First and last member of each group with a positive weight: rounding may push a draw past either."""
+        """First and last member of each group with positive weight. Rounding may push a draw past either."""
         place, positive, starts = np.arange(len(self.weights)), self.weights > 0, self.offsets[:-1]
         first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
         return first, np.maximum.reduceat(np.where(positive, place, -1), starts)

@@ -1,4 +1,4 @@
-"""The weights of rows in groups: a sparse matrix, without its cost where groups are consecutive rows."""
+"""The weights of rows in groups: a sparse matrix, stored more cheaply if groups are consecutive rows."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,20 +15,20 @@ __all__ = ["Shares", "relative_weights"]
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """A matrix of shape (n_groups, n_rows), by groups; of consecutive rows, only the groups that they touch are listed.
+    """A matrix of shape (n_groups, n_rows), stored by group. For consecutive rows, only their groups are listed.
 
     Attributes
     ----------
     offsets : ndarray of shape (n_listed + 1,)
         Where the members of each listed group begin and end.
     rows : ndarray of shape (n_members,), or empty
-        Row of each member; empty where member e is row e.
+        Row of each member; empty if member e is row e.
     weights : ndarray of shape (n_members,)
         Weight of each member.
     n_rows : int
         Number of rows.
     first : int
-        The first group that is listed; all others follow it.
+        First listed group; the others follow consecutively.
     """
 
     offsets: Indices
@@ -39,7 +39,7 @@ class Shares:
 
     @property
     def listed(self) -> slice:
-        """The place of the listed groups among all."""
+        """Position of the listed groups among all."""
         return slice(self.first, self.first + len(self.offsets) - 1)
 
     @cached_property
@@ -50,7 +50,7 @@ class Shares:
 
     @cached_property
     def groups(self) -> list[tuple[int, slice]]:
-        """The groups that have members, each with its place among them."""
+        """The groups that have members, each with its slice of members."""
         there = np.flatnonzero(np.diff(self.offsets))
         return [(self.first + i, slice(self.offsets[i], self.offsets[i + 1])) for i in there.tolist()]
 

@@ -1,7 +1,7 @@
-"""Products of float32 rows with several columns in their own precision, in sums so short that rounding stays small.
+"""Products of float32 rows with several columns in float32, with sums short enough to keep rounding small.
 
-A sum of k products in single precision is wrong by at most k u / (1 - k u) times the sum of their sizes, in whatever
-order it is taken, u = 2^-24. So no sum is longer than a stretch of columns, or a block of rows; what lies beyond is
+A sum of k products in single precision has an error of at most k u / (1 - k u) times the sum of their absolute values,
+in any order, with u = 2^-24. So no sum is longer than a range of `STRETCH` columns or a block of rows. Partial sums are
 added up in float64.
 """
 
@@ -16,7 +16,7 @@ STRETCH = 256  # columns, or rows, whose products are added up in single precisi
 
 
 class SingleBuffers:
-    """What the blocks of one thread are multiplied into; the next block overwrites it."""
+    """Output buffers for the blocks of one thread. The next block overwrites them."""
 
     def __init__(self, n_features: int, n_outputs: int):
         self.parts = np.empty((-(-n_features // STRETCH), STRETCH, n_outputs), np.float32)
@@ -30,7 +30,7 @@ class SingleBlock:
         self.X, self._buffers = X, buffers
 
     def outputs(self, coef: Array) -> Array:
-        """Return what each stretch of columns adds to X coef, of shape (n_stretches, n_rows, n_outputs)."""
+        """Return the contribution of each range of columns to X coef, of shape (n_stretches, n_rows, n_outputs)."""
         n, d = self.X.shape
         parts, whole = self._buffers.parts[:, :n], d // STRETCH
         cut = whole * STRETCH
@@ -42,6 +42,6 @@ class SingleBlock:
         return parts
 
     def add_products(self, factors: Array, total: Floats) -> None:
-        """Add X' factors to a total of float64 in C order."""
+        """Add X' factors to a C-ordered float64 total."""
         np.matmul(self.X.T, factors, out=self._buffers.product)
         add_up(self._buffers.product.ravel(), total.ravel())

@@ -8,13 +8,13 @@ import scipy.sparse as sp
 
 __all__ = ["rows_digest"]
 
-_MOST = 1 << 19  # numbers of X that are hashed, so that the digest costs little next to a fit
+_MOST = 1 << 19  # entries of X to hash, so that the digest is cheap compared to a fit
 
 
 def rows_digest(X: Any, y: Any) -> str:
-    """Return a digest of a table: its shape, and every row of X and y where X has up to half a million numbers.
+    """Return a digest of a table: its shape and, for up to half a million entries, all of X and y.
 
-    Of a larger table it covers an evenly spaced sample of the rows.
+    For larger tables it covers an evenly spaced sample of the rows.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def rows_digest(X: Any, y: Any) -> str:
     Returns
     -------
     str
-        The digest in hexadecimal digits.
+        The digest in hexadecimal.
     """
     numbers = X.nnz if sp.issparse(X) else X.size
     chosen = slice(None, None, max(1, -(-numbers // _MOST)))

@@ -23,25 +23,25 @@ __all__ = [
 
 
 def communicator(kind: str = "auto", *, timeout: float = 60.0) -> Communicator:
-    """Return the communicator that fits how this process was started.
+    """Return the communicator that matches how this process was launched.
 
     Parameters
     ----------
     kind : {"auto", "serial", "torch", "mpi"}
-        What connects the processes. "auto" is torch where RANK, WORLD_SIZE and MASTER_ADDR are set, as by torchrun;
-        else MPI where OMPI_COMM_WORLD_SIZE or PMI_SIZE is set, as by mpirun, and mpi4py is installed; else serial.
+        How the processes are connected. "auto" means torch if RANK, WORLD_SIZE and MASTER_ADDR are set, as by torchrun;
+        else MPI if OMPI_COMM_WORLD_SIZE or PMI_SIZE is set, as by mpirun, and mpi4py is installed; else serial.
     timeout : float
-        Seconds that torch waits for another process.
+        Seconds that torch waits for another process before it raises an error.
 
     Returns
     -------
     Communicator
-        To be closed when done, or used in a `with` statement.
+        Close it when done, or use it in a `with` statement.
 
     Warns
     -----
     RuntimeWarning
-        If "auto" finds several processes of MPI but no mpi4py: each then works alone.
+        If "auto" finds several MPI processes but mpi4py is not installed. Each then works alone.
     """
     check_choice(kind, "kind", ("auto", "serial", "torch", "mpi"))
     check_number(timeout, "timeout", positive=True)

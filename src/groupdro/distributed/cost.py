@@ -1,21 +1,21 @@
-"""How many rows a step should draw so that workers compute most of the time and wait little."""
+"""How many rows a step should draw so that workers spend most of the time computing."""
 
 import numpy as np
 
 __all__ = ["exchange_seconds", "rows_per_step", "step_seconds"]
 
-# Share of a step's time that messages may take. Workers also wait for the slowest, which on two busy cores makes 9% of
-# 3%; and steps of 10,000 rows needed no more passes than steps of 2,000 (benchmarks/scale.py).
+# Share of a step's time that messages may take. Workers also wait for the slowest, which on two busy cores turns 3%
+# into 9%; and steps of 10,000 rows needed no more passes than steps of 2,000 (benchmarks/scale.py).
 SHARE = 0.03
 # Measured on one core each over loopback (benchmarks/exchange.py, benchmarks/scale.py).
-_SECONDS_A_ROUND = 1.5e-4  # of an exchange between two workers, however short
-_SECONDS_A_NUMBER = 7e-9
-_SECONDS_A_VALUE = 1.2e-9  # of a gathered dense row's gradient
-_SECONDS_A_STEP = 1e-4  # that a step takes whatever it draws
+_SECONDS_PER_ROUND = 1.5e-4  # for the shortest exchange between two workers
+_SECONDS_PER_NUMBER = 7e-9
+_SECONDS_PER_VALUE = 1.2e-9  # for the gradient of a gathered dense row
+_SECONDS_PER_STEP = 1e-4  # fixed cost of a step
 
 
 def exchange_seconds(n_numbers: int, n_workers: int) -> float:
-    """Return the time of adding up an array over all workers.
+    """Return the time to sum an array over all workers.
 
     Parameters
     ----------
@@ -30,34 +30,34 @@ def exchange_seconds(n_numbers: int, n_workers: int) -> float:
         Seconds.
     """
     rounds = int(np.ceil(np.log2(n_workers))) if n_workers > 1 else 0
-    return rounds * _SECONDS_A_ROUND + (_SECONDS_A_NUMBER * n_numbers if rounds else 0.0)
+    return rounds * _SECONDS_PER_ROUND + (_SECONDS_PER_NUMBER * n_numbers if rounds else 0.0)
 
 
 def step_seconds(n_rows: float, n_values: int) -> float:
-    """Return the time that a worker computes in a step.
+    """Return the computing time of a worker per step.
 
     Parameters
     ----------
     n_rows : float
         Rows that it evaluates.
     n_values : int
-        Multiplications a row: features times outputs.
+        Multiplications per row: features times outputs.
 
     Returns
     -------
     float
         Seconds.
     """
-    return _SECONDS_A_STEP + _SECONDS_A_VALUE * n_rows * n_values
+    return _SECONDS_PER_STEP + _SECONDS_PER_VALUE * n_rows * n_values
 
 
 def rows_per_step(n_values: float, n_numbers: int, n_workers: int) -> int:
-    """Return the rows of a step, of all workers together, at which messages take a small share of the time.
+    """Return the total number of rows per step at which messages take a small share of the time.
 
     Parameters
     ----------
     n_values : float
-        Multiplications a row: features times outputs; sparse entries count for several.
+        Multiplications per row: features times outputs; a sparse entry counts as several.
     n_numbers : int
         Length of a step's message: parameters and groups.
     n_workers : int
@@ -69,4 +69,4 @@ def rows_per_step(n_values: float, n_numbers: int, n_workers: int) -> int:
         Rows.
     """
     compute = exchange_seconds(n_numbers, n_workers) * (1.0 - SHARE) / SHARE
-    return max(1, int(n_workers * max(compute - _SECONDS_A_STEP, 0.0) / (_SECONDS_A_VALUE * n_values)))
+    return max(1, int(n_workers * max(compute - _SECONDS_PER_STEP, 0.0) / (_SECONDS_PER_VALUE * n_values)))

@@ -1,4 +1,4 @@
-"""Collective operations made of messages between two processes, the same on every transport."""
+"""Collective operations built from point-to-point messages, identical on every transport."""
 
 from abc import abstractmethod
 
@@ -10,26 +10,26 @@ __all__ = ["PeerCommunicator"]
 
 
 class PeerCommunicator(Communicator):
-    """A communicator whose transport only carries messages from one process to another.
+    """A communicator whose transport only provides point-to-point messages.
 
     With p processes and n numbers, a reduction takes
 
-    - up to `doubling_limit` numbers, recursive doubling: log2(p) exchanges of all n numbers, the least latency;
+    - up to `doubling_limit` numbers, recursive doubling: log2(p) exchanges of all n numbers, for the lowest latency;
     - above, recursive halving and doubling: 2 log2(p) exchanges of n/2, n/4, ... numbers, so that each process sends
-      2 n (1 - 1/p) of them in all, the least traffic.
+      2 n (1 - 1/p) numbers in all, for the least traffic.
 
-    Where p is not a power of two, the processes beyond the largest power in p (the folded ones) hand their numbers to
-    a partner before and are handed the result after. A broadcast goes down a binomial tree.
+    If p is not a power of two, the processes beyond the largest power of two in p (the folded ones) hand their numbers
+    to a partner beforehand and receive the result afterwards. A broadcast uses a binomial tree.
 
     Parameters
     ----------
     rank, size : int
-        The number of this process, from 0, and of all.
+        Number of this process, from 0, and the number of processes.
 
     Attributes
     ----------
     doubling_limit : int
-        The most numbers that are reduced by recursive doubling; the same on every process.
+        Largest number of values reduced by recursive doubling; the same on every process.
     """
 
     doubling_limit = 30_000
@@ -42,13 +42,13 @@ class PeerCommunicator(Communicator):
 
     @abstractmethod
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
-        """Send to and receive from a peer at once, return when both are done; None means no message in that direction.
+        """Send to and receive from a peer at the same time; None for no message in that direction.
 
-        Messages from one process to another arrive in order. Failures are RuntimeErrors.
+        Messages from one process to another arrive in order. Returns when both are done. Failures raise RuntimeError.
         """
 
     def _exchange(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
-        """Transfer, and count the bytes; what is sent and what is received do not overlap."""
+        """Transfer, and count the bytes. The sent and received arrays must not overlap."""
         self.bytes_sent += 0 if sent is None else sent.nbytes
         self._transfer(peer, sent, received)
 
@@ -75,8 +75,8 @@ class PeerCommunicator(Communicator):
     def _double(self, values: Numbers, combine: np.ufunc, core: int) -> None:
         """Reduce by recursive doubling: after k rounds, 2^k neighbours hold the same bits.
 
-        Both partners compute lower rank + higher rank, into a third place: NumPy's loops may swap the operands when
-        they work in place, which shows where both are NaN or, in a maximum, zeros of both signs.
+        Both partners compute lower rank + higher rank into a third array. In place, NumPy's loops may swap the
+        operands, which makes a difference if both are NaN or, in a maximum, zeros of opposite sign.
         """
         n = values.size
         room = self._workspace(2 * n, values)
@@ -110,11 +110,11 @@ class PeerCommunicator(Communicator):
             rounds.append((peer, kept, given))
             begin, end = kept.start, kept.stop
             distance //= 2
-        for peer, kept, given in reversed(rounds):  # the peer holds the whole of what was given to it
+        for peer, kept, given in reversed(rounds):  # the peer has the complete result for what was given to it
             self._exchange(peer, values[kept], values[given])
 
     def _broadcast(self, values: Numbers, root: int) -> None:
-        place = (self.rank - root) % self.size  # the place in the tree; a parent's lacks the lowest bit of its child's
+        place = (self.rank - root) % self.size  # position in the tree; a parent's lacks its child's lowest bit
         distance = 1
         while distance < self.size and not place & distance:
             distance *= 2
@@ -125,7 +125,7 @@ class PeerCommunicator(Communicator):
                 self._exchange((self.rank + distance) % self.size, values, None)
 
     def _workspace(self, n: int, like: Numbers) -> Numbers:
-        """Return room for n numbers, kept between calls: fresh memory costs as much as the reduction itself."""
+        """Return a buffer for n numbers, kept between calls: allocating it costs as much as the reduction itself."""
         if self._room.size < n * like.itemsize:
             self._room = np.empty(n * like.itemsize, np.uint8)
         return self._room[: n * like.itemsize].view(like.dtype)

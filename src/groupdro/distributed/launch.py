@@ -1,4 +1,4 @@
-"""Start a program on several workers by torchrun, with fault-tolerant settings."""
+"""Start a program on several workers with torchrun and fault-tolerant defaults."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ from groupdro.utils.threads import n_cores
 
 __all__ = ["launch", "launch_command", "launch_environment"]
 
-_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with other reactions to Ctrl-C, errors and foreign programs
+_RUN = str(Path(__file__).with_name("run.py"))  # torchrun with changed handling of Ctrl-C, errors and occupied ports
 
 
 def launch_command(
@@ -27,7 +27,7 @@ def launch_command(
     job: str | None = None,
     max_restarts: int = 3,
 ) -> list[str]:
-    """Return the command of torchrun that starts a program.
+    """Return the torchrun command that starts a program.
 
     Parameters
     ----------
@@ -36,19 +36,20 @@ def launch_command(
     arguments : sequence of str
         Its arguments.
     workers : int
-        Processes per node. One with several threads beats many.
+        Processes per node. A single process with several threads is faster than many processes.
     nodes : str
-        Number of nodes, or ``least:most``: then the job shrinks when a node is lost and grows when one joins.
+        Number of nodes, or ``least:most`` for an elastic job, which shrinks when a node is lost and grows when one
+        joins.
     rendezvous : str
-        ``host:port`` where the nodes meet, the same for all. Port 0 takes a free one, on a single node.
+        ``host:port`` of the rendezvous, the same on all nodes. Port 0 picks a free port, on a single node only.
     address : str, optional
-        Address where the other nodes reach this one; by default that of its host name, or of the rendezvous where
-        this is on the loopback.
+        Address at which the other nodes reach this one. The default is that of its host name, or that of the rendezvous
+        if it is on the loopback interface.
     job : str, optional
-        Name of the job, the same for all nodes; several jobs may meet at one rendezvous.
+        Name of the job, the same on all nodes. Several jobs can share a rendezvous.
     max_restarts : int
-        Times that workers are restarted after a loss. They resume from their checkpoints. A script that raises an
-        error of its own is not restarted.
+        How often workers are restarted after a loss. They resume from their checkpoints. A script that raises an error
+        of its own is not restarted.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def launch_command(
     host, _, port = rendezvous.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"rendezvous must be host:port, got {rendezvous!r}.")
-    if int(port) == 0 and int(most or least) > 1:  # each node would wait at a port of its own
+    if int(port) == 0 and int(most or least) > 1:  # each node would wait at a different port
         raise ValueError(f"rendezvous must have a port that all nodes know, got {rendezvous!r} for nodes {nodes!r}.")
     if not Path(script).is_file():
         raise ValueError(f"script {script!r} is not a file.")
@@ -72,7 +73,7 @@ def launch_command(
         address = "127.0.0.1"
     command = [sys.executable, _RUN, f"--nnodes={nodes}", f"--nproc-per-node={workers}"]
     command += [f"--max-restarts={max_restarts}", "--rdzv-backend=c10d", f"--rdzv-endpoint={rendezvous}"]
-    # Of itself, torchrun knows only the address of its host name.
+    # By default, torchrun uses only the address of its host name.
     command += ["--rdzv-conf=is_host=1"] if hosts else []
     command += [f"--rdzv-id={job}"] if job else []
     command += [f"--local-addr={address}"] if address else []
@@ -82,18 +83,18 @@ def launch_command(
 def launch_environment(
     environment: Mapping[str, str], *, workers: int = 1, rendezvous: str = "127.0.0.1:0", interface: str | None = None
 ) -> dict[str, str]:
-    """Return the variables with which torchrun is started.
+    """Return the environment variables for torchrun.
 
     Parameters
     ----------
     environment : mapping
-        Those of this process.
+        Environment of this process.
     workers : int
         Processes per node, which share its cores.
     rendezvous : str
-        Where the nodes meet.
+        ``host:port`` of the rendezvous.
     interface : str, optional
-        Network interface for the numbers; by default the loopback where the rendezvous is there.
+        Network interface for messages. The default is the loopback if the rendezvous is there.
 
     Returns
     -------
@@ -102,9 +103,9 @@ def launch_environment(
     """
     out = dict(environment)
     out.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // workers)))
-    # With the store shared, a lost node ends the whole job after a minute although its replacement has come.
+    # With a shared store, a lost node ends the whole job after a minute even if a replacement has joined.
     out["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    # Connections that are made at first use would come in the middle of a step.
+    # Lazy connections would be made in the middle of a step.
     out.pop("TORCH_GLOO_LAZY_INIT", None)
     if interface is None and rendezvous.rpartition(":")[0] in ("127.0.0.1", "localhost"):
         interface = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
@@ -114,21 +115,21 @@ def launch_environment(
 
 
 def launch(script: str, arguments: Sequence[str] = (), *, interface: str | None = None, **options: Any) -> None:
-    """Become torchrun: this process is replaced, so that signals reach it and no process stands between.
+    """Replace this process by torchrun, so that signals reach it directly.
 
-    Options are those of `launch_command`; the interface is that of `launch_environment`.
+    Options are those of `launch_command`; `interface` is that of `launch_environment`.
     """
-    if os.name == "nt":  # where os.execve leaves the terminal to the shell, and torchrun's agent lacks its signals
+    if os.name == "nt":  # os.execve would leave the terminal to the shell, and torchrun's agent lacks its signals
         raise NotImplementedError(
-            "groupdro launch needs Linux or macOS: use the Windows Subsystem for Linux, or run the script by itself, "
-            "which is a single worker."
+            "groupdro launch requires Linux or macOS: use the Windows Subsystem for Linux, or run the script by "
+            "itself, as a single worker."
         )
-    if importlib.util.find_spec("torch") is None:  # to import it would take seconds, and torchrun does so again
+    if importlib.util.find_spec("torch") is None:  # importing it takes seconds, and torchrun imports it again
         raise ImportError('torch is not installed: pip install "groupdro[distributed]".')
     command = launch_command(script, arguments, **options)
     shared = {name: options[name] for name in ("workers", "rendezvous") if name in options}
     environment = launch_environment(os.environ, interface=interface, **shared)
-    environment["GROUPDRO_LAUNCHER"] = str(os.getpid())  # torchrun's too; workers see by it whether it is gone
+    environment["GROUPDRO_LAUNCHER"] = str(os.getpid())  # torchrun's too; workers check it
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)

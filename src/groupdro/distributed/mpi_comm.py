@@ -1,4 +1,4 @@
-"""Processes that mpirun, or another launcher of MPI, started."""
+"""Communicator for processes started by mpirun or another MPI launcher."""
 
 from groupdro.data.communicator import Numbers
 from groupdro.distributed.exchange import PeerCommunicator
@@ -6,15 +6,15 @@ from groupdro.utils.optional import import_extra
 
 __all__ = ["MpiCommunicator"]
 
-_TAG = 7_919  # apart from the messages of a program that uses COMM_WORLD itself
+_TAG = 7_919  # keeps messages separate from those of a program that uses COMM_WORLD itself
 
 
 class MpiCommunicator(PeerCommunicator):
     """All processes of the MPI job, MPI's COMM_WORLD.
 
-    Reductions are the package's own over `Sendrecv`, because those of MPI do not promise the same bits everywhere.
+    Reductions are the package's own over `Sendrecv`, because MPI does not guarantee identical bits on all processes.
 
-    MPI has no timeout and cannot continue after a process is lost: the launcher ends the job. Start programs by
+    MPI has no timeout and cannot continue after a process is lost; the launcher ends the job. Start programs with
     `mpirun -n 4 python -m mpi4py program.py`, so that an exception in one process ends the others too.
 
     Raises
@@ -26,7 +26,7 @@ class MpiCommunicator(PeerCommunicator):
     def __init__(self) -> None:
         try:
             MPI = import_extra("mpi4py.MPI", "mpi")
-        except RuntimeError as error:  # mpi4py is there, but finds no library
+        except RuntimeError as error:  # mpi4py is installed but finds no MPI library
             raise ImportError(f"mpi4py finds no MPI library; install Open MPI or MPICH: {error}") from error
         self._world = MPI.COMM_WORLD
         super().__init__(self._world.rank, self._world.size)

@@ -1,8 +1,8 @@
-"""torchrun, which `groupdro launch` becomes, with three differences.
+"""torchrun as started by `groupdro launch`, with three differences.
 
-Ctrl-C ends it with one line and exit code 130. A script that fails by its own error is not started again: restarts are
-for workers that were lost. A rendezvous port that another program holds is reported at once. The file is run by its
-path and imports nothing of this package, which would take seconds.
+Ctrl-C ends it with one line and exit code 130. A script that fails with its own error is not restarted: restarts are
+for lost workers. A rendezvous port held by another program is reported at once. This file is run by path and imports
+nothing from the package, which would take seconds.
 """
 
 import json
@@ -17,8 +17,8 @@ from typing import Any
 
 __all__ = ["main"]
 
-INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
-_ANSWERS = 5.0  # seconds that whoever listens at the rendezvous has to answer
+INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
+_ANSWERS = 5.0  # seconds to wait for an answer from the rendezvous
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     Parameters
     ----------
     arguments : list of str
-        Those of torchrun.
+        Arguments of torchrun.
 
     Returns
     -------
@@ -47,9 +47,9 @@ def _run(arguments: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     options = run.parse_args(arguments)
-    if _held_by_stranger(options.rdzv_endpoint):
+    if _held_by_another_program(options.rdzv_endpoint):
         where = f"the rendezvous {options.rdzv_endpoint} is held by another program"
-        print(f"Error: {where}, which does not answer as torchrun does: take another port.", file=sys.stderr)
+        print(f"Error: {where}, which does not answer like torchrun: use another port.", file=sys.stderr)
         return 1
     api.LocalElasticAgent = _agent(api.LocalElasticAgent)
     try:
@@ -71,7 +71,7 @@ def _interrupted() -> int:
 
 
 def _agent(base: Any) -> Any:
-    """Return torchrun's agent, which starts and watches the workers of a node, with other reactions."""
+    """Return torchrun's agent, which starts and watches the workers of a node, with changed handling of failures."""
 
     class Agent(base):  # type: ignore[misc]
         _remaining_restarts: int
@@ -79,7 +79,7 @@ def _agent(base: Any) -> Any:
         def _monitor_workers(self, worker_group: Any) -> Any:
             result = super()._monitor_workers(worker_group)
             if result.is_failed() and self._remaining_restarts and self._failed_by_itself(result.failures.values()):
-                print("The script failed by an error of its own, and is not started again.", file=sys.stderr)
+                print("The script failed with an error of its own and is not restarted.", file=sys.stderr)
                 self._remaining_restarts = 0
             return result
 
@@ -89,12 +89,13 @@ def _agent(base: Any) -> Any:
                 *(failure.error_file for failure in failures),
                 *getattr(self._pcontext, "error_files", {}).values(),
             ]
-            # A worker that lost the connection says so in its file, and one that was killed has a negative code.
+            # A worker that lost the connection reports it in its error file, and one that was killed has a negative
+            # exit code.
             silent = any(failure.exitcode > 0 and not os.path.isfile(failure.error_file) for failure in failures)
             return silent or any(_is_own_error(path) for path in files)
 
         def _shutdown(self, death_sig: Any = signal.SIGTERM, *more: Any, **options: Any) -> None:
-            # After Ctrl-C every worker would print a traceback. Checkpoints are whole at any moment.
+            # After Ctrl-C every worker would print a traceback. Checkpoints are intact at any moment.
             super()._shutdown(signal.SIGTERM if death_sig == signal.SIGINT else death_sig, *more, **options)
 
     return Agent
@@ -110,7 +111,7 @@ def _is_own_error(path: str) -> bool:
         return False
 
 
-def _held_by_stranger(endpoint: str) -> bool:
+def _held_by_another_program(endpoint: str) -> bool:
     """Return whether something listens at the rendezvous that is not a store of torch."""
     host, _, port = endpoint.rpartition(":")
     if port == "0":
@@ -118,9 +119,9 @@ def _held_by_stranger(endpoint: str) -> bool:
     try:
         socket.create_connection((host, int(port)), timeout=_ANSWERS).close()
     except OSError:
-        return False  # nobody is there yet, which torchrun copes with
+        return False  # nobody listens yet, which torchrun can handle
     answered = threading.Event()
-    # A stranger may keep it waiting for longer than any timeout of its own.
+    # Another program may keep it waiting longer than its own timeout.
     threading.Thread(target=_ask, args=(host, int(port), answered), daemon=True).start()
     return not answered.wait(_ANSWERS)
 
@@ -136,8 +137,8 @@ def _ask(host: str, port: int, answered: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # the folder of this file, whose modules are not for torch to find
+    sys.path.pop(0)  # the folder of this file, whose modules would shadow others for torch
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # at once, although a thread may still wait for a stranger
+    os._exit(code)  # immediately, as a thread may still wait for another program

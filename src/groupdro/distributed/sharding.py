@@ -1,8 +1,8 @@
-"""Data of which every worker holds a part: consecutive rows of the whole, in the order of groups.
+"""Data divided among workers: each holds consecutive rows, in the order of groups.
 
-All workers draw the same members from the same seed and evaluate those that they hold; sums over rows are added up by
-the communicator. So the answer depends on the number of workers only by rounding, and since most groups lie with one
-worker, each group's own minimum is found there without a message.
+All workers draw the same members from the same seed and evaluate those they hold; the communicator sums over rows. So
+the answer depends on the number of workers only through rounding. Most groups lie entirely on one worker, so each
+group's own minimum is found there without messages.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,19 +23,19 @@ __all__ = ["ShardedData", "shard"]
 class ShardedData(GroupedData):
     """A worker's part of grouped data. Build it with `shard`.
 
-    Offsets, labels and weights are those of the rows here; a member's weight is its share of the whole group, so that
-    what is averaged here is this worker's part of the average.
+    Offsets, labels and weights are those of the local rows. A member's weight is its share of the whole group, so a
+    local mean is this worker's contribution to the group's mean.
 
     Attributes
     ----------
     comm : Communicator
-        The way to the other workers.
+        Connection to the other workers.
     first : int
-        Place of the first row here in the order of all rows.
+        Position of the first local row among all rows.
     whole_offsets : ndarray of shape (n_groups + 1,)
-        Where each group begins and ends in the order of all rows.
+        Where each group begins and ends among all rows.
     weighted : bool
-        Whether rows of a group weigh differently.
+        Whether rows of a group have different weights.
     in_memory : bool
         Whether every worker can keep its rows in memory.
     """
@@ -53,7 +53,7 @@ class ShardedData(GroupedData):
 
     @property
     def rank(self) -> int:
-        """Which of the workers this is."""
+        """Number of this worker."""
         return self.comm.rank
 
     @property
@@ -63,16 +63,16 @@ class ShardedData(GroupedData):
 
     @property
     def all_offsets(self) -> Indices:
-        """Where each group's members begin and end in the order of all rows."""
+        """Where each group's members begin and end among all rows."""
         return self.whole_offsets
 
     @property
     def all_sizes(self) -> Indices:
-        """Number of members of each group, of all workers."""
+        """Number of members of each group, over all workers."""
         return np.diff(self.whole_offsets)
 
     def add_up(self, *arrays: Floats) -> None:
-        """Replace arrays by their sums over all workers, by one message."""
+        """Replace arrays by their sums over all workers, in one message."""
         if len(arrays) == 1 and arrays[0].flags.c_contiguous:
             self.comm.allreduce(arrays[0])
             return
@@ -83,7 +83,7 @@ class ShardedData(GroupedData):
             place += array.size
 
     def partial_means(self, values: Floats) -> Floats:
-        """Return what the rows that are stored here add to each group's average."""
+        """Return the contribution of the locally stored rows to each group's average."""
         return super().partial_means(values) if self.n_rows else np.zeros(self.n_groups)
 
     def largest(self, values: Floats) -> Floats:
@@ -94,7 +94,7 @@ class ShardedData(GroupedData):
         return (members >= self.first) & (members < self.first + self.n_rows)
 
     def own(self, draw: Draw) -> Draw:
-        """Return the part of a draw that is stored here, in the numbers of the members here."""
+        """Return the part of a draw that is stored here, with local member numbers."""
         here = self._holds(draw.members)
         return Draw(draw.members[here] - self.first, draw.groups[here], draw.weights[here])
 
@@ -107,19 +107,19 @@ class ShardedData(GroupedData):
         return all_rows.astype(values.dtype), all_weights
 
     def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> None:
-        """Nothing: kernels would need the rows of all workers."""
+        """Return None: kernels would need the rows of all workers."""
 
-    def rows_worth_a_step(self, n_numbers: int, n_outputs: int) -> int:
-        """Return the rows at which messages take a small share of the time."""
-        entries = self.largest(np.array([self.rows.n_entries]))[0]  # the same for all, who must make the same steps
+    def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:
+        """Return the number of rows per step at which messages take a small share of the time."""
+        entries = self.largest(np.array([self.rows.n_entries]))[0]  # all workers must make the same steps
         return rows_per_step(float(entries) * n_outputs, n_numbers, self.n_workers)
 
     def read_ahead(self, members: Indices) -> None:
-        """Let the system begin to read those members here that will be needed soon."""
+        """Let the system prefetch local members that will be needed soon."""
         self.rows.read_ahead(members[self._holds(members)] - self.first)
 
     def share(self, content: bytes) -> bytes:
-        """Return what the first worker has."""
+        """Return the first worker's content, on every worker."""
         size = self.comm.broadcast(np.array([len(content)], dtype=np.int64))
         words = np.zeros(-(-int(size[0]) // 8), dtype=np.int64)
         if self.comm.rank == 0:
@@ -131,15 +131,15 @@ class ShardedData(GroupedData):
         return self.group_sizes == self.all_sizes
 
     def with_labels(self, y: Array, *, encoded: bool = False) -> "ShardedData":
-        """Return the same rows with the same labels in the terms of a loss."""
+        """Return the same rows with the same labels in the encoding of a loss."""
         if not encoded:
-            raise ValueError("y: give data their labels before they are divided among workers.")
+            raise ValueError("y must be set before the data are divided among workers.")
         part = super().with_labels(y, encoded=True)
         assert isinstance(part, ShardedData)
         return part
 
     def group(self, i: int) -> GroupedData:
-        """Return one group's data: this worker's own where it holds all of them, otherwise a part again."""
+        """Return one group's data: whole if this worker holds all of it, otherwise a part."""
         part = super().group(i)
         assert isinstance(part, ShardedData)
         size = int(self.whole_offsets[i + 1] - self.whole_offsets[i])
@@ -157,7 +157,7 @@ class ShardedData(GroupedData):
 
     @property
     def can_draw(self) -> bool:
-        """Rows with weights, each worker's relative to its own, cannot be drawn from all."""
+        """Weighted rows cannot be drawn, because each worker knows only its own weights."""
         return not self.weighted
 
     def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
@@ -174,28 +174,28 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
     Parameters
     ----------
     data : GroupedData
-        The whole, the same for every worker: in memory, or better mapped from a store, of which only the part is read.
-        Its rows must be in the order of groups, without overlap.
+        The whole data, the same on every worker: in memory or, better, memory-mapped from a store, so that only the
+        part is read. Rows must be in the order of groups, without overlap.
     comm : Communicator
-        The way to the other workers.
+        Connection to the other workers.
 
     Returns
     -------
     GroupedData
-        This worker's part; all of the data where there is only one worker.
+        This worker's part; all of the data if there is only one worker.
     """
     check_kind(data, "data", GroupedData, "GroupedData")
     check_kind(comm, "comm", Communicator, "a Communicator")
     if comm.size == 1:
-        return replace(data, key=data.digest)  # a job that shrinks to one worker goes on from its checkpoints
+        return replace(data, key=data.digest)  # a job that shrinks to one worker can resume from its checkpoints
     mark = float(int.from_bytes(data.digest[:6], "little"))
     ends = comm.allreduce_max(np.array([mark, -mark]))
     if ends[0] != -ends[1]:
-        raise ValueError("data must be the same for all workers, which hold different ones.")
+        raise ValueError("data must be the same on all workers, but they differ.")
     if data.members.size:
-        raise ValueError("groups that overlap, or mapped rows in another order, cannot be divided among workers.")
+        raise ValueError("groups that overlap and memory-mapped rows in another order cannot be divided among workers.")
     if data.n_rows < comm.size:
-        raise ValueError(f"There are {data.n_rows} rows for {comm.size} workers.")
+        raise ValueError(f"data has only {data.n_rows} rows for {comm.size} workers.")
     first, last = (data.n_rows * k // comm.size for k in (comm.rank, comm.rank + 1))
     here = slice(first, last)
     offsets = np.clip(data.offsets, first, last) - first

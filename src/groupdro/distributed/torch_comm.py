@@ -1,4 +1,4 @@
-"""Processes that torchrun started, or whatever else sets its variables, connected by torch.distributed."""
+"""Communicator for processes connected by torch.distributed, as started by torchrun."""
 
 import atexit
 import contextlib
@@ -22,23 +22,23 @@ from groupdro.utils.optional import import_extra
 __all__ = ["TorchCommunicator"]
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_PROCESS, _PARENT = os.getpid(), os.getppid()  # read as early as can be, to notice a parent that dies soon after
+_PROCESS, _PARENT = os.getpid(), os.getppid()  # read as early as possible, to detect a parent that dies soon after
 _PR_SET_PDEATHSIG = 1
 
 
 class TorchCommunicator(PeerCommunicator):
-    """Processes connected by torch.distributed; make one by `from_environment`.
+    """Processes connected by torch.distributed; create one with `from_environment`.
 
-    With gloo, messages go by `isend` and `recv`, without copies, and reductions are made of them: gloo's own is a ring,
-    whose latency grows with the number of processes. With NCCL, arrays are copied to the device of the variable
-    LOCAL_RANK and reduced by NCCL; `bytes_sent` then counts the arrays. The NCCL path has not been tested.
+    With gloo, messages are sent with `isend` and `recv`, without copies, and reductions are built from them: gloo's own
+    reduction is a ring, whose latency grows with the number of processes. With NCCL, arrays are copied to the device
+    given by LOCAL_RANK and reduced by NCCL; `bytes_sent` then counts the arrays. The NCCL path has not been tested.
 
     Parameters
     ----------
     group : torch.distributed.ProcessGroup
-        A group of all processes, which this object destroys when it is closed or when Python exits.
+        A group of all processes, destroyed when this object is closed or Python exits.
     device : torch.device, optional
-        Where NCCL works; None for gloo.
+        Device for NCCL; None for gloo.
     """
 
     def __init__(self, group: Any, *, device: Any = None):
@@ -46,37 +46,39 @@ class TorchCommunicator(PeerCommunicator):
         self._dist = import_extra("torch.distributed", "distributed")
         super().__init__(self._dist.get_rank(group), self._dist.get_world_size(group))
         self._group, self._device = group, device
-        atexit.register(self.close)  # a group that outlives the interpreter may abort the process
+        atexit.register(self.close)  # a group that outlives the interpreter may crash the process
 
     @classmethod
     def from_environment(cls, *, timeout: float = 60.0, backend: str = "gloo") -> Self:
-        """Connect to the others as the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say.
+        """Connect to the other processes, using RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 
-        Where torch.distributed was initialised before, as some launchers do, a group of its own is made, and the
-        program's is left alone. A process that torchrun started is killed when torchrun dies, on Linux: it would go
-        on writing the files of a job that was started anew. Leave the variable TORCH_GLOO_LAZY_INIT unset.
+        If torch.distributed is already initialised, as some launchers do, a separate group is created and the program's
+        own is left alone. On Linux, a process started by torchrun is killed when torchrun dies; otherwise it would keep
+        writing to the files of a job that has been restarted. Leave the variable TORCH_GLOO_LAZY_INIT unset.
 
         Parameters
         ----------
         timeout : float
-            Seconds after which a process that does not come, or no longer answers, is an error.
+            Seconds after which a process that does not connect or no longer answers is an error.
         backend : {"gloo", "nccl"}
-            What carries the numbers.
+            Transport of the messages.
 
         Returns
         -------
         TorchCommunicator
-            Connected to all others.
+            A communicator connected to all processes.
 
         Raises
         ------
         CommunicationError
-            If variables are missing, the launcher is gone, or not everyone came in time.
+            If variables are missing, the launcher is gone, or not all processes connected in time.
         ImportError
             If torch is not installed.
         """
         if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
-            raise CommunicationError(f"torchrun sets {', '.join(_VARIABLES)}; here {', '.join(missing)} is not set.")
+            raise CommunicationError(
+                f"{', '.join(_VARIABLES)} must be set, as by torchrun; missing: {', '.join(missing)}."
+            )
         check_choice(backend, "backend", ("gloo", "nccl"))
         check_number(timeout, "timeout", positive=True)
         if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -98,17 +100,17 @@ class TorchCommunicator(PeerCommunicator):
                 dist.destroy_process_group()
             where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
             raise CommunicationError(
-                f"Rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: no connection by way of {where}: {error}"
+                f"Rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: no connection through {where}: {error}"
             ) from error
         return cls(group, device=device)
 
     def close(self) -> None:
-        """Destroy the group; further operations fail, and closing again does nothing."""
+        """Destroy the group. Further operations fail; closing again has no effect."""
         if self._closed:
             return
         super().close()
         atexit.unregister(self.close)
-        if self._dist.is_initialized():  # unless the program destroyed all groups before
+        if self._dist.is_initialized():  # unless the program has already destroyed all groups
             self._dist.destroy_process_group(self._group)
 
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
@@ -135,7 +137,7 @@ class TorchCommunicator(PeerCommunicator):
             self._on_device(values, lambda there: self._dist.broadcast(there, root, self._group))
 
     def _on_device(self, values: Numbers, operate: Callable[[Any], object]) -> None:
-        """Let NCCL work in place on a copy of the values."""
+        """Let NCCL operate in place on a copy of the values."""
         there = self._torch.from_numpy(values).to(self._device)
         operate(there)
         self.bytes_sent += values.nbytes
@@ -143,7 +145,7 @@ class TorchCommunicator(PeerCommunicator):
 
 
 def _report_errors() -> None:
-    """Have an uncaught error written where the launcher looks: it restarts workers after a lost connection only."""
+    """Record uncaught errors where the launcher looks. It restarts workers only after a lost connection."""
     if hasattr(sys.excepthook, "groupdro_before"):
         return
     before = sys.excepthook
@@ -152,10 +154,10 @@ def _report_errors() -> None:
         lost: BaseException | None = error
         while lost is not None and not isinstance(lost, CommunicationError):
             lost = lost.__cause__ or lost.__context__
-        with contextlib.suppress(Exception):  # the error itself is what counts
+        with contextlib.suppress(Exception):  # the error itself matters more than its record
             errors = import_extra("torch.distributed.elastic.multiprocessing.errors", "distributed")
             try:
-                raise (lost or error).with_traceback(traceback)  # whose traceback is recorded too
+                raise (lost or error).with_traceback(traceback)  # its traceback is recorded too
             except BaseException as raised:
                 errors.get_error_handler().record_exception(raised)
         before(kind, error, traceback)
@@ -165,15 +167,15 @@ def _report_errors() -> None:
 
 
 def _die_with_launcher() -> None:
-    """Have the kernel kill this process when its parent dies, and make sure that it has not died yet."""
+    """Ask the kernel to kill this process when its parent dies, and check that it is still alive."""
     if sys.platform != "linux":
         return
-    launcher = _PARENT if os.getpid() == _PROCESS else os.getppid()  # a fork has another parent than when it imported
+    launcher = _PARENT if os.getpid() == _PROCESS else os.getppid()  # a fork has another parent
     if "GROUPDRO_LAUNCHER" in os.environ and os.getsid(0) == os.getpid():
-        # torchrun begins a session for every worker. It may have died before this module was imported.
+        # torchrun starts a session for every worker. It may have died before this module was imported.
         launcher = int(os.environ["GROUPDRO_LAUNCHER"])
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         why = os.strerror(ctypes.get_errno())
-        warnings.warn(f"If torchrun is killed, this process will run on: {why}.", RuntimeWarning, stacklevel=3)
-    if os.getppid() != launcher:  # it died before the kernel was asked, and another process adopted this one
+        warnings.warn(f"If torchrun is killed, this process will keep running: {why}.", RuntimeWarning, stacklevel=3)
+    if os.getppid() != launcher:  # it died before the request to the kernel, and another process adopted this one
         raise CommunicationError(f"Rank {os.environ['RANK']}: the process that started it, {launcher}, is gone.")

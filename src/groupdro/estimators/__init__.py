@@ -1,4 +1,4 @@
-"""The scikit-learn front door."""
+"""Estimators with the scikit-learn interface."""
 
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.cross_validated import GroupDROClassifierCV, GroupDRORegressorCV

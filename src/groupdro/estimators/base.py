@@ -1,4 +1,4 @@
-"""What the classifier and the regressor share: the fit, and what is known after it."""
+"""The common base of classifier and regressor: fitting, and the fitted attributes."""
 
 import os
 from dataclasses import replace
@@ -30,35 +30,35 @@ from groupdro.utils.vectors import read_by_group, read_target
 __all__ = ["GroupDROEstimator"]
 
 
-# What a fitted estimator has of its result under the same name, with an underscore.
+# Attributes of the result that a fitted estimator has under the same name plus an underscore.
 _TAKEN_OVER = ("group_risks", "worst_group", "upper_bound", "lower_bound", "gap", "bound_radius", "criterion",
                "message", "solver", "trace")  # fmt: skip
 _REMEDIES = {
-    Status.PASS_LIMIT: "Raise max_passes={max_passes} or tol={tol}.",
-    Status.TIME_LIMIT: "Raise max_time={max_time} or tol={tol}.",
-    Status.STALLED: "Raise tol={tol}: the columns' scales leave too few digits for it. Scaling the columns helps too.",
-    Status.NO_FINITE_MINIMISER: "Set alpha or radius, which bound the coefficients.",
+    Status.PASS_LIMIT: "Increase max_passes={max_passes} or tol={tol}.",
+    Status.TIME_LIMIT: "Increase max_time={max_time} or tol={tol}.",
+    Status.STALLED: "Increase tol={tol}, which the columns' scales leave too few digits for, or scale the columns.",
+    Status.NO_FINITE_MINIMISER: "Set alpha or radius to bound the coefficients.",
     Status.NUMERICAL_FAILURE: "Scale the columns of X, or y.",
-    Status.INTERRUPTED: "The model is the best one that was seen.",
+    Status.INTERRUPTED: "The model is the best one found so far.",
 }
 
 
 class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
-    """Base of the estimators: a linear model whose worst group is as well off as it can be."""
+    """Base class of the estimators: a linear model that performs as well as possible on its worst group."""
 
-    # Groups and offsets go to fit wherever scikit-learn routes metadata, without a set_fit_request.
+    # Scikit-learn's metadata routing passes groups and offsets to fit without a set_fit_request.
     __metadata_request__fit = {"groups": True, "offset": True}  # noqa: RUF012
 
     _regression: ClassVar[bool]
 
-    # ------------------------------------------------------------------ what a subclass says
+    # ------------------------------------------------------------------ implemented by subclasses
 
     def _encode(self, y: Array) -> Array:
-        """Set what is learned of y, and return encoded labels."""
+        """Set the attributes learned from y, and return encoded labels."""
         raise NotImplementedError
 
     def _take_classes(self, classes: Array | None) -> None:
-        """Set what a store knows of its labels, whose classes are None where they are numbers."""
+        """Set the attributes learned from a store's labels; `classes` is None for numeric targets."""
         raise NotImplementedError
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
@@ -80,30 +80,31 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         intercept_init: Any = None,
         q_init: Any = None,
     ) -> Self:
-        """Fit the model whose worst group is as well off as it can be.
+        """Fit the model that performs as well as possible on its worst group.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features), or GroupedStore
-            Training rows. float32 stays float32; memory-mapped arrays are not copied. A store has labels, groups and
-            weights of its own; over several workers it is ``store.shard(communicator)``.
+            Training data. float32 stays float32; memory-mapped arrays are not copied. A store has its own labels,
+            groups and weights; with several workers, pass ``store.shard(communicator)``.
         y : array-like of shape (n_rows,)
             Labels or targets; None with a store.
         sample_weight : array-like of shape (n_rows,), optional
-            Non-negative weights. In a group's risk they are relative: they say which rows of the group count more, not
-            which group does. In the average over rows a group counts by their total.
+            Nonnegative weights. Within a group's risk only their ratios matter: they determine which rows of the group
+            count more, not which group does. In the average over rows, a group counts by its total weight.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
-            matrix with one column per group, where groups may overlap. Without it a warning is given and all rows are
-            one group: plain empirical risk minimisation.
+            matrix with one column per group, where groups may overlap. Without groups, a warning is issued and all rows
+            form one group, which is plain empirical risk minimisation.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            A score of each row that the model corrects: what is added to its outputs. For a classifier of two classes
-            the log-odds of the second; of more classes one number per class, in the order of `classes_`; for a
-            regressor a prediction. Scores of training rows should be out of fold. Predictions then need `offset` too.
+            A score per row that the model corrects; it is added to the model's outputs. For two classes, this is the
+            log-odds of the second class; for more classes, one number per class in the order of `classes_`; for a
+            regressor, a prediction. Scores of training rows should be out-of-fold. Predictions then require `offset`
+            too.
         coef_init, intercept_init : array-like, optional
-            Coefficients and intercepts to begin with, shaped as `coef_` and `intercept_`.
+            Coefficients and intercepts to start from, shaped like `coef_` and `intercept_`.
         q_init : array-like of shape (n_groups,) or mapping, optional
-            Group weights to begin with, in the order of the sorted groups or by group.
+            Group weights to start from, in the order of the sorted groups or by group.
 
         Returns
         -------
@@ -113,7 +114,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         self._check_parameters()
         task, X, y = self._read(X, y, sample_weight, groups, offset)
         start = self._start(task, coef_init, intercept_init, q_init)
-        # Scikit-learn's own monitors hand all metadata to every scorer, and few of these know groups.
+        # Scikit-learn's monitors pass all metadata to every scorer, but few scorers accept groups.
         metadata = {"sample_weight": sample_weight, "offset": offset}
         bridge = TaskBridge(self, X, y, {key: value for key, value in metadata.items() if value is not None} or None)
         outcome = self._solve(task, self.alpha, start, bridge)
@@ -126,19 +127,19 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any, offset: Any = None) -> tuple[Task, Any, Any]:
-        """Validate the data, set what is learned from them without a solver, and return the task."""
+        """Validate the data, set the attributes that need no solver, and return the task."""
         self.uses_offset_ = offset is not None
         if isinstance(X, GroupedStore):
             if offset is not None:
-                raise ValueError("offset needs rows in memory: a store has no place for it.")
+                raise ValueError("offset is not supported with a store; it requires rows in memory.")
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
-                    raise ValueError(f"{name} must be None where X is a store, which has its own.")
+                    raise ValueError(f"{name} must be None if X is a store, which has its own.")
             data = self._read_store(X)
             return self._task(data, None if data.weighted else row_shares(data), None), X, None
         X = read_features(self, X, reset=True)
         target = read_target(y, X.shape[0], numeric=self._regression)
-        column_or_1d(y, warn=True)  # a column is taken, with scikit-learn's warning
+        column_or_1d(y, warn=True)  # a single column is accepted, with scikit-learn's warning
         grouping, self.merged_groups_ = read_grouping(
             groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
         )
@@ -146,7 +147,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         self.training_digest_: str | None = rows_digest(X, labels)
         if offset is not None:
             offset = read_outputs_offset(offset, X.shape[0], self._own_loss().n_outputs(labels))
-            if self._regression:  # of a residual: less of the target is left to predict
+            if self._regression:  # for a residual, subtract the offset from the target
                 labels, offset = labels - offset, None
         data = GroupedData.from_arrays(X, labels, grouping, sample_weight, offset=offset)
         if sample_weight is not None and not self._regression:
@@ -155,17 +156,17 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         return self._task(data, row_shares(data, sample_weight), row_weights), X, target
 
     def _read_store(self, store: GroupedStore) -> GroupedData:
-        """Set what a store knows about the model, and return its rows."""
+        """Set the attributes learned from a store, and return its rows."""
         if self.small_groups == "merge":
-            raise ValueError("small_groups='merge' needs rows in memory: merge groups before a store is written.")
+            raise ValueError("small_groups='merge' is not supported with a store; merge groups before writing it.")
         check_sizes(store.names, store.group_sizes, least=self.min_group_size, small=self.small_groups)
         self.n_features_in_, self.merged_groups_ = store.n_features, ()
-        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        self.__dict__.pop("feature_names_in_", None)  # from an earlier fit
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
         self._take_classes(store.classes)
         data = store.data()
-        # A worker has the labels of its own rows only.
+        # A worker has only the labels of its own rows.
         self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
         return data
 
@@ -197,7 +198,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         *,
         spend: bool = True,
     ) -> Outcome:
-        """Solve the problem of one penalty and robustness, and return what was found in the user's units.
+        """Solve the problem for one penalty and robustness, and return the outcome in the user's units.
 
         With `spend`, the slack of the tolerance is spent on the average.
         """
@@ -219,7 +220,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         seed, folder = read_seed(self.random_state), None
         if self.checkpoint_dir is not None:
             if self.random_state is None:
-                seed = 0  # the same when it is started again
+                seed = 0  # the same when the fit is rerun
             folder = os.path.join(self.checkpoint_dir, fingerprint(problem, solver, seed)[:16])
         max_passes, max_time = float(self.max_passes), np.inf if self.max_time is None else float(self.max_time)
         result = solve(
@@ -246,24 +247,24 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
 
     def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
-        """Return the w and q to begin with: those given, or of the last fit under `warm_start`, or None."""
+        """Return the w and q to start from: given ones, those of the last fit with `warm_start`, or None."""
         names, outputs = task.data.names, self._n_outputs
         warm = self.warm_start and hasattr(self, "coef_") and np.size(self.coef_) == outputs * self.n_features_in_
         if warm and coef_init is None:
             coef_init, intercept_init = self.coef_, self.intercept_ if self.fit_intercept else None
-        # Plain training of groups that overlap leaves no weight to any of them.
+        # Plain training with overlapping groups leaves no weight on any of them.
         if warm and q_init is None and tuple(self.groups_) == names and self.group_weights_.any():
             q_init = self.group_weights_
         q = None
         if q_init is not None:
             q = read_by_group(q_init, names, "q_init")
             if (q < 0).any() or not q.max() > 0:
-                raise ValueError("q_init must have no negative entry and a positive sum.")
+                raise ValueError("q_init must be nonnegative, with a positive sum.")
             q = q / q.max()  # first, so that the sum cannot overflow
             q /= q.sum()
         if coef_init is None:
             if intercept_init is not None:
-                raise ValueError("intercept_init needs coef_init.")
+                raise ValueError("intercept_init requires coef_init.")
             return None, q
         coef = read_init(coef_init, "coef_init", outputs * self.n_features_in_)
         w = coef.reshape(outputs, self.n_features_in_).T
@@ -287,14 +288,14 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         self.group_weights_ = result.q
         self.status_ = result.status.name.lower()
         self.n_passes_ = result.passes
-        self._atol = result.atol  # in force, which the parameter may leave open
+        self._atol = result.atol  # the value in force; the parameter may be None
         for name in _TAKEN_OVER:
             setattr(self, f"{name}_", getattr(result, name))
         self._interrupted = result.interrupted
         if self.objective == "excess_risk":
             self.reference_risks_ = result.references.upper
         elif hasattr(self, "reference_risks_"):
-            del self.reference_risks_  # of an earlier fit
+            del self.reference_risks_  # from an earlier fit
 
     def _warn(self, result: Result) -> None:
         relative = relative_gap(result.gap, result.upper_bound)
@@ -305,7 +306,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that sparse rows are taken."""
+        """Declare support for sparse rows."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

@@ -1,4 +1,4 @@
-"""Where an estimator stands between the average and the worst: what both are, as weights of groups."""
+"""The average and the worst of an estimator's objective, as weights of groups."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from groupdro.utils.types import Floats
 
 __all__ = ["ALL_ROWS", "Between", "row_shares"]
 
-#: Name of the group of all rows, which only the average counts where groups overlap.
+#: Name of the group of all rows, which represents the average if groups overlap.
 ALL_ROWS = "(all rows)"
 
 
@@ -22,13 +22,13 @@ class Between:
     Attributes
     ----------
     n_groups : int
-        Number of groups, without that of all rows.
+        Number of groups, not counting the group of all rows.
     base : ndarray of shape (n_groups,) or None
-        Weights of the average; None where it is that of all rows, or not known.
+        Weights of the average; None if it is represented by the group of all rows, or unknown.
     caps : ndarray of shape (n_groups,) or None
-        Most that each group weighs in the worst; None where the worst is one group.
+        Upper bounds on the weights in the worst; None if the worst is one group.
     over_all : bool
-        Whether groups overlap and rows are averaged: values then end with that of all rows.
+        Whether groups overlap and rows are averaged; values then end with that of the group of all rows.
     """
 
     n_groups: int
@@ -52,15 +52,15 @@ class Between:
         Parameters
         ----------
         shares : ndarray of shape (n_groups,) or None
-            Each group's share of the weighted rows; None where groups overlap, or where it is not known.
+            Each group's share of the weighted rows; None if groups overlap or it is unknown.
         n_groups : int
             Number of groups.
         average : {"rows", "groups"}
-            Whether every row counts alike, or every group.
+            Whether rows or groups have equal weight.
         n_worst : int or None
-            Number of groups whose average is the worst.
+            Number of worst groups to average.
         worst_share : float or None
-            Share of the rows, or of the groups, whose average is the worst.
+            Share of the rows, or of the groups, to average as the worst.
         overlapping : bool
             Whether groups overlap.
 
@@ -77,30 +77,30 @@ class Between:
         elif worst_share is not None:
             if base is None:
                 raise ValueError(
-                    "worst_share needs each group's share of the rows, which groups that overlap and weighted stores "
-                    "do not have: use average='groups' or n_worst."
+                    "worst_share requires each group's share of the rows, which is unknown for overlapping groups and "
+                    "weighted stores: use average='groups' or n_worst."
                 )
             caps = np.minimum(base / worst_share, 1.0)
         return cls(n_groups, base, caps, over_all=overlapping and average == "rows")
 
     @property
     def known(self) -> bool:
-        """Whether there is an average."""
+        """Whether the average is known."""
         return self.over_all or self.base is not None
 
     def weight_set(self, robustness: float) -> WeightSet:
-        """Return the weights whose worst is (1 - robustness) * average + robustness * worst."""
+        """Return the weight set whose objective is (1 - robustness) * average + robustness * worst."""
         caps, base = self.caps, self.base
         if robustness == 1.0:
             return Simplex() if caps is None else Cap(tuple(caps.tolist()))
         if not self.known:
             raise ValueError(
-                "average='rows' needs the groups' totals of weights, which a weighted store does not keep: use "
+                "average='rows' requires each group's total weight, which a weighted store does not keep: use "
                 "average='groups'."
             )
         if base is not None and caps is None and not self.over_all:
             return Floor(robustness, tuple(base.tolist()))
-        if self.over_all:  # the last group, which may have no more than the average
+        if self.over_all:  # the last group has the average's share and no more
             caps = np.append(np.ones(self.n_groups) if caps is None else caps, 0.0)
             base = np.append(np.zeros(self.n_groups), 1.0)
         assert base is not None
@@ -109,7 +109,7 @@ class Between:
         return Box(tuple(least.tolist()), tuple((least + robustness * caps).tolist()))
 
     def mean(self, values: Floats) -> float:
-        """Return the average; NaN where it is not known."""
+        """Return the average; NaN if it is unknown."""
         if self.over_all:
             return float(values[-1])
         return float(self.base @ values) if self.base is not None else np.nan
@@ -120,7 +120,7 @@ class Between:
 
 
 def row_shares(data: GroupedData, sample_weight: Any = None) -> Floats | None:
-    """Return each group's share of the (weighted) rows, wherever they are stored; None where groups overlap."""
+    """Return each group's share of the (weighted) rows over all workers; None if groups overlap."""
     if data.is_whole and data.members.size and len(np.unique(data.members)) < len(data.members):
         return None
     sizes = data.all_sizes.astype(np.float64)

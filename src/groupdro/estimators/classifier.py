@@ -1,4 +1,4 @@
-"""`GroupDROClassifier`: a linear classifier that is as good as it can be on its worst group."""
+"""`GroupDROClassifier`: a linear classifier that performs as well as possible on its worst group."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,101 +21,106 @@ __all__ = ["GroupDROClassifier"]
 
 def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
     if estimator.loss != "logistic":
-        raise AttributeError(f"probabilities need loss='logistic', not {estimator.loss!r}.")
+        raise AttributeError(f"probabilities require loss='logistic', not {estimator.loss!r}.")
     return True
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
-    """Linear classifier that is as good as it can be on its worst group, with a certificate.
+    """Linear classifier that performs as well as possible on its worst group, with a certificate.
 
     Minimises, over the coefficients and a free intercept,
 
         (1 - robustness) * average of V_i(w)  +  robustness * max of V_i(w)  +  alpha / 2 * norm(coef)**2,
         norm(coef) <= radius,    V_i(w) = R_i(w) [- R_i*] [+ C / sqrt(n_i)],
 
-    where R_i is the average loss of group i, and by default the worst group alone counts. No step size has to be set,
-    and the result carries a proof of how far from the best possible it is.
+    where R_i is the average loss of group i. By default only the worst group counts. There is no step size to tune, and
+    the result comes with a proven bound on its suboptimality.
 
     Parameters
     ----------
     objective : {"risk", "excess_risk"}, default="risk"
-        The worst group's risk R_i; or its regret R_i - R_i*, where R_i* is the least that any model reaches on group
-        i, so that a group which nobody can predict does not decide for all.
+        The quantity to minimise for the worst group: its risk R_i, or its excess risk R_i - R_i*, where R_i* is the
+        smallest risk that any model reaches on group i. Use "excess_risk" to keep one inherently noisy group from
+        dominating; it costs one more fit per group.
     robustness : float, default=1.0
-        Where to stand between the average and the worst, from 0 to 1: the value minimised is
-        ``(1 - robustness) * average + robustness * worst``. 0 is plain training, with the same certificate; 1 looks at
-        the worst group alone. Values in between often keep most of the worst group's gain at a fraction of what the
-        others pay for it: `robustness_frontier` shows all of them.
+        Blend between average and worst, from 0 to 1: the fit minimises
+        ``(1 - robustness) * average + robustness * worst``. 1 considers the worst group only; 0 is plain training, with
+        the same certificate. Values in between often keep most of the worst group's gain at a fraction of the cost to
+        the others: `robustness_frontier` shows all of them, and the CV variant chooses one.
     average : {"rows", "groups"}, default="rows"
-        Whether every row counts alike in the average, by its `sample_weight`, or every group.
+        Whether the average gives equal weight to rows (scaled by `sample_weight`) or to groups.
     n_worst : int, default=None
-        Let the worst be the average of so many worst groups instead of one.
+        Replace the worst group by the average of the `n_worst` worst groups. None for the single worst group.
     worst_share : float, default=None
-        Let the worst be the average over the worst share of all rows (of all groups with ``average="groups"``): the
-        conditional value at risk over groups.
+        Replace the worst group by the average over the worst `worst_share` of all rows (of all groups with
+        ``average="groups"``): the conditional value at risk over groups. None for the single worst group.
     loss : {"logistic", "squared_hinge"}, default="logistic"
-        Logistic loss, which is softmax for more than two classes; or the squared hinge loss, halved, for two classes.
+        Logistic loss (softmax for more than two classes), or half the squared hinge loss, for two classes only.
     alpha : float, default=1e-4
-        Weight of the penalty, L2 unless `l1_ratio` says otherwise, as in `SGDClassifier`; `LogisticRegression` on n
-        rows has the same with ``C = 1 / (alpha * n)``.
+        Weight of the penalty, which is L2 unless `l1_ratio` is positive, as in `SGDClassifier`. `LogisticRegression` on
+        n rows has the same penalty with ``C = 1 / (alpha * n)``. Increase it to regularise more.
     l1_ratio : float, default=0.0
-        Share of the L1 penalty, from 0 to 1: with it the penalty is
+        Share of the L1 penalty, from 0 to 1. The penalty is
         ``alpha * (l1_ratio * sum(abs(coef)) + (1 - l1_ratio) / 2 * norm(coef)**2)``, as in scikit-learn's `ElasticNet`.
-        Coefficients that do not earn their penalty are then exactly zero.
+        Increase it for sparse models: coefficients that do not pay for their penalty become exactly zero.
     positive : bool, default=False
-        Whether no coefficient may be negative.
+        Whether to constrain all coefficients to be nonnegative.
     lower_bounds, upper_bounds : float or array-like of shape (n_features,), default=None
-        Least and largest coefficients, of all features or of each by position, in every class; 0 must lie between them.
-        None for any. `lower_bound_` and `upper_bound_` are something else: the certificate.
+        Bounds on the coefficients, for all features or per feature by position, in every class. 0 must lie between
+        them. None for no bounds. Not to be confused with `lower_bound_` and `upper_bound_`, the certificate.
     radius : float, default=None
-        Largest norm of the coefficients; None for any. With ``alpha=0`` and no radius, separable data have no finite
-        minimiser, which the status reports; otherwise the bounds hold for all models whose outputs are not huge: see
-        `bound_radius_`. Where columns depend on each other up to rounding, or the outputs of the best model found
+        Upper bound on the norm of the coefficients; None for no bound. With ``alpha=0`` and no radius, separable data
+        have no finite minimiser, which the status reports. Otherwise the bounds hold for all models whose outputs are
+        not huge: see `bound_radius_`. If columns are collinear up to rounding, or the outputs of the best model found
         exceed a tenth of that, no bound is claimed.
     fit_intercept : bool, default=True
-        Whether to fit an intercept, free of penalty and radius.
+        Whether to fit an intercept. It is not subject to penalty and radius.
     precondition : bool, default=True
-        Whether the solver scales the columns inside. The objective is the same, in the units of X.
+        Whether the solver adapts its steps to the scale of each column. This does not change the objective, which is
+        in the units of X.
     tol : float, default=1e-4
-        Certified gap at which to stop, relative to the objective.
+        Relative tolerance: stop when the certified gap is at most `tol` times the objective. Decrease it for a more
+        accurate optimum.
     atol : float, default=None
-        Certified gap at which to stop, in the units of the loss. The fit ends when either tolerance is met, and
-        `criterion_` says which. None is ``tol ** 2`` for excess risks, whose best value may be zero, and otherwise no
-        more than the loss of residuals that are all rounding, which a model that fits without loss is left with.
+        Absolute tolerance: stop when the certified gap is at most `atol`, in the units of the loss. Meeting either
+        tolerance ends the fit; `criterion_` says which one was met. None means ``tol ** 2`` for excess risks, whose
+        optimum may be zero. Otherwise it means a tiny value, just large enough for a model that fits perfectly up to
+        rounding to count as optimal.
     max_passes : float, default=1000
-        Most passes over the data.
+        Limit on passes over the data. Increase it if `status_` is "pass_limit".
     max_time : float, default=None
         Time limit in seconds; None for no limit.
     solver : str or Solver, default="auto"
-        "auto" picks by a cost model; `solver_` says what and why. Otherwise a name, such as "aleg" or "sqp", or a
-        solver with options.
+        "auto" picks a solver by a cost model, and `solver_` says which and why. To choose yourself, pass a name such as
+        "aleg" or "sqp", or a solver object with options.
     warm_start : bool, default=False
-        Whether to begin at the last fit's solution.
+        Whether to start from the solution of the previous fit.
     random_state : int, RandomState instance or None, default=None
-        Seed of the solvers that draw rows.
+        Seed for solvers that draw rows.
     verbose : int, default=0
-        1 prints one line per second, 2 one per epoch: certified gap, time left, worst value, active groups.
+        0 prints nothing, 1 one line per second, 2 one line per epoch: certified gap, time left, worst value, active
+        groups.
     callbacks : list of callable, default=None
-        Each is called with a `Progress` after every epoch; one that returns True ends the fit. Callbacks of
-        scikit-learn (1.9 and later) are set by `set_callbacks`.
+        Called with a `Progress` after every epoch. A callback that returns True ends the fit. Scikit-learn's own
+        callbacks (1.9 and later) are set with `set_callbacks`.
     checkpoint_dir : str or path-like, default=None
-        Directory to which a fit is saved after every epoch, each fit in a folder of its own. A fit of the same data
-        with the same parameters resumes where the last one was interrupted; a random state of None is 0 then.
+        Directory in which to save the fit after every epoch, each fit in its own folder. Rerunning an interrupted fit,
+        with the same data and parameters, resumes it. A random state of None is then replaced by 0.
     missing_group : {"error", "own"}, default="error"
-        Whether missing group labels are refused, or a group of their own, named "(missing)".
+        Whether missing group labels raise an error, or form a group of their own named "(missing)".
     min_group_size : int, default=1
-        Rows that a group should have.
+        Number of rows below which a group counts as small. The risks of very small groups are mostly noise.
     small_groups : {"warn", "merge", "raise"}, default="warn"
-        What becomes of smaller groups; "merge" joins them in one group named "(merged)".
+        What to do with groups below `min_group_size`: warn, raise, or merge them into one group named "(merged)".
     small_group_adjustment : float, default=0.0
-        C of the upper confidence bound R_i + C / sqrt(n_i) that replaces the risk of a group of n_i rows. It makes
-        small groups count more, because their training risks are the least certain. To make them count less, set
-        `min_group_size` with ``small_groups="merge"`` instead. A `SmallGroupWarning` is given where groups of fewer
+        Factor C of the upper confidence bound R_i + C / sqrt(n_i) that replaces the risk of a group of n_i rows. It
+        gives small groups more weight, because their training risks are the least certain. To give them less weight,
+        use `min_group_size` with ``small_groups="merge"`` instead. A `SmallGroupWarning` is issued if groups of fewer
         than ten rows get most of the weight.
     reference_risks : array-like or mapping, default=None
-        The R_i* of "excess_risk" where you know better ones than the fit would find: in the order of the sorted groups,
-        or by group.
+        Your own values of R_i* for "excess_risk", if you know better ones than the fit would find: in the order of the
+        sorted groups, or by group.
 
     Attributes
     ----------
@@ -130,57 +135,57 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     group_risks_ : ndarray of shape (n_groups,)
         Average training loss of each group.
     group_weights_ : ndarray of shape (n_groups,)
-        Weights q of the groups that prove `lower_bound_`: the groups that bind have weight.
+        Group weights q that prove `lower_bound_`. Groups with weight are binding: they determine the optimum.
     merged_groups_ : tuple
-        Names of the groups that were merged for being small.
+        Names of the small groups that were merged.
     worst_group_ : object
         Name of the group that sets `upper_bound_`.
     reference_risks_ : ndarray of shape (n_groups,)
         The R_i* used; only with ``objective="excess_risk"``.
     upper_bound_ : float
-        The objective at the model.
+        The objective at the fitted model.
     lower_bound_ : float
-        No model has a smaller objective: this is proved.
+        Proven lower bound: no model has a smaller objective.
     gap_ : float
-        Their difference: an upper bound on the model's suboptimality.
+        ``upper_bound_ - lower_bound_``: an upper bound on the model's suboptimality.
     mean_risk_, worst_risk_ : float
-        Average and worst value of the model on the training rows, with the penalty, as `upper_bound_` has it, which is
-        ``(1 - robustness) * mean_risk_ + robustness * worst_risk_``. The average is NaN where it is not known: over
-        the rows of a store with weights, and with ``robustness=1`` of excess risks of groups that overlap.
+        Average and worst value of the model on the training data, including the penalty. They satisfy
+        ``upper_bound_ = (1 - robustness) * mean_risk_ + robustness * worst_risk_``. The average is NaN if it is
+        unknown: over the rows of a weighted store, and for excess risks of overlapping groups with ``robustness=1``.
     mean_lower_bound_ : float
-        No model whose worst value is at most `worst_risk_` has a smaller average: this is proved. With
-        ``robustness=1`` no model whose worst value is at most ``(1 + tol) * lower_bound_`` has one; the model returned
-        is, of all these, the one of least average. Minus infinity where that was not sought, as with `n_worst` or
-        `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or where the fit did not
+        Proven lower bound: no model whose worst value is at most `worst_risk_` has a smaller average. With
+        ``robustness=1``, it holds for models whose worst value is at most ``(1 + tol) * lower_bound_``; among these,
+        the fit returns the one with the smallest average. Minus infinity if that model was not searched for: with
+        `n_worst` or `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not
         converge.
     worst_lower_bound_ : float
-        No model whose average is at most `mean_risk_` has a smaller worst value.
+        Proven lower bound: no model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float
-        Infinite, except with ``alpha=0`` and no radius: `lower_bound_` then holds for all models whose outputs on the
-        training rows, less their mean where there is an intercept, have a root mean square of at most this:
-        log-odds of 1e3. The output of a row with outlying cells counts relative to the size of the row.
+        Infinite, except with ``alpha=0`` and no radius. `lower_bound_` then holds for all models whose outputs on the
+        training data (minus their mean, if there is an intercept) have a root mean square of at most this value,
+        log-odds of 1e3. The output of a row with outliers counts relative to the size of the row.
     criterion_ : str or None
-        Which tolerance `gap_` meets: "tol" or "atol"; None where the fit did not converge.
+        Which tolerance `gap_` meets, "tol" or "atol"; None if the fit did not converge.
     status_ : str
         "converged", or why not: "pass_limit", "time_limit", "interrupted", "no_finite_minimiser", "stalled",
         "numerical_failure".
     message_ : str
-        The same as a sentence.
+        The status as a sentence, with details.
     solver_ : str
-        What ran, and why where it was chosen automatically.
+        The solver that ran, and why if it was chosen automatically.
     n_passes_ : float
         Passes over the data.
     trace_ : tuple of TraceRow
         Passes, seconds and both bounds after each epoch.
     training_digest_ : str or None
-        Digest of the training rows, by which a report recognises them as in-sample; None where the rows were divided
-        among several workers.
+        Digest of the training data, by which a report recognises them as in-sample; None if they were divided among
+        several workers.
     uses_offset_ : bool
-        Whether the model corrects an `offset`, without which it does not predict.
+        Whether the model was fitted with an `offset`, which predictions then require.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, where X had them.
+        Names of the features, if X has them.
 
     Examples
     --------
@@ -210,7 +215,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -227,7 +232,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows. Groups are not needed.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -239,14 +244,14 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, *, offset: Any = None) -> Floats:
-        """Return the probability of each class; only with the logistic loss.
+        """Return the probability of each class. Available only with the logistic loss.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -267,12 +272,12 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Logarithms, finite wherever the outputs are.
+            Log-probabilities, finite whenever the outputs are.
         """
         outputs = self._outputs(X, offset)
         if outputs.ndim == 1:
@@ -280,18 +285,18 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         return np.asarray(log_softmax(outputs, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
-        """Return the share of rows whose class is right.
+        """Return the accuracy: the share of rows whose class is predicted correctly.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         y : array-like of shape (n_rows,)
-            Their classes.
+            True classes.
         sample_weight : array-like of shape (n_rows,), optional
             Weights of the rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -311,20 +316,20 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     def _own_loss(self) -> Loss:
         n_classes = len(self.classes_)
         if n_classes < 2:
-            raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more.")
+            raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: classifiers require at least two.")
         if n_classes > 2 and self.loss == "squared_hinge":
-            raise ValueError(f"loss='squared_hinge' needs two classes, y has {n_classes}: use loss='logistic'.")
+            raise ValueError(f"loss='squared_hinge' requires two classes, but y has {n_classes}; use loss='logistic'.")
         if n_classes > 2:
             return Softmax(n_classes)
         return Logistic() if self.loss == "logistic" else SquaredHinge()
 
     def _take_classes(self, classes: Array | None) -> None:
         if classes is None:
-            raise ValueError("X is a store of numbers as targets: a classifier needs one written with task='classes'.")
+            raise ValueError("X is a store with numeric targets; classifiers require one written with task='classes'.")
         self.classes_ = classes
 
     def _check_weights(self, codes: Array, sample_weight: Any) -> None:
-        """Refuse what would send an intercept to infinity."""
+        """Refuse weights that would send an intercept to infinity."""
         weighted = codes[np.asarray(sample_weight).ravel() != 0]
         lacking = np.setdiff1d(np.arange(len(self.classes_)), weighted)
         if len(lacking):
@@ -335,8 +340,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         rows = w.reshape(len(w), -1).T
         d = self.n_features_in_
         if len(rows) > 1:
-            # A constant added to all classes changes no probability, and may only add to an L2 penalty. It would undo
-            # zeros, and break bounds.
+            # A constant added to all classes does not change the probabilities and can only increase an L2 penalty.
+            # With an L1 penalty or bounds, centring would destroy zeros and violate bounds.
             moved = rows[:, d:] if self._is_separable else rows
             moved = moved - moved.mean(axis=0)
             rows = np.hstack([rows[:, :d], moved]) if self._is_separable else moved
@@ -347,5 +352,5 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         y = np.asarray(y)
         codes, known = class_codes(y, self.classes_)
         if not known.all():
-            raise ValueError(f"y has the class {y[~known].tolist()[0]!r}, which was not there at fit.")
+            raise ValueError(f"y has the class {y[~known].tolist()[0]!r}, which was not seen in fit.")
         return codes

@@ -1,4 +1,4 @@
-"""Penalty and robustness chosen on held-out data, conservatively: `GroupDROClassifierCV` and `GroupDRORegressorCV`."""
+"""`GroupDROClassifierCV` and `GroupDRORegressorCV`: penalty and robustness chosen conservatively on held-out data."""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
@@ -28,7 +28,7 @@ _BLENDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 @dataclass(eq=False, repr=False)
 class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
-    """What both estimators share."""
+    """Common base of both estimators."""
 
     __metadata_request__fit = {"groups": True, "cluster": True, "offset": True}  # noqa: RUF012
 
@@ -51,7 +51,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     random_state: int = 0
 
     def _own(self) -> GroupDROEstimator:
-        """Return the estimator whose penalty and robustness are chosen."""
+        """Return the estimator whose penalty and robustness are to be chosen."""
         own: GroupDROEstimator = self._default() if self.estimator is None else clone(self.estimator)
         if not isinstance(own, self._default):
             raise TypeError(f"estimator must be a {self._default.__name__}, got {type(own).__name__}.")
@@ -67,14 +67,15 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         offset: Any = None,
         cluster: Any = None,
     ) -> Self:
-        """Choose penalty and robustness on held-out folds, and fit on all rows.
+        """Choose penalty and robustness on held-out folds, then fit on all rows.
 
         Parameters
         ----------
         X, y, sample_weight, groups, offset : array-like
-            As for the estimator's own `fit`.
+            As in the `fit` of the estimator.
         cluster : array-like of shape (n_rows,), optional
-            Patients, users or sites, whose rows stay in one fold and are resampled together.
+            Labels of patients, users or sites whose rows are dependent. They stay in one fold and are resampled
+            together.
 
         Returns
         -------
@@ -93,9 +94,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         )
         probe = clone(own)
         probe._check_parameters()
-        _, rows, target = probe._read(
-            X, y, sample_weight, groups, offset
-        )  # refuses what no fit can use, and warns once
+        _, rows, target = probe._read(X, y, sample_weight, groups, offset)  # raises on unusable data, and warns once
         clusters = read_clusters(cluster, len(target))
         given = Given(rows, target, sample_weight, groups, offset)
         search = GridSearch(self, rough, given, clusters, grid)
@@ -121,10 +120,10 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
             if not len(values) or not (np.isfinite(values).all() and (values >= 0).all() and (values <= most).all()):
                 raise ValueError(f"{name} must be numbers from 0 to {most:g}, got {getattr(self, name)!r}.")
             grid.append(values)
-        return grid[0][::-1], np.unique(np.append(0.0, grid[1]))  # plain training is always tried
+        return grid[0][::-1], np.unique(np.append(0.0, grid[1]))  # plain training is always included
 
     def _keep(self, search: GridSearch, chosen: Selection) -> None:
-        """Set what the search found."""
+        """Set the attributes found by the search."""
         alphas, blends = search.cells
         self.alpha_, self.robustness_ = float(alphas[chosen.best]), float(blends[chosen.best])
         self.plain_alpha_ = float(alphas[chosen.plain])
@@ -145,77 +144,79 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         self.message_ = _sentence(self, chosen, len(search.grouping.names))
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that sparse rows are taken."""
+        """Declare support for sparse rows."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
 
 class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated):
-    """`GroupDROClassifier` with penalty and robustness chosen on held-out data: first, do no harm.
+    """`GroupDROClassifier` with penalty and robustness chosen conservatively on held-out data.
 
-    Plain training with the penalty of least average held-out loss is the default. It is left only for a model whose
-    worst group is significantly better on held-out rows, by a larger share than its average is worse; of those, the
-    one of least robustness is taken, or with `prefer="gain"` the one of the least worst loss.
+    The default is plain training, with the penalty that gives the smallest average held-out loss. A robust model
+    replaces it only if its worst group is significantly better on held-out data, by a larger percentage than its
+    average is worse. Among such models, the least robust one is chosen or, with `prefer="gain"`, the one with the
+    smallest worst-group loss.
 
-    The comparison is a bootstrap of the pooled held-out losses: every row is held out once, all models are compared on
-    the same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid allows for
-    having tried so many. Cells are fitted to a relative gap of 1e-3, or that of the estimator where it is larger: their
-    losses are only compared. The model on all rows has the estimator's own tolerance.
+    The comparison bootstraps the pooled held-out losses. Every row is held out once, all models are compared on the
+    same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid corrects for
+    multiple comparisons. Cells are fitted to a relative gap of 1e-3, or to the estimator's own tolerance if larger,
+    because their losses are only compared. The final model on all rows uses the estimator's own tolerance.
 
     Parameters
     ----------
     estimator : GroupDROClassifier, default=None
-        All other parameters; None for the defaults. Its `alpha` and `robustness` are not used.
+        Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored.
     alphas : array-like
-        Penalties to try.
+        Penalties to try. Extend the default range if the chosen penalty lies at either end.
     robustness : array-like
-        Values of `robustness` to try; 0 always is.
+        Values of `robustness` to try. 0 is always included. Fewer values make the search faster.
     cv : int, splitter or iterable, default=5
-        Number of folds, stratified by group and class; or a splitter, whose `split` gets the groups, or the clusters
-        where there are any; or pairs of training and test rows.
+        Number of folds, stratified by group and class; or a splitter, whose `split` receives the groups, or the
+        clusters if there are any; or pairs of training and test indices.
     scoring : {None, "log", "zero_one"} or callable, default=None
-        Loss per row by which cells are compared: None for the estimator's own; a callable takes y and predictions.
+        Loss per row by which cells are compared. None for the estimator's own loss; a callable takes y and predictions.
         Lower is better.
     mean_budget : float, default=None
-        Largest rise of the average held-out loss, relative to that of plain training; None for the share by which the
-        worst group's loss falls.
+        Largest allowed relative increase of the average held-out loss over plain training. None allows as much, in
+        percent, as the worst group's loss falls.
     prefer : {"caution", "gain"}, default="caution"
-        Of the models that may be taken, that of least robustness, or that of the least worst loss. The first never
-        goes further than it must, the second as far as the held-out rows show a gain: take it where a group is known
-        to be underrepresented, as at a network's last layer.
+        Which of the eligible models to choose: the least robust one, or the one with the smallest worst-group loss.
+        "caution" never goes further than necessary; "gain" goes as far as the held-out data show a gain. Use "gain" if
+        a group is known to be underrepresented, as in the last layer of a network.
     confidence : float, default=0.95
-        Confidence with which a gain must not be noise, for all cells together.
+        Simultaneous confidence level, over all cells, at which a gain must be significant.
     min_rows : int, default=30
-        Effective number of rows that a group needs to be judged.
+        Effective number of rows a group needs to count as a candidate for the worst. The losses of smaller groups are
+        too noisy to compare.
     n_bootstrap : int, default=500
-        Number of resamples.
+        Number of bootstrap resamples.
     n_jobs : int, default=None
-        Folds that are fitted at the same time, by joblib.
+        Number of folds fitted in parallel with joblib.
     refit : bool, default=True
-        Whether to fit the chosen model on all rows.
+        Whether to fit the chosen model on all rows, which predictions require.
     random_state : int, default=0
-        Seed of folds and resamples.
+        Seed for folds and resamples.
 
     Attributes
     ----------
     alpha_, robustness_ : float
-        What was chosen.
+        The chosen penalty and robustness.
     plain_alpha_ : float
         The penalty of plain training.
     best_estimator_ : GroupDROClassifier
         The model fitted on all rows, with its certificate.
     cv_results_ : dict of str to ndarray
-        One entry per cell: penalty, robustness, average and worst group's held-out loss, the worst group, the gain
-        against plain training, its lower confidence bound, whether a robust model's is significant, and whether its
+        One entry per cell: penalty, robustness, average and worst group's held-out loss, the worst group, the gain over
+        plain training, its lower confidence bound, whether a robust model's gain is significant, and whether its
         average is affordable. NaN for penalties that were discarded early because their plain training is clearly
         worse.
     best_index_, n_splits_ : int
-        The chosen cell, and the number of folds.
+        Index of the chosen cell, and the number of folds.
     message_ : str
         The choice and its evidence as a sentence.
     classes_, coef_, intercept_, n_features_in_, feature_names_in_ : ndarray, int
-        As of `GroupDROClassifier`.
+        As in `GroupDROClassifier`.
 
     Examples
     --------
@@ -231,25 +232,25 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
 
 
 class GroupDRORegressorCV(RefittedModel, RegressorMixin, _CrossValidated):
-    """`GroupDRORegressor` with penalty and robustness chosen on held-out data: first, do no harm.
+    """`GroupDRORegressor` with penalty and robustness chosen conservatively on held-out data.
 
-    Everything is as for `GroupDROClassifierCV`, with folds stratified by group alone.
+    It works like `GroupDROClassifierCV`, with folds stratified by group only.
 
     Parameters
     ----------
     estimator : GroupDRORegressor, default=None
-        All other parameters; None for the defaults.
+        Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored.
     alphas, robustness, cv, mean_budget, prefer, confidence, min_rows, n_bootstrap, n_jobs, refit, random_state : object
-        As for `GroupDROClassifierCV`.
+        As in `GroupDROClassifierCV`.
     scoring : {None, "squared", "absolute"} or callable, default=None
-        Loss per row by which cells are compared.
+        Loss per row by which cells are compared. None for the estimator's own loss. Lower is better.
 
     Attributes
     ----------
     alpha_, robustness_, plain_alpha_, cv_results_, best_estimator_, best_index_, n_splits_, message_ : object
-        As of `GroupDROClassifierCV`.
+        As in `GroupDROClassifierCV`.
     coef_, intercept_, n_features_in_, feature_names_in_ : ndarray, float, int
-        As of `GroupDRORegressor`.
+        As in `GroupDRORegressor`.
 
     Examples
     --------
@@ -267,23 +268,23 @@ class GroupDRORegressorCV(RefittedModel, RegressorMixin, _CrossValidated):
 
 
 def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
-    """Say what was chosen, and why."""
+    """Return a sentence that says what was chosen, and why."""
     results, k, plain = search.cv_results_, chosen.best, chosen.plain
     before = f"plain training (alpha {search.plain_alpha_:g})"
     if k == plain:
         if n_groups == 1:
             return f"Kept {before}: there is only one group."
         if not chosen.judged.any():
-            return f"Kept {before}: no group has {search.min_rows} effective rows, so that none could be judged."
+            return f"Kept {before}: no group has {search.min_rows} effective rows, so none could be judged."
         n_dear = int(chosen.significant.sum())
         if n_dear:
-            limit = "than the worst falls by" if search.mean_budget is None else f"than {search.mean_budget:g}"
+            limit = "than the worst falls" if search.mean_budget is None else f"than {search.mean_budget:g}"
             models = "1 robust model is" if n_dear == 1 else f"{n_dear} robust models are"
             return (
-                f"Kept {before}: {models} better on the worst held-out group beyond noise, but the average rises by a "
-                f"larger share {limit}."
+                f"Kept {before}: {models} significantly better on the worst held-out group, but the average rises by "
+                f"a larger share {limit}."
             )
-        return f"Kept {before}: no robust model is better on its worst held-out group beyond noise."
+        return f"Kept {before}: no robust model is significantly better on its worst held-out group."
     worst, least = results["worst_test_risk"], chosen.gain_low[k]
     price = results["mean_test_risk"][k] / results["mean_test_risk"][plain] - 1.0
     text = (

@@ -1,4 +1,4 @@
-"""The estimator of a target, where the user names none."""
+"""The default estimator for a target."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ __all__ = ["estimator_for"]
 
 
 def estimator_for(y: Any) -> GroupDROEstimator:
-    """Return a classifier where y is text, truth values or up to ten different whole numbers, otherwise a regressor."""
+    """Return a classifier if y is text, boolean or has at most ten distinct integers, otherwise a regressor."""
     with error_prefix("y"):
         labels = np.asarray(y)
         classes = type_of_target(labels) in ("binary", "multiclass")

@@ -1,4 +1,4 @@
-"""The same model as other libraries' objects."""
+"""Conversion of models to objects of other libraries."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ __all__ = ["to_sklearn", "to_torch_linear"]
 def to_sklearn(model: Any) -> Any:
     """Return a plain scikit-learn estimator with the same predictions.
 
-    It knows nothing of groups and of this package, so that whatever takes scikit-learn's own models takes it: ONNX by
-    skl2onnx, MLflow, skops.
+    It is independent of groups and of this package, so tools for scikit-learn's own models accept it: skl2onnx, MLflow,
+    skops.
 
     Parameters
     ----------
@@ -21,10 +21,10 @@ def to_sklearn(model: Any) -> Any:
     Returns
     -------
     LogisticRegression, LinearSVC or Ridge
-        For the logistic loss, the squared hinge loss, and regressions. Its parameters other than
-        `fit_intercept` are defaults: do not fit it again.
+        For the logistic loss, the squared hinge loss, and regression. Its parameters other than `fit_intercept` are
+        defaults, so do not refit it.
     """
-    from sklearn.linear_model import LogisticRegression, Ridge  # here, because few who import the package need them
+    from sklearn.linear_model import LogisticRegression, Ridge  # imported here because few users need them
     from sklearn.svm import LinearSVC
 
     kinds = {"logistic": LogisticRegression, "squared_hinge": LinearSVC, "squared": Ridge, "huber": Ridge}
@@ -50,7 +50,7 @@ def to_torch_linear(model: Any) -> Any:
     Returns
     -------
     torch.nn.Linear
-        In double precision, with one output, or one per class where there are more than two.
+        In double precision, with one output, or one per class if there are more than two.
     """
     import torch
 

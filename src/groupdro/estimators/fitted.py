@@ -1,4 +1,4 @@
-"""What a fitted model answers: outputs, reports, files, and itself as other libraries' objects."""
+"""Methods of fitted models: outputs, reports, saving, and conversion to other libraries."""
 
 import os
 from typing import Any
@@ -21,21 +21,21 @@ __all__ = ["FittedModel"]
 class FittedModel:
     """The part of an estimator that needs no solver."""
 
-    # Offsets of a model that was fitted with them go wherever scikit-learn routes metadata.
+    # Scikit-learn's metadata routing passes offsets to a model that was fitted with them.
     __metadata_request__predict = {"offset": True}  # noqa: RUF012
     __metadata_request__score = {"offset": True}  # noqa: RUF012
 
     coef_: Floats
     intercept_: Any
     training_digest_: str | None
-    uses_offset_: bool = False  # as of models that earlier versions fitted
+    uses_offset_: bool = False  # for models fitted by earlier versions
 
     def _own_loss(self) -> Loss:
-        """Return the loss of what was learned of y."""
+        """Return the loss for the labels seen in fit."""
         raise NotImplementedError
 
     def _codes(self, y: Any) -> Array:
-        """Return labels as they are encoded for the fit, or refuse those that the fit did not have."""
+        """Return labels in the encoding of the fit, or raise if the fit has not seen them."""
         raise NotImplementedError
 
     def _outputs(self, X: Any, offset: Any = None) -> Floats:
@@ -47,7 +47,7 @@ class FittedModel:
         outputs = outputs[:, 0] if len(coef) == 1 else outputs
         if offset is None and self.uses_offset_:
             raise ValueError(
-                "offset is missing: the model was fitted with one, which it corrects. Pass the same score of these "
+                "offset is missing: the model was fitted with one and corrects it. Pass the same score for these "
                 "rows as offset=..."
             )
         if offset is None:
@@ -62,8 +62,8 @@ class FittedModel:
         return loss.value(outputs, loss.encode(self._codes(y)))
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:
-        """Return whether rows are those of the fit, all of them in their order; None where that is not known."""
-        if getattr(self, "training_digest_", None) is None:  # a file of an earlier version
+        """Return whether the rows are exactly the training data, in the same order; None if unknown."""
+        if getattr(self, "training_digest_", None) is None:  # from a file of an earlier version
             return None
         try:
             codes = self._codes(y)
@@ -72,14 +72,14 @@ class FittedModel:
         return rows_digest(read_features(self, X, reset=False), codes) == self.training_digest_
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Report how each group fares, preferably on held-out data.
+        """Report the performance on each group, preferably on held-out data.
 
         Parameters
         ----------
         X, y : array-like
             Rows and labels.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
-            Their groups, as in `fit`.
+            Groups of the rows, as in `fit`.
         **options
             Passed to `groupdro.group_report`: `offset`, `loss`, `n_bootstrap`, `confidence`, `min_rows`,
             `random_state`, `linear`.
@@ -94,12 +94,12 @@ class FittedModel:
     def to_sklearn(self) -> Any:
         """Return a plain scikit-learn estimator with the same predictions.
 
-        Whatever takes scikit-learn's own models takes it: ONNX by skl2onnx, MLflow, skops.
+        Tools for scikit-learn's own models accept it: skl2onnx, MLflow, skops.
 
         Returns
         -------
         LogisticRegression, LinearSVC or Ridge
-            For the logistic loss, the squared hinge loss, and regressions.
+            For the logistic loss, the squared hinge loss, and regression.
         """
         self._check_whole("to_sklearn")
         return to_sklearn(self)
@@ -110,34 +110,34 @@ class FittedModel:
         Returns
         -------
         torch.nn.Linear
-            With one output, or one per class where there are more than two.
+            With one output, or one per class if there are more than two.
         """
         self._check_whole("to_torch_linear")
         return to_torch_linear(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file of JSON and arrays, which holds no code; `groupdro.load` reads it.
+        """Save the fitted model to a file of JSON and arrays, without code. Load it with `groupdro.load`.
 
         Parameters
         ----------
         path : str or path-like
-            The file, replaced if it exists. Callbacks and random states are left out; of a solver object the name is
-            kept.
+            The file, replaced if it exists. Callbacks and random states are not saved; of a solver object only the name
+            is.
 
         Raises
         ------
         ModelFileError
-            If the file could not be loaded again, as after a change of parameters that contradicts the fit. Nothing is
-            written then.
+            If the file could not be loaded again, for example because parameters were changed after the fit and now
+            contradict it. Nothing is written then.
         """
         check_is_fitted(self)
         write_model(check_path(path, "path"), *model_document(self), build_model)
 
     def _check_whole(self, method: str) -> None:
-        """Refuse to export a correction as if it were the whole model."""
+        """Refuse to export the correction of an offset as if it were the whole model."""
         check_is_fitted(self)
         if self.uses_offset_:
             raise ValueError(
-                f"{method} has no place for the offset that this model was fitted with, and which it corrects: add "
+                f"{method} does not support a model fitted with an offset, which the exported model would ignore: add "
                 "X @ coef_.T + intercept_ to the score yourself."
             )

@@ -1,4 +1,4 @@
-"""From an estimator's parameters and data to a solved problem, and back to coefficients in the user's units."""
+"""Conversion of an estimator's parameters and data to a problem, and of its solution to the user's units."""
 
 import inspect
 import warnings
@@ -21,18 +21,18 @@ __all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_adjustmen
            "read_grouping", "warn_caller"]  # fmt: skip
 
 
-# Norm of coefficients that no sensible model has, in units of the columns' typical entries, and of y's for a
-# regression. Bounds hold for outputs up to 1e3 in the same units.
+# Norm of coefficients that no sensible model has, in units of the columns' typical entries and, for a regression, of
+# y's. Bounds hold for outputs up to 1e3 in the same units.
 _STAND_IN_RADIUS = 1e8
-_VERY_SMALL = 10  # rows of a group below which its risk is mostly noise, and has no interval in reports
+_VERY_SMALL = 10  # rows below which a group's risk is mostly noise and has no interval in reports
 
 
 class MissingGroupsWarning(UserWarning):
-    """Fitting without groups is plain empirical risk minimisation."""
+    """A fit without groups is plain empirical risk minimisation."""
 
 
 class SmallGroupWarning(UserWarning):
-    """A group has fewer rows than `min_group_size`, or `small_group_adjustment` lets very small groups decide."""
+    """A group has fewer rows than `min_group_size`, or `small_group_adjustment` lets very small groups dominate."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
@@ -46,34 +46,34 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 def read_grouping(
     groups: Any, n_rows: int, *, missing: str, least: int, small: str
 ) -> tuple[Grouping, tuple[Any, ...]]:
-    """Read groups as an estimator's parameters say.
+    """Read groups according to an estimator's parameters.
 
     Parameters
     ----------
     groups : object or None
         The groups as the user gave them.
     n_rows : int
-        Rows of X.
+        Number of rows of X.
     missing : {"error", "own"}
-        What becomes of missing labels.
+        How to handle missing labels.
     least : int
-        Rows that a group should have.
+        Number of rows below which a group counts as small.
     small : {"warn", "merge", "raise"}
-        What becomes of smaller groups.
+        How to handle small groups.
 
     Returns
     -------
     grouping : Grouping
         The groups.
     merged : tuple
-        Names of the groups that were merged for being small.
+        Names of the small groups that were merged.
     """
     if groups is None:
         warn_caller(
-            "groups is missing, so that all rows are one group and the fit is plain empirical risk minimisation. "
-            "Pass fit(X, y, groups=...). Inside GridSearchCV, cross_validate and other meta-estimators groups reach "
+            "groups is missing, so all rows form one group and the fit is plain empirical risk minimisation. "
+            "Pass fit(X, y, groups=...). Inside GridSearchCV, cross_validate and other meta-estimators, groups reach "
             "this fit only with sklearn.set_config(enable_metadata_routing=True); without it their groups= goes to "
-            "the splitter alone. GroupBy takes the groups from a column of X instead and needs no routing.",
+            "the splitter only. GroupBy takes the groups from a column of X instead and needs no routing.",
             MissingGroupsWarning,
         )
     grouping = read_groups(groups, n_rows, missing="own" if missing == "own" else "error")
@@ -84,7 +84,7 @@ def read_grouping(
 
 
 def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: str) -> Indices:
-    """Warn of small groups or refuse them, as asked, and return their places."""
+    """Warn about small groups or refuse them, as configured, and return their indices."""
     few = np.flatnonzero(sizes < least)
     if not len(few):
         return few
@@ -94,42 +94,42 @@ def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: st
     if small == "raise":
         raise ValueError(f"{found}. Merge or drop them, or set small_groups='merge'.")
     if small == "warn":
-        warn_caller(f"{found}. Their risks are mostly noise, and one of them may decide for all.", SmallGroupWarning)
+        warn_caller(f"{found}. Their risks are mostly noise, and one of them may dominate the fit.", SmallGroupWarning)
     return few
 
 
 def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: Indices, q: Floats) -> None:
-    """Warn where the upper confidence bound of `small_group_adjustment` lets very small groups decide."""
+    """Warn if the upper confidence bound of `small_group_adjustment` lets very small groups dominate."""
     few = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)) if adjustment > 0 else np.array([], dtype=np.int64)
     share = float(q[few].sum())
     if share > 0.5:
         heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]
         warn_caller(
-            f"small_group_adjustment={adjustment:g} is an upper confidence bound, which makes small groups count more: "
+            f"small_group_adjustment={adjustment:g} is an upper confidence bound and gives small groups more weight: "
             f"groups of fewer than {_VERY_SMALL} rows have {share:.1%} of the weight, such as {heaviest}. Set "
-            f"min_group_size=30 and small_groups='merge' to make them count less.",
+            f"min_group_size=30 and small_groups='merge' to give them less weight.",
             SmallGroupWarning,
         )
 
 
 def choose_solver(solver: str | Solver, *, objective: str, references_given: bool, precondition: bool) -> Solver:
-    """Return the solver of an estimator's fit.
+    """Return the solver for an estimator's fit.
 
     Parameters
     ----------
     solver : str or Solver
-        As the user named it.
+        The user's choice.
     objective : {"risk", "excess_risk"}
-        What is minimised.
+        The objective.
     references_given : bool
-        Whether regrets are against references of the user's, so that no group's own minimum has to be found.
+        Whether the user gave references for excess risks, so that no group's own minimum has to be found.
     precondition : bool
-        Whether ALEG's steps follow the scale of each column.
+        Whether ALEG's step sizes adapt to the scale of each column.
 
     Returns
     -------
     Solver
-        One that runs from the problem of risks.
+        A solver that starts from the problem of risks.
     """
     if solver == "auto":
         found: Solver = Auto(precondition=precondition)
@@ -141,31 +141,31 @@ def choose_solver(solver: str | Solver, *, objective: str, references_given: boo
         found = make_solver(solver)
     if found.minimises_regrets:
         if objective == "risk":
-            raise ValueError(f"solver {found.name!r} minimises regrets: it needs objective='excess_risk'.")
+            raise ValueError(f"solver {found.name!r} minimises excess risks and requires objective='excess_risk'.")
         return found
     return found if objective == "risk" or references_given else ALEM(stage_two=found, every_group=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Validated data of a fit, from which problems of any penalty are made.
+    """Validated data of a fit, from which problems with any penalty can be made.
 
     Attributes
     ----------
     data : GroupedData
         Rows, encoded labels, groups, weights.
     row_weights : ndarray of shape (n_rows,) or None
-        Weights of the stored rows, where they differ.
+        Weights of the stored rows, if they differ.
     between : Between
-        What the average and the worst are.
+        Definition of the average and the worst.
     loss : Loss
         The loss.
     fit_intercept : bool
         Whether the model has an intercept.
     offsets : ndarray of shape (n_groups,)
-        What `small_group_adjustment` adds to the risk of each group.
+        Adjustment of each group's risk by `small_group_adjustment`.
     references : References or None
-        The user's own references for regrets.
+        The user's references for excess risks.
     """
 
     data: GroupedData
@@ -182,23 +182,23 @@ class Task:
         start: tuple[Floats | None, Floats | None] = (None, None),
         robustness: float = 1.0,
     ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
-        """Return the problem, and what brings its w into the user's units.
+        """Return the problem, and a function that converts its w to the user's units.
 
-        Without a domain all units are alike: the problem is then posed in units of the columns' typical entries, in a
-        ball that stands for all of space.
+        Without a domain the choice of units is free: the problem is then posed in units of the columns' typical
+        entries, in a ball that is a proxy for the whole space.
         """
         data, w, weight_set = self.data, start[0], self.between.weight_set(robustness)
         if self.between.over_all and robustness < 1.0:
             if self.references is not None:
                 raise ValueError(
-                    "reference_risks has none of all rows, which are averaged where groups overlap: use "
+                    "reference_risks has no value for all rows, which are averaged if groups overlap: use "
                     "average='groups'."
                 )
             data = data.with_group_of_all(ALL_ROWS, self.row_weights)
         scales = np.ones(data.n_features)
         if domain is None:
             if not data.rows.copyable:
-                raise ValueError("alpha or radius must be positive where X is memory-mapped, which is never copied.")
+                raise ValueError("alpha or radius must be positive if X is memory-mapped, because it is never copied.")
             scales = typical_sizes(data, centred=self.fit_intercept)
             data = data.with_scaled_columns(1.0 / scales)
             w = None if w is None else _scale_coef(w, scales)
@@ -218,9 +218,9 @@ class Task:
 
 
 def _in_set(weight_set: WeightSet, q: Floats, n_groups: int) -> Floats:
-    """Return group weights in their set: those given, as far as the set allows."""
+    """Return group weights in their set, as close to the given ones as the set allows."""
     q, moving = np.append(q, np.zeros(n_groups - len(q))), weight_set.moving(n_groups)
-    assert moving is not None  # a set of the package
+    assert moving is not None  # the set is one of the package's own
     return q if weight_set.contains(q) else moving.nearest(q)
 
 

@@ -1,4 +1,4 @@
-"""The certified frontier between average and worst: every choice that a linear model has, and none that it has not."""
+"""The certified frontier between average and worst: all trade-offs that linear models can attain."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,51 +25,51 @@ from groupdro.utils.types import Floats
 
 __all__ = ["RobustnessFrontier", "robustness_frontier"]
 
-_FINER = 1e-3  # tolerance of the fits, relative to that of the enclosure
-_APART = 1e-9  # robustness between two points, below which they are one
-_LOOKS = 8  # points in all, for each fit that is allowed
+_FINER = 1e-3  # tolerance of the fits relative to that of the enclosure
+_APART = 1e-9  # difference in robustness below which two points count as one
+_LOOKS = 8  # total points per allowed fit
 _MIXTURE = "mixture of two models on the frontier"
-_GOOD_LOOK = 0.25  # gap of a mixture, relative to the tolerance, up to which it needs no fit
+_GOOD_LOOK = 0.25  # gap of a mixture, relative to the tolerance, up to which no fit is needed
 
 
 class RobustnessFrontier:
-    """What linear models can have on average and on their worst group, certified: made by `robustness_frontier`.
+    """Certified trade-off of linear models between average and worst group, as returned by `robustness_frontier`.
 
-    All values are those of the training rows with the penalty, as `upper_bound_` of an estimator has it.
+    All values are on the training data and include the penalty, like `upper_bound_` of an estimator.
 
     Attributes
     ----------
     robustness : ndarray of shape (n_points,)
-        Where there are models, rising: fitted ones, and mixtures of two neighbours.
+        Robustness of the models, ascending: fitted ones, and mixtures of two neighbours.
     mean, worst : ndarray of shape (n_points,)
         Average and worst value of each model.
     lower : ndarray of shape (n_points,)
-        Every model has ``(1 - robustness) * mean + robustness * worst >= lower``: this is proved.
+        Proven lower bounds: every model has ``(1 - robustness) * mean + robustness * worst >= lower``.
     average, regret : str, bool
-        What counts alike in the average, "rows" or "groups"; and whether values are excess risks.
+        Whether "rows" or "groups" have equal weight in the average, and whether values are excess risks.
     enclosure : float
-        Largest relative distance between what is attained and what is proved impossible.
+        Largest relative distance between attained values and proven bounds.
     converged : bool
         Whether the enclosure is within the tolerance.
     n_fits : int
         Number of fits.
     n_passes : float
-        Passes over the data, of all fits and mixtures.
+        Passes over the data in all fits and mixtures.
     """
 
     def __init__(self, estimator: GroupDROEstimator, task: Task, tol: float):
         self._estimator, self._task, self._tol = estimator, task, tol
         self._outcomes: list[tuple[float, Outcome]] = []
-        self._answers: list[FrontierModel] = []  # mixtures that were asked for
+        self._answers: list[FrontierModel] = []  # mixtures returned to the user
         self.average, self.regret = str(estimator.average), estimator.objective == "excess_risk"
         self.n_fits, self.n_passes = 0, 0.0
 
-    # ------------------------------------------------------------------ how it is made
+    # ------------------------------------------------------------------ construction
 
     def _enclose(self, max_fits: int) -> None:
         """Add points and half-planes where the enclosure is widest.
 
-        Between two neighbours, a pass at the mixture of their models and weights most often proves as much as a fit.
+        Between two neighbours, a pass at the mixture of their models and weights usually proves as much as a fit.
         """
         for t in (0.0, 1.0):
             if self._fit(t):
@@ -81,12 +81,12 @@ class RobustnessFrontier:
             try:
                 seen = self._look(t).result
             except KeyboardInterrupt:
-                return  # what is known so far is worth keeping
+                return  # keep what is known so far
             if relative_gap(seen.gap, seen.upper_bound) > _GOOD_LOOK * self._tol and self._fit(t):
                 return
 
     def _fit(self, t: float) -> bool:
-        """Fit at one robustness, beginning at the nearest model; return whether that was interrupted."""
+        """Fit at one robustness, starting from the nearest model; return whether it was interrupted."""
         start: tuple[Any, Any] = (None, None)
         if self._outcomes:
             nearest = min(self._outcomes, key=lambda known: abs(known[0] - t))[1].result
@@ -114,7 +114,7 @@ class RobustnessFrontier:
         )
 
     def _evaluated(self, one: Outcome, other: Outcome, share: float, t: float) -> Outcome:
-        """Return what a pass at the mixture of two models and of their group weights shows and proves."""
+        """Return the outcome of a pass at the mixture of two models and of their group weights."""
         w, q = ((1.0 - share) * a + share * b for a, b in ((one.result.w, other.result.w), (one.q, other.q)))
         problem, _ = self._task.problem(self._estimator._domain(float(self._estimator.alpha)), (w, q), t)
         problem, _ = recentre(problem)
@@ -127,7 +127,7 @@ class RobustnessFrontier:
         between, n = self._task.between, self._task.between.n_groups
         upper, lower = certificate.upper, max(certificate.lower, self._sandwich.least_blend(t))
         certificate.lower = lower
-        gap = certificate.gap  # infinite where bounds contradict each other
+        gap = certificate.gap  # infinite if bounds contradict each other
         status = Status.PASS_LIMIT if np.isfinite(gap) else Status.NUMERICAL_FAILURE
         if met_tolerance(gap, upper, self._tol, other.result.atol) is not None:
             status = Status.CONVERGED
@@ -145,11 +145,11 @@ class RobustnessFrontier:
         atol = max((outcome.result.atol for _, outcome in self._outcomes), default=0.0)
         return Sandwich(self.robustness, self.mean, self.worst, self.lower, atol)
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ results
 
     @property
     def robustness(self) -> Floats:
-        """Where there are models."""
+        """Robustness of each model."""
         return np.array([t for t, _ in self._outcomes])
 
     @property
@@ -164,12 +164,12 @@ class RobustnessFrontier:
 
     @property
     def lower(self) -> Floats:
-        """What each blend is at least."""
+        """Proven lower bound on each blend."""
         return np.array([outcome.result.lower_bound for _, outcome in self._outcomes])
 
     @property
     def enclosure(self) -> float:
-        """Largest relative distance between what is attained and what is proved impossible."""
+        """Largest relative distance between attained values and proven bounds."""
         return self._sandwich.width()
 
     @property
@@ -184,11 +184,11 @@ class RobustnessFrontier:
 
     @property
     def of_plain_risks(self) -> bool:
-        """Whether values are risks and the penalty, without references or allowances for small groups."""
+        """Whether values are plain risks plus penalty, without references or adjustments for small groups."""
         return not (self.regret or self._estimator.small_group_adjustment)
 
     def penalty_of(self, model: Any) -> float | None:
-        """Return the penalty of a linear model of this package on the same columns; None of any other.
+        """Return the penalty of a linear model of this package on the same columns; None for any other model.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class RobustnessFrontier:
         Returns
         -------
         float or None
-            What the frontier's objective adds to its risks.
+            The penalty that the frontier's objective adds to its risks.
         """
         if not isinstance(model, GroupDROEstimator) or model.n_features_in_ != self._estimator.n_features_in_:
             return None
@@ -207,16 +207,16 @@ class RobustnessFrontier:
 
     @property
     def edge(self) -> list[int]:
-        """The models that no mixture of others beats, by rising average."""
+        """Indices of the models that no mixture of others beats, by ascending average."""
         return self._sandwich.hull()
 
     def worst_limit(self, mean: float) -> float:
-        """Return what the worst value of every model with an average of at most `mean` is at least.
+        """Return a lower bound on the worst value of every model whose average is at most `mean`.
 
         Parameters
         ----------
         mean : float
-            The average, with the penalty.
+            The average, including the penalty.
 
         Returns
         -------
@@ -225,38 +225,40 @@ class RobustnessFrontier:
         """
         return self._sandwich.least_worst(mean)
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     def least_worst(self, mean_within: float = 0.01) -> FrontierModel:
-        """Return the model of least worst value whose average is nearly the best.
+        """Return the model with the smallest worst value whose average is nearly optimal.
 
         Parameters
         ----------
         mean_within : float
-            What the average may cost, relative to the best; of excess risks, which may be near zero, absolute.
+            How far the average may exceed the best one: relative for risks, absolute for excess risks, which may be
+            near zero.
 
         Returns
         -------
         FrontierModel
-            The model. Its `worst_lower` is what no model with this average can be below.
+            The model. No model with this average has a worst value below its `worst_lower`.
         """
         check_number(mean_within, "mean_within")
         found = self._sandwich.mixture(mean=self._budget(float(self.mean.min()), mean_within))
-        assert found is not None  # the best itself is within any budget
+        assert found is not None  # the best model is within any budget
         return self._mixed(*found)
 
     def least_mean(self, worst_within: float = 0.01) -> FrontierModel:
-        """Return the model of least average whose worst value is nearly the best.
+        """Return the model with the smallest average whose worst value is nearly optimal.
 
         Parameters
         ----------
         worst_within : float
-            What the worst value may cost, relative to the best; of excess risks, which may be near zero, absolute.
+            How far the worst value may exceed the best one: relative for risks, absolute for excess risks, which may be
+            near zero.
 
         Returns
         -------
         FrontierModel
-            The model. Its `mean_lower` is what no model with this worst value can be below.
+            The model. No model with this worst value has an average below its `mean_lower`.
         """
         check_number(worst_within, "worst_within")
         found = self._sandwich.mixture(worst=self._budget(float(self.worst.min()), worst_within))
@@ -264,17 +266,17 @@ class RobustnessFrontier:
         return self._mixed(*found)
 
     def attainable(self, *, mean: float, worst: float) -> Attainable:
-        """Say whether any model has at most this average and this worst value.
+        """Return whether any model has at most this average and this worst value.
 
         Parameters
         ----------
         mean, worst : float
-            The wishes, for values on the training rows with the penalty.
+            The targets, for values on the training data including the penalty.
 
         Returns
         -------
         Attainable
-            Yes with a model, no with the half-plane that proves it, or open.
+            "yes" with a model, "no" with the half-plane that proves it, or "open".
         """
         for name, value in (("mean", mean), ("worst", worst)):
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
@@ -286,16 +288,16 @@ class RobustnessFrontier:
             t, least = float(sandwich.t[k]), float(sandwich.lower[k])
             blend = (1.0 - t) * mean + t * worst
             terms = [f"{1 - t:.4g} mean"] * (t < 1) + [f"{t:.4g} worst"] * (t > 0)
-            why = f"every model has {' + '.join(terms)} >= {least:.8g}, and the wishes have {blend:.8g}"
+            why = f"every model has {' + '.join(terms)} >= {least:.8g}, but the targets have {blend:.8g}"
             return Attainable("no", None, t, least, f"No model has {wishes}: {why}.")
         for model in self._candidates(mean, worst):
             if model.mean <= mean and model.worst <= worst:
                 return Attainable("yes", model, np.nan, np.nan, f"A model has {wishes}: see .model.")
         width = f"the frontier is enclosed to {self.enclosure:.2g}"
-        return Attainable("open", None, np.nan, np.nan, f"It is open whether a model has {wishes}: {width}.")
+        return Attainable("open", None, np.nan, np.nan, f"It is unknown whether a model has {wishes}: {width}.")
 
     def _candidates(self, mean: float, worst: float) -> Iterator[FrontierModel]:
-        """Yield models that may meet both wishes: earlier answers, and mixtures, which are better than chords."""
+        """Yield models that may meet both targets: earlier answers, and mixtures, which lie below the chords."""
         yield from self._answers
         for found in (self._sandwich.mixture(mean=mean), self._sandwich.mixture(worst=worst)):
             if found is not None:
@@ -307,7 +309,7 @@ class RobustnessFrontier:
     # ------------------------------------------------------------------ models
 
     def _mixed(self, a: int, b: int, share: float) -> FrontierModel:
-        """Return the mixture of two fits' coefficients, which is no worse than the mixture of their values."""
+        """Return the mixture of two fits' coefficients. By convexity its values are at most the mixture of theirs."""
         (t_a, one), (t_b, other) = self._outcomes[a], self._outcomes[b]
         if share in (0.0, 1.0):
             t, outcome = ((t_a, one), (t_b, other))[int(share)]
@@ -318,7 +320,7 @@ class RobustnessFrontier:
         return self._answers[-1]
 
     def _made(self, outcome: Outcome, t: float) -> FrontierModel:
-        """Return a fitted estimator with what the whole frontier proves of it."""
+        """Return a fitted estimator with the bounds that the whole frontier proves for it."""
         sandwich, result = self._sandwich, outcome.result
         mean_lower = min(max(outcome.mean_lower, sandwich.least_mean(outcome.worst)), outcome.mean)
         worst_lower = min(max(outcome.worst_lower, sandwich.least_worst(outcome.mean)), outcome.worst)
@@ -326,7 +328,7 @@ class RobustnessFrontier:
         model = clone(self._estimator).set_params(robustness=t, tol=result.tol)
         for name, value in vars(self._estimator).items():
             if name not in model.get_params(deep=False):
-                setattr(model, name, value)  # what was learned of the data
+                setattr(model, name, value)  # attributes learned from the data
         model._store(outcome)
         return FrontierModel(model, outcome.mean, outcome.worst, mean_lower, worst_lower, t)
 
@@ -351,28 +353,29 @@ def robustness_frontier(
     tol: float = 1e-3,
     max_fits: int = 16,
 ) -> RobustnessFrontier:
-    """Compute everything that linear models can have on average and on their worst group, with a proof.
+    """Compute the certified trade-off of linear models between the average and the worst group.
 
-    Minimising ``(1 - t) * average + t * worst`` for one t gives a model, and a half-plane in which all models lie.
-    Fits are made where the distance between what is attained and what is proved impossible is largest, each begun at
-    its neighbour's solution, until the frontier is enclosed.
+    Minimising ``(1 - t) * average + t * worst`` for one t gives a model, and a half-plane that contains all models.
+    Fits are added where the distance between attained values and proven bounds is largest, each starting from its
+    neighbour's solution, until the frontier is enclosed to the tolerance.
 
     Parameters
     ----------
     X, y, groups, sample_weight, offset : array-like
         As in `fit`.
     estimator : GroupDROClassifier or GroupDRORegressor, optional
-        All parameters but `robustness`; it is not changed. By default a classifier where y is text, truth values or up
-        to ten different whole numbers, otherwise a regressor. Fits are at least as fine as its `tol`.
+        Estimator that provides all parameters except `robustness`; it is not modified. The default is a classifier if y
+        is text, boolean or has at most ten distinct integers, and a regressor otherwise. Fits are at least as accurate
+        as its `tol`.
     tol : float
-        Relative distance between the attained and the impossible at which to stop.
+        Relative distance between attained values and proven bounds at which to stop.
     max_fits : int
-        Most fits.
+        Largest number of fits.
 
     Returns
     -------
     RobustnessFrontier
-        The frontier, which answers what is possible.
+        The frontier, with methods to query which trade-offs are possible.
     """
     check_number(tol, "tol", positive=True)
     check_whole(max_fits, "max_fits", least=2)
@@ -383,13 +386,13 @@ def robustness_frontier(
     own._check_parameters()
     task, _, _ = own._read(X, y, sample_weight, groups, offset)
     if task.between.over_all and own.objective == "excess_risk":
-        raise ValueError("excess risks of groups that overlap have no average over rows: use average='groups'.")
+        raise ValueError("excess risks of overlapping groups have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))
     frontier._enclose(max_fits)
     late = [t for t, outcome in frontier._outcomes if outcome.result.status is not Status.CONVERGED]
     if late or not frontier.converged:
         of = f", and {len(late)} of {len(frontier._outcomes)} fits did not converge" if late else ""
-        remedy = "Raise max_passes." if late else "Raise max_fits."
+        remedy = "Increase max_passes." if late else "Increase max_fits."
         found = f"The frontier is enclosed to {frontier.enclosure:.2g}, not to tol={tol:g}{of}. {remedy}"
         warn_caller(found, ConvergenceWarning)
     return frontier

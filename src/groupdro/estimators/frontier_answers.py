@@ -1,4 +1,4 @@
-"""What a frontier answers: a model of it, or whether wishes can be met."""
+"""Answers of a frontier: a model on it, or whether targets can be met."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,21 +8,21 @@ __all__ = ["Attainable", "FrontierModel"]
 
 @dataclass(frozen=True, eq=False)
 class FrontierModel:
-    """A model on the frontier, with what is proved of it; values have the penalty.
+    """A model on the frontier, with proven bounds. Values include the penalty.
 
     Attributes
     ----------
     model : GroupDROClassifier or GroupDRORegressor
-        The fitted model. A mixture of two fits has the tolerance of the frontier as its `tol`; a clone of it, fitted
-        anew, is the minimiser of its blend, which may stand elsewhere on the frontier.
+        The fitted model. A mixture of two fits has the tolerance of the frontier as its `tol`. Refitting a clone of it
+        gives the minimiser of its blend, which may lie elsewhere on the frontier.
     mean, worst : float
-        Its average and its worst value on the training rows.
+        Its average and worst value on the training data.
     mean_lower : float
         No model whose worst value is at most `worst` has a smaller average.
     worst_lower : float
         No model whose average is at most `mean` has a smaller worst value.
     robustness : float
-        Where it stands: the blend that it nearly minimises.
+        Robustness of the blend that it nearly minimises.
     """
 
     model: Any
@@ -41,17 +41,17 @@ class FrontierModel:
 
 @dataclass(frozen=True, eq=False)
 class Attainable:
-    """Whether a pair of wishes can be met.
+    """Whether a pair of targets can be met.
 
     Attributes
     ----------
     verdict : {"yes", "no", "open"}
-        The answer; "open" where the wishes lie within the enclosure of the frontier.
+        The answer; "open" if the targets lie within the enclosure of the frontier.
     model : FrontierModel or None
-        A model that meets them, where the answer is yes.
+        A model that meets the targets, if the answer is "yes".
     robustness, least : float
-        Where the answer is no: every model has ``(1 - robustness) * mean + robustness * worst >= least``, which the
-        wishes break; NaN otherwise.
+        If the answer is "no": every model has ``(1 - robustness) * mean + robustness * worst >= least``, which the
+        targets violate. NaN otherwise.
     message : str
         The answer as a sentence.
     """

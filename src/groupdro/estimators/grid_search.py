@@ -1,4 +1,4 @@
-"""Held-out losses of every penalty and robustness, by folds, and what they say."""
+"""Cross-validated losses of every penalty and robustness, and their comparison."""
 
 import warnings
 from collections.abc import Iterable, Iterator
@@ -24,12 +24,12 @@ from groupdro.utils.types import Floats, Indices
 __all__ = ["ROUGH", "Given", "GridSearch"]
 
 ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
-_HOPELESS = 2.0  # standard errors by which a penalty's plain training is worse than the best, from which it is left out
-_NEARLY = 0.01  # the same relative to the least loss, up to which it stays in any case
+_HOPELESS = 2.0  # a penalty is dropped if its plain training is this many standard errors worse than the best
+_NEARLY = 0.01  # a penalty is kept in any case up to this relative difference from the smallest loss
 
 
 class Given(NamedTuple):
-    """What a fit was given, as its arguments."""
+    """Arguments of a fit."""
 
     X: Any
     y: Any
@@ -39,20 +39,20 @@ class Given(NamedTuple):
 
 
 class GridSearch:
-    """A search over penalties and robustness, by held-out losses of every row.
+    """A search over penalties and robustness, by the held-out losses of all rows.
 
     Parameters
     ----------
     about : GroupDROClassifierCV or GroupDRORegressorCV
-        How to search.
+        Parameters of the search.
     rough : GroupDROEstimator
-        What to fit.
+        Estimator to fit.
     given : Given
-        The rows.
+        The data.
     clusters : ndarray of shape (n_rows,) or None
-        Rows that stay together.
+        Cluster of each row; rows of a cluster stay together.
     grid : pair of ndarray
-        Penalties, falling, and values of robustness, rising from 0.
+        Penalties, descending, and values of robustness, ascending from 0.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class GridSearch:
         )
         self.alphas, self.blends = grid
         if len(self.grouping.names) == 1:
-            self.blends = self.blends[:1]  # all robustness is alike
+            self.blends = self.blends[:1]  # robustness makes no difference
         self.cells = np.repeat(self.alphas, len(self.blends)), np.tile(self.blends, len(self.alphas))
         if isinstance(about.cv, str) or not (hasattr(about.cv, "split") or isinstance(about.cv, Iterable)):
             check_whole(about.cv, "cv", least=2)
             if len(self.y) < int(about.cv):
-                raise ValueError(f"cv={about.cv!r} needs as many rows, but there are n_samples={len(self.y)}.")
+                raise ValueError(f"cv={about.cv!r} requires as many rows, but there are n_samples={len(self.y)}.")
         self.splits = list(self._splits())
         self.n_splits = len(self.splits)
 
     def run(self) -> Selection:
-        """Compare all cells, penalties whose plain training is hopeless left out."""
+        """Compare all cells, except for penalties whose plain training is clearly worse."""
         n, n_blends = len(self.y), len(self.blends)
         totals, counts = np.zeros((n, len(self.cells[0]))), np.zeros(n)
         for _, test in self.splits:
@@ -90,7 +90,7 @@ class GridSearch:
         kept = counts > 0
         plain = np.arange(len(self.alphas)) * n_blends
         starts = self._add(totals, [(self.alphas, self.blends[:1], None)] * self.n_splits)
-        able = self._able(
+        able = self._competitive(
             totals[:, plain][kept] / counts[kept, None], None if self.weights is None else self.weights[kept]
         )
         if n_blends > 1:
@@ -114,15 +114,15 @@ class GridSearch:
             seed=about.random_state,
         )
 
-    def _able(self, losses: Floats, weights: Floats | None) -> Any:
-        """Return which penalties are worth trying with any robustness: those whose plain training is not hopeless."""
+    def _competitive(self, losses: Floats, weights: Floats | None) -> Any:
+        """Return which penalties are worth trying with any robustness: those whose plain training is competitive."""
         w = np.ones(len(losses)) if weights is None else weights
         means = w @ losses / w.sum()
         best = int(np.argmin(means))
         worse = losses - losses[:, [best]]
         errors = np.sqrt((w**2) @ (worse - worse.mean(axis=0)) ** 2) / w.sum()
         able = (means - means[best] <= _HOPELESS * errors) | (means - means[best] <= _NEARLY * abs(means[best]))
-        able[max(best - 1, 0) : best + 2] = True  # its neighbours: robust models may want another penalty
+        able[max(best - 1, 0) : best + 2] = True  # and its neighbours: robust models may prefer another penalty
         return able
 
     def _splits(self) -> Iterator[tuple[Indices, Indices]]:
@@ -153,7 +153,7 @@ class GridSearch:
         )
 
     def _add(self, totals: Floats, jobs: list[Any]) -> list[Any]:
-        """Fit what jobs name in every fold, add the held-out losses, and return the solutions."""
+        """Fit all jobs in every fold, add the held-out losses, and return the solutions."""
         tasks = (
             delayed(_fit_fold)(self.rough, self._part(train), self._part(test), self.about.scoring, job)
             for (train, test), job in zip(self.splits, jobs, strict=True)
@@ -170,7 +170,7 @@ class GridSearch:
 
 
 def _fit_fold(rough: GroupDROEstimator, train: Given, test: Given, scoring: Any, job: Any) -> tuple[Floats, list[Any]]:
-    """Return held-out losses of each penalty and robustness of a fold, and the solution of each penalty."""
+    """Return a fold's held-out losses for each penalty and robustness, and the solution for each penalty."""
     alphas, blends, starts = job
     model = clone(rough)
     losses, solutions = [], []

@@ -1,4 +1,4 @@
-"""Groups from a column of X: for pipelines and searches without metadata routing."""
+"""`GroupBy`: groups from a column of X, for pipelines and searches without metadata routing."""
 
 import os
 from contextlib import nullcontext
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
-from groupdro.evaluation.metrics import answers, ask, final_estimator, row_losses, take_columns
+from groupdro.evaluation.metrics import call_inner, final_estimator, predictions_of, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag, check_path
 from groupdro.utils.bundle import check
@@ -38,27 +38,27 @@ def _given(**arguments: Any) -> dict[str, Any]:
 
 
 class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
-    """Fit an estimator with the groups that a column of X holds.
+    """Fit an estimator with groups taken from a column of X.
 
-    The column is taken out of X before the fit, so that it is not a feature; predictions need no such column and ignore
-    it where it is there. Nothing has to be routed: the wrapper works inside `GridSearchCV`, `cross_validate` and
-    `CalibratedClassifierCV` as they are. `group_report`, `worst_group_scorer` and `compare` find the groups in the
-    column too.
+    The column is removed from X before the fit, so that it is not a feature. Predictions do not need the column, and
+    ignore it if present. No metadata routing is required: the wrapper works inside `GridSearchCV`, `cross_validate` and
+    `CalibratedClassifierCV` as they are. `group_report`, `worst_group_scorer` and `compare` also take the groups from
+    the column.
 
     Parameters
     ----------
     estimator : estimator
-        One that takes groups, such as `GroupDROClassifier`, or a pipeline that ends in one.
+        An estimator whose `fit` takes groups, such as `GroupDROClassifier`, or a pipeline that ends in one.
     group_by : str or list of str
-        Column that holds the groups; or several, whose combinations are the groups.
+        Name of the column with the groups; or several columns, whose combinations are the groups.
     drop : bool, default=True
-        Whether the columns are taken out of X. If False they stay features, and predictions need them too.
+        Whether to remove the columns from X. Set it to False to keep them as features; predictions then need them too.
 
     Attributes
     ----------
     estimator_ : estimator
-        The fitted estimator. What it has learned is also an attribute of the wrapper, such as `gap_`, `worst_group_`,
-        `lower_bound_`, `group_weights_` and `coef_`; of a pipeline, what its last step has learned.
+        The fitted estimator. Its fitted attributes, such as `gap_`, `worst_group_`, `lower_bound_`, `group_weights_`
+        and `coef_`, are also attributes of the wrapper. For a pipeline, these are the attributes of its last step.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
-        """Fit the estimator with the groups of the column.
+        """Fit the estimator with the groups in the column.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         y : array-like
             Labels or targets.
         sample_weight : array-like, optional
-            Weights of the rows. Inside a pipeline its steps must request them.
+            Weights of the rows. In a pipeline, its steps must request them.
         offset : array-like, optional
             Offsets of the rows.
 
@@ -101,18 +101,18 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         groups, rest = take_columns(X, self.group_by)
         self.estimator_ = clone(self.estimator)
         more = _given(sample_weight=sample_weight, offset=offset)
-        # Routing inside only: groups find their way through pipelines whatever the caller's setting is.
+        # Enable routing here only, so that groups pass through pipelines whatever the caller's setting.
         with config_context(enable_metadata_routing=True), self._callbacks_inside():
             try:
                 self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
                 if not any(phrase in str(error) for phrase in _NO_GROUPS):
                     raise
-                raise TypeError(f"estimator must take groups in fit: {error}") from error
+                raise TypeError(f"estimator must accept groups in fit: {error}") from error
         return self
 
     def _callbacks_inside(self) -> Any:
-        """Hand scikit-learn's callbacks, where it has any, on to the estimator inside."""
+        """Pass scikit-learn's callbacks, if any, on to the inner estimator."""
         if not hasattr(self, "_init_callback_context"):
             return nullcontext()
         task = self._init_callback_context(max_subtasks=1)
@@ -123,7 +123,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return self.estimator_
 
     def _without_groups(self, X: Any) -> Any:
-        """Return X as the estimator inside takes it: without the group columns, where they are to be dropped."""
+        """Return X for the inner estimator, without the group columns if they are to be dropped."""
         if not self.drop:
             return X
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -135,57 +135,57 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     @_delegates("predict")
     def predict(self, X: Any, *, offset: Any = None) -> Any:
-        """Predict by the fitted estimator.
+        """Predict with the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
         offset : array-like, optional
-            Offsets of the rows, where the estimator was fitted with them.
+            Offsets of the rows, if the estimator was fitted with them.
 
         Returns
         -------
         ndarray
             Predictions.
         """
-        return answers(self._fitted(), "predict", self._without_groups(X), offset)
+        return predictions_of(self._fitted(), "predict", self._without_groups(X), offset)
 
     @_delegates("predict_proba")
     def predict_proba(self, X: Any, *, offset: Any = None) -> Any:
-        """Predict probabilities by the fitted estimator.
+        """Predict probabilities with the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
         offset : array-like, optional
-            Offsets of the rows, where the estimator was fitted with them.
+            Offsets of the rows, if the estimator was fitted with them.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
             Probabilities.
         """
-        return answers(self._fitted(), "predict_proba", self._without_groups(X), offset)
+        return predictions_of(self._fitted(), "predict_proba", self._without_groups(X), offset)
 
     @_delegates("predict_log_proba")
     def predict_log_proba(self, X: Any, *, offset: Any = None) -> Any:
-        """Predict logarithms of probabilities by the fitted estimator.
+        """Predict log-probabilities with the fitted estimator.
 
         Parameters
         ----------
         X : DataFrame or array-like
             Rows, with or without the group columns.
         offset : array-like, optional
-            Offsets of the rows, where the estimator was fitted with them.
+            Offsets of the rows, if the estimator was fitted with them.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Logarithms of probabilities.
+            Log-probabilities.
         """
-        return answers(self._fitted(), "predict_log_proba", self._without_groups(X), offset)
+        return predictions_of(self._fitted(), "predict_log_proba", self._without_groups(X), offset)
 
     @_delegates("decision_function")
     def decision_function(self, X: Any, *, offset: Any = None) -> Any:
@@ -196,14 +196,14 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         X : DataFrame or array-like
             Rows, with or without the group columns.
         offset : array-like, optional
-            Offsets of the rows, where the estimator was fitted with them.
+            Offsets of the rows, if the estimator was fitted with them.
 
         Returns
         -------
         ndarray
             Outputs.
         """
-        return answers(self._fitted(), "decision_function", self._without_groups(X), offset)
+        return predictions_of(self._fitted(), "decision_function", self._without_groups(X), offset)
 
     @_delegates("score")
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
@@ -218,7 +218,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight : array-like, optional
             Weights of the rows.
         offset : array-like, optional
-            Offsets of the rows, where the estimator was fitted with them.
+            Offsets of the rows, if the estimator was fitted with them.
 
         Returns
         -------
@@ -235,11 +235,11 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return take_columns(X, self.group_by)[0]
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:
-        training: bool | None = ask(self._fitted(), self._without_groups(X), "_are_training_rows", y)
+        training: bool | None = call_inner(self._fitted(), self._without_groups(X), "_are_training_rows", y)
         return training
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Report how each group fares; see `group_report`.
+        """Report the performance on each group; see `group_report`.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         y : array-like
             Labels or targets.
         groups : array-like, optional
-            Other groups than those of the column.
+            Groups to use instead of those in the column.
         **options
             Passed to `group_report`.
 
@@ -260,7 +260,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return group_report(self, X, y, groups, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model and the names of its group columns to a file, which `groupdro.load` reads.
+        """Save the fitted model and the names of its group columns. Load it with `groupdro.load`.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         """
         if not isinstance(self._fitted(), GroupDROEstimator):
             raise TypeError(
-                "save needs a GroupBy around a GroupDROClassifier or GroupDRORegressor, and this one is around a "
+                "save requires a GroupBy around a GroupDROClassifier or GroupDRORegressor, but this one wraps a "
                 f"{type(self.estimator_).__name__}: use joblib.dump, or save the estimator at its end."
             )
         names = self.group_by if isinstance(self.group_by, str) else list(self.group_by)
@@ -279,7 +279,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     @classmethod
     def _around(cls, model: Any, document: Any) -> "GroupBy":
-        """Return the wrapper that `save` wrote, around its fitted estimator."""
+        """Return the wrapper saved by `save`, around its fitted estimator."""
         keys = set(document) if isinstance(document, dict) else None
         check(keys == {"columns", "drop"}, "its group columns are not an object")
         columns, drop = document["columns"], document["drop"]
@@ -289,14 +289,14 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return cls(clone(model), columns, drop=drop)._holding(model)
 
     def _holding(self, fitted: Any) -> "GroupBy":
-        """Return a wrapper with the same parameters around an estimator that was fitted without it."""
+        """Return a wrapper with the same parameters around an estimator fitted without it."""
         wrapper: GroupBy = clone(self)
         wrapper.estimator_ = fitted
         return wrapper
 
     def __getattr__(self, name: str) -> Any:
-        """Find what the estimator has learned, such as `gap_`, in it or at the end of its pipeline."""
-        # Names that end in an underscore are what scikit-learn's estimators learn.
+        """Look up fitted attributes such as `gap_` in the estimator or the last step of its pipeline."""
+        # Fitted attributes of scikit-learn's estimators end in an underscore.
         if name.endswith("_") and not name.startswith("_") and "estimator_" in self.__dict__:
             for learned in (self.estimator_, final_estimator(self.estimator_)):
                 if hasattr(learned, name):
@@ -304,7 +304,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Any:
-        """Take the tags of the estimator inside."""
+        """Return the tags of the inner estimator."""
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type

@@ -1,4 +1,4 @@
-"""What a fit found, between the average and the worst, and what is proved of both."""
+"""The outcome of a fit: its average and worst value, with proven bounds on both."""
 
 from dataclasses import dataclass, replace
 
@@ -13,28 +13,28 @@ from groupdro.utils.types import Floats
 
 __all__ = ["Outcome", "read_outcome"]
 
-_FINER = 0.05  # of the tolerance, to which the best worst value is known before the slack is spent
-_SHARE_OF_MEAN = 0.1  # of the tolerance, to which the least average is found
-_FEWEST_PASSES = 60.0  # that spending the slack may take; otherwise as many as the fit took
-_LEAST_SLACK = 1e-9  # below which rounding would be spent
-_CONTRADICTION = 1e-9  # relative, by which a value must not be below a bound
+_FINER = 0.05  # share of the tolerance to which the best worst value is determined before the slack is used
+_SHARE_OF_MEAN = 0.1  # share of the tolerance to which the smallest average is found
+_FEWEST_PASSES = 60.0  # passes for using the slack, or as many as the fit took if more
+_LEAST_SLACK = 1e-9  # below which the slack is mere rounding
+_CONTRADICTION = 1e-9  # relative amount by which a value may not be below a bound
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A result, with its average and its worst value; all values have the penalty.
+    """A result, with its average and worst value. All values include the penalty.
 
     Attributes
     ----------
     result : Result
-        The result, of the groups that the user gave.
+        The result for the user's groups.
     q : ndarray of shape (n_groups,) or (n_groups + 1,)
-        Group weights that prove the lower bound, with that of all rows where groups overlap.
+        Group weights that prove the lower bound, including the group of all rows if groups overlap.
     mean, worst : float
-        Average and worst value of the model; NaN where the average is not known.
+        Average and worst value of the model; NaN if the average is unknown.
     mean_lower : float
-        No model whose worst value is at most that of this one has a smaller average. At robustness 1, no model whose
-        worst value is within the tolerance of the lower bound.
+        No model whose worst value is at most that of this one has a smaller average. At robustness 1, this holds for
+        models whose worst value is within the tolerance of the lower bound.
     worst_lower : float
         No model whose average is at most that of this one has a smaller worst value.
     """
@@ -58,53 +58,53 @@ def read_outcome(
     max_time: float,
     spend: bool = True,
 ) -> Outcome:
-    """Return what a result says of average and worst; at robustness 1, the slack of the tolerance is spent first.
+    """Return average and worst of a result. At robustness 1, the slack of the tolerance is used first.
 
     Parameters
     ----------
     problem : GroupRisk
-        The problem that was solved, with group weights as of `between`.
+        The solved problem, with group weights as in `between`.
     result : Result
         Its result.
     between : Between
-        What the average and the worst are.
+        Definition of the average and the worst.
     robustness : float
-        Share of the worst.
+        Weight of the worst in the blend.
     row_weights : ndarray of shape (n_rows,) or None
-        Weights of the stored rows, where they differ.
+        Weights of the stored rows, if they differ.
     max_passes, max_time : float
-        Passes and seconds of the whole fit.
+        Limits on passes and seconds of the whole fit.
     spend : bool
-        Whether to spend the slack.
+        Whether to use the slack to improve the average.
 
     Returns
     -------
     Outcome
-        The result, perhaps of another model that is as good on the worst group, and better on average.
+        The result, possibly of another model that is as good on the worst group and better on average.
     """
     if robustness < 1.0:
         penalty = result.upper_bound - problem.weight_set.support(result.group_values)
         mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
         lower = result.lower_bound
         mean_lower = (lower - robustness * worst) / (1.0 - robustness)
-        # The largest value is at least the average of the values, which is all that plain training proves of it. Rows
-        # in several groups count once in the average of the rows, which may then be larger than any value.
+        # The largest value is at least the average of the values, which is all that plain training proves about it.
+        # Rows in several groups count once in the average over rows, which may then exceed every value.
         plain = lower if between.caps is None and not between.over_all else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
-        # Losses and penalties are at least 0, which bounds both where the fit ended early.
+        # Losses and penalties are nonnegative, which bounds both if the fit ended early.
         least = problem.offsets - result.references.upper
         mean_lower = max(mean_lower, between.mean(least))
         worst_lower = max(worst_lower, between.worst(least))
-        shown = _shown(result, between.n_groups)
+        shown = _without_all_rows(result, between.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
     known = between.known and not (between.over_all and result.references.upper.any())
     left = max_passes - result.passes, max_time - result.seconds
     if spend and known and result.converged and not result.interrupted:
         clock = Clock(problem)
-        found = _spend(problem, result, between, row_weights, *left)
+        found = _use_slack(problem, result, between, row_weights, *left)
         if found is not None:
             return found
-        result = replace(result, passes=result.passes + clock.passes)  # which were made for nothing
+        result = replace(result, passes=result.passes + clock.passes)  # including the unsuccessful search
     mean, values = np.nan, result.group_values
     if known:
         if between.over_all:
@@ -115,11 +115,11 @@ def read_outcome(
 
 
 def _all_weights(result: Result, between: Between) -> Floats:
-    """Return the weights at robustness 1, where that of all rows is zero."""
+    """Return the weights at robustness 1, where the group of all rows has none."""
     return np.append(result.q, 0.0) if between.over_all else result.q
 
 
-def _shown(result: Result, n_groups: int) -> Result:
+def _without_all_rows(result: Result, n_groups: int) -> Result:
     """Return a result without the group of all rows."""
     references = type(result.references)(result.references.upper[:n_groups], result.references.lower[:n_groups])
     names = ("q", "group_risks", "group_values", "group_names")
@@ -127,7 +127,7 @@ def _shown(result: Result, n_groups: int) -> Result:
 
 
 def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | None) -> GroupRisk:
-    """Return the problem with the group of all rows, where that is the average."""
+    """Return the problem with the group of all rows, if that represents the average."""
     if not between.over_all:
         return problem
     return GroupRisk(
@@ -140,24 +140,24 @@ def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | No
     )
 
 
-def _spend(
+def _use_slack(
     problem: GroupRisk, result: Result, between: Between, row_weights: Floats | None, passes: float, seconds: float
 ) -> Outcome | None:
-    """Return the model of least average among those whose worst value is within the tolerance."""
+    """Return the model with the smallest average among those whose worst value is within the tolerance."""
     regret, tol = bool(result.references.upper.any()), result.tol
     if regret:
         problem = problem.with_references(result.references)
     if not _has_slack(problem, result, between, regret=regret):
         return None
     most, lower, start = max(_FEWEST_PASSES, result.passes), result.lower_bound, (result.w, result.q)
-    unknown = 2.0 * problem.baseline.width_at(result.q)  # below which no gap of regrets gets
+    unknown = 2.0 * problem.baseline.width_at(result.q)  # no gap of excess risks can be smaller
     if result.gap > max(_FINER * tol * abs(result.upper_bound), unknown):
-        # How much slack there is depends on the best value: were that known only to the tolerance, so would the model.
+        # The slack depends on the best value: if that were known only to the tolerance, so would the model be.
         finer = solve(
             problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, atol=unknown,
             max_passes=max(min(passes, most), 1e-3), max_time=max(seconds, 1e-3),
         )  # fmt: skip
-        if finer.interrupted or not np.isfinite(finer.gap):  # bounds that contradict each other prove nothing
+        if finer.interrupted or not np.isfinite(finer.gap):  # contradicting bounds prove nothing
             return None
         if finer.upper_bound <= result.upper_bound:
             start = finer.w, finer.q
@@ -180,10 +180,10 @@ def _spend(
 
 
 def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: bool) -> bool:
-    """Return whether the tolerance leaves room, and the average a model that uses it."""
+    """Return whether the tolerance leaves slack, and whether the average can use it."""
     one = problem.n_groups == 1 or between.caps is not None or not problem.weight_set.is_simplex
-    # Values that are zero but for rounding leave none. Where nothing bounds the coefficients, the average may have no
-    # minimiser, and bounds hold for a part of the models only.
+    # Values that are zero up to rounding leave none. If nothing bounds the coefficients, the average may have no
+    # minimiser, and bounds hold for only some of the models.
     none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
     known = problem.domain.ball is not None and GroupSQP().fits(problem)
     return known and not (one or none or problem.unbounded)
@@ -199,6 +199,6 @@ def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastA
     )  # fmt: skip
     contradicts = found.worst < result.lower_bound - _CONTRADICTION * abs(result.lower_bound)
     if changed.criterion is None or contradicts:
-        return None  # beyond the tolerance by rounding, or below what was proved
+        return None  # beyond the tolerance by rounding, or below a proven bound
     q = _all_weights(changed, between)
     return Outcome(changed, q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

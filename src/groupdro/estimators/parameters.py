@@ -20,12 +20,12 @@ __all__ = ["Parameters"]
 _NUMBERS = ("robustness", "worst_share", "alpha", "l1_ratio", "tol", "atol", "small_group_adjustment", "radius",
             "max_passes", "max_time")  # fmt: skip
 _OPTIONAL = ("worst_share", "atol", "radius", "max_time")
-_LEAST = 1e-100  # penalty and radius, whose squares must not vanish
+_LEAST = 1e-100  # smallest penalty and radius; their squares must not underflow
 
 
 @dataclass(eq=False, repr=False)
 class Parameters(BaseEstimator):
-    """What the classifier and the regressor take, each with its default."""
+    """Parameters of both estimators, with defaults."""
 
     _losses: ClassVar[tuple[str, ...]]
 
@@ -61,7 +61,7 @@ class Parameters(BaseEstimator):
     reference_risks: Any = None
 
     def _check_parameters(self) -> None:
-        """Refuse what no fit can use; constructors only store, as scikit-learn has it."""
+        """Check the parameters at fit time; constructors only store them, by scikit-learn's convention."""
         check_choice(self.objective, "objective", ("risk", "excess_risk"))
         check_choice(self.loss, "loss", self._losses)
         check_choice(self.average, "average", ("rows", "groups"))
@@ -76,7 +76,7 @@ class Parameters(BaseEstimator):
             unlimited = name in ("max_passes", "max_time")
             check_number(value, name, positive=unlimited or name in ("radius", "worst_share"), finite=not unlimited)
             if name in ("alpha", "radius") and 0 < value < _LEAST:
-                raise ValueError(f"{name} is too small to compute with, got {value!r}: the least is {_LEAST:g}.")
+                raise ValueError(f"{name} is too small, got {value!r}: the smallest allowed value is {_LEAST:g}.")
         check_scalar(self.min_group_size, "min_group_size", Integral, min_val=1)
         for name in ("robustness", "worst_share", "l1_ratio"):
             if getattr(self, name) is not None and getattr(self, name) > 1:
@@ -84,7 +84,7 @@ class Parameters(BaseEstimator):
         if self.n_worst is not None:
             check_scalar(self.n_worst, "n_worst", Integral, min_val=1)
             if self.worst_share is not None:
-                raise ValueError("n_worst and worst_share are two ways to say the same: set one of them.")
+                raise ValueError("n_worst and worst_share are alternatives: set only one of them.")
         check_scalar(self.verbose, "verbose", Integral, min_val=0)
         check_kind(self.solver, "solver", str | Solver, "a name or a Solver")
         called = self.callbacks
@@ -93,26 +93,26 @@ class Parameters(BaseEstimator):
         if self.checkpoint_dir is not None:
             check_path(self.checkpoint_dir, "checkpoint_dir")
         if self.reference_risks is not None and self.objective != "excess_risk":
-            raise ValueError("reference_risks needs objective='excess_risk'.")
+            raise ValueError("reference_risks requires objective='excess_risk'.")
         low, high = self._coefficient_bounds()
         for name, ends, wrong in (("lower_bounds", low, low > 0), ("upper_bounds", high, high < 0)):
             if ends.ndim > 1 or wrong.any() or np.isnan(ends).any():
                 side = "above" if name == "lower_bounds" else "below"
-                raise ValueError(f"{name} must be a number, or one for each feature, and none {side} 0: {ends!r}.")
+                raise ValueError(f"{name} must be a number, or one per feature, with none {side} 0, got {ends!r}.")
         if self._is_separable:
             if self.radius is not None:
-                raise ValueError("radius must be None with l1_ratio, positive or bounds of the coefficients.")
+                raise ValueError("radius must be None with l1_ratio, positive or coefficient bounds.")
             if self.alpha == 0 and not (np.isfinite(low).all() and np.isfinite(high).all()):
-                raise ValueError("alpha must be positive with l1_ratio, positive or bounds that are not finite.")
+                raise ValueError("alpha must be positive with l1_ratio, positive or infinite coefficient bounds.")
 
     @property
     def _is_separable(self) -> bool:
-        """Whether penalties and bounds are of each coefficient apart."""
+        """Whether penalties and bounds apply to each coefficient separately."""
         low, high = self._coefficient_bounds()
         return bool(self.l1_ratio > 0 or np.isfinite(low).any() or np.isfinite(high).any())
 
     def _coefficient_bounds(self) -> tuple[Floats, Floats]:
-        """Return the least and largest values of the coefficients, of all or of each feature."""
+        """Return the bounds on the coefficients, for all or per feature."""
         low, high = self.lower_bounds, self.upper_bounds
         with error_prefix("lower_bounds or upper_bounds"):
             least = np.asarray(-np.inf if low is None else low, dtype=np.float64)
@@ -120,7 +120,7 @@ class Parameters(BaseEstimator):
         return np.maximum(least, 0.0) if self.positive else least, most
 
     def _domain(self, alpha: float) -> Domain | None:
-        """Return where the coefficients may lie, and their penalty; None where nothing bounds them."""
+        """Return the domain of the coefficients with its penalty; None if nothing bounds them."""
         if self._is_separable:
             low, high = self._coefficient_bounds()
             ratio = float(self.l1_ratio)

@@ -1,4 +1,4 @@
-"""One fit for each penalty, each begun where the last one ended."""
+"""Regularisation paths: one fit per penalty, each warm-started from the previous ones."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,17 +22,17 @@ class RegularizationPath:
     Attributes
     ----------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, falling.
+        Penalties, descending.
     coefs : ndarray of shape (n_alphas, ...)
-        `coef_` at each.
+        `coef_` at each penalty.
     intercepts : ndarray of shape (n_alphas, ...)
-        `intercept_` at each.
+        `intercept_` at each penalty.
     group_risks : ndarray of shape (n_alphas, n_groups)
-        Each group's average training loss.
+        Average training loss of each group.
     upper_bounds, lower_bounds, gaps : ndarray of shape (n_alphas,)
         The certificate at each penalty.
     n_passes : ndarray of shape (n_alphas,)
-        Passes over the data that each took.
+        Passes over the data of each fit.
     statuses : list of str
         How each fit ended.
     groups : ndarray of shape (n_groups,)
@@ -51,10 +51,10 @@ class RegularizationPath:
     groups: Array
 
 
-def _ahead(results: list[Result], alphas: Floats) -> tuple[Floats, Floats]:
-    """Return where to begin: as much further as the last two models are apart, in logarithms of the penalty.
+def _extrapolated(results: list[Result], alphas: Floats) -> tuple[Floats, Floats]:
+    """Return a starting point extrapolated from the last two models, linearly in the logarithm of the penalty.
 
-    Coefficients that are zero stay so, and none changes its sign.
+    Zero coefficients stay zero, and none changes its sign.
     """
     w, q = results[-1].w, results[-1].q
     if len(results) == 1 or alphas[-2] == alphas[-3]:
@@ -77,19 +77,19 @@ def regularization_path(
 ) -> RegularizationPath:
     """Fit an estimator for each of several penalties, with a certified gap at each.
 
-    The rows are read and ordered once, and each fit begins where the last two solutions lead. Ctrl-C ends the path with
-    the fit that it interrupts.
+    The rows are read and ordered once, and each fit starts from an extrapolation of the last two solutions. Ctrl-C ends
+    the path with the interrupted fit.
 
     Parameters
     ----------
     estimator : GroupDROClassifier or GroupDRORegressor
-        All parameters but `alpha`. It is not changed.
+        Estimator that provides all parameters except `alpha`. It is not modified.
     X, y, groups, sample_weight, offset : array-like
         As in `fit`.
     alphas : array-like, optional
         Positive penalties in any order; by default ten from 1 to 1e-5.
     warm_start : bool
-        Whether each fit begins near the solution of the one before.
+        Whether each fit starts near the previous solution.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def regularization_path(
     task, _, _ = model._read(X, y, sample_weight, groups, offset)
     results: list[Result] = []
     for k, alpha in enumerate(values):
-        start = _ahead(results, values[: k + 1]) if warm_start and results else (None, None)
+        start = _extrapolated(results, values[: k + 1]) if warm_start and results else (None, None)
         results.append(model._solve(task, float(alpha), start).result)
         if results[-1].interrupted:
             break

@@ -1,4 +1,4 @@
-"""Progress of a fit: our own line, and scikit-learn's callbacks where the installed version has them."""
+"""Progress of a fit: a progress line, and scikit-learn's callbacks if the installed version has them."""
 
 import time
 from collections.abc import Callable
@@ -15,17 +15,17 @@ try:
 except ImportError:  # before scikit-learn 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stands in for what scikit-learn has from 1.9 on."""
+        """Placeholder for the class of scikit-learn 1.9 and later."""
 
     def with_callbacks(method: Any) -> Any:
-        """Return the method as it is."""
+        """Return the method unchanged."""
         return method
 
 
 __all__ = ["CallbackSupportMixin", "ProgressLine", "TaskBridge", "seconds_left", "with_callbacks"]
 
 _ACTIVE = 1e-3  # weight from which a group counts as active
-_STANDSTILL = 1e-3  # fall of the gap's logarithm over the latest epochs from which a time can be estimated
+_STANDSTILL = 1e-3  # decrease of the gap's logarithm over the latest epochs required to estimate a time
 
 
 def seconds_left(trace: list[TraceRow], target: float) -> float:
@@ -41,7 +41,7 @@ def seconds_left(trace: list[TraceRow], target: float) -> float:
     Returns
     -------
     float
-        Seconds; NaN where the gap does not fall yet.
+        Seconds; NaN if the gap is not decreasing yet.
     """
     recent = [row for row in trace[-8:] if np.isfinite(row.gap) and row.gap > 0]
     if len(recent) < 2 or target <= 0:
@@ -57,16 +57,16 @@ def seconds_left(trace: list[TraceRow], target: float) -> float:
 
 
 class ProgressLine:
-    """Write a line on how a run stands: gap, time left, worst value, active groups, passes and seconds.
+    """Print the progress of a run: gap, time left, worst value, active groups, passes and seconds.
 
     Parameters
     ----------
     tol : float
         Relative gap at which the run ends.
     every : float
-        Least seconds between two lines.
+        Minimum seconds between two lines.
     write : callable
-        Takes a line.
+        Function that receives a line.
     """
 
     def __init__(self, tol: float, *, every: float = 0.0, write: Callable[[str], Any] = print):
@@ -75,7 +75,7 @@ class ProgressLine:
         self.written = -np.inf
 
     def __call__(self, progress: Progress) -> None:
-        """Write, unless the last line is recent and the run continues."""
+        """Write a line, unless the last one is recent and the run continues."""
         row, risks, problem = progress.latest, progress.certificate.group_risks, progress.certificate.problem
         self.trace.append(row)
         target = self.tol * abs(row.upper)
@@ -88,7 +88,7 @@ class ProgressLine:
         self.write(
             f"epoch {row.epoch}, gap {relative_gap(row.gap, row.upper):.1e} of {self.tol:.0e}"
             + ("" if np.isnan(left) else f", about {left:.0f} s left")
-            + f", worst {'regret' if problem.regret else 'risk'} {values.max():.4g}"
+            + f", worst {'excess risk' if problem.regret else 'risk'} {values.max():.4g}"
             f" ({printable(group_name(names[values.argmax()]))})"
             f", {(progress.state.evaluation.q > _ACTIVE).sum()} of {len(names)} groups active"
             f", {row.passes:.1f} passes, {row.seconds:.1f} s"
@@ -101,21 +101,21 @@ class TaskBridge:
     Parameters
     ----------
     estimator : estimator
-        The one that is being fitted.
+        The estimator being fitted.
     X, y, metadata : array-like, dict or None
-        Its training data, and what came with them.
+        Its training data and metadata.
 
     Attributes
     ----------
     to_user_units : callable
-        Takes a w of the run and returns it in the user's units.
+        Converts a w of the run to the user's units.
     """
 
     def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any] | None):
         self.estimator = estimator
         self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.to_user_units: Callable[[Any], Any] = lambda w: w
-        self.reported: Any = None  # the last model
+        self.reported: Any = None  # the last model reported
         begin = getattr(estimator, "_init_callback_context", None)
         # The number of epochs is not known in advance.
         self.context: Any = begin(max_subtasks=None) if begin is not None else None
@@ -124,11 +124,11 @@ class TaskBridge:
 
     @property
     def listens(self) -> bool:
-        """Whether there is any callback to serve."""
+        """Whether there is any callback."""
         return self.context is not None and bool(getattr(self.estimator, "_skl_callbacks", None))
 
     def __call__(self, progress: Progress) -> bool:
-        """Report an epoch; return whether a callback asks for the end."""
+        """Report an epoch; return whether a callback asks to stop."""
         return self._report(self.to_user_units(progress.w))
 
     def _report(self, w: Any) -> bool:
@@ -141,7 +141,7 @@ class TaskBridge:
         return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 
     def end(self, w: Any) -> None:
-        """Report the end of the fit, and first its model where no epoch had it."""
+        """Report the end of the fit, and before that its model if no epoch reported it."""
         if self.listens and not np.array_equal(w, self.reported):
             self._report(w)
         if self.context is not None:

@@ -1,4 +1,4 @@
-"""The model that a search refitted on all rows, which answers in its name."""
+"""Delegation of a search to the model that it refitted on all rows."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ __all__ = ["RefittedClassifier", "RefittedModel"]
 def _has(method: str) -> Any:
     def check(search: Any) -> bool:
         inner = getattr(search, "best_estimator_", None)
-        getattr(search._own() if inner is None else inner, method)  # raises the inner one's own error
+        getattr(search._own() if inner is None else inner, method)  # raises the inner estimator's own error
         return True
 
     return available_if(check)
 
 
 class RefittedModel:
-    """What the model of any search answers."""
+    """Methods of any search, delegated to the refitted model."""
 
     __metadata_request__predict = {"offset": True}  # noqa: RUF012
     __metadata_request__score = {"offset": True}  # noqa: RUF012
@@ -33,7 +33,7 @@ class RefittedModel:
 
     def _best(self) -> Any:
         if not self.refit and hasattr(self, "cv_results_"):
-            raise NotFittedError(f"{type(self).__name__} has no model to use: it was fitted with refit=False.")
+            raise NotFittedError(f"{type(self).__name__} has no model, because it was fitted with refit=False.")
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
@@ -55,7 +55,7 @@ class RefittedModel:
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows. Groups are not needed.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -76,7 +76,7 @@ class RefittedModel:
         sample_weight : array-like of shape (n_rows,), optional
             Weights of the rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class RefittedModel:
         return float(self._best().score(X, y, sample_weight, offset=offset))
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
-        """Report how each group fares under the refitted model, preferably on held-out data.
+        """Report the performance of the refitted model on each group, preferably on held-out data.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class RefittedModel:
 
 
 class RefittedClassifier(RefittedModel):
-    """What that of a search for a classifier answers too."""
+    """Further methods of a search for a classifier."""
 
     __metadata_request__decision_function = {"offset": True}  # noqa: RUF012
     __metadata_request__predict_proba = {"offset": True}  # noqa: RUF012
@@ -124,7 +124,7 @@ class RefittedClassifier(RefittedModel):
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -142,7 +142,7 @@ class RefittedClassifier(RefittedModel):
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
@@ -160,11 +160,11 @@ class RefittedClassifier(RefittedModel):
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features)
             Rows.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-            Their offsets, where the model was fitted with them, and only there.
+            Offsets of the rows; required if the model was fitted with offsets, not allowed otherwise.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Logarithms, in the order of `classes_`.
+            Log-probabilities, in the order of `classes_`.
         """
         return np.asarray(self._best().predict_log_proba(X, offset=offset))

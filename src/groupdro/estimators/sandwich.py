@@ -1,8 +1,8 @@
-"""The frontier of average and worst between what models attain and what none can.
+"""The frontier of average and worst, enclosed between attained points and proven half-planes.
 
-Average A and worst W of a model are convex, so that the pairs (A, W) which models attain or beat are a convex region.
-Solving (1 - t) A + t W for some t gives a point of the region, and a half-plane that holds all of it. Its lower left
-edge then lies between the chords of the points and the corners of the half-planes.
+Average A and worst W of a model are convex, so the pairs (A, W) that models attain or improve on form a convex region.
+Minimising (1 - t) A + t W for some t gives a point of the region, and a half-plane that contains it. The lower left
+boundary of the region then lies between the chords of the points and the corners of the half-planes.
 """
 
 import itertools
@@ -17,18 +17,18 @@ __all__ = ["Sandwich"]
 
 @dataclass(frozen=True, eq=False)
 class Sandwich:
-    """Points that are attained, and half-planes that hold for every model, by rising t.
+    """Attained points, and half-planes that hold for every model, by ascending t.
 
     Attributes
     ----------
     t : ndarray of shape (n,)
-        Robustness of each fit, rising.
+        Robustness of each fit, ascending.
     mean, worst : ndarray of shape (n,)
         Average and worst value of its model.
     lower : ndarray of shape (n,)
-        What (1 - t) * average + t * worst is at least, for every model.
+        Lower bound on (1 - t) * average + t * worst over all models.
     atol : float
-        Distance below which two values are one, as where all losses are zero but for rounding.
+        Distance below which two values count as equal, as when all losses are zero up to rounding.
     """
 
     t: Floats
@@ -38,7 +38,7 @@ class Sandwich:
     atol: float = 0.0
 
     def hull(self) -> list[int]:
-        """Return the points on the lower left edge of their convex hull, by rising average."""
+        """Return the points on the lower left edge of their convex hull, by ascending average."""
         order = np.lexsort((self.worst, self.mean))
         edge: list[int] = []
         for k in order.tolist():
@@ -68,19 +68,19 @@ class Sandwich:
         return best, width
 
     def width(self) -> float:
-        """Return the largest relative distance between what is attained and what is impossible, both ends included."""
+        """Return the largest relative distance between attained values and proven bounds, including both ends."""
         ends = ((self.mean[0], self.lower[0]), (self.worst[-1], self.lower[-1]))
         return max(self.next_t()[1], *(self._distance(high, low) for high, low in ends))
 
     def _distance(self, high: float, low: float) -> float:
-        """Return the relative distance of what is attained from a bound."""
+        """Return the relative distance of an attained value from a bound."""
         return float((high - low) / max(abs(high), 1e-300)) if high - low > self.atol else 0.0
 
     def least_blend(self, t: float) -> float:
-        """Return what (1 - t) * average + t * worst is at least, by the half-planes.
+        """Return the lower bound on (1 - t) * average + t * worst that the half-planes imply.
 
-        A direction between two of them is a mixture of theirs with weights of at least 0, which bounds it by the same
-        mixture of their bounds; outside of all, none does.
+        A direction between two half-planes is a nonnegative combination of theirs and is bounded by the same
+        combination of their bounds. Outside the range of all, there is no bound.
         """
         if not self.t[0] <= t <= self.t[-1]:
             return -np.inf
@@ -91,31 +91,31 @@ class Sandwich:
         return float((1.0 - share) * self.lower[k - 1] + share * self.lower[k])
 
     def least_worst(self, mean: float) -> float:
-        """Return what the worst value of models with an average of at most this is at least."""
+        """Return a lower bound on the worst value of models whose average is at most `mean`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             bounds = (self.lower - (1.0 - self.t) * mean) / self.t
         return float(np.max(bounds[self.t > 0], initial=-np.inf))
 
     def least_mean(self, worst: float) -> float:
-        """Return what the average of models with a worst value of at most this is at least."""
+        """Return a lower bound on the average of models whose worst value is at most `worst`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             bounds = (self.lower - self.t * worst) / (1.0 - self.t)
         return float(np.max(bounds[self.t < 1], initial=-np.inf))
 
     def refutes(self, mean: float, worst: float) -> int | None:
-        """Return the half-plane that most clearly has no model with this average and worst value, if any does."""
+        """Return the half-plane that most clearly excludes this average and worst value, if any does."""
         short = self.lower - (1.0 - self.t) * mean - self.t * worst
         k = int(np.argmax(short))
         return k if short[k] > 0 else None
 
     def mixture(self, *, mean: float = np.inf, worst: float = np.inf) -> tuple[int, int, float] | None:
-        """Return points a, b and the share of b whose mixture keeps both limits, as near as can be to the first.
+        """Return points a, b and the share of b whose mixture meets both limits, as close as possible to the first.
 
-        Mixtures of two models' coefficients attain at most the mixture of their values. With a limit of the mean alone,
-        the mixture of least worst value is returned, and the other way round.
+        A mixture of two models' coefficients attains at most the mixture of their values. With only a limit on the
+        mean, the mixture with the smallest worst value is returned, and vice versa.
         """
         edge = self.hull()
-        if mean < np.inf:  # as far right as the limit allows, where the worst value is least
+        if mean < np.inf:  # as far right as the limit allows, where the worst value is smallest
             if self.mean[edge[0]] > mean:
                 return None
             for a, b in itertools.pairwise(edge):

@@ -1,4 +1,4 @@
-"""Checks of what users pass in, with errors that name the argument."""
+"""Checks of user arguments, with errors that name the argument."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ _NOT_NUMBERS = (nw.String, nw.Categorical, nw.Enum, nw.Datetime, nw.Date, nw.Dur
 
 
 def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Validate X as scikit-learn does, and refuse what would be taken for numbers silently.
+    """Validate X as scikit-learn does, and refuse data that would silently be treated as numbers.
 
     Parameters
     ----------
     estimator : estimator
-        The one that is fitted or predicts.
+        The estimator that is fitted or predicts.
     X : array-like, DataFrame or sparse matrix
         Rows.
     reset : bool
@@ -33,17 +33,17 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     Returns
     -------
     ndarray or CSR matrix
-        Numeric and finite.
+        The rows, numeric and finite.
     """
     if isinstance(X, GroupedStore):
-        raise TypeError("X is a store, which only fit takes; store.X are its rows.")
+        raise TypeError("X is a store, which only fit accepts; use its rows, store.X.")
     refuse_masked(X, "X")
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mM":
         raise ValueError(f"X must be numeric, got dtype {dtype}.")
     frame = nw.from_native(X, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
-        raise TypeError("X is a lazy frame, which has no rows yet: collect it first.")
+        raise TypeError("X is a lazy frame; collect it first.")
     if isinstance(frame, nw.DataFrame):
         odd = [name for name, kind in frame.schema.items() if isinstance(kind, _NOT_NUMBERS)]
         if odd:
@@ -53,19 +53,19 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def read_seed(random_state: Any) -> int:
-    """Draw a seed from what scikit-learn takes for a random state."""
+    """Draw a seed from a scikit-learn random state."""
     with error_prefix("random_state"):
         return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def read_init(values: Any, argument: str, size: int) -> Floats:
-    """Read coefficients or intercepts to begin with, flattened."""
+    """Read initial coefficients or intercepts, flattened."""
     with error_prefix(argument):
         array = np.asarray(values, dtype=np.float64).ravel()
     if array.size != size:
         raise ValueError(f"{argument} must have {size} entries, got {array.size}.")
     if not (np.abs(array) <= LARGEST).all():
-        raise ValueError(f"{argument} has values that are NaN or beyond {LARGEST:g}.")
+        raise ValueError(f"{argument} has NaN or values beyond {LARGEST:g}.")
     return array
 
 
@@ -77,9 +77,9 @@ def read_outputs_offset(offset: Any, n_rows: int, n_outputs: int) -> Floats:
     offset : array-like, Series or DataFrame
         The offsets.
     n_rows : int
-        Rows of X.
+        Number of rows of X.
     n_outputs : int
-        Outputs of the model: 1, or the number of classes where there are more than two.
+        Outputs of the model: 1, or the number of classes if there are more than two.
 
     Returns
     -------

@@ -1,1 +1,1 @@
-"""How a fitted model does on its groups: metrics, reports, folds, plots."""
+"""Evaluation of fitted models by group: metrics, reports, folds, plots."""

@@ -1,4 +1,4 @@
-"""What models change against plain training, drawn."""
+"""A plot of the changes of models relative to plain training."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,18 +15,18 @@ Interval = tuple[float, float, float]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ChangeDisplay(Display):
-    """Changes of the worst and of the average risk, with intervals; to the left of zero is better.
+    """Changes of the worst and of the average risk, with confidence intervals; left of zero is better.
 
     Parameters
     ----------
     models : list of str
-        Their names.
+        Names of the models.
     worst, mean : list of tuple of float
-        Change of the worst group's and of the average risk: estimate, and both ends of its interval.
+        Change of the worst group's and of the average risk: estimate, and both ends of its confidence interval.
     baseline : str
-        The model that they are compared with.
+        Name of the baseline model.
     confidence : float
-        Level of the intervals.
+        Level of the confidence intervals.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class ChangeDisplay(Display):
     confidence: float
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
@@ -53,7 +53,7 @@ class ChangeDisplay(Display):
         Returns
         -------
         ChangeDisplay
-            Itself.
+            The display.
         """
         n = len(self.models)
         (ax,) = axes_for(ax, (6.5, 1.4 + 0.45 * n))
@@ -71,6 +71,6 @@ class ChangeDisplay(Display):
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(name) for name in self.models])
         ax.set_ylim(-0.5, n - 0.5)
-        ax.set_xlabel(f"change against {self.baseline}, with {percent(self.confidence)} intervals for all models")
+        ax.set_xlabel(f"change from {self.baseline}, with simultaneous {percent(self.confidence)} intervals")
         ax.legend(frameon=False, loc="best")
         return self._drawn_on(ax)

@@ -1,4 +1,4 @@
-"""What the displays and the pages of the command line draw."""
+"""Helpers shared by the displays and the HTML pages."""
 
 from typing import Any, Self
 
@@ -20,14 +20,14 @@ __all__ = [
     "heaviest_groups",
 ]
 
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinct to colour-blind readers too
-_BINDING = 1e-3  # weight from which a group counts
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinguishable for colour-blind readers
+_BINDING = 1e-3  # weight from which a group counts as binding
 
 
 def bounds_window(upper: Floats, lower: Floats) -> tuple[float, float]:
-    """Return both ends of an axis for the bounds of a run.
+    """Return the limits of an axis for the bounds of a run.
 
-    The first lower bounds may be far off; what counts is where both meet.
+    The first lower bounds may be far off; the range where both bounds meet matters.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def bounds_window(upper: Floats, lower: Floats) -> tuple[float, float]:
     Returns
     -------
     bottom, top : float
-        The ends.
+        The limits.
     """
     final = float(upper[-1])
     height = 1.1 * max(upper[0] - final, 3.0 * (final - lower[-1]), 1e-3 * abs(final), 1e-12)
@@ -45,18 +45,18 @@ def bounds_window(upper: Floats, lower: Floats) -> tuple[float, float]:
 
 
 def drawn_gaps(upper: Floats, lower: Floats) -> Floats:
-    """Return the gaps of a run, positive as a logarithmic axis needs them."""
+    """Return the gaps of a run, made positive for a logarithmic axis."""
     return np.maximum(upper - lower, max(1e-16 * abs(upper[-1]), 1e-300))
 
 
 def heaviest_groups(q: Floats, most: int) -> Indices:
-    """Return the groups that bind, the heaviest first, at most `most` of them."""
+    """Return at most `most` binding groups, by descending weight."""
     order = np.argsort(-q, kind="stable")[:most]
     return order[q[order] >= min(_BINDING, q.max())]
 
 
 def axes_for(ax: Any, size: tuple[float, float], *, with_second: bool = False) -> list[Any]:
-    """Return the axes that are given, or those of a new figure, with a second pair below where asked for."""
+    """Return the given axes, or those of a new figure, optionally with second axes below."""
     if ax is not None:
         if not all(callable(getattr(ax, name, None)) for name in ("plot", "barh", "hlines")):
             raise TypeError(f"ax must be the axes of a figure or None, got {short_repr(ax)}.")
@@ -71,20 +71,20 @@ def axes_for(ax: Any, size: tuple[float, float], *, with_second: bool = False) -
 
 
 def axis_label(group: Any, longest: int = 28) -> str:
-    """Return a group's name as an axis shows it."""
+    """Return a group's name as an axis label."""
     text = group_name(group)
     text = text if len(text) <= longest else text[: longest - 1] + "…"
-    return text.replace("$", r"\$")  # a name, not mathematics
+    return text.replace("$", r"\$")  # not to be read as mathematics
 
 
 class Display:
-    """What every display has after it was drawn."""
+    """Base of displays: attributes set by drawing."""
 
     ax_: Any
     figure_: Any
 
     def _drawn_on(self, *axes: Any) -> Self:
-        """Keep the axes, the first of which are the main ones."""
+        """Store the axes, the main ones first."""
         for ax in axes:
             ax.spines[["top", "right"]].set_visible(False)
         self.ax_, self.figure_ = axes[0], axes[0].figure

@@ -1,4 +1,4 @@
-"""A splitter that keeps every group in every fold, and what dividing rows into training and test needs besides."""
+"""A splitter that keeps every group in every fold, and helpers for splitting rows into training and test."""
 
 import warnings
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ from groupdro.utils.types import Array, Indices, Mask
 
 __all__ = ["MOST_CLASSES", "GroupStratifiedKFold", "divide", "keep_classes"]
 
-MOST_CLASSES = 10  # whole numbers up to which a target is taken for classes where nobody says what it is
+MOST_CLASSES = 10  # distinct integers up to which a target is treated as classes by default
 
 
 def keep_classes(train: Array, test: Array, y: Array) -> tuple[Array, Array]:
-    """Move rows of classes that training would lack over to it: no model could be judged on them.
+    """Move test rows whose class is missing from training to the training rows: no model could predict them.
 
     Parameters
     ----------
     train, test : ndarray of int
-        Rows of both parts.
+        Indices of both parts.
     y : ndarray of shape (n_rows,)
         Class labels.
 
     Returns
     -------
     train, test : ndarray of int
-        Rows of both parts, in their order.
+        Indices of both parts, sorted.
     """
-    # Codes, because comparing every pair of labels, as np.isin does with text in object arrays, takes quadratic time.
+    # Use codes: np.isin compares every pair of text labels in object arrays, which takes quadratic time.
     codes = np.unique(y, return_inverse=True)[1].ravel()
     new = np.bincount(codes[train], minlength=int(codes.max()) + 1)[codes[test]] == 0
     return np.sort(np.concatenate([train, test[new]])), test[~new]
@@ -43,23 +43,23 @@ def keep_classes(train: Array, test: Array, y: Array) -> tuple[Array, Array]:
 def divide(
     X: Any, y: Any, groups: Any, *, n_splits: int, seed: int, clusters: Indices | None = None, classes: bool
 ) -> Iterator[tuple[Indices, Indices]]:
-    """Divide rows into folds that each hold their share of every group and class; clusters stay whole.
+    """Split rows into folds stratified by group and class, with clusters kept together.
 
     Parameters
     ----------
     X, y, groups : array-like
-        The rows.
+        The data.
     n_splits, seed : int
-        Number of folds, and the seed of their order.
+        Number of folds, and the seed of their random order.
     clusters : ndarray of shape (n_rows,), optional
-        Rows that stay together.
+        Cluster of each row; rows of a cluster stay together.
     classes : bool
-        Whether y has classes; no fold is trained without one of them.
+        Whether y holds classes; every training part then contains all of them.
 
     Yields
     ------
     train, test : ndarray of int
-        Rows of each fold.
+        Training and test indices of each fold.
     """
     labels = np.asarray(y)
     if clusters is None:
@@ -67,13 +67,13 @@ def divide(
     else:
         n_clusters = len(np.unique(clusters))
         if n_clusters < n_splits:
-            raise ValueError(f"cluster has {n_clusters} different labels, fewer than the {n_splits} folds.")
+            raise ValueError(f"cluster has {n_clusters} distinct labels, fewer than the {n_splits} folds.")
         strata = _codes(read_groups(groups, len(labels), missing="own"), len(labels))
         if classes:
             strata = strata * (len(labels) + 1) + np.unique(labels, return_inverse=True)[1].ravel()
         whole = StratifiedGroupKFold(n_splits, shuffle=True, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of strata with fewer rows than folds
+            warnings.simplefilter("ignore")  # about strata with fewer rows than folds
             folds = iter(list(whole.split(X, strata, clusters)))
     for train, test in folds:
         yield keep_classes(train, test, labels) if classes else (train, test)
@@ -93,22 +93,22 @@ def _codes(grouping: Grouping, n_rows: int) -> Indices:
 
 
 class GroupStratifiedKFold(BaseCrossValidator):
-    """K folds that each hold their share of every group and, for class labels, of every class within it.
+    """K folds stratified by group and, for class labels, by class within each group.
 
-    A group and class with fewer rows than folds is spread over as many folds as it has rows. Unlike `GroupKFold`,
-    which keeps a group's rows together, this keeps every group in training and test: right for judging the worst of
-    known groups.
+    A group and class with fewer rows than folds is spread over as many folds as it has rows. `GroupKFold` keeps a
+    group's rows together; this splitter instead keeps every group in both training and test, as required to evaluate
+    the worst of known groups.
 
     Parameters
     ----------
     n_splits : int, default=5
         Number of folds.
     shuffle : bool, default=True
-        Whether to deal the rows of a stratum in random order.
+        Whether to shuffle the rows of each stratum.
     random_state : int, RandomState instance or None, default=None
-        Seed of the order.
+        Seed of the shuffling.
     group_by : str or list of str, default=None
-        Columns of X that hold the groups, where no groups are passed.
+        Columns of X with the groups, used if no groups are passed.
     """
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012
@@ -145,21 +145,21 @@ class GroupStratifiedKFold(BaseCrossValidator):
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield the rows of training and test of each fold.
+        """Yield training and test indices of each fold.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Rows, of which only the number counts, unless `group_by` names columns.
+            Rows; only their number matters, unless `group_by` names columns.
         y : array-like of shape (n_rows,), optional
-            Labels; classes are stratified too.
+            Labels; if they are classes, folds are stratified by them too.
         groups : array-like, optional
             Groups of the rows.
 
         Yields
         ------
         train, test : ndarray
-            Rows of each fold.
+            Training and test indices of each fold.
         """
         n_rows = number_of_rows(X, "X")
         for name, part in (("y", y), ("groups", groups)):
@@ -174,7 +174,7 @@ class GroupStratifiedKFold(BaseCrossValidator):
             groups, _ = take_columns(X, self.group_by)
         n = number_of_rows(X, "X")
         if n < self.n_splits:
-            raise ValueError(f"n_splits={self.n_splits} is more than the {n} rows.")
+            raise ValueError(f"n_splits={self.n_splits} is larger than the number of rows, {n}.")
         codes = _codes(read_groups(groups, n, missing="own"), n)
         if y is not None and type_of_target(y) in ("binary", "multiclass"):
             labels = np.unique(np.asarray(y), return_inverse=True)[1].ravel()
@@ -187,14 +187,14 @@ class GroupStratifiedKFold(BaseCrossValidator):
         if self.shuffle:
             codes, strata = (self._shuffle_small(part, rng) for part in (codes, strata))
         order = np.lexsort((tie, strata, codes))
-        # Dealing on from stratum to stratum keeps the folds equal in size too.
+        # Continuing the count from stratum to stratum keeps the folds equal in size.
         folds = np.empty(n, np.int64)
         folds[order] = np.arange(n) % self.n_splits
         for fold in range(self.n_splits):
             yield folds == fold
 
     def _shuffle_small(self, codes: Indices, rng: Any) -> Indices:
-        """Put the codes of fewer rows than folds in random order: they would fall the same way for every seed."""
+        """Shuffle strata with fewer rows than folds: otherwise they would be assigned the same way for every seed."""
         codes = np.unique(codes, return_inverse=True)[1].ravel()
         small = np.flatnonzero(np.bincount(codes) < self.n_splits)
         place = np.arange(codes.max() + 1)

@@ -1,4 +1,4 @@
-"""A picture of the frontier between average and worst."""
+"""A plot of the frontier between average and worst."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,35 +15,35 @@ from groupdro.utils.types import Floats
 __all__ = ["FrontierDisplay"]
 
 
-_COLOURS = "black", "black", ORANGE, "#E69F00", "#009E73", "#CC79A7"  # distinct to colour-blind readers too
+_COLOURS = "black", "black", ORANGE, "#E69F00", "#009E73", "#CC79A7"  # distinguishable for colour-blind readers
 _MARKERS = "osD^vP*X"
-_POINTS = 150  # of the curve below which nothing is possible
-_VISIBLE = 5e-3  # share of the axis, below which a band is thinner than the line beside it
+_POINTS = 150  # points of the limiting curve
+_VISIBLE = 5e-3  # share of the axis below which a band is thinner than its line
 
 Pair = tuple[float, float]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FrontierDisplay(Display):
-    """What linear models attain, what none can, and where given models stand.
+    """What linear models attain, what none can attain, and where given models lie.
 
     Parameters
     ----------
     mean, worst : ndarray of shape (n_points,)
         Average and worst value of models on the frontier.
     limit_mean, limit_worst : ndarray
-        No model lies below this curve; empty where nothing is proved, as on held-out rows.
+        No model lies below this curve; empty if nothing is proved, as on held-out data.
     models : mapping of str to pair of float
         Average and worst value of other models, by name.
     labels : pair of str
-        Of both axes.
+        Labels of both axes.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib objects
         Axes and figure.
     line_, limit_, band_ : matplotlib artists
-        The attained curve, the limit, and the enclosure between them; the last two are None on held-out rows.
+        The attained curve, the limit, and the enclosure between them; the last two are None on held-out data.
     """
 
     mean: Floats
@@ -64,21 +64,21 @@ class FrontierDisplay(Display):
         held_out: tuple[Any, Any, Any] | None = None,
         ax: Any = None,
     ) -> Self:
-        """Draw a frontier on the training rows, or its models on held-out ones.
+        """Draw a frontier on the training data, or its models on held-out data.
 
         Parameters
         ----------
         frontier : RobustnessFrontier
-            What `robustness_frontier` returned.
+            The result of `robustness_frontier`.
         chosen : mapping of str to FrontierModel, optional
             Models of the frontier to mark, such as ``{"1% of the mean": frontier.least_worst(0.01)}``.
         models : mapping of str to fitted model, optional
-            Any other models to mark, such as boosted trees.
+            Other models to mark, such as boosted trees.
         training : tuple of X, y and groups, optional
-            The training rows, where `models` are to be marked on them. Models of this package have the frontier's
-            penalty there; the values of others have none, so that these may lie below what linear models can reach.
+            The training data, if `models` are to be marked on them. Models of this package include the frontier's
+            penalty there. The values of others do not, so they may lie below what linear models can reach.
         held_out : tuple of X, y and groups, optional
-            Other rows, on which all models are shown instead; no limit is known there.
+            Held-out data on which to show all models instead. No limit is known there.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
@@ -88,7 +88,7 @@ class FrontierDisplay(Display):
             The display.
         """
         chosen, models, average = dict(chosen or {}), dict(models or {}), frontier.average
-        of = "every group counts alike" if average == "groups" else "every row counts alike"
+        of = "equal weight per group" if average == "groups" else "equal weight per row"
         if held_out is not None:
             points = np.array([_profile(point.model, *held_out, average) for point in frontier.models])
             marks = {name: _profile(one.model, *held_out, average) for name, one in chosen.items()}
@@ -97,9 +97,9 @@ class FrontierDisplay(Display):
             shown = cls(mean=points[:, 0], worst=points[:, 1], models=_plain(points) | marks, labels=labels)
             return shown.plot(ax=ax)
         if models and training is None:
-            raise ValueError("models needs training or held_out: the rows on which they are shown.")
+            raise ValueError("models requires training or held_out, the data on which to show them.")
         if models and not frontier.of_plain_risks:
-            raise ValueError("models can be shown on held_out rows only: values of the frontier are not plain risks.")
+            raise ValueError("models can be shown on held_out data only: values of the frontier are not plain risks.")
         edge = frontier.edge
         limit = np.linspace(float(frontier.lower[0]), float(frontier.mean[edge].max()), _POINTS)
         marks = {name: (one.mean, one.worst) for name, one in chosen.items()}
@@ -109,7 +109,7 @@ class FrontierDisplay(Display):
                 penalty = frontier.penalty_of(one)
                 label = name if penalty is not None else f"{name} (no penalty)"
                 marks[label] = (mean + (penalty or 0.0), worst + (penalty or 0.0))
-        value = "regret" if frontier.regret else "risk"
+        value = "excess risk" if frontier.regret else "risk"
         points = np.column_stack([frontier.mean[edge], frontier.worst[edge]])
         return cls(
             mean=points[:, 0],
@@ -121,7 +121,7 @@ class FrontierDisplay(Display):
         ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class FrontierDisplay(Display):
         self.limit_ = self.band_ = None
         if self.limit_mean.size:
             top = np.interp(self.limit_mean, self.mean, self.worst, left=float(self.worst.max()))
-            # A legend that names what nobody can see would puzzle.
+            # Leave invisible parts out of the legend.
             visible = float(np.median(top - self.limit_worst)) > _VISIBLE * float(np.ptp(self.worst))
             self.band_ = ax.fill_between(
                 self.limit_mean,
@@ -154,7 +154,7 @@ class FrontierDisplay(Display):
             self.mean, self.worst, f"{style}", marker=".", color=BLUE, lw=1.6, label="linear models"
         )
         for k, (name, (mean, worst)) in enumerate(self.models.items()):
-            # Smaller markers come later, so that of two in one place both are seen.
+            # Smaller markers come later, so that both are visible in the same place.
             marker, size, colour = _MARKERS[k % len(_MARKERS)], max(9.0 - 0.4 * k, 7.0), _COLOURS[k % len(_COLOURS)]
             ax.plot([mean], [worst], marker, color=colour, ls="", ms=size, mec="white", mew=0.4, label=name)
         if self.limit_mean.size:
@@ -165,7 +165,7 @@ class FrontierDisplay(Display):
         return self._drawn_on(ax)
 
     def _shade(self, ax: Any) -> None:
-        """Shade what no model has, as far as the axes go."""
+        """Shade the impossible region up to the limits of the axes."""
         (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
         mean = np.concatenate([[left], self.limit_mean[:1], self.limit_mean, [right]])
         worst = np.concatenate([[top, top], self.limit_worst, self.limit_worst[-1:]])
@@ -175,12 +175,12 @@ class FrontierDisplay(Display):
 
 
 def _plain(points: Floats) -> dict[str, Pair]:
-    """Return both ends of a frontier by name."""
+    """Return both ends of a frontier, by name."""
     return {"plain training": tuple(points[0].tolist()), "worst group alone": tuple(points[-1].tolist())}
 
 
 def _profile(model: Any, X: Any, y: Any, groups: Any, average: str) -> Pair:
-    """Return average and worst risk of any model on some rows."""
+    """Return average and worst risk of any model on given rows."""
     check_model(model, "models")
     losses = row_losses(model, X, y)
     risks = means_by_group(losses, read_groups(groups, number_of_rows(X, "X"), missing="own"))

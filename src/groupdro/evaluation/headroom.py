@@ -1,4 +1,4 @@
-"""How much the worst group of any model could gain from a linear one, at most: a proof, not an estimate."""
+"""Headroom: a proven upper bound on how much the worst group of any model could gain from a linear model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,18 +26,18 @@ _ALPHA = 1e-4  # penalty of the fit that finds a radius
 
 @dataclass(frozen=True, eq=False)
 class Headroom:
-    """What a model's worst group could gain from a linear model, at most.
+    """Upper bound on what a model's worst group could gain from a linear model.
 
     Attributes
     ----------
     worst, worst_group : float, object
-        The model's worst risk, and the group that has it.
+        The model's worst risk, and its group.
     least : float
-        No linear model of the class has a worst risk below this: this is proved.
+        Proven lower bound: no linear model of the class has a smaller worst risk.
     attained : float
-        The worst risk of the linear model that was found, so that `least` is no more than this.
+        Worst risk of the best linear model found; `least` does not exceed it.
     headroom : float
-        ``(worst - least) / worst``. Negative where no linear model of the class reaches the model.
+        ``(worst - least) / worst``. Negative if no linear model of the class is as good as the model.
     radius : float
         Largest norm of the coefficients in the class; the intercept is free.
     n_columns : int
@@ -45,7 +45,7 @@ class Headroom:
     converged : bool
         Whether `least` and `attained` are within the tolerance of each other.
     message : str
-        The same as a sentence.
+        The bound as a sentence.
     """
 
     worst: float
@@ -58,12 +58,12 @@ class Headroom:
 
     @property
     def headroom(self) -> float:
-        """Share of the worst risk that could be gained at most."""
+        """Largest possible relative gain in the worst risk."""
         return (self.worst - self.least) / self.worst if self.worst else -np.inf
 
     @property
     def message(self) -> str:
-        """The same as a sentence."""
+        """The bound as a sentence."""
         of = f"of {self.n_columns} columns with coefficients of norm at most {self.radius:.4g}"
         worst = f"the worst risk of this model is {self.worst:.4g} (group {printable(group_name(self.worst_group))})"
         if self.least > self.worst:
@@ -91,40 +91,40 @@ def headroom(
     min_rows: int = 1,
     tol: float = 1e-4,
 ) -> Headroom:
-    """Bound what the worst group of any model could gain from a linear model, on these rows.
+    """Bound how much the worst group of any model could gain from a linear model, on the given data.
 
-    The linear models are those of the given columns with coefficients of bounded norm and a free intercept. The bound
-    is of their risk without a penalty, and holds for every one of them, even one that was fitted on these very rows.
+    The linear models are those on the given columns with coefficients of bounded norm and a free intercept. The bound
+    is on their risk without a penalty. It holds for every one of them, even a model fitted on these very data.
 
     Parameters
     ----------
     model : fitted classifier or regressor
-        Any model: trees, a pipeline, the one in production. Classifiers need `predict_proba`.
+        Any model: trees, a pipeline, the one in production. Classifiers must have `predict_proba`.
     X, y : array-like or DataFrame
-        Rows and labels, in-sample or held out.
+        Rows and labels, in-sample or held-out.
     groups : array-like, Series, DataFrame, boolean or sparse matrix
-        Their groups, as in `fit`.
+        Groups of the rows, as in `fit`.
     linear : Pipeline or transformer, optional
-        What makes the columns of the linear models from X: a transformer, or a pipeline whose last step is left out
-        where it is an estimator. It is used as it is where it was fitted, and a copy is fitted on X otherwise. By
-        default the columns are those that reach the last step of a pipeline, or those of X.
+        Computes the columns of the linear models from X: a transformer, or a pipeline, whose last step is left out if
+        it is an estimator. If fitted, it is used as it is; otherwise a copy is fitted on X. The default is the columns
+        that reach the last step of a pipeline, or those of X.
     radius : float, optional
-        Largest norm of the coefficients. By default that of the best model with the penalty `alpha`.
+        Upper bound on the norm of the coefficients. The default is that of the best model with the penalty `alpha`.
     alpha : float
         Penalty of the fit that finds the radius.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows.
     offset : array-like, optional
-        Offsets of the rows, where the model was fitted with them; the linear models have none.
+        Offsets of the rows, if the model was fitted with them; the linear models have none.
     min_rows : int
-        Rows that a group needs to be judged as the worst; smaller ones are left out.
+        Number of rows a group needs to count as a candidate for the worst. Smaller groups are left out.
     tol : float
         Relative gap to which the bound is computed.
 
     Returns
     -------
     Headroom
-        The bound, with its class in a sentence.
+        The bound, with a sentence that describes it.
     """
     check_model(model, "model")
     check_number(alpha, "alpha", positive=True)
@@ -134,7 +134,7 @@ def headroom(
         check_number(radius, "radius", positive=True)
     classifier = is_classifier(model)
     if classifier and not hasattr(model, "predict_proba"):
-        raise TypeError("model must have predict_proba: headroom is that of the logarithmic loss.")
+        raise TypeError("model must have predict_proba, because headroom uses the log loss.")
     n_rows = number_of_rows(X, "X")
     labels = read_target(y, n_rows, numeric=not classifier)
     grouping = read_groups(groups, n_rows, missing="own")
@@ -153,7 +153,7 @@ def headroom(
     coef = found.w[:-1]
     least, norm = found.lower_bound, float(np.linalg.norm(coef))
     if radius is None:
-        # For models of no larger norm the penalty is no larger than here: what it adds to the bound is taken off again.
+        # Within this norm the penalty is at most that of the bound: subtract its contribution again.
         least, radius = least - 0.5 * alpha * norm**2, norm
     return Headroom(
         worst=float(risks[worst]),
@@ -167,7 +167,7 @@ def headroom(
 
 
 def _own_columns(model: Any, X: Any) -> Any:
-    """Return the columns that reach the last step of a model."""
+    """Return the columns that reach the last step of a pipeline."""
     while True:
         if isinstance(model, Pipeline):
             X, model = model[:-1].transform(X) if len(model) > 1 else X, model[-1]
@@ -180,7 +180,7 @@ def _own_columns(model: Any, X: Any) -> Any:
 
 
 def _columns(linear: Any, X: Any, y: Array) -> Any:
-    """Return the columns that a transformer makes, or a pipeline without its last step."""
+    """Return the columns computed by a transformer, or by a pipeline without its last step."""
     if isinstance(linear, Pipeline) and not hasattr(linear[-1], "transform"):
         if len(linear) == 1:
             return X
@@ -195,10 +195,10 @@ def _columns(linear: Any, X: Any, y: Array) -> Any:
 
 
 def _large_groups(grouping: Grouping, least: int) -> tuple[Indices, Grouping]:
-    """Return the rows of the groups that have so many, and these groups of only those rows."""
+    """Return the rows of groups with at least `least` rows, and these groups restricted to them."""
     kept = np.flatnonzero(grouping.sizes >= least)
     if not len(kept):
-        raise ValueError(f"groups has no group of min_rows={least} rows.")
+        raise ValueError(f"groups has no group with at least min_rows={least} rows.")
     large = grouping.only(kept)
     rows = np.unique(large.members)
     return rows, large.restrict(rows)

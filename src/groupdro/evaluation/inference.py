@@ -1,8 +1,8 @@
-"""Intervals for the risks of all groups at once, and for differences between models.
+"""Simultaneous confidence intervals for the risks of all groups, and for differences between models.
 
-The worst of many groups is picked after the fact, so that a separate interval per group promises too much. Rows (or
+The worst of many groups is selected after the fact, so a separate interval per group would be too narrow. Rows (or
 clusters of rows) are resampled with Poisson weights, and the largest studentised deviation over all groups gives
-intervals that hold for all of them together, with the stated confidence.
+intervals that hold simultaneously with the stated confidence.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
-# Poisson numbers of mean 1 by the quantiles of 16 random bits, which are drawn ten times as fast.
+# Poisson numbers of mean 1 from the quantiles of 16 random bits, which is ten times as fast as sampling them.
 _POISSON = poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1.0)
-_MOST_UNITS = 1 << 17  # rows or clusters that are drawn apart; of more, random ones are drawn together
-_SHARE_OF_RANKING = 0.2  # of the error that an interval may have, spent on which group is the worst
-_LEAST_ERROR = 0.25  # of a resample's standard error relative to the sample's: nearly constant ones would tell nothing
-_MOST_PAIRED = 40  # groups that may be the worst, up to which each is compared with each
-_NO_SPREAD = 1e-12  # of a standard error relative to the mean, below which all rows are alike
+_MOST_UNITS = 1 << 17  # rows or clusters drawn separately; beyond that, random ones share a draw
+_SHARE_OF_RANKING = 0.2  # of the allowed error, spent on which group is the worst
+_LEAST_ERROR = 0.25  # smallest standard error of a resample relative to the sample's; smaller ones mean nothing
+_MOST_PAIRED = 40  # candidates for the worst up to which all pairs are compared
+_NO_SPREAD = 1e-12  # standard error relative to the mean below which all rows count as equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +42,13 @@ class Resampled:
     Attributes
     ----------
     means, errors : ndarray of shape (n_groups, n_quantities)
-        On the sample.
+        Values on the sample.
     resampled_means, resampled_errors : ndarray of shape (n_bootstrap, n_groups, n_quantities)
-        On the resamples.
+        Values on the resamples.
     sizes : ndarray of shape (n_groups,)
-        Effective number of independent units per group: rows, or clusters, less where weights differ.
+        Effective number of independent units (rows or clusters) per group; smaller if weights differ.
     binary : ndarray of bool of shape (n_quantities,)
-        Quantities that are 0 or 1 on every row, and not all 0, such as whether a prediction is wrong.
+        Quantities that are 0 or 1 on every row and not all 0, such as prediction errors.
     """
 
     means: Floats
@@ -59,22 +59,22 @@ class Resampled:
     binary: Mask
 
     def judged(self, min_rows: int) -> Mask:
-        """Return which groups have so many effective rows, but for the rounding of equal weights."""
+        """Return which groups have at least `min_rows` effective rows, up to rounding."""
         return self.sizes >= min_rows - 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Simultaneous intervals.
+    """Simultaneous confidence intervals.
 
     Attributes
     ----------
     estimates, low, high : ndarray of shape (n,)
-        Means, and both ends of intervals that hold for all of them together.
+        Means, and both ends of simultaneous intervals.
     most, least : float
-        No mean exceeds `most`, and the largest is at least `least`: each alone with the stated confidence.
+        No mean exceeds `most`, and the largest is at least `least`, each individually with the stated confidence.
     confidence : float
-        The level.
+        Confidence level.
     """
 
     estimates: Floats
@@ -91,14 +91,14 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
     Parameters
     ----------
     cluster : array-like of shape (n_rows,) or None
-        Label of each row's patient, user or site.
+        Label of the patient, user or site of each row.
     n_rows : int
         Number of rows.
 
     Returns
     -------
     ndarray of shape (n_rows,) or None
-        Numbers from 0.
+        Cluster numbers from 0.
     """
     if cluster is None:
         return None
@@ -108,12 +108,12 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
     else:
         missing = labels.dtype.kind == "f" and bool(np.isnan(labels).any())
     if missing:
-        raise ValueError("cluster has missing labels: give every such row one of its own.")
+        raise ValueError("cluster has missing labels; give each of these rows its own label.")
     return np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[1].astype(np.int64)
 
 
 def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
-    """Return the weights of the rows as numbers; None stays None."""
+    """Return the weights of the rows, scaled to a maximum of 1; None stays None."""
     if sample_weight is None:
         return None
     weights = read_finite(sample_weight, "sample_weight", n_rows).astype(np.float64)
@@ -138,7 +138,7 @@ def resample(
     Parameters
     ----------
     quantities : ndarray of shape (n_rows, n_quantities)
-        What is averaged: one column per model, such as its losses.
+        Values to average: one column per model, such as its losses.
     grouping : Grouping
         The groups.
     n_bootstrap : int
@@ -146,14 +146,14 @@ def resample(
     seed : int
         Seed of the resamples.
     clusters : ndarray of shape (n_rows,), optional
-        Cluster of each row; those of one cluster are kept or left together. By default every row is its own.
+        Cluster of each row; rows of a cluster are resampled together. By default every row is its own cluster.
     weights : ndarray of shape (n_rows,), optional
         Weights of the rows.
 
     Returns
     -------
     Resampled
-        Means and standard errors. All quantities of a row are resampled together, so that differences are paired.
+        Means and standard errors. All quantities of a row are resampled together, so differences are paired.
     """
     rng = np.random.default_rng(seed)
     n_rows, n_kinds = quantities.shape
@@ -164,14 +164,14 @@ def resample(
         units = (rng.permutation(n_units) % _MOST_UNITS)[units]
         n_units = _MOST_UNITS
     row_weights = np.ones(n_rows) if weights is None else np.asarray(weights, dtype=np.float64)
-    # Of each group: the sums over its units of weights, and of weighted quantities.
+    # For each group: sums of weights and of weighted quantities, per unit.
     groups = [_unit_sums(quantities, row_weights, units, grouping.rows_of(i)) for i in range(m)]
     means, errors, sizes = np.empty((m, n_kinds)), np.empty((m, n_kinds)), np.empty(m)
     resampled_means, resampled_errors = (np.empty((n_bootstrap, m, n_kinds)) for _ in range(2))
     at_once = max(1, _DRAWN_AT_ONCE // n_units)
     for i, (_, mass, sums) in enumerate(groups):
         means[i] = sums.sum(axis=0) / mass.sum()
-        sums -= means[i] * mass[:, None]  # deviations, in which nothing cancels later
+        sums -= means[i] * mass[:, None]  # deviations, to avoid cancellation later
         errors[i] = _deviation(np.ones((1, len(mass))), mass, sums)[1][0]
         sizes[i] = mass.sum() ** 2 / np.square(mass).sum()
     for start in range(0, n_bootstrap, at_once):
@@ -180,7 +180,7 @@ def resample(
         for i, (own, mass, sums) in enumerate(groups):
             strayed, resampled_errors[place, i] = _deviation(drawn[:, own], mass, sums)
             resampled_means[place, i] = means[i] + strayed
-    # Nothing but zeros may be losses of any size that have not been seen.
+    # If all values are 0, larger losses may simply not have been observed.
     binary = ((quantities == 0) | (quantities == 1)).all(axis=0) & quantities.any(axis=0)
     return Resampled(means, errors, resampled_means, resampled_errors, sizes, binary)
 
@@ -197,7 +197,7 @@ def _unit_sums(quantities: Floats, weights: Floats, units: Indices, rows: Indice
 
 
 def _deviation(drawn: Floats, mass: Floats, deviations: Floats) -> tuple[Floats, Floats]:
-    """Return how far the mean of each draw of units strays, a ratio of sums, and its error by the delta method."""
+    """Return the deviation of the mean in each draw, a ratio of sums, and its standard error by the delta method."""
     total = np.maximum(drawn @ mass, 1e-300)
     strayed = (drawn @ deviations) / total[:, None]
     # The variance of sum(drawn * (deviations - strayed * mass)), whose terms are independent.
@@ -209,28 +209,28 @@ def _deviation(drawn: Floats, mass: Floats, deviations: Floats) -> tuple[Floats,
 def simultaneous_intervals(
     found: Resampled, confidence: float, *, kind: int = 0, against: int | None = None, groups: Mask | None = None
 ) -> Intervals:
-    """Return intervals for the means of all groups together.
+    """Return simultaneous confidence intervals for the means of all groups.
 
     Parameters
     ----------
     found : Resampled
         Means and their resamples.
     confidence : float
-        Level.
+        Confidence level.
     kind : int
-        Which quantity.
+        Index of the quantity.
     against : int, optional
-        Quantity that is subtracted; by default none.
+        Index of a quantity to subtract; by default none.
     groups : ndarray of bool, optional
-        Groups that count; by default all. The others have NaN, as have those whose rows are all alike: resampling
-        says nothing of what it has not seen.
+        Groups to include; by default all. The others have NaN, as do groups whose rows are all equal: resampling says
+        nothing about values that were not observed.
 
     Returns
     -------
     Intervals
-        The intervals, by the largest studentised deviation over the groups that count. All are NaN if none does. Of
-        zeros and ones, whose errors may be few, those of the binomial distribution (Clopper and Pearson's, at the
-        effective number of rows) with Bonferroni's correction.
+        The intervals, from the largest studentised deviation over the included groups. All are NaN if there are none.
+        For zeros and ones, of which one kind may be rare, they are Clopper-Pearson intervals (at the effective number
+        of rows) with Bonferroni correction.
     """
     m = len(found.means)
     counted = np.ones(m, dtype=bool) if groups is None else groups.copy()
@@ -251,7 +251,7 @@ def simultaneous_intervals(
     deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), _LEAST_ERROR * errors)
     highest, lowest = deviations[:, counted].max(axis=1), deviations[:, counted].min(axis=1)
     tail = 0.5 * (1.0 - confidence)
-    # A resample above the mean says that the sample may lie above the truth: its quantile moves the lower end.
+    # A resample above the mean means that the sample may lie above the truth: its quantile sets the lower end.
     below, above = np.quantile(highest, 1.0 - tail), -np.quantile(lowest, tail)
     low, high = estimates - below * errors, estimates + above * errors
     once_below, once_above = np.quantile(highest, confidence), -np.quantile(lowest, 1.0 - confidence)
@@ -266,9 +266,9 @@ def simultaneous_intervals(
 
 
 def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted: Mask) -> Intervals:
-    """Return intervals for shares of ones."""
+    """Return intervals for proportions."""
     shares, errors = found.means[:, kind], found.errors[:, kind]
-    # As many independent rows as have the same standard error; where that is zero, as many as there are units.
+    # The number of independent rows with the same standard error; if that is zero, the number of units.
     rows = found.sizes.copy()
     np.divide(shares * (1.0 - shares), np.square(errors), out=rows, where=errors > 0)
     ones, tail = shares * rows, (1.0 - confidence) / int(counted.sum())
@@ -285,28 +285,28 @@ def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted:
 
 
 def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups: Mask) -> Intervals:
-    """Return how much smaller the worst group's mean is than that of one quantity, for all quantities together.
+    """Return simultaneous intervals for the decrease of the worst group's mean relative to one quantity.
 
-    Resampling the largest of several means goes wrong where two of them nearly tie. So the interval is made of what
-    resampling gets right, differences of means. Whichever group j is the worst of a quantity, the fall is at least the
-    mean of any group i under `against` less that of j under the quantity; so it is at least the least over those j that
-    may be the worst of the largest over i of such differences. Its upper end likewise.
+    The bootstrap fails for the largest of several means if two of them nearly tie. So the interval is built from
+    differences of means, for which it is valid. Whichever group j is the worst for a quantity, the decrease is at least
+    the mean of any group i under `against` minus that of j under the quantity. So it is at least the minimum, over all
+    j that may be the worst, of the maximum over i of such differences. The upper end is analogous.
 
     Parameters
     ----------
     found : Resampled
         Means and their resamples.
     confidence : float
-        Level of the intervals, which hold for all quantities together.
+        Simultaneous confidence level over all quantities.
     against : int
-        The quantity that the others are compared with.
+        Index of the quantity that the others are compared with.
     groups : ndarray of bool
-        Groups that count.
+        Groups to include.
 
     Returns
     -------
     Intervals
-        One fall per quantity, positive where it is better; that of `against` itself is 0.
+        One decrease per quantity, positive if it is better; that of `against` itself is 0.
     """
     means, again = found.means[groups], found.resampled_means[:, groups]
     error, n_bootstrap = 1.0 - confidence, len(again)
@@ -316,7 +316,7 @@ def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups:
     pairs = []
     for k in range(means.shape[1]):
         both = np.flatnonzero(first | contenders[:, k])
-        # Of groups against groups; of many, only of each against itself.
+        # Differences between all pairs of groups; if there are many, only of each group with itself.
         i, j = np.ix_(both, both) if len(both) <= _MOST_PAIRED else (both[None], both[None])
         falls = means[i, against] - means[j, k]
         strayed = again[:, i, against] - again[:, j, k] - falls
@@ -341,12 +341,12 @@ def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups:
 
 
 def _least_of_each(ends: Floats) -> Floats:
-    """Return the least of each row; of a single row, its entries, which are those of groups against themselves."""
+    """Return the minimum of each row; for a single row, its entries, which compare groups with themselves."""
     return ends.min(axis=1) if len(ends) > 1 else ends[0]
 
 
 def _may_be_worst(means: Floats, again: Floats, error: float) -> Mask:
-    """Return which groups may have the largest mean of each quantity; all that do are among them but for an error."""
+    """Return which groups may have the largest mean of each quantity, with the given probability of missing one."""
     out = np.zeros(means.shape, dtype=bool)
     for k in range(means.shape[1]):
         top = int(means[:, k].argmax())
@@ -361,5 +361,5 @@ def _may_be_worst(means: Floats, again: Floats, error: float) -> Mask:
 
 
 def _spread_of(resampled: Floats, counted: Any) -> Floats:
-    """Return the standard deviation of each group's resamples; 0 for groups that do not count."""
+    """Return the standard deviation of each group's resamples; 0 for groups that are not included."""
     return np.where(counted, resampled.std(axis=0), 0.0)

@@ -1,4 +1,4 @@
-"""Losses of rows, and what a model says about its groups."""
+"""Row losses, and helpers that query models."""
 
 from inspect import signature
 from typing import Any
@@ -15,24 +15,32 @@ from groupdro.utils.arguments import check_choice, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes
 
-__all__ = ["answers", "ask", "check_model", "final_estimator", "means_by_group", "row_losses", "take_columns"]
+__all__ = [
+    "call_inner",
+    "check_model",
+    "final_estimator",
+    "means_by_group",
+    "predictions_of",
+    "row_losses",
+    "take_columns",
+]
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
-    """Divide a DataFrame into the columns that are named and the rest.
+    """Split a DataFrame into the named columns and the rest.
 
     Parameters
     ----------
     X : DataFrame
-        A pandas or polars frame, or any that narwhals knows.
+        A pandas or polars DataFrame, or any other that narwhals supports.
     names : str or list of str
         Columns to take.
 
     Returns
     -------
     taken, rest : Series or DataFrame or ndarray, DataFrame
-        A Series for a single name. Columns of truth values come as an array of tuples: their combinations are the
-        groups, while a frame of them would be read as a membership matrix.
+        A Series for a single name. Boolean columns are returned as an array of tuples, because their combinations are
+        the groups; a boolean frame would be read as a membership matrix.
     """
     wanted = [names] if isinstance(names, str) else names
     if not (isinstance(wanted, list | tuple) and wanted and all(isinstance(name, str) for name in wanted)):
@@ -65,24 +73,24 @@ def final_estimator(model: Any) -> Any:
     return model
 
 
-def ask(model: Any, X: Any, method: str, *more: Any) -> Any:
-    """Call a method of a model, or of the first one inside pipelines and searches that has it.
+def call_inner(model: Any, X: Any, method: str, *more: Any) -> Any:
+    """Call a method of a model, or of the first model inside pipelines and searches that has it.
 
     Parameters
     ----------
     model : fitted estimator
-        Where to look.
+        The model to query.
     X : array-like
-        Rows as `model` takes them; the method gets them as they reach its model.
+        Rows in the form that `model` takes. The method receives them as transformed on the way to its model.
     method : str
         Name of the method.
     *more
-        What else the method takes.
+        Further arguments of the method.
 
     Returns
     -------
     object
-        What the method returns; None where no model has it.
+        The method's return value; None if no model has the method.
     """
     steps = []
     while not hasattr(model, method):
@@ -98,19 +106,19 @@ def ask(model: Any, X: Any, method: str, *more: Any) -> Any:
     return getattr(model, method)(X, *more)
 
 
-def answers(model: Any, method: str, X: Any, offset: Any = None) -> Any:
-    """Return what a model predicts, with the offsets of the rows where these are given.
+def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
+    """Return a model's predictions, with offsets of the rows if given.
 
     Parameters
     ----------
     model : fitted estimator
-        The model; one inside pipelines and searches may be what takes offsets.
+        The model. A model inside pipelines and searches may be the one that takes offsets.
     method : str
         Name of the method, such as "predict".
     X : array-like
         Rows.
     offset : array-like, optional
-        Their offsets.
+        Offsets of the rows.
 
     Returns
     -------
@@ -120,21 +128,21 @@ def answers(model: Any, method: str, X: Any, offset: Any = None) -> Any:
     if offset is None:
         return np.asarray(getattr(model, method)(X))
     inner = final_estimator(model)
-    # Not by trying: some models take any keyword, and leave it unread.
+    # Do not just try: some models accept any keyword and ignore it.
     if "offset" not in signature(inner.predict).parameters:
-        raise TypeError(f"offset is for models that were fitted with one, and {type(inner).__name__} takes none.")
+        raise TypeError(f"offset requires a model fitted with one, but {type(inner).__name__} takes none.")
     while isinstance(model, BaseSearchCV):
         model = model.best_estimator_
     return np.asarray(getattr(model, method)(X, offset=offset))
 
 
 def check_model(model: Any, name: str) -> None:
-    """Refuse what cannot predict, such as the class in place of an object.
+    """Raise unless a model can predict. Catches a class passed in place of an instance.
 
     Parameters
     ----------
     model : object
-        What was given.
+        The argument.
     name : str
         Name of the argument.
     """
@@ -152,7 +160,7 @@ def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None
     grouping : Grouping
         The groups.
     sample_weight : array-like of shape (n_rows,), optional
-        Weights, relative within each group.
+        Weights of the rows, relative to the total of their group.
 
     Returns
     -------
@@ -170,16 +178,15 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
     Parameters
     ----------
     model : fitted estimator
-        Any classifier or regressor of scikit-learn's kind.
+        Any classifier or regressor with the scikit-learn interface.
     X, y : array-like
         Rows and labels.
     loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
-        "auto" is the model's own loss for an estimator of this package, alone or inside pipelines and searches;
-        otherwise the logarithmic loss for classifiers with probabilities (clipped below at machine epsilon),
-        zero-one for other classifiers, and half the squared residual for regressors. A callable takes y and the
-        predictions.
+        "auto" means the model's own loss for an estimator of this package, alone or inside pipelines and searches.
+        Otherwise it is the log loss for classifiers with probabilities (clipped below at machine epsilon), zero-one for
+        other classifiers, and half the squared residual for regressors. A callable takes y and the predictions.
     offset : array-like, optional
-        Offsets of the rows, where the model was fitted with them.
+        Offsets of the rows, if the model was fitted with them.
 
     Returns
     -------
@@ -189,13 +196,13 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":
-        own = ask(model, X, "_row_losses", y, *([] if offset is None else [offset]))
+        own = call_inner(model, X, "_row_losses", y, *([] if offset is None else [offset]))
         if own is not None:
             return np.asarray(own)
         loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
     labels = np.asarray(y)
     if callable(loss):
-        losses = np.asarray(loss(labels, answers(model, "predict", X, offset)), dtype=np.float64)
+        losses = np.asarray(loss(labels, predictions_of(model, "predict", X, offset)), dtype=np.float64)
         if losses.shape != (len(labels),):
             raise ValueError(f"loss must return one number per row, got shape {losses.shape}.")
         if not np.isfinite(losses).all():
@@ -203,12 +210,12 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
         return losses
     if loss == "log":
         if not hasattr(model, "predict_proba"):
-            raise TypeError(f"loss='log' needs predict_proba, which {type(model).__name__} does not have.")
-        probability = answers(model, "predict_proba", X, offset)
+            raise TypeError(f"loss='log' requires predict_proba, which {type(model).__name__} does not have.")
+        probability = predictions_of(model, "predict_proba", X, offset)
         codes, known = class_codes(labels, np.asarray(model.classes_))
         of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
         return -np.log(np.maximum(of_label, np.finfo(np.result_type(probability, np.float32)).eps))
-    predicted = answers(model, "predict", X, offset)
+    predicted = predictions_of(model, "predict", X, offset)
     if loss == "zero_one":
         return (predicted != labels).astype(np.float64)
     if loss == "squared":

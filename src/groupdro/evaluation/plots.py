@@ -1,4 +1,4 @@
-"""Displays in scikit-learn's style: data in, axes and artists out. They need matplotlib."""
+"""Displays in the style of scikit-learn. They require matplotlib."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,33 +29,33 @@ __all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
 
 
 def _fitted(estimator: Any) -> Any:
-    """Return the estimator of this package inside another, fitted."""
+    """Return the fitted estimator of this package inside another."""
     inner = final_estimator(estimator)
     if not hasattr(type(inner), "_row_losses"):
-        raise TypeError(f"estimator must be one of this package or contain one, got {type(inner).__name__}.")
+        raise TypeError(f"estimator must be a groupdro estimator or contain one, got {type(inner).__name__}.")
     check_is_fitted(inner)
     return inner
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ConvergenceDisplay(Display):
-    """Upper and lower bound of the best possible value during a fit.
+    """Upper and lower bounds on the optimum during a fit.
 
     Parameters
     ----------
     passes, seconds, upper, lower : ndarray of shape (n_epochs,)
         The run.
     value : str
-        What is bounded, for the axis.
+        Name of the objective, for the axis label.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib objects
         Axes and figure.
     upper_line_, lower_line_, band_ : matplotlib artists
-        Both bounds and what lies between them.
+        Both bounds and the band between them.
     gap_ax_, gap_line_ : matplotlib objects or None
-        The gap on a logarithmic axis below, which a new figure has and given axes do not.
+        The gap on a logarithmic axis below; None if `ax` was given.
     """
 
     passes: Floats
@@ -92,7 +92,7 @@ class ConvergenceDisplay(Display):
         Parameters
         ----------
         result : Result
-            What `solve` returned.
+            The result of `solve`.
         x : {"passes", "seconds"}
             The horizontal axis.
         ax : matplotlib Axes, optional
@@ -104,7 +104,7 @@ class ConvergenceDisplay(Display):
             The display.
         """
         check_kind(result, "result", Result, "a Result of solve")
-        value = "worst regret" if result.references.upper.any() else "worst risk"  # of references that are all zero
+        value = "worst excess risk" if result.references.upper.any() else "worst risk"
         return cls._from_trace(result.trace, value).plot(x=x, ax=ax)
 
     @classmethod
@@ -113,7 +113,7 @@ class ConvergenceDisplay(Display):
         return cls(passes=rows[0], seconds=rows[1], upper=rows[2], lower=rows[3], value=value)
 
     def plot(self, *, x: str = "passes", ax: Any = None) -> Self:
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
@@ -125,12 +125,12 @@ class ConvergenceDisplay(Display):
         Returns
         -------
         ConvergenceDisplay
-            Itself.
+            The display.
         """
         check_choice(x, "x", ("passes", "seconds"))
         ax, *below = axes_for(ax, (6.0, 4.6), with_second=True)
         along = self.passes if x == "passes" else self.seconds
-        (self.upper_line_,) = ax.plot(along, self.upper, color=ORANGE, marker="o", ms=3, label="the model's own")
+        (self.upper_line_,) = ax.plot(along, self.upper, color=ORANGE, marker="o", ms=3, label="this model")
         (self.lower_line_,) = ax.plot(along, self.lower, color=BLUE, marker="o", ms=3, label="no model is below")
         self.band_ = ax.fill_between(along, self.lower, self.upper, color=GREY, alpha=0.2, lw=0, label="certified gap")
         ax.set_ylim(*bounds_window(self.upper, self.lower))
@@ -152,20 +152,20 @@ class ConvergenceDisplay(Display):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GroupRiskDisplay(Display):
-    """Each group's risk before and after, with intervals.
+    """Risk of each group under two models, with confidence intervals.
 
     Parameters
     ----------
     groups : list
-        Names, the worst before first.
+        Names, by descending risk before.
     before, after : ndarray of shape (n_groups, 3)
-        Risk and both ends of its interval.
+        Risk and both ends of its confidence interval.
     labels : tuple of two str
         Names of the models.
     judged : ndarray of bool of shape (n_groups,), optional
-        Whether a group has enough rows to be judged; by default all have. The others are drawn hollow.
+        Whether each group has enough rows to be judged; by default all have. The others are drawn hollow.
     worst : tuple of two float, optional
-        Risk of the worst group before and after, which dashed lines mark; by default the largest of the judged groups.
+        Risk of the worst group before and after, marked by dashed lines; by default the largest of the judged groups.
 
     Attributes
     ----------
@@ -202,11 +202,11 @@ class GroupRiskDisplay(Display):
         before, after : fitted estimator
             The models.
         X, y, groups : array-like
-            Rows, labels and groups, preferably held out from both fits.
+            Rows, labels and groups, preferably held-out data.
         labels : tuple of two str
             Names of the models.
         max_groups : int
-            Most groups to show, those with the largest risk before.
+            Number of groups to show, those with the largest risk before.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
@@ -239,7 +239,7 @@ class GroupRiskDisplay(Display):
         labels : tuple of two str
             Names of the models.
         max_groups : int
-            Most groups to show, those with the largest risk before.
+            Number of groups to show, those with the largest risk before.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
@@ -270,7 +270,7 @@ class GroupRiskDisplay(Display):
         ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ class GroupRiskDisplay(Display):
         Returns
         -------
         GroupRiskDisplay
-            Itself.
+            The display.
         """
         n = len(self.groups)
         (ax,) = axes_for(ax, (6.5, 1.2 + 0.3 * n))
@@ -309,16 +309,16 @@ class GroupRiskDisplay(Display):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GroupWeightsDisplay(Display):
-    """The groups that bind: their weights in the certificate.
+    """The weights of the binding groups in the certificate.
 
     Parameters
     ----------
     groups : list
-        Names, the heaviest first.
+        Names, by descending weight.
     weights : ndarray of shape (n_groups,)
         Weights q.
     n_groups : int
-        Groups in all, those included that are not shown.
+        Total number of groups, including those not shown.
 
     Attributes
     ----------
@@ -341,7 +341,7 @@ class GroupWeightsDisplay(Display):
         estimator : fitted estimator
             An estimator of this package, or a pipeline or search around one.
         max_groups : int
-            Most groups to show, the heaviest. Groups without weight are not shown.
+            Number of groups to show, those with the largest weights. Groups without weight are not shown.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
@@ -357,7 +357,7 @@ class GroupWeightsDisplay(Display):
         return cls(groups=[names[k] for k in order], weights=q[order], n_groups=len(names)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
@@ -367,7 +367,7 @@ class GroupWeightsDisplay(Display):
         Returns
         -------
         GroupWeightsDisplay
-            Itself.
+            The display.
         """
         n = len(self.groups)
         (ax,) = axes_for(ax, (6.0, 1.3 + 0.27 * n))

@@ -1,4 +1,4 @@
-"""How each group fares under a fitted model: a table for people and for programs."""
+"""Group reports: the performance of a fitted model on each group, as a table."""
 
 import html
 import math
@@ -20,7 +20,7 @@ from groupdro.evaluation.inference import (
     resample,
     simultaneous_intervals,
 )
-from groupdro.evaluation.metrics import answers, ask, check_model, final_estimator, row_losses
+from groupdro.evaluation.metrics import call_inner, check_model, final_estimator, predictions_of, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
 from groupdro.utils.types import Array, Floats, Mask
@@ -29,7 +29,7 @@ from groupdro.utils.vectors import read_target
 __all__ = ["GroupReport", "check_resampling", "group_report"]
 
 
-_LEAST_RESAMPLED = 10  # rows: resampling fewer would promise far too much
+_LEAST_RESAMPLED = 10  # rows; with fewer, the bootstrap is far too optimistic
 _BINS = 10
 
 
@@ -37,37 +37,37 @@ _BINS = 10
 class GroupReport:
     """One row per group, worst first.
 
-    Prints as text, shows as HTML in notebooks, and turns into a DataFrame.
+    Prints as text, shows as HTML in notebooks, and converts to a DataFrame.
 
     Attributes
     ----------
     columns : dict of str to list
-        The table. `group`, `n`; `effective_n`, the number of independent rows that weights and clusters leave, where
-        either was given; `risk`, the average loss, with an interval from `risk_low` to `risk_high`: the intervals hold
-        for all judged groups together, and others have none; `regret` where the model has references; `accuracy` or
-        `rmse`; for classifiers with probabilities
-        `overconfidence`, the mean probability of the predicted class less the accuracy, and `ece`, the expected
-        calibration error over ten bins; for regressors `bias`, the mean residual; `weight`, the group's weight q in the
-        certificate; `note`: "small" (too few rows to judge), "unseen" (not a group of the fit), "merged" (joined with
-        other small groups at fit), "absent" (a group of the fit without a row here).
+        The table. `group`, `n`; `effective_n`, the effective number of independent rows, if weights or clusters were
+        given; `risk`, the average loss, with a confidence interval from `risk_low` to `risk_high` (simultaneous over
+        all judged groups; others have none); `regret`, the excess risk, if the model has references; `accuracy` or
+        `rmse`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted class minus
+        the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the mean residual;
+        `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "unseen" (not a
+        group of the fit), "merged" (merged with other small groups in the fit), "absent" (a group of the fit without
+        rows here).
     overall : dict of str to float
         The same quantities over all rows.
     confidence : float
-        Level of the intervals.
+        Level of the confidence intervals.
     worst_risk : tuple of float
-        The largest risk of a group that has an interval, and an interval for it that allows for the worst having been
-        picked.
+        The largest risk of a group with an interval, and a confidence interval for it that accounts for the selection
+        of the worst group.
     risk_at_most : float
-        With the stated confidence, no judged group's risk is larger; NaN where no group could be judged.
+        With the stated confidence, no judged group's risk is larger; NaN if no group could be judged.
     resampled : bool
         Whether there are intervals.
     title : str
-        Line above the table.
+        The line above the table.
     in_sample : bool or None
-        True where these are the training rows, all of them in their order: their risks are then too optimistic about
-        new rows. False where they are not, although some of them may be. None where the model cannot know.
+        True if these are exactly the training data, in the same order; the risks are then optimistic for new data.
+        False if they are not, although some rows may be. None if the model cannot know.
     headroom : Headroom or None
-        What the worst group could gain from a linear model at most, where that was asked for.
+        Upper bound on what the worst group could gain from a linear model, if requested.
     """
 
     columns: dict[str, list[Any]]
@@ -82,7 +82,7 @@ class GroupReport:
 
     @property
     def worst_group(self) -> Any:
-        """The group with the largest risk among those that are not too small to judge."""
+        """The group with the largest risk among those with enough rows to judge."""
         return self.columns["group"][self.judged.index(True) if True in self.judged else 0]
 
     @property
@@ -97,19 +97,19 @@ class GroupReport:
 
     @property
     def message(self) -> str:
-        """What the rows say of all groups, as a sentence; empty where nothing was resampled."""
+        """The conclusion about all groups, as a sentence; empty if nothing was resampled."""
         if not self.resampled:
             return ""
         if self.in_sample:
-            return "These rows were trained on: on new ones risks are larger."
+            return "These are the training data: expect larger risks on new data."
         there = [k for k, n in enumerate(self.columns["n"]) if n]
         left = sum(np.isnan(self.columns["risk_low"][k]) for k in there)
         if left == len(there):
-            return "No group can be judged: they have too few rows, or rows that are all alike."
+            return "No group can be judged: all have too few rows, or equal losses."
         whose = "the risk does not exceed" if len(there) == 1 else "no judged group's risk exceeds"
         text = f"With {percent(self.confidence)} confidence {whose} {self.risk_at_most:.4g}."
         if left:
-            text += f" {left} group{'' if left == 1 else 's'} cannot be judged: too few rows, or rows all alike."
+            text += f" {left} group{'' if left == 1 else 's'} cannot be judged: too few rows, or equal losses."
         return text
 
     @property
@@ -142,7 +142,7 @@ class GroupReport:
         return pl.DataFrame(self._with_text_groups(), strict=False)
 
     def _with_text_groups(self) -> dict[str, list[Any]]:
-        """Give groups of several kinds, or of several columns, as text: frames have one type per column."""
+        """Convert groups of mixed types, or of several columns, to text: data frames have one type per column."""
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
         if len(kinds) == 1 and not kinds & {tuple}:
@@ -174,37 +174,39 @@ def group_report(
     random_state: int = 0,
     linear: Any = None,
 ) -> GroupReport:
-    """Report how each group fares under a fitted model.
+    """Report the performance of a fitted model on each group.
 
     Parameters
     ----------
     model : fitted estimator
         An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
     X, y : array-like
-        Rows and labels, preferably held-out ones; the report says so where they are the training rows.
+        Rows and labels, preferably held-out data. If they are the training data, the report says so.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
-        Their groups, as in `fit`; missing labels are a row of their own. By default those in the columns of a `GroupBy`
-        model; of another model, all rows are one group.
+        Groups of the rows, as in `fit`. Missing labels get a row of their own. The default is the columns of a
+        `GroupBy` model; for other models, all rows form one group.
     sample_weight : array-like of shape (n_rows,), optional
-        Weights of the rows, such as those of a survey. By default all rows count alike, whatever weights they had in
+        Weights of the rows, such as survey weights. By default all rows have equal weight, whatever their weights in
         the fit.
     cluster : array-like of shape (n_rows,), optional
-        Patients, users or sites whose rows are alike, so that many rows of one say less than rows of many.
+        Labels of patients, users or sites whose rows are dependent. Intervals then resample whole clusters; without it
+        they would be too narrow.
     offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-        Offsets of the rows, where the model was fitted with them.
+        Offsets of the rows, if the model was fitted with them.
     loss : str or callable
-        The loss behind `risk`, as in `groupdro.evaluation.metrics.row_losses`.
+        Loss behind `risk`, as in `groupdro.evaluation.metrics.row_losses`.
     n_bootstrap : int
-        Resamples behind the intervals; 0 for none.
+        Number of bootstrap resamples for the confidence intervals; 0 for no intervals.
     confidence : float
-        Level of the intervals.
+        Level of the confidence intervals.
     min_rows : int
-        Effective number of rows below which a group is noted as small.
+        Effective number of rows below which a group is marked as small and not judged. Risks of smaller groups are
+        mostly noise.
     random_state : int
-        Seed of the resamples.
+        Seed for the resamples.
     linear : bool, Pipeline or transformer, optional
-        Linear models to hold the worst group against, by `headroom`: True for the columns that `headroom` takes by
-        default, or what makes their columns. Groups of fewer than `min_rows` rows are left out of it.
+        Linear models with which to compare the worst group, by `headroom`: True for the default columns of `headroom`,
+        or a transformer or pipeline that computes the columns. Groups of fewer than `min_rows` rows are left out.
 
     Returns
     -------
@@ -213,19 +215,19 @@ def group_report(
 
     Notes
     -----
-    Intervals are by the bootstrap of the largest studentised deviation: rows, or clusters of rows, are resampled with
-    Poisson weights, and the distribution of the largest deviation over the judged groups, each in units of its
-    standard error, says how wide intervals must be to hold for all groups together. Where all losses are 0 or 1, the
-    intervals are Clopper and Pearson's, with Bonferroni's correction.
+    Confidence intervals use the bootstrap of the largest studentised deviation. Rows, or clusters of rows, are
+    resampled with Poisson weights. The distribution of the largest deviation over the judged groups, each in units of
+    its standard error, determines how wide intervals must be to hold for all groups simultaneously. If all losses are 0
+    or 1, Clopper-Pearson intervals with Bonferroni correction are used instead.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
     labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
-    groups = ask(model, X, "_own_groups") if groups is None else groups
+    groups = call_inner(model, X, "_own_groups") if groups is None else groups
     grouping = whole = read_groups(groups, len(labels), missing="own")
     measured = _measure(model, X, labels, loss, offset)
     weights, clusters = read_weights(sample_weight, len(labels)), read_clusters(cluster, len(labels))
-    if weights is not None and not weights.all():  # rows without weight are not there
+    if weights is not None and not weights.all():  # ignore rows without weight
         counted = np.flatnonzero(weights)
         grouping, weights = grouping.present_in(counted), weights[counted]
         measured = {key: values[counted] for key, values in measured.items()}
@@ -243,7 +245,7 @@ def group_report(
     inner = final_estimator(model)
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
-        known = {}  # fitted without groups, so that none of these is new to the model
+        known = {}  # fitted without groups, so no group counts as unseen
     references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
 
@@ -273,7 +275,7 @@ def group_report(
 
     risk = float(np.average(measured["risk"], weights=weights))
     overall = {"n": len(measured["risk"]), "risk": risk, **_summarise(measured, weights)}
-    in_sample = ask(model, X, "_are_training_rows", labels)
+    in_sample = call_inner(model, X, "_are_training_rows", labels)
     rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},
@@ -299,7 +301,7 @@ def _headroom(
 
 
 def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
-    """Refuse what cannot be resampled by; `least` is the least number of resamples."""
+    """Check the parameters of the bootstrap; `least` is the smallest number of resamples."""
     check_scalar(confidence, "confidence", Real)
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
@@ -308,33 +310,33 @@ def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_
     check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=least)
     if n_bootstrap and n_bootstrap * (1.0 - confidence) < 1.0 - 1e-9:
         raise ValueError(
-            f"n_bootstrap={n_bootstrap} resamples say nothing at a confidence of {confidence!r}: take at least "
+            f"n_bootstrap={n_bootstrap} is too small for a confidence of {confidence!r}: use at least "
             f"{math.ceil(1.0 / (1.0 - confidence) - 1e-6)}."
         )
 
 
 def _measure(model: Any, X: Any, y: Array, loss: Any, offset: Any) -> dict[str, Floats]:
-    """Return what is known of each row: its loss, whether it is right and how sure, or its residual."""
+    """Return the loss of each row, and its correctness and confidence, or its residual."""
     out = {"risk": row_losses(model, X, y, loss, offset=offset)}
-    predicted = answers(model, "predict", X, offset)
+    predicted = predictions_of(model, "predict", X, offset)
     if is_classifier(model):
         out["right"] = (predicted == y).astype(np.float64)
         if hasattr(model, "predict_proba"):
-            out["confidence"] = answers(model, "predict_proba", X, offset).max(axis=1)
+            out["confidence"] = predictions_of(model, "predict_proba", X, offset).max(axis=1)
     else:
         out["residual"] = predicted - y.astype(np.float64)
     return out
 
 
 def _intervals(found: Resampled, confidence: float, judged: Mask) -> Intervals:
-    """Return intervals for all judged groups together; NaN where nothing was resampled."""
+    """Return simultaneous intervals for all judged groups; NaN if nothing was resampled."""
     if not len(found.resampled_means):
         judged = np.zeros_like(judged)
     return simultaneous_intervals(found, confidence, groups=judged & (found.sizes >= _LEAST_RESAMPLED))
 
 
 def _worst(intervals: Intervals) -> tuple[float, float, float]:
-    """Return the largest risk of the groups that have an interval, and the ends between which the largest lies."""
+    """Return the largest risk of the groups with an interval, and a confidence interval for it."""
     if np.isnan(intervals.low).all():
         return np.nan, np.nan, np.nan
     estimate, low, high = (float(np.nanmax(end)) for end in (intervals.estimates, intervals.low, intervals.high))

@@ -1,4 +1,4 @@
-"""Scores of the worst group, for scikit-learn's searches."""
+"""Worst-group scorers for scikit-learn's searches."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from groupdro.data.grouping import Grouping, read_groups
 from groupdro.evaluation.metrics import (
-    answers,
-    ask,
+    call_inner,
     check_model,
     final_estimator,
     means_by_group,
+    predictions_of,
     row_losses,
     take_columns,
 )
@@ -35,29 +35,29 @@ _OWN_METRICS = ("risk", "accuracy", "regret")
 
 @dataclass(eq=False, repr=False)
 class WorstGroupScorer(BaseEstimator):
-    """Score a model by its worst group; larger is better.
+    """Score a model by its worst group. Larger is better.
 
-    Use it wherever scikit-learn takes `scoring`. Groups come by metadata routing, which it requests by itself, from the
-    columns of X that `group_by` names, or from those of the `GroupBy` that is scored. Make one for each use: scorers
-    that share a request disturb each other.
+    Use it wherever scikit-learn takes `scoring`. Groups come from metadata routing, which the scorer requests by
+    itself, from the columns of X named by `group_by`, or from the `GroupBy` being scored. Create a new scorer for each
+    use: scorers that share a metadata request interfere with each other.
 
     Parameters
     ----------
     metric : {"risk", "accuracy", "regret"}, name of a scikit-learn scorer, or callable, default="risk"
-        Minus the largest average loss of a group; the least accuracy; or minus the largest regret, the average loss
-        less the group's reference. Otherwise the least score of a group by one of scikit-learn's scorers, such as
-        "roc_auc" or "neg_mean_absolute_error", or by a callable ``scorer(estimator, X, y)``. A group for which such a
-        score is not defined, as "roc_auc" is not where all rows have the same class, is left out with a warning that
-        names it; if there is no other, that is an error.
+        "risk" is minus the largest average loss of a group, "accuracy" the smallest accuracy, and "regret" minus the
+        largest excess risk, the average loss minus the group's reference. Any other scorer gives the smallest score of
+        a group: a name such as "roc_auc" or "neg_mean_absolute_error", or a callable ``scorer(estimator, X, y)``. A
+        group for which such a score is undefined, like "roc_auc" with a single class, is left out with a warning; if no
+        group is left, an error is raised.
     loss : str or callable, default="auto"
-        The loss of "risk" and "regret", as in `row_losses`.
+        Loss of "risk" and "regret", as in `row_losses`.
     references : mapping, default=None
-        Reference risk of each group for "regret"; by default those that the model was fitted with. These contain its
-        penalty: to choose `alpha`, pass the same references for all candidates.
+        Reference risk of each group for "regret". The default is the references of the model's own fit, which include
+        its penalty: to choose `alpha`, pass the same references for all candidates.
     group_by : str or list of str, default=None
-        Columns of X that hold the groups, where no groups are passed.
+        Columns of X with the groups, used if no groups are passed.
     min_group_size : int, default=1
-        Groups with fewer rows are left out: their scores are mostly noise.
+        Groups with fewer rows are left out. Increase it so that the noisy scores of tiny groups do not decide.
     """
 
     __metadata_request__score = {"groups": True, "offset": True, "estimator": UNUSED}  # noqa: RUF012
@@ -90,26 +90,28 @@ class WorstGroupScorer(BaseEstimator):
         X, y : array-like
             Rows and labels.
         sample_weight : array-like, optional
-            Weights, relative within each group.
+            Weights of the rows, relative to the total of their group.
         groups : array-like, optional
             Groups of the rows.
         offset : array-like, optional
-            Offsets of the rows, where the model was fitted with them.
+            Offsets of the rows, if the model was fitted with them.
 
         Returns
         -------
         float
             The score of the worst group.
         """
-        _check_metric(self.metric)  # which may have been set since
+        _check_metric(self.metric)  # it may have been changed by set_params
         check_whole(self.min_group_size, "min_group_size")
         check_model(estimator, "estimator")
         if groups is None:
-            groups = ask(estimator, X, "_own_groups") if self.group_by is None else take_columns(X, self.group_by)[0]
+            groups = (
+                call_inner(estimator, X, "_own_groups") if self.group_by is None else take_columns(X, self.group_by)[0]
+            )
         if groups is None:
             raise ValueError(
-                "groups did not reach the scorer: turn on metadata routing "
-                "(sklearn.set_config(enable_metadata_routing=True)), or name a column of X by group_by."
+                "groups did not reach the scorer: enable metadata routing "
+                "(sklearn.set_config(enable_metadata_routing=True)), or name columns of X with group_by."
             )
         y = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(estimator))
         grouping = read_groups(groups, len(y), missing="own")
@@ -118,13 +120,13 @@ class WorstGroupScorer(BaseEstimator):
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
         if self.metric not in _OWN_METRICS:
             if offset is not None:
-                raise ValueError("offset needs metric 'risk', 'accuracy' or 'regret': other scorers know none.")
+                raise ValueError("offset requires metric 'risk', 'accuracy' or 'regret'; others do not support it.")
             scorer = get_scorer(self.metric) if isinstance(self.metric, str) else self.metric
             return _least_score(scorer, estimator, X, y, sample_weight, grouping, judged)
         if self.metric == "accuracy":
             if not is_classifier(estimator):
-                raise ValueError("metric 'accuracy' needs a classifier; use 'risk' for a regressor.")
-            right = (answers(estimator, "predict", X, offset) == y).astype(np.float64)
+                raise ValueError("metric 'accuracy' requires a classifier; use 'risk' for a regressor.")
+            right = (predictions_of(estimator, "predict", X, offset) == y).astype(np.float64)
             return float(means_by_group(right, grouping, sample_weight)[judged].min())
         risks = means_by_group(row_losses(estimator, X, y, self.loss, offset=offset), grouping, sample_weight)
         if self.metric == "regret":
@@ -136,21 +138,21 @@ class WorstGroupScorer(BaseEstimator):
         known = self.references
         if known is None:
             if not (isinstance(self.loss, str) and self.loss == "auto"):
-                raise ValueError("references must be given for regrets of another loss than the model's own.")
+                raise ValueError("references must be given for metric 'regret' with a loss other than the model's own.")
             inner = final_estimator(estimator)
             if not hasattr(inner, "reference_risks_"):
-                raise ValueError("references must be given to score regrets of a model that was fitted without any.")
+                raise ValueError("references must be given for metric 'regret' of a model fitted without any.")
             known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
         if not isinstance(known, Mapping):
             raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
         return read_by_group(known, names, "references")
 
 
-worst_group_scorer = WorstGroupScorer  # the name under which scikit-learn's makers of scorers are known
+worst_group_scorer = WorstGroupScorer  # named like scikit-learn's make_scorer
 
 
 def _check_metric(metric: Any) -> None:
-    """Refuse what is neither a metric of this module nor a scorer."""
+    """Raise unless `metric` is one of this module or a scorer."""
     if not callable(metric) and not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
         raise ValueError(
             f"metric must be 'risk', 'accuracy' or 'regret', the name of a scikit-learn scorer, or a callable "
@@ -161,7 +163,7 @@ def _check_metric(metric: Any) -> None:
 def _least_score(
     scorer: Callable[..., float], estimator: Any, X: Any, y: Array, sample_weight: Any, grouping: Grouping, judged: Mask
 ) -> float:
-    """Score each group on its own, and return the least score of those for which it is defined."""
+    """Score each group separately, and return the smallest defined score."""
     scores, undefined = [], []
     classes = len(getattr(estimator, "classes_", np.unique(y))) if is_classifier(estimator) else 0
     for i in np.flatnonzero(judged).tolist():
@@ -172,7 +174,7 @@ def _least_score(
                 warnings.simplefilter("ignore", UndefinedMetricWarning)
                 score = float(scorer(estimator, _safe_indexing(X, own), y[own], **more))
         except ValueError:
-            # Some scorers refuse a group that lacks a class, others return NaN.
+            # Some scorers raise for a group that lacks a class, others return NaN.
             if len(np.unique(y[own])) >= classes:
                 raise
             score = np.nan

@@ -1,4 +1,4 @@
-"""Which cell of a grid to take, given every cell's held-out losses: plain training, unless another is surely better."""
+"""Selection of a grid cell by held-out losses: plain training, unless another cell is significantly better."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,24 @@ __all__ = ["Selection", "select_cell"]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The cell that was selected, and why.
+    """The selected cell, and why.
 
     Attributes
     ----------
     best, plain : int
-        The selected cell, and that of plain training.
+        Index of the selected cell, and of plain training.
     mean, worst : ndarray of shape (n_cells,)
-        Average and worst group's held-out loss of each cell; NaN for cells that were discarded.
+        Average and worst group's held-out loss of each cell; NaN for discarded cells.
     worst_group : ndarray of shape (n_cells,)
-        Number of the group that has it; -1 for cells that were discarded.
+        Number of the worst group; -1 for discarded cells.
     gain, gain_low : ndarray of shape (n_cells,)
-        Fall of the worst group's loss against plain training, and its lower confidence bound for all cells together.
+        Decrease of the worst group's loss relative to plain training, and its simultaneous lower confidence bound.
     significant : ndarray of shape (n_cells,)
-        Whether a robust cell is better on its worst group than plain training beyond noise.
+        Whether a robust cell is significantly better on its worst group than plain training.
     affordable : ndarray of shape (n_cells,)
         Whether its average is within the budget.
     judged : ndarray of shape (n_groups,)
-        Groups with enough rows to be judged.
+        Whether each group has enough rows to be judged.
     """
 
     best: int
@@ -59,35 +59,36 @@ def select_cell(
     prefer: str,
     seed: int,
 ) -> Selection:
-    """Select a cell that does no harm.
+    """Select a cell conservatively.
 
-    Begin with plain training (robustness 0) at the least average loss. Leave it only for cells whose worst group's
-    held-out loss is significantly smaller: by a bootstrap of the pooled held-out losses, paired over rows, with the
-    largest studentised deviation over all cells, so that trying many of them is allowed for. Of those whose average is
-    within the budget, take the least robustness, and of equals the least worst loss; or the latter at once.
+    Start with plain training (robustness 0) at the smallest average loss. Replace it only by cells whose worst group's
+    held-out loss is significantly smaller, according to a bootstrap of the pooled held-out losses. It is paired over
+    rows and uses the largest studentised deviation over all cells, which corrects for multiple comparisons. Among cells
+    whose average is within the budget, take the smallest robustness and, among equals, the smallest worst loss; with
+    `prefer="gain"`, take the smallest worst loss directly.
 
     Parameters
     ----------
     losses : ndarray of shape (n_rows, n_cells)
-        Held-out loss of each row in each cell; columns of NaN are cells that were discarded.
+        Held-out loss of each row in each cell; columns of NaN are discarded cells.
     robustness : ndarray of shape (n_cells,)
         Robustness of each cell.
     grouping : Grouping
         Groups of the rows.
     clusters : ndarray of shape (n_rows,) or None
-        Rows that are resampled together.
+        Cluster of each row; rows of a cluster are resampled together.
     weights : ndarray of shape (n_rows,) or None
         Weights of the rows.
     confidence : float
-        Level of the comparison, one-sided, for all cells together.
+        One-sided simultaneous confidence level over all cells.
     prefer : {"caution", "gain"}
-        Of the cells that may be taken, that of least robustness, or that of the least worst loss.
+        Which eligible cell to choose: the one with the smallest robustness, or with the smallest worst loss.
     n_bootstrap, seed : int
-        Resamples and their seed.
+        Number of resamples, and their seed.
     min_rows : int
-        Effective number of rows that a group needs to be judged.
+        Effective number of rows a group needs to be judged.
     mean_budget : float or None
-        Largest relative rise of the average loss; None for the share by which the worst falls.
+        Largest relative increase of the average loss; None for the relative decrease of the worst.
 
     Returns
     -------
@@ -122,10 +123,10 @@ def select_cell(
 
 
 def _least_falls(found: Resampled, plain: int, judged: Mask, confidence: float) -> Floats:
-    """Return what the worst mean falls by at least against plain training, one-sided, for all cells together.
+    """Return simultaneous one-sided lower bounds on the decrease of the worst mean relative to plain training.
 
-    By the resampled falls themselves. Their deviations are taken from their own mean, because the worst of groups that
-    tie is biased upward in every sample, which is no gain of a model whose groups do not.
+    They use the resampled decreases themselves. Deviations are taken from their own mean, because the worst of tied
+    groups is biased upward in every sample, which must not count as a gain of a model without ties.
     """
     worst, again = found.means[judged].max(axis=0), found.resampled_means[:, judged].max(axis=1)
     falls = again[:, [plain]] - again

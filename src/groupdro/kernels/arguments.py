@@ -1,4 +1,4 @@
-"""What kernels take, as named tuples: a dozen arrays under one name each, at no cost inside a loop."""
+"""Arguments of kernels as named tuples, which bundle many arrays at no cost inside a loop."""
 
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ class CsrData(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Rows drawn for each step, (K, s); group and weight of each draw, of every step (1, s) or of each (K, s)."""
+    """Rows drawn for each step, (K, s); group and weight of each draw, the same in all steps (1, s) or not (K, s)."""
 
     rows: Any
     groups: Any
@@ -38,8 +38,9 @@ class Drawn(NamedTuple):
 class Turn(NamedTuple):
     """Coordinates in which w is given.
 
-    rotation, of shape (d, d) or (0, 0), is an orthogonal matrix whose columns are the coordinates, empty for those of
-    the features; shift, of shape (d,) or (0,), the point of the features at which the intercept is taken, empty for 0.
+    rotation, of shape (d, d) or (0, 0), is an orthogonal matrix whose columns are the coordinates; empty for those of
+    the features. shift, of shape (d,) or (0,), is the point of the features at which the intercept is taken; empty for
+    0.
     """
 
     rotation: Any
@@ -47,7 +48,7 @@ class Turn(NamedTuple):
 
 
 class WPlayer(NamedTuple):
-    """Iterate of w (changed), its snapshot and gradient there, the step of each entry, and the domain."""
+    """Iterate of w (changed), its snapshot and gradient there, the step size of each entry, and the domain."""
 
     w: Any
     snapshot: Any
@@ -58,11 +59,11 @@ class WPlayer(NamedTuple):
 
 
 class WeightPlayer(NamedTuple):
-    """The player q = least + share * s, s a distribution below caps (empty without any).
+    """The player q = least + share * s, where s is a distribution below caps (empty if there are none).
 
-    logits are those of s (changed), centre those of the snapshot, whose q and s are snapshot and moved. pull is what
-    the snapshot's values and the price pull s toward; shrink is what a price leaves of the logits. alpha is the share
-    of the snapshot in the centre of a step.
+    logits are those of s (changed); centre has those of the snapshot, whose q and s are snapshot and moved. pull is the
+    point towards which the snapshot's values and the price pull s; shrink is the factor by which a price shrinks the
+    logits. alpha is the share of the snapshot in the centre of a step.
     """
 
     logits: Any
@@ -79,20 +80,20 @@ class WeightPlayer(NamedTuple):
 
 
 class LazyPlayer(NamedTuple):
-    """What sparse steps keep in place of w.
+    """The implicit representation of w in sparse steps.
 
-    features, of shape (d, 8), has for each feature: start, snapshot, gradient, u, late, and work space, of which the
-    first of two entries is -1 at first. u and late are zero at first; the sum over all steps of z u is
-    ``coefficients[7] * u - late``. All that a step needs of a feature lies in one line of the cache.
+    features, of shape (d, 8), has for each feature: start, snapshot, gradient, u, late, and work space whose first
+    entry is -1 at the start. u and late are zero at the start; the sum over all steps of z u is
+    ``coefficients[7] * u - late``. All that a step needs of a feature lies in one cache line.
 
     gram, of shape (10,), has the inner products of start, snapshot, gradient and u with themselves; of start with
     snapshot and gradient, of snapshot with gradient; of u with start, snapshot and gradient.
 
-    coefficients, of shape (8,), has p, r, t, z, which are 1, 0, 0, 1 at first, and their sums over the steps.
+    coefficients, of shape (8,), has p, r, t, z, which start as 1, 0, 0, 1, and their sums over the steps.
 
     free, of shape (4,), has the intercept: iterate, snapshot, gradient, and sum over the steps.
 
-    All four are changed. step and free_step are those of the coefficients and of the intercept.
+    All four are changed. step and free_step are the step sizes of the coefficients and of the intercept.
     """
 
     features: Any
@@ -106,12 +107,12 @@ class LazyPlayer(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """A block of B rows on which steps of one row each are made: see `kernels.blocks`.
+    """A block of B rows used for steps of one row each; see `kernels.blocks`.
 
-    products, of shape (B, 3, C), has each row times v (changed), c and g; gram, of shape (B, B), rows times rows;
-    labels, groups and weights, of shape (B,), those of each row. w, of shape (3,), has the coefficients s, a, b and
-    inner, of shape (6,), the inner products vv, vc, vg, cc, cg, gg (both changed). betas, of shape (B, C), is set to
-    what v gains, row k times betas[k].
+    products, of shape (B, 3, C), has each row times v (changed), c and g; gram, of shape (B, B), the inner products of
+    the rows; labels, groups and weights, of shape (B,), those of each row. w, of shape (3,), has the coefficients s, a,
+    b and inner, of shape (6,), the inner products vv, vc, vg, cc, cg, gg (both changed). betas, of shape (B, C), is set
+    to the increments of v: row k times betas[k].
     """
 
     products: Any
@@ -128,10 +129,10 @@ class RowBlock(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the steps, added to: of w, of the logits, of the part of q that moves, and four measures.
+    """Accumulated sums over the steps: of w, of the logits, of the moving part of q, and of four measures.
 
-    The measures are what the geometries call squared gradients, of w and of q, and squared distances of the half points
-    from the snapshot, of w and of q.
+    The measures are the geometries' squared gradients for w and q, and their squared distances of the half points from
+    the snapshot for w and q.
     """
 
     w: Any

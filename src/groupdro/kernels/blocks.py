@@ -6,8 +6,8 @@ So w need not be touched in every step. Between two blocks of steps it is kept a
     w = s v + a c + b g,        v the sum of rows times numbers, c the snapshot, g its gradient,
 
 and within a block of rows x_1 .. x_B only the coefficients (s, a, b) and the C numbers of each row change. The outputs
-of row k are those at the block's beginning and, through x_k . x_j, what the block's earlier rows added. Matrix products
-with the whole block at its beginning and end take the place of B products with single rows.
+of row k are those at the start of the block plus, through x_k . x_j, the contributions of the block's earlier rows.
+Matrix products with the whole block at its start and end replace B products with single rows.
 """
 
 import math
@@ -35,7 +35,7 @@ def softmax_loss(u, label, slopes):
         slopes[c] /= total
         if c != label:
             others += slopes[c]
-    slopes[label] = -others  # keeps its digits where p rounds to 1
+    slopes[label] = -others  # stays accurate when p rounds to 1
     return math.log(total) - (u[label] - largest)
 
 
@@ -49,7 +49,7 @@ def _norm(s, a, b, inner):
 
 @compiled_fast
 def _half_point(k, block, alpha, outputs):
-    """Set w to the coefficients of the centre and outputs to those of row k at the half point, and return its scale.
+    """Set w to the centre's coefficients, outputs to those of row k at the half point, and return the latter's scale.
 
     The half point is scale * (s v + a c + (b - step) g).
     """
@@ -72,7 +72,7 @@ def _half_point(k, block, alpha, outputs):
 
 @compiled_fast
 def _full_step(k, block, bend):
-    """Step from the centre along the gradient and row k times bend, and project: v and the coefficients change."""
+    """Step from the centre along the gradient and row k times bend, and project; changes v and the coefficients."""
     products, w, inner, step = block.products, block.w, block.inner, block.step
     factor = -step / w[0]
     for c in range(bend.size):
@@ -97,7 +97,7 @@ def _full_step(k, block, bend):
 
 @compiled_fast
 def entropic_block(block, q, sums, scales, totals, work_q):
-    """Make a step on each row of the block, q moving by mirror steps.
+    """Make a step on each row of the block, with mirror steps for q.
 
     Parameters
     ----------
@@ -106,11 +106,11 @@ def entropic_block(block, q, sums, scales, totals, work_q):
     q : WeightPlayer
         The player q.
     sums : Sums
-        Sums over the steps; that of w follows from scales and totals.
+        Sums over the steps; the sum of w follows from scales and totals.
     scales : ndarray of shape (B,)
         s after each step (set).
     totals : ndarray of shape (2,)
-        Sums over the steps of a and b, added to.
+        Sums over the steps of a and b, accumulated.
     work_q : ndarray of shape (3, m)
         Work space.
     """
@@ -142,7 +142,7 @@ def entropic_block(block, q, sums, scales, totals, work_q):
 
 @compiled_fast
 def projected_block(block, q, q_snapshot, values, q_pull, alpha, work_q):
-    """Make a step on each row of the block, q moving by projections; parameters as of `svre.svre_steps`."""
+    """Make a step on each row of the block, with projected steps for q. Parameters as in `svre.svre_steps`."""
     n_outputs, m, step = block.products.shape[2], q.size, block.step
     outputs, new, old = np.empty(n_outputs), np.empty(n_outputs), np.empty(n_outputs)
     q_half, moved = work_q[0], work_q[1]

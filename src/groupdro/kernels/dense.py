@@ -5,7 +5,7 @@ from groupdro.kernels.losses import slope, value
 
 __all__ = ["add_rows", "dense_difference", "dense_pass", "dots"]
 
-_BLOCK = 512  # rows whose gradient is summed apart, so that rounding does not build up over all rows
+_BLOCK = 512  # rows whose gradient is summed separately, to limit the accumulation of rounding errors
 
 
 @compiled_fast
@@ -54,13 +54,13 @@ def dense_pass(data, w, row_weights, norms, rows, margins, losses, gradient, wor
     data : DenseData
         Rows, labels and loss.
     w : ndarray of shape (p,)
-        Parameters, of which the last is the intercept if there is one.
+        Parameters, with the intercept last, if there is one.
     row_weights, norms, margins, losses : ndarray of shape (n,)
-        Weight and norm of each row; what is set.
+        Weight and norm of each row; outputs and losses (set).
     rows : ndarray
         The rows, each visited once.
     gradient : ndarray of shape (p,)
-        Added to.
+        Gradient, accumulated.
     work : ndarray of shape (2, p) with p >= 4
         Work space.
     """
@@ -93,14 +93,14 @@ def dense_pass(data, w, row_weights, norms, rows, margins, losses, gradient, wor
 
 @compiled_fast
 def dense_difference(data, w, q, q_snapshot, drawn, margins, loss_difference, gradient, four):
-    """Add what drawn rows show at (w, q) beyond a snapshot: losses by group, and the gradient.
+    """Accumulate the differences of drawn rows between (w, q) and a snapshot: losses by group, and the gradient.
 
     Parameters
     ----------
     data : DenseData
         Rows, labels and loss.
     w : ndarray of shape (p,)
-        Parameters, of which the last is the intercept if there is one.
+        Parameters, with the intercept last, if there is one.
     q, q_snapshot : ndarray of shape (m,)
         Group weights of the step and of the snapshot.
     drawn : Drawn
@@ -108,7 +108,7 @@ def dense_difference(data, w, q, q_snapshot, drawn, margins, loss_difference, gr
     margins : ndarray of shape (n,)
         Outputs at the snapshot.
     loss_difference, gradient : ndarray of shape (m,), (p,)
-        Added to.
+        Differences, accumulated.
     four : ndarray of shape (4,)
         Work space.
     """

@@ -1,6 +1,6 @@
 """Epochs of ALEG for one output on dense rows: the steps between two snapshots, fused.
 
-Rows are drawn beforehand, so that the readable form of the same epoch can be run on the same draws.
+Rows are drawn beforehand, so that the readable version of the epoch can use the same draws.
 """
 
 import numpy as np
@@ -15,14 +15,14 @@ __all__ = ["dense_steps"]
 
 @compiled_fast
 def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
-    """Make a step for each row of drawn rows.
+    """Make one step per row of `drawn`.
 
     Parameters
     ----------
     data : DenseData
         Rows, labels and loss.
     turn : Turn
-        The coordinates in which w, snapshot, gradient and steps are given.
+        Coordinates of w, snapshot, gradient and steps.
     drawn : Drawn
         The draws.
     margins : ndarray of shape (n,)

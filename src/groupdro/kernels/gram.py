@@ -7,9 +7,9 @@ __all__ = ["add_csr_by_group", "add_csr_gram"]
 
 @compiled
 def add_csr_gram(data, indices, indptr, weights, half):
-    """Add to `half` a matrix that, with its transpose, makes X' diag(weights) X.
+    """Add to `half` a matrix whose sum with its transpose is X' diag(weights) X.
 
-    Each pair of entries of a row is multiplied once, and an entry's own square is halved.
+    Each pair of entries of a row is multiplied once, and the square of an entry is halved.
     """
     for i in range(weights.size):
         for a in range(indptr[i], indptr[i + 1]):
@@ -24,7 +24,7 @@ def add_csr_gram(data, indices, indptr, weights, half):
 def add_csr_by_group(data, indices, indptr, offsets, rows, weights, v, out):
     """Add to out[i], for every output, the sum over members e of group i of weights[e] v[row] x_row.
 
-    Member e is row e where `rows` is empty. v is (n_rows, n_outputs), out is (n_groups, n_features, n_outputs).
+    If `rows` is empty, member e is row e. v is (n_rows, n_outputs), out is (n_groups, n_features, n_outputs).
     """
     n_outputs = v.shape[1]
     for i in range(offsets.size - 1):

@@ -1,7 +1,7 @@
-"""Sums over the members of groups, linear in the number of members whatever the number of groups.
+"""Sums over the members of groups, in time linear in the number of members for any number of groups.
 
-Group i has the members offsets[i] .. offsets[i+1]. Member e is the stored row members[e], or row e itself where
-`members` is empty; it weighs weights[e] in its group, or 1 / n_i where `weights` is empty.
+Group i has the members offsets[i] .. offsets[i+1]. Member e is the stored row members[e], or row e itself if `members`
+is empty. Its weight in the group is weights[e], or 1 / n_i if `weights` is empty.
 """
 
 from groupdro.kernels.compile import compiled
@@ -13,7 +13,8 @@ __all__ = ["group_means", "spread_to_rows"]
 def group_means(values, offsets, members, weights, means):
     """Set means[i] to the weighted mean of values[row] over group i."""
     for i in range(offsets.size - 1):
-        # Compensated (Neumaier): equal terms round the same way, and a plain sum of 10^6 of them loses five digits.
+        # Compensated summation (Neumaier): equal terms round the same way, and a plain sum of 10^6 of them loses five
+        # digits.
         total = 0.0
         lost = 0.0
         for e in range(offsets[i], offsets[i + 1]):
@@ -28,7 +29,7 @@ def group_means(values, offsets, members, weights, means):
 
 @compiled
 def spread_to_rows(q, offsets, members, weights, row_weights):
-    """Set row_weights[row] to the sum of q_i times the row's weight over the groups that hold it."""
+    """Set row_weights[row] to the sum of q_i times the row's weight over the groups that contain it."""
     row_weights[:] = 0.0
     for i in range(offsets.size - 1):
         uniform = q[i] / (offsets[i + 1] - offsets[i])

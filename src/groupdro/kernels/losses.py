@@ -1,7 +1,7 @@
 """Losses of one output u with label y: value, derivative in u, and convex conjugate.
 
-Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere). Where a
-row has an offset, which is added to its output, label and offset are the two parts of a complex number.
+Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere). If a row
+has an offset, which is added to its output, label and offset are the real and imaginary part of a complex number.
 """
 
 import math
@@ -15,7 +15,7 @@ SQUARED = 1
 HUBER = 2
 SQUARED_HINGE = 3
 
-# Averages of duals may leave the conjugate's domain by their rounding.
+# Rounding may put averages of duals outside the conjugate's domain.
 _ROUNDING = 1e-15
 
 

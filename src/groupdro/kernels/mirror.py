@@ -7,8 +7,8 @@ from groupdro.kernels.compile import compiled, compiled_fast
 __all__ = ["capped_softmax", "descend", "q_half_step", "q_step", "settle_logits", "softmax_into", "weight_of"]
 
 _ROOT_STEPS = 50
-_MOST_LOGIT = 600.0  # of either sign where caps bind, which exponentials and their products with a level can hold
-_FAR_BELOW = 1e200  # level of weights below caps at which those that were limited begin to count
+_MOST_LOGIT = 600.0  # largest absolute value where caps bind; its exponential, also times a level, does not overflow
+_FAR_BELOW = 1e200  # level of weights below caps at which clipped ones begin to matter
 
 
 @compiled_fast
@@ -25,10 +25,10 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
 
     out = argmin <gradient, w> + sum_j (w_j - centre_j)^2 / (2 steps_j) + penalty / 2 |w_B|^2  over  |w_B| <= radius,
 
-    where B are the first n_bound entries. The ball's multiplier nu solves |w(nu)| = radius with
-    w_j(nu) = v_j / (1 + steps_j nu): Newton's method on 1 / |w| - 1 / radius, concave in nu, rises to the root.
+    where B are the first n_bound entries. The ball's multiplier nu solves |w(nu)| = radius with w_j(nu) = v_j / (1 +
+    steps_j nu): Newton's method on 1 / |w| - 1 / radius, which is concave in nu, increases to the root.
     """
-    if penalty == 0.0:  # divisions would be most of the time
+    if penalty == 0.0:  # divisions would dominate the time
         for j in range(n_bound):
             out[j] = centre[j] - steps[j] * gradient[j]
     else:
@@ -56,7 +56,7 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
     for j in range(n_bound):
         step = steps[j] / (1.0 + steps[j] * penalty)
         out[j] /= 1.0 + step * nu
-    # The root is approached from outside; the last rounding is taken by scaling.
+    # The root is approached from outside; scaling removes the last rounding error.
     norm = math.sqrt(_squared_norm(out, n_bound))
     if norm > radius:
         for j in range(n_bound):
@@ -79,7 +79,7 @@ def softmax_into(logits, weights):
 
 @compiled
 def _filling_logit(logits, caps):
-    """Return the logit down to which caps must be counted until they hold all weight."""
+    """Return the logit at which the caps, summed from the largest logit down, reach a total weight of one."""
     lowest, filled = math.inf, 0.0
     while filled < 1.0 - 1e-12:
         below = -math.inf
@@ -96,10 +96,10 @@ def _filling_logit(logits, caps):
 
 @compiled_fast
 def _capped_from(origin, logits, caps, weights):
-    """Set weights to exp(logits - origin), limited, and return the level at which they sum to one below caps.
+    """Set weights to exp(logits - origin), clipped, and return the level at which they sum to one under the caps.
 
-    The sum of min(level * weights, caps) is concave and piecewise linear in the level, so that Newton's method from
-    below rises to the root and ends there.
+    The sum of min(level * weights, caps) is concave and piecewise linear in the level, so Newton's method from below
+    increases to the root and stops there.
     """
     for i in range(logits.size):
         weights[i] = math.exp(min(max(logits[i] - origin, -_MOST_LOGIT), _MOST_LOGIT))
@@ -131,7 +131,7 @@ def capped_softmax(logits, caps, weights):
         origin = max(origin, logits[i])
     level = _capped_from(origin, logits, caps, weights)
     if level > _FAR_BELOW:
-        # What caps leave is filled from so far below that exponentials vanish: count from there.
+        # The weight left by the caps comes from logits so low that their exponentials vanish: shift the origin there.
         origin = _filling_logit(logits, caps)
         level = _capped_from(origin, logits, caps, weights)
     for i in range(logits.size):
@@ -141,7 +141,7 @@ def capped_softmax(logits, caps, weights):
 
 @compiled
 def settle_logits(logits, caps, weights, level):
-    """Bring the logits of weights at their caps down to what these caps stand for."""
+    """Lower the logits of weights at their caps to the values that correspond to the caps."""
     for i in range(logits.size):
         if weights[i] >= caps[i]:
             logits[i] = level + max(math.log(caps[i]) if caps[i] > 0.0 else -math.inf, -_MOST_LOGIT)
@@ -149,7 +149,7 @@ def settle_logits(logits, caps, weights, level):
 
 @compiled
 def _moving_part(q, logits, weights):
-    """Set weights to the part of q that moves, and return the level of its caps."""
+    """Set weights to the moving part of q, and return the level of its caps."""
     if q.caps.size:
         return capped_softmax(logits, q.caps, weights)
     softmax_into(logits, weights)
@@ -158,13 +158,13 @@ def _moving_part(q, logits, weights):
 
 @compiled
 def weight_of(q, moved, i):
-    """Return the weight of group i, of which a part moves."""
+    """Return the weight of group i, given its moving part."""
     return q.least[i] + q.share * moved[i]
 
 
 @compiled
 def q_half_step(q, half_logits, half, loss_difference):
-    """Set the half point of the part of q that moves, as logits and weights, and clear the loss differences."""
+    """Set the half point of the moving part of q, as logits and weights, and clear the loss differences."""
     for i in range(q.logits.size):
         logit = q.alpha * q.centre[i] + (1.0 - q.alpha) * q.logits[i] + q.step * q.pull[i]
         half_logits[i] = q.shrink * logit
@@ -174,7 +174,7 @@ def q_half_step(q, half_logits, half, loss_difference):
 
 @compiled
 def q_step(q, half_logits, half, loss_difference, sums):
-    """Step q along the loss differences and add to its sums; half is overwritten with the new moving part."""
+    """Step q along the loss differences and update its sums; half is overwritten with the new moving part."""
     mean, square, shifted = 0.0, 0.0, 0.0
     largest = -math.inf
     gain = q.step * q.share * q.shrink

@@ -1,4 +1,4 @@
-"""A hint to fetch memory that will be needed soon, while the processor works on what it has."""
+"""Prefetching: a hint to load memory that will be needed soon."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["prefetch"]
 
 @intrinsic
 def prefetch(typingctx: Any, array: Any, i: Any, j: Any) -> Any:
-    """Ask for the line of the cache that holds array[i, j]. Changes nothing but the time."""
+    """Prefetch the cache line of array[i, j]. Affects only speed."""
     del typingctx, i, j
     signature = types.void(array, types.intp, types.intp)
 

@@ -1,4 +1,4 @@
-"""The multi-class logistic loss of rows whose outputs were computed in parts, in one loop over the rows."""
+"""The multi-class logistic loss for rows whose outputs were computed in parts, in one loop over the rows."""
 
 import math
 
@@ -28,14 +28,14 @@ def _outputs(parts, k, free, margins):
 
 @compiled_fast
 def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, weighted, slopes):
-    """Take a block of rows from its outputs to its weighted slopes.
+    """Compute losses and weighted slopes of a block of rows from its outputs.
 
-    All sums are of float64. What is stored of the outputs is what losses and slopes belong to.
+    All sums are in float64. Losses and slopes belong to the outputs as stored.
 
     Parameters
     ----------
     parts : ndarray of float32 of shape (n_parts, B, C)
-        What stretches of the columns add to the outputs.
+        Contributions of ranges of columns to the outputs.
     free : ndarray of shape (C,)
         The intercept, or zeros.
     y, weights : ndarray of shape (B,)
@@ -43,11 +43,11 @@ def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, wei
     margins : ndarray of float32 of shape (B, C)
         Outputs u (set).
     losses, constants, sizes : ndarray of shape (B,)
-        Loss l, l - a.u for the slopes a, and their norm |a| (set).
+        Loss l, l - a.u for the slopes a, and the norm |a| (set).
     weighted : ndarray of float32 of shape (B, C)
         Weight times slopes (set).
     slopes : ndarray of shape (C,)
-        Sum of the weighted slopes, added to.
+        Sum of the weighted slopes, accumulated.
     """
     n_outputs = parts.shape[2]
     p = np.empty(n_outputs)
@@ -66,7 +66,7 @@ def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, wei
         for c in range(n_outputs):
             others += p[c] if c != label else 0.0
             square += p[c] * p[c] if c != label else 0.0
-        p[label] = -others  # keeps its digits where p rounds to 1
+        p[label] = -others  # stays accurate when p rounds to 1
         log_total = math.log(total)
         losses[k] = log_total + (largest - u[label])
         constants[k] = log_total + below / total  # the entropy of p: no terms cancel
@@ -79,7 +79,7 @@ def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, wei
 
 @compiled_fast
 def softmax_values(parts, free, y, losses):
-    """Set the losses of a block of rows; parameters as of `softmax_rows`."""
+    """Set the losses of a block of rows. Parameters as in `softmax_rows`."""
     n_outputs = parts.shape[2]
     u = np.empty(n_outputs, np.float32)
     for k in range(y.size):
@@ -92,6 +92,6 @@ def softmax_values(parts, free, y, losses):
 
 @compiled_fast
 def add_up(part, total):
-    """Add an array of float32 to one of float64 of the same size."""
+    """Add a float32 array to a float64 array of the same size."""
     for j in range(total.size):
         total[j] += part[j]

@@ -1,12 +1,12 @@
-"""Epochs of ALEG for one output on compressed sparse rows: a step costs the entries of its rows at any dimension.
+"""Epochs of ALEG for one output on compressed sparse rows: the cost of a step is the number of entries of its rows.
 
-Within a piece of an epoch the iterate is a combination of three dense vectors that do not change (its start, the
-snapshot and the full gradient) and one that changes only where drawn rows have entries:
+Within a piece of an epoch the iterate is a combination of three dense vectors that stay fixed (its start, the snapshot
+and the full gradient) and one that changes only where drawn rows have entries:
 
     w = p start + r snapshot + t gradient + z u.
 
-A step scales the four coefficients and adds to u; the norm that the projection needs follows from ten inner products,
-of which a step changes four. The sum of all iterates is a combination of the same vectors and one more of this kind.
+A step scales the four coefficients and adds to u. The norm for the projection follows from ten inner products, four of
+which change in a step. The sum of all iterates is a combination of the same vectors and one more of the same kind.
 """
 
 import math
@@ -31,7 +31,7 @@ def _square(a0, a1, a2, a3, gram):
 
 @compiled
 def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
-    """Make a step for each row of drawn rows.
+    """Make one step per row of `drawn`.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
     player, q : LazyPlayer, WeightPlayer
         Both players.
     first_step : int
-        Number of steps made before with the same player.
+        Number of earlier steps with the same player.
     sums : Sums
-        Sums over the steps; that of w is left to the player.
+        Sums over the steps; the sum of w is left to the player.
     work_q : ndarray of shape (3, m)
         Work space.
     """
@@ -68,7 +68,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
         # The half point, before and after the projection.
         a0, a1 = shrink * (1.0 - alpha) * p, shrink * (alpha + (1.0 - alpha) * r)
         a2, a3 = shrink * ((1.0 - alpha) * t - step), shrink * (1.0 - alpha) * z
-        if a3 == 0.0:  # with alpha = 1 nothing is left of the iterate: u begins anew, and what it was goes to the sum
+        if a3 == 0.0:  # with alpha = 1 nothing remains of the iterate: restart u, after adding it to the sum
             for j in range(features.shape[0]):
                 features[j, 4] -= coefficients[7] * features[j, 3]
                 features[j, 3] = 0.0
@@ -86,7 +86,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
         for e in range(rows.shape[1]):
             row, i = rows[k, e], groups[e]
             first, last = indptr[row], indptr[row + 1]
-            if e + 1 < rows.shape[1]:  # the next row's features are scattered: ask for them now
+            if e + 1 < rows.shape[1]:  # the next row's features are scattered: prefetch them
                 following = rows[k, e + 1]
                 for n in range(indptr[following], indptr[following + 1]):
                     prefetch(features, indices[n], 0)  # type: ignore[call-arg]
@@ -117,7 +117,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
                     count += 1
                 features[j, 6] += c * data[n]
 
-        # What the difference of the gradients does to the inner products.
+        # Update the inner products for the gradient difference.
         squared, with_start, with_snapshot, with_gradient, with_u = 0.0, 0.0, 0.0, 0.0, 0.0
         for n in range(count):
             j = touched[n]

@@ -1,7 +1,7 @@
-"""Steps of several outputs in the precision of float32 rows: what lies around their products of matrices.
+"""Steps with several outputs in float32: everything except the matrix products.
 
-Points are kept as what they differ by from a snapshot, so that rounding is small against what moved. Sums over entries
-are of float64.
+Points are kept as differences from a snapshot, so that rounding is small relative to the movement. Sums over entries
+are in float64.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ __all__ = ["aim", "land", "softmax_difference"]
 def aim(snapshot, centre, moved, alpha, gradient, difference, step, out):
     """Set out to alpha centre + (1 - alpha) moved - step (gradient + difference).
 
-    Returns |snapshot + out|^2 less |snapshot|^2. All are flat, of float32, and difference may be empty.
+    Returns |snapshot + out|^2 - |snapshot|^2. All arrays are flat float32, and difference may be empty.
     """
     share, rest, long = np.float32(alpha), np.float32(1.0 - alpha), np.float32(step)
     square, inner = 0.0, 0.0
@@ -34,9 +34,9 @@ def aim(snapshot, centre, moved, alpha, gradient, difference, step, out):
 
 @compiled_fast
 def land(snapshot, aimed, along, growth, out, total):
-    """Set out to aimed + growth (snapshot + aimed) + along, and add it to total where that is not empty.
+    """Set out to aimed + growth (snapshot + aimed) + along, and add it to total unless that is empty.
 
-    Returns its squared norm. All are flat, of float32 but for total.
+    Returns its squared norm. All arrays are flat float32, except total.
     """
     factor, square = np.float32(growth), 0.0
     for j in range(out.size):
@@ -50,7 +50,7 @@ def land(snapshot, aimed, along, growth, out, total):
 
 @compiled_fast
 def softmax_difference(drawn, y, margins, moved, free, q, q_snapshot, change, bends):
-    """Compare drawn rows at a point with the snapshot.
+    """Compute the differences of drawn rows between a point and the snapshot.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ def softmax_difference(drawn, y, margins, moved, free, q, q_snapshot, change, be
     margins : ndarray of shape (n, C)
         Outputs at the snapshot.
     moved : ndarray of shape (s, C)
-        What the point's coefficients add to those of the drawn rows.
+        Change of the drawn rows' outputs due to the point's coefficients.
     free : ndarray of shape (C,)
-        What its intercept adds to them.
+        Change due to its intercept.
     q, q_snapshot : ndarray of shape (m,)
         Group weights of the point and of the snapshot.
     change : ndarray of shape (s,)
-        Set to weight times what each loss differs by.
+        Set to weight times the difference of each loss.
     bends : ndarray of float32 of shape (s, C)
-        Set to weight times what slopes times group weights differ by.
+        Set to weight times the difference of slopes times group weights.
     """
     rows, groups, weights = drawn
     n_outputs = moved.shape[1]

@@ -1,4 +1,4 @@
-"""Steps of loopless variance-reduced extragradient with one sample each, q moving by Euclidean projections."""
+"""Steps of loopless variance-reduced extragradient with one sample each and Euclidean projections for q."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def project_simplex(x, out):
 
 @compiled_fast
 def svre_steps(data, rows, groups, margins, player, q, q_snapshot, values, q_pull, p, work_w, work_q):
-    """Make a step for each of the rows, between two refreshes of the snapshot.
+    """Make one step per row, between two refreshes of the snapshot.
 
     Parameters
     ----------
@@ -36,11 +36,12 @@ def svre_steps(data, rows, groups, margins, player, q, q_snapshot, values, q_pul
     margins : ndarray of shape (n,)
         Outputs at the snapshot.
     player : WPlayer
-        w; its gradient has all linear terms, its penalty what is added for convexity, and one step is for all entries.
+        Player w. Its gradient includes all linear terms, its penalty the added convexity; all entries share one step
+        size.
     q, q_snapshot, values : ndarray of shape (m,)
         Iterate (changed), snapshot and group values there, with all linear terms.
     q_pull : float
-        Curvature that is added to the side of q.
+        Curvature added for q.
     p : float
         Weight of the snapshot in the centre.
     work_w, work_q : ndarray of shape (3, d), (3, m)
@@ -48,7 +49,7 @@ def svre_steps(data, rows, groups, margins, player, q, q_snapshot, values, q_pul
     """
     X, y, code, parameter, _ = data
     w, w_snapshot, gradient, steps, penalty, radius = player
-    weight = float(q.size)  # of a drawn row in the estimates
+    weight = float(q.size)  # weight of a drawn row in the estimates
     d, m = w.size, q.size
     tau = steps[0]
     shrink = 1.0 / (1.0 + tau * q_pull)

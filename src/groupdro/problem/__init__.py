@@ -1,4 +1,4 @@
-"""A loss of a linear model over a domain, averaged within groups."""
+"""The group-risk problem: the loss of a linear model over a domain, averaged within groups."""
 
 from groupdro.problem.counting import Counters
 from groupdro.problem.domains import BoxDomain, Domain, ElasticNetDomain, L2Domain, SimplexDomain

@@ -1,4 +1,4 @@
-"""Whether a finite w is best, as far as labels and outputs tell."""
+"""Whether a finite minimiser exists, judged by labels and outputs."""
 
 import numpy as np
 
@@ -12,28 +12,28 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def unattained(problem: GroupRisk) -> str | None:
-    """Say why no finite w is best, where the labels tell."""
+    """Return why no finite minimiser exists, if the labels show it."""
     return problem.loss.unattained(weighted_labels(problem)) if problem.fit_intercept else None
 
 
 def vanishes(problem: GroupRisk) -> bool:
-    """Return whether the intercept alone brings every loss to zero, or as near as one likes."""
+    """Return whether the intercept alone can bring every loss to zero, or arbitrarily close to it."""
     return problem.fit_intercept and problem.loss.vanishes(weighted_labels(problem))
 
 
 def is_separated(problem: GroupRisk, at: Evaluation) -> bool:
-    """Return whether w puts every row on its right side, so that the losses vanish along it without end."""
+    """Return whether w classifies every row correctly, so that scaling it up drives all losses to zero."""
     counted = problem.counted_rows()
     margins = at.margins[counted]
     units = 64.0 if at.single is None else 2.0**40
-    doubt = units * _EPS * float(np.linalg.norm(at.w)) * problem.row_norms[counted]  # what rounding may have moved
+    doubt = units * _EPS * float(np.linalg.norm(at.w)) * problem.row_norms[counted]  # possible effect of rounding
     best = np.abs(margins) if margins.ndim == 1 else np.diff(np.partition(margins, -2, axis=1)[:, -2:])[:, 0]
     clear = bool((best > doubt).all()) and problem.loss.separates(margins, problem.loss.labels(problem.data.y[counted]))
     return not problem.data.largest(np.array([float(not clear)]))[0]
 
 
 def weighted_labels(problem: GroupRisk) -> Array:
-    """Return the labels of rows that count; over several workers, as few that tell as much about the losses."""
+    """Return the labels of rows with weight. With several workers, return as few as determine the same facts."""
     data, labels = problem.data, problem.loss.labels(problem.data.y[problem.counted_rows()])
     if data.is_whole:
         return labels

@@ -1,10 +1,10 @@
-"""The same problem with targets and columns near zero, where an intercept is free to take up the difference.
+"""Centring: the same problem with targets and columns near zero, if a free intercept can absorb the shift.
 
 An intercept absorbs what is subtracted from every target, and from a column of X:
 
     x.coef + b - y  =  (x - columns).coef + (b + columns.coef - target) - (y - target).
 
-So offsets need not cost digits. With targets near 1e8, sums of squares have none left for residuals near 1.
+So offsets need not cost accuracy. With targets near 1e8, sums of squares have no digits left for residuals near 1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,40 +19,40 @@ from groupdro.utils.types import Floats, Indices
 __all__ = ["Centring", "recentre", "resolution", "size_of_targets", "typical_sizes"]
 
 
-_FAR = 30.0  # distance of a column from zero, relative to its spread, that is worth a copy of the rows
-_UNIT = 100.0  # size up to which a constant column, such as one of ones, stays as it is
-_TRIMMED = 3.0  # mean deviations beyond which a target does not count for the centre
+_FAR = 30.0  # mean of a column relative to its spread from which a shifted copy of the rows pays off
+_UNIT = 100.0  # constant columns up to this size, such as ones, are not shifted
+_TRIMMED = 3.0  # mean deviations beyond which a target is ignored when computing the centre
 _ROUNDS = 50
 _EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """What was subtracted.
+    """The shifts that were subtracted.
 
     Attributes
     ----------
     target : float
-        From the targets.
+        Subtracted from the targets.
     columns : ndarray of shape (n_features,) or (0,)
-        From the columns of X; empty for nothing.
+        Subtracted from the columns of X; empty if nothing was.
     """
 
     target: float = 0.0
     columns: Floats = field(default_factory=lambda: np.empty(0))
 
     def inward(self, w: Floats) -> Floats:
-        """Return the parameters of the centred problem that predict the same."""
+        """Return the parameters of the centred problem that give the same predictions."""
         return self._move(w, 1)
 
     def outward(self, w: Floats) -> Floats:
-        """Return the parameters of the problem that was given."""
+        """Return the parameters of the original problem."""
         return self._move(w, -1)
 
     def _move(self, w: Floats, sign: int) -> Floats:
         if not (self.target or self.columns.size):
             return w
-        # In extended precision where there is any: the terms nearly cancel.
+        # Use extended precision if available: the terms nearly cancel.
         out, intercept = w.copy(), w[-1].astype(np.longdouble)
         if self.columns.size:
             intercept = intercept + sign * (self.columns.astype(np.longdouble) @ w[:-1].astype(np.longdouble))
@@ -63,8 +63,8 @@ class Centring:
 def recentre(problem: GroupRisk) -> tuple[GroupRisk, Centring]:
     """Return the problem with its offsets subtracted, counted together with this one, and what was subtracted.
 
-    Targets are centred for losses of a residual. Columns are where they lie far from zero and can be copied: dense, in
-    memory. Without an intercept nothing is.
+    Targets are centred for losses of a residual. Columns are centred if they lie far from zero and can be copied, that
+    is, are dense and in memory. Without an intercept nothing is centred.
     """
     if not problem.fit_intercept:
         return problem, Centring()
@@ -82,10 +82,10 @@ def recentre(problem: GroupRisk) -> tuple[GroupRisk, Centring]:
 
 
 def resolution(problem: GroupRisk, centring: Centring) -> float:
-    """Return the loss of residuals that are all rounding, below which the data cannot tell two models apart.
+    """Return the loss of residuals that are pure rounding, below which the data cannot distinguish two models.
 
-    Residuals of a thousand units of rounding of a typical target, which a well-conditioned fit without loss leaves, or
-    of half a unit of the offset that was subtracted, if that is still next to nothing.
+    The residuals are a thousand units of rounding of a typical target, as a well-conditioned exact fit leaves them, or
+    half a unit of the subtracted offset, if that is still negligible.
     """
     targets = np.abs(problem.data.y) if problem.loss.of_residual else np.ones(1)
     size = float(_geometric_means(problem.data, [(targets, np.zeros(len(targets), np.int64))], 1)[0])
@@ -96,7 +96,7 @@ def resolution(problem: GroupRisk, centring: Centring) -> float:
 
 
 def size_of_targets(data: GroupedData, *, centred: bool) -> float:
-    """Return the root mean square of the targets, or of their distances from their centre; 1 where that is 0."""
+    """Return the root mean square of the targets, or of their deviations from the centre; 1 if that is 0."""
     weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
     total = np.array([(weights * np.square(data.y - (_centre_of_targets(data) if centred else 0.0))).sum()])
     data.add_up(total)
@@ -104,9 +104,9 @@ def size_of_targets(data: GroupedData, *, centred: bool) -> float:
 
 
 def typical_sizes(data: GroupedData, *, centred: bool) -> Floats:
-    """Return the size of most entries of each column that are not zero, as powers of two, by a pass over the rows.
+    """Return the typical size of the nonzero entries of each column, as powers of two, in one pass over the rows.
 
-    With `centred`, of the distances from the mean in columns that lie far from zero.
+    With `centred`, columns far from zero use the deviations from their mean.
     """
     centre = _far_columns(data) if centred else np.empty(0)
 
@@ -119,9 +119,9 @@ def typical_sizes(data: GroupedData, *, centred: bool) -> Floats:
 
 
 def _geometric_means(data: GroupedData, blocks: Iterable[tuple[Floats, Indices]], n_columns: int) -> Floats:
-    """Return the geometric mean of the positive entries of each column, as a power of two; 1 where there are none.
+    """Return the geometric mean of the positive entries of each column, as a power of two; 1 if there are none.
 
-    One sentinel among thousands of entries hardly moves it, where a root mean square would hide all others.
+    One sentinel value among thousands of entries hardly changes it, but would dominate a root mean square.
     """
     logs, counts = np.zeros(n_columns), np.zeros(n_columns)
     for entries, column in blocks:
@@ -133,11 +133,11 @@ def _geometric_means(data: GroupedData, blocks: Iterable[tuple[Floats, Indices]]
 
 
 def _centre_of_targets(data: GroupedData) -> float:
-    """Return a number near most targets that count.
+    """Return a number near most targets that have weight.
 
-    Means of what is not far from the last mean: one sentinel among the targets would move an ordinary one anywhere.
-    Rounded to a multiple of several spreads, so that usual targets stay as they are, and rounding does not change it
-    with the number of workers.
+    It is an iterated mean of the targets not far from the previous mean, since one sentinel value could move an
+    ordinary mean anywhere. It is rounded to a multiple of several spreads, so that ordinary targets are not shifted and
+    rounding does not make it depend on the number of workers.
     """
     weights, y = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups)), data.y
     kept, centre, spread, last = weights > 0, 0.0, 0.0, -1.0
@@ -151,16 +151,16 @@ def _centre_of_targets(data: GroupedData) -> float:
         total = np.array([(weights[kept] * deviations[kept]).sum()])
         data.add_up(total)
         spread = float(total[0] / sums[0])
-        # A little wider than rounding, so that equal targets stay.
+        # Slightly wider than rounding, so that equal targets are kept.
         kept = (weights > 0) & (deviations <= _TRIMMED * spread + 1e-14 * abs(centre))
-    if spread <= 1e-13 * abs(centre):  # one number, of which the mean is the rounded one
+    if spread <= 1e-13 * abs(centre):  # all targets are equal, and their mean is rounded
         return float(data.largest(np.array([y[kept].max(initial=-np.inf)]))[0])
     step = 8.0 * 2.0 ** np.floor(np.log2(spread))
     return float(np.round(centre / step) * step)
 
 
 def _far_columns(data: GroupedData) -> Floats:
-    """Return the centres of the columns that lie far from zero, and 0 for the others; empty where there are none."""
+    """Return the centres of the columns that lie far from zero, and 0 for the others; empty if there are none."""
     rows = data.rows
     if not (rows.combinable and rows.copyable):
         return np.empty(0)
@@ -169,7 +169,7 @@ def _far_columns(data: GroupedData) -> Floats:
     far &= (np.abs(means) > _UNIT) | (squares - np.square(means) > 1e-14 * squares)
     if not far.any():
         return np.empty(0)
-    # The mean of a constant is rounded, and what it leaves would look like a column: an entry leaves nothing.
+    # The mean of a constant is rounded, and its residue would look like a feature. An entry leaves no residue.
     constant = squares - np.square(means) <= 1e-12 * squares
     first = rows.take(slice(0, 1)).dense().astype(np.float64)
     entry = data.largest(first[0] if rows.n_rows else np.full(rows.n_features, -np.inf))

@@ -1,4 +1,4 @@
-"""Squared loss: each group compressed by QR to as many rows as there are columns."""
+"""Compression for the squared loss: QR reduces each group to as many rows as there are columns."""
 
 from functools import partial
 
@@ -11,14 +11,14 @@ from groupdro.utils.types import Floats
 
 __all__ = ["compress"]
 
-_ROWS_A_PIECE = 1024
-_LONG = 1 << 20  # numbers, whose factorisation takes a good part of a second
+_ROWS_PER_PIECE = 1024
+_LONG = 1 << 20  # numbers; their factorisation takes a substantial part of a second
 
 
 def compress(problem: GroupRisk) -> GroupRisk:
     """Return a problem with the same group risks for every w, and at most n_features + 1 rows per group.
 
-    With [X_i, y_i] = Q R, the sum of squares |X_i w - y_i|^2 = |R (w, -1)|^2 for every w. Reads X once.
+    With [X_i, y_i] = Q R, |X_i w - y_i|^2 = |R (w, -1)|^2 for every w. Reads X once.
     """
     data = problem.data
     rows, targets, sizes = [], [], []
@@ -27,7 +27,7 @@ def compress(problem: GroupRisk) -> GroupRisk:
         table = np.column_stack([group.rows.dense(), group.y])
         if len(table) > table.shape[1]:
             table = _triangle(np.sqrt(group.member_weights)[:, None] * table)
-            table *= np.sqrt(len(table))  # the mean over the new rows is the sum over R
+            table *= np.sqrt(len(table))  # the mean over the new rows must equal the sum over R
         else:
             table *= np.sqrt(group.member_weights * len(table))[:, None]
         rows.append(table[:, :-1])
@@ -39,8 +39,8 @@ def compress(problem: GroupRisk) -> GroupRisk:
 
 
 def _triangle(table: Floats) -> Floats:
-    """Return R of table = Q R, by pieces: they stay in the cache, and between them an interrupt can arrive."""
-    triangle, step = np.empty((0, table.shape[1])), max(_ROWS_A_PIECE, 2 * table.shape[1])
+    """Return R of table = Q R, computed in pieces that fit in the cache and between which an interrupt can arrive."""
+    triangle, step = np.empty((0, table.shape[1])), max(_ROWS_PER_PIECE, 2 * table.shape[1])
     for start in range(0, len(table), step):
         stacked = np.vstack([triangle, table[start : start + step]])
         factor = partial(np.linalg.qr, stacked, mode="r")

@@ -1,4 +1,4 @@
-"""What was asked of the data: counted by the problem, and nowhere else."""
+"""Counters of operations on the data, maintained by the problem and nowhere else."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -15,16 +15,16 @@ __all__ = ["Counters", "Counting"]
 
 @dataclass
 class Counters:
-    """What was asked of the data, in rows.
+    """Operations on the data, counted in rows.
 
     Attributes
     ----------
     grad_evals : int
-        Loss gradients of single rows, where those at a snapshot are free because its margins are kept.
+        Loss gradients of single rows. Those at a snapshot are free because its margins are stored.
     grad_evals_paper : int
-        The same as the paper counts, with a drawn row's gradient at the snapshot counted again.
+        The paper's count, in which a drawn row's gradient at the snapshot counts again.
     row_reads : int
-        Rows of X read; divided by the number of rows, the passes over the data.
+        Rows of X read. Divided by the number of rows, this is the number of passes over the data.
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("grad_evals", "grad_evals_paper", "row_reads")
@@ -47,12 +47,12 @@ class Counters:
         return np.array([getattr(self, name) for name in self.NAMES], dtype=np.float64)
 
     def since(self, before: "Counters") -> "Counters":
-        """Return what was counted since another time."""
+        """Return what was counted since an earlier state."""
         return Counters(*(getattr(self, name) - getattr(before, name) for name in self.NAMES))
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Leave what happens inside uncounted: evaluations for a trace or a final check."""
+        """Suspend counting, for evaluations for a trace or a final check."""
         before, self.counting = self.counting, False
         try:
             yield
@@ -72,31 +72,31 @@ class Counting:
         return self.counters.row_reads / self.data.n_total
 
     def _count(self, n_rows: int, *, gradients: int = 1, read: bool = True) -> None:
-        """Count rows, and the paper's count of the gradients of each; with `read`, as read from X."""
+        """Count rows, and per row the gradients of the paper's count; with `read`, also count them as read from X."""
         evaluated = n_rows if gradients else 0
         reads = n_rows if read else 0
         self.counters.add(grad_evals=evaluated, grad_evals_paper=gradients * n_rows, row_reads=reads)
 
     def count_pass(self) -> None:
-        """Count a pass with gradients that a module of this room made."""
+        """Count a pass with gradients made by another module of this package."""
         self._count(self.data.n_total)
 
     def count_columns(self, n_features: int) -> None:
-        """Count a pass over some columns that a module of this room made, as so much of one."""
+        """Count a pass over some columns, made by another module of this package, as a fraction of a pass."""
         self._count(round(self.data.n_total * n_features / max(self.data.n_features, 1)), gradients=0)
 
     def count_draw(self, draw: Draw) -> None:
-        """Count drawn members whose derivatives a module of this room took."""
+        """Count drawn members whose derivatives another module of this package computed."""
         self._count(len(draw.members))
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Leave what happens inside uncounted: evaluations for a trace or a final check."""
+        """Suspend counting, for evaluations for a trace or a final check."""
         with self.counters.suspended():
             yield
 
     def count_apart(self, others: Iterable[Counters]) -> None:
-        """Count what was asked of problems with counters of their own, by all workers."""
+        """Add the counts of problems with separate counters, over all workers."""
         total = np.zeros(3)
         for other in others:
             total += other.counts
@@ -104,7 +104,7 @@ class Counting:
         self._count_all(total)
 
     def count_together(self, other: Counters) -> None:
-        """Count what all workers together asked of a problem with counters of its own."""
+        """Add the counts of a problem with separate counters on which all workers worked together."""
         self._count_all(other.counts)
 
     def _count_all(self, counts: Floats) -> None:

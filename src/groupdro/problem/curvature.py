@@ -1,4 +1,4 @@
-"""The curvature of F(., q), estimated from drawn members: what a solver's metric is made of."""
+"""The curvature of F(., q), estimated from drawn members, for the metric of a solver."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ __all__ = ["curvature_centre", "curvature_product", "curvature_rows", "feature_c
 def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
     """Return an estimate of the Hessian of F(., q) at an evaluation, from drawn members.
 
-    For several outputs, whose Hessian couples classes, the mean over classes of the diagonal blocks. The
+    With several outputs, whose Hessian couples the classes, this is the mean over classes of the diagonal blocks. The
     intercept, if any, is the last row and column.
     """
     X, weights = curvature_rows(problem, draw, at)
@@ -28,11 +28,11 @@ def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
 def leading_curvature(
     problem: GroupRisk, draw: Draw, at: Evaluation, n_directions: int
 ) -> tuple[Floats, Floats, float, Floats]:
-    """Return the largest curvatures of F(., q) along directions of the features, these, the rest's mean, the centre.
+    """Return the largest curvatures of F(., q), their directions, the mean of the remaining ones, and the centre.
 
-    From drawn members; for several outputs, of the mean over classes as in `feature_curvature`. With an intercept,
-    the curvature that is left when the intercept follows the coefficients: of features less their centre, which is
-    their mean weighted by curvature; without one the centre is empty.
+    They are estimated from drawn members, for several outputs as in `feature_curvature`. With an intercept, the
+    curvature is that of the centred features, which remains when the intercept follows the coefficients. The centre is
+    the curvature-weighted mean of the features; it is empty without an intercept.
     """
     here, weights = curvature_rows(problem, draw, at)
     X, weights = problem.data.gathered(draw, here.dense(), weights)
@@ -47,15 +47,15 @@ def leading_curvature(
     keep = values > 1e-12 * values[-1]
     values, vectors = values[keep][::-1], vectors[:, keep][:, ::-1]
     directions = np.asarray(scaled.T @ vectors.astype(scaled.dtype), dtype=np.float64) / np.sqrt(values)
-    directions, _ = np.linalg.qr(directions)  # float32 products leave them orthogonal to few digits
+    directions, _ = np.linalg.qr(directions)  # after float32 products they are orthogonal to few digits only
     left = max(float(np.trace(gram, dtype=np.float64)) - float(values.sum()), 0.0)
     return values, directions, left / max(problem.data.n_features - len(values), 1), centre
 
 
 def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
-    """Return the mean of the features weighted by curvature, from drawn members.
+    """Return the curvature-weighted mean of the features, from drawn members.
 
-    An intercept taken there does not bend with the coefficients.
+    An intercept taken there is decoupled from the coefficients in the Hessian.
     """
     X, weights = curvature_rows(problem, draw, at)
     moment, mass = X.rmatvec(weights), np.array([weights.sum()])
@@ -64,7 +64,7 @@ def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
 
 
 def curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows, Floats]:
-    """Return the drawn rows that are stored here, and the weight of each in the Hessian of the features."""
+    """Return the locally stored drawn rows, and the weight of each in the Hessian of the features."""
     problem.count_draw(draw)
     draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
@@ -82,7 +82,7 @@ def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction:
     X = problem.data.rows.take(rows)
     curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
     moved = problem.model.outputs(X, direction)
-    if moved.ndim == 2:  # the second derivative of a class model is diag(p) - p p'
+    if moved.ndim == 2:  # the second derivative of the softmax loss is diag(p) - p p'
         bent = curvature * (moved - (curvature * moved).sum(axis=1, keepdims=True))
     else:
         bent = curvature * moved

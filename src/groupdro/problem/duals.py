@@ -1,4 +1,4 @@
-"""Dual variables of the rows: sums over them, and their repair for a free intercept."""
+"""Dual variables of the rows: sums over them, and balancing them for a free intercept."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from groupdro.utils.types import Floats
 
 __all__ = ["DualValue", "balanced_slopes", "dual_value", "followed_slopes", "slopes_at"]
 
-_FARTHEST = 1.0  # step of an intercept along which slopes may be followed as if they were straight
+_FARTHEST = 1.0  # largest step of the intercept for which slopes are treated as linear
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class DualValue:
     Attributes
     ----------
     conjugates, sizes : float
-        Of the loss's conjugates, and of their absolute values: how far terms cancel.
+        Sum of the loss's conjugates, and of their absolute values, which shows how much cancels.
     duals : float
-        Of the duals' absolute values.
+        Sum of the duals' absolute values.
     mass : float
-        The same with each row's norm, as in `Evaluation`.
+        The same, weighted by the row norms, as in `Evaluation`.
     """
 
     conjugates: float
@@ -36,11 +36,11 @@ class DualValue:
 
 
 def dual_value(problem: GroupRisk, duals: Floats, row_weights: Floats) -> DualValue:
-    """Return the weighted sum of the conjugates of duals, and what scales the rounding of such sums."""
-    carried = row_weights > 0  # a row without weight adds nothing, whatever its dual
+    """Return the weighted sum of the conjugates of duals, and the sums that scale its rounding error."""
+    carried = row_weights > 0  # a row without weight adds nothing
     conjugates, weights = problem.loss.conjugate(duals, problem.data.y)[carried], row_weights[carried]
     sizes, terms = (term_sizes(duals, norms)[carried] for norms in (1.0, problem.row_norms))
-    # Not by products: those of BLAS are running sums, where NumPy's own lose less than the certificate allows for.
+    # Use NumPy's pairwise sums: BLAS products are running sums and lose more digits than the certificate allows for.
     sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes, terms)])
     problem.data.add_up(sums)
     return DualValue(*map(float, sums))
@@ -52,7 +52,7 @@ def slopes_at(problem: GroupRisk, at: Evaluation) -> Floats:
 
 
 def balanced_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> Floats:
-    """Return slopes at the intercept that is best for the weights, repaired to a weighted sum of zero."""
+    """Return slopes at the optimal intercept for the weights, corrected to a weighted sum of zero."""
     loss, y = problem.loss, problem.data.y
 
     def total(sums: Floats) -> Floats:
@@ -65,16 +65,16 @@ def balanced_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> 
 
 
 def _margins(at: Evaluation) -> Floats:
-    """Return the outputs in float64: slopes in single precision would be no distributions."""
+    """Return the outputs in float64: slopes in single precision would not be exact distributions."""
     return at.margins.astype(np.float64, copy=False)
 
 
 def followed_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> tuple[Floats, Floats, float] | None:
-    """Return balanced slopes with their combination of the rows, where an evaluation tells both without a pass.
+    """Return balanced slopes and their combination of the rows, if an evaluation determines both without a pass.
 
-    Slopes a change by t c along an intercept's step -t, c the rows' curvatures. The pass has summed up both with the
-    rows, so that for the t at which the weighted sum of a - t c is zero their combination is known too. The third value
-    scales its rounding, as `Evaluation.mass` does, and covers the last repair of the sum.
+    A step -t of the intercept changes the slopes a by -t c, where c are the rows' curvatures. The pass has combined
+    both with the rows, so the combination is known for the t at which the weighted sum of a - t c is zero. The third
+    value scales the rounding error, like `Evaluation.mass`, and covers the final correction of the sum.
     """
     C, loss, y = problem.model.n_outputs, problem.loss, problem.data.y
     if at.bend is None or not np.isfinite(at.bend).all():

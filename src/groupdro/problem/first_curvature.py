@@ -1,4 +1,4 @@
-"""The curvature that quasi-Newton steps begin with: what each column shows, and directions that stand out."""
+"""The initial Hessian of quasi-Newton steps: a diagonal, plus a few outstanding directions."""
 
 import itertools
 from dataclasses import dataclass
@@ -19,30 +19,30 @@ from groupdro.utils.types import Floats, Indices
 __all__ = ["CurvatureProducts", "FirstCurvature", "column_curvature", "outstanding_directions"]
 
 _MOST_DIRECTIONS = 64
-_STANDING_OUT = 2.0  # times the largest curvature that noise alone would show
-_LEAST_SHARE = 1e-3  # of the mean curvature of a column, below which columns are treated alike
-_MANY_COLUMNS = 1000  # from which a sample is searched in single precision
-_PIECE_VALUES = 1 << 20  # numbers of gradients that are worth a thread
-_POWERS = 2  # of the sample in the search for its directions
+_STANDING_OUT = 2.0  # factor over the largest curvature that pure noise would show
+_LEAST_SHARE = 1e-3  # of the mean curvature of a column; columns below it are treated alike
+_MANY_COLUMNS = 1000  # columns from which the search uses single precision
+_PIECE_VALUES = 1 << 20  # entries of gradients worth a thread
+_POWERS = 2  # power iterations in the search for directions
 
 
 @dataclass(frozen=True, eq=False)
 class FirstCurvature:
     """A Hessian B = diag(diagonal) + directions directions', the same for every output.
 
-    A free intercept is taken at the mean of the features, where it hardly bends with the coefficients.
+    A free intercept is taken at the mean of the features, where it is nearly decoupled from the coefficients.
 
     Attributes
     ----------
     model : LinearModel
         The shape of w.
     diagonal : ndarray of shape (n_features,)
-        Curvature along each column, less that of the directions; of few different values, so that products with the
-        inverse of B + bend I cost next to nothing once they are known for each value.
+        Curvature along each column, minus that of the directions. It has few distinct values, so that products with the
+        inverse of B + bend I cost almost nothing once they are known for each value.
     directions : ndarray of shape (n_features, r)
-        Directions that stand out, each as long as the root of its curvature.
+        Outstanding directions, each scaled by the square root of its curvature.
     centre : ndarray of shape (n_features,)
-        Mean of the features; not read without an intercept.
+        Mean of the features; unused without an intercept.
     free : float
         Curvature along the intercept.
     """
@@ -54,7 +54,7 @@ class FirstCurvature:
     free: float
 
     def split(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return slopes along the features, with the intercept following them, and along the intercept.
+        """Return slopes along the features, with the intercept following, and along the intercept.
 
         Shapes are (n_rows, n_features, n_outputs) and (n_rows, 0 or 1, n_outputs).
         """
@@ -85,7 +85,7 @@ class CurvatureProducts:
     first : FirstCurvature
         The Hessian B.
     rows, more : ndarray of shape (n, w.size), (k, w.size)
-        Gradients, in two parts so that many need not be copied to stand beside few.
+        Gradients, in two parts to avoid copying many next to few.
     """
 
     def __init__(self, first: FirstCurvature, rows: Floats, more: Floats):
@@ -111,7 +111,7 @@ class CurvatureProducts:
                 self.inner[level] += inner
 
     def _pieces(self, level_of: Indices, n_values: int) -> list[tuple[int, Any]]:
-        """Return columns of one level each, cut so that threads can share them; fixed by the data."""
+        """Return ranges of columns of one level each, split for threads in a way that depends only on the data."""
         n_cuts = max(1, min(8, n_values // _PIECE_VALUES))
         if len(self.levels) == 1:
             ends = np.linspace(0, len(level_of), n_cuts + 1).astype(int).tolist()
@@ -135,14 +135,14 @@ class CurvatureProducts:
 
 
 def _gram(parts: list[Floats]) -> Floats:
-    """Return the products of all vectors of two parts, each flattened."""
+    """Return the inner products of all vectors in both parts, flattened."""
     a, b = (part.reshape(len(part), int(np.prod(part.shape[1:]))) for part in parts)
     across = a @ b.T
     return np.block([[a @ a.T, across], [across.T, b @ b.T]])
 
 
 def column_curvature(problem: GroupRisk) -> Floats:
-    """Return the largest curvature along each column, of features less their mean where an intercept is free."""
+    """Return the largest curvature along each column, of centred features if an intercept is free."""
     squares = problem.data.column_squares
     if problem.fit_intercept:
         squares = np.maximum(squares - problem.data.column_means**2, 0.0)
@@ -150,10 +150,10 @@ def column_curvature(problem: GroupRisk) -> Floats:
 
 
 def outstanding_directions(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Floats, Floats] | None:
-    """Return the diagonal and the directions of a `FirstCurvature` from drawn members, or None if none stand out.
+    """Return the diagonal and the directions of a `FirstCurvature` from drawn members, or None if there are none.
 
-    A sample of n rows of d features shows curvatures of up to (1 + sqrt(d / n))^2 times the mean where there is nothing
-    but noise (Marchenko and Pastur); directions count that stand out from that. Rows must be combinable.
+    From noise alone, a sample of n rows of d features shows curvatures of up to (1 + sqrt(d / n))^2 times the mean
+    (Marchenko and Pastur). Directions that exceed this clearly count as outstanding. Rows must be combinable.
     """
     here, weights = curvature_rows(problem, draw, at)
     X, weights = problem.data.gathered(draw, here.dense(), weights)
@@ -164,11 +164,11 @@ def outstanding_directions(problem: GroupRisk, draw: Draw, at: Evaluation) -> tu
     n_directions, unit = min(_MOST_DIRECTIONS, n - 1, d - 1), float(np.abs(sample).max(initial=0.0))
     if n_directions < 1 or not (0.0 < unit < np.inf):
         return None
-    # Of many columns the products take most of the time; of few, small curvatures beside large ones count.
+    # With many columns the products dominate the time; with few, small curvatures next to large ones matter.
     sample = (sample / unit).astype(np.float32 if d >= _MANY_COLUMNS else np.float64)
     squares = unit**2 * np.square(sample).sum(axis=0, dtype=np.float64)
     total, noise = float(squares.sum()), _STANDING_OUT * (1.0 + np.sqrt(d / n)) ** 2
-    # One direction first: where that does not stand out, none does.
+    # Try one direction first: if it does not stand out, none does.
     _, sizes, _ = randomized_svd(sample, 1, n_oversamples=4, n_iter=_POWERS, random_state=0)
     largest = (unit * float(sizes[0])) ** 2
     if not largest > noise * (total - largest) / d:
@@ -181,7 +181,7 @@ def outstanding_directions(problem: GroupRisk, draw: Draw, at: Evaluation) -> tu
     curvatures, orthogonal = curvatures[keep], np.linalg.qr(transposed[keep].T.astype(np.float64))[0]
     directions = orthogonal * np.sqrt(curvatures)
     left = np.maximum(squares - np.square(directions).sum(axis=1), 0.0)
-    # What comes after the last direction bends nearly as much as that one, in directions that are not columns.
+    # The next directions after the last have nearly the same curvature, and are not aligned with columns.
     next_one = 0.3 * float(curvatures[-1]) if keep.all() else float(left.mean())
     return _levels(np.maximum(left, next_one), least=_LEAST_SHARE * total / d), directions
 

@@ -1,4 +1,4 @@
-"""One pass that gives every group's own gradient, and the Hessian of their mixture: what second-order solvers ask."""
+"""One pass that computes every group's gradient and the Hessian of their mixture, for second-order solvers."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -27,11 +27,11 @@ class GroupEvaluation:
     masses : ndarray of shape (n_groups,)
         `Evaluation.mass` of each group.
     hessian : ndarray of shape (w.size, w.size) or None
-        Second derivative of sum_i q_i R_i, w flattened.
+        Second derivative of sum_i q_i R_i, with w flattened.
     bend : ndarray of shape (w.size, n_outputs) or None
-        Its columns along a free intercept.
+        Columns of the Hessian along a free intercept.
     hessian_q : ndarray of shape (n_groups,) or None
-        The q of both.
+        The q of hessian and bend.
     single : SingleRounding or None
         As in `Evaluation`.
     """
@@ -46,7 +46,7 @@ class GroupEvaluation:
     hessian_q: Floats | None
     single: SingleRounding | None = None
 
-    point_fields: ClassVar[tuple[str, ...]] = ("w", "hessian_q")  # a pass there gives the rest
+    point_fields: ClassVar[tuple[str, ...]] = ("w", "hessian_q")  # a pass there recomputes the rest
 
     def at(self, q: Floats) -> Evaluation:
         """Return the evaluation at (w, q), without another pass."""
@@ -68,9 +68,10 @@ def evaluate_groups(
     w : ndarray
         Parameters.
     hessian_q : ndarray of shape (n_groups,), optional
-        Group weights of the Hessian; without them none is computed.
+        Group weights of the Hessian; if None, no Hessian is computed.
     hessian : bool
-        Whether to compute all of it. Otherwise only its column along the free intercept of one output is.
+        Whether to compute the full Hessian. Otherwise only its column along the free intercept is computed, for one
+        output.
 
     Returns
     -------
@@ -86,14 +87,14 @@ def evaluate_groups(
         if found is not None:
             margins, risks, gradients, masses, single = found
             return GroupEvaluation(w, margins, risks, gradients, masses, None, None, hessian_q, single)
-        problem.single_precision = False  # it overflows
+        problem.single_precision = False  # it overflowed
     margins = np.empty((data.n_rows, *problem.shape[1:]))
     losses, sizes = np.empty(data.n_rows), np.empty(data.n_rows)
     gradients = np.zeros((problem.n_groups, *problem.shape))
     row_weights = np.empty(0) if hessian_q is None else data.row_weights(hessian_q)
-    # The second derivative, all of it or its last column.
+    # The Hessian, all of it or its last column.
     second = np.zeros((model.size, model.size if formed else int(along)))
-    norms = problem.row_norms  # before the loop: all workers are asked for them, also those without rows
+    norms = problem.row_norms  # before the loop, because all workers take part, even those without rows
 
     def visit(place: slice, block: Rows) -> tuple[slice, Rows, Floats, Floats | None]:
         margins[place] = model.outputs(block, w)
@@ -120,7 +121,7 @@ def evaluate_groups(
 class ColumnCurvature:
     """The Hessian of sum_i q_i R_i along the parameters of some features, and of the intercept.
 
-    Parameters are flattened as those of w. Each method reads these columns of X once.
+    Parameters are flattened like w. Each method reads these columns of X once.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ class ColumnCurvature:
         return part
 
     def formed(self) -> Floats:
-        """Return all of it."""
+        """Return the full matrix."""
 
         def visit(place: slice, block: Rows) -> Floats:
             return _hessian(block, self.bend[place], self.weights[place], self.model)
@@ -169,7 +170,7 @@ class ColumnCurvature:
 
     def times(self, directions: Floats) -> Floats:
         """Return its products with directions of shape (k, p)."""
-        if self.bend.ndim == 1 and len(directions) > 1:  # all at once, as outputs of one model
+        if self.bend.ndim == 1 and len(directions) > 1:  # all at once, as if outputs of one model
             together = replace(self.model, n_outputs=len(directions))
             moved = together.outputs(self.rows, np.ascontiguousarray(directions.T))
             gradient = together.gradient(self.rows, scale_rows(moved, self.bend * self.weights))
@@ -177,17 +178,17 @@ class ColumnCurvature:
         out = np.empty_like(directions)
         for k, direction in enumerate(directions):
             moved = self.model.outputs(self.rows, direction.reshape(self.model.shape))
-            if moved.ndim == 2:  # the second derivative of a class model is diag(p) - p p'
+            if moved.ndim == 2:  # the second derivative of the softmax loss is diag(p) - p p'
                 moved -= (self.bend * moved).sum(axis=1, keepdims=True)
             out[k] = self.model.gradient(self.rows, scale_rows(self.bend * moved, self.weights)).ravel()
         return self._add_up(out)
 
 
 def _hessian(block: Rows, bend: Floats, weights: Floats, model: LinearModel) -> Floats:
-    """Return the block's share of the Hessian."""
+    """Return the block's contribution to the Hessian."""
     if bend.ndim == 1:
         return model.gram(block, bend * weights)
-    # Classes couple: the block of classes (a, b) has the weights p_a (1{a = b} - p_b).
+    # Classes are coupled: the block of classes (a, b) has the weights p_a (1{a = b} - p_b).
     p, C = bend, bend.shape[1]
     hessian = np.empty((model.size, model.size))
     blocks = hessian.reshape(model.shape[0], C, model.shape[0], C)

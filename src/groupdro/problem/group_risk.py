@@ -1,4 +1,4 @@
-"""The group-risk problem: what every solver asks of the data, and the only place where its answers are counted."""
+"""The group-risk problem: all operations of solvers on the data, and the only place where they are counted."""
 
 import copy
 from typing import Any
@@ -29,15 +29,15 @@ __all__ = ["GroupRisk"]
 class GroupRisk(Samples):
     """A loss of a linear model, averaged within groups, over a domain.
 
-    The problem is to minimise over w the largest of the groups' values, or what else the set of group weights makes of
-    them, which is the saddle point of
+    The problem is to minimise over w the largest of the groups' values, or another aggregate given by the set of group
+    weights. This is the saddle point of
 
         F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) - price(q) + penalty(w),    w in the domain, q in the set,
-        R_i(w)  = mean over group i of loss(o + x.w, y),    o the row's offset, 0 where the data have none,
+        R_i(w)  = mean over group i of loss(o + x.w, y),    o the row's offset, 0 if there is none,
         grad_w  = sum_i q_i mean over group i of loss'(o + x.w, y) x + grad penalty(w).
 
     Shapes: w is (n_features + fit_intercept,) or (n_features + fit_intercept, n_outputs); the intercept is the last
-    entry or row, free of radius and penalty. q, risks and references are (n_groups,).
+    entry or row, not subject to radius and penalty. q, risks and references are (n_groups,).
 
     Parameters
     ----------
@@ -46,29 +46,29 @@ class GroupRisk(Samples):
     loss : Loss
         The loss of a row.
     domain : Domain
-        Where the coefficients may lie.
+        Set of allowed coefficients, with their penalty.
     weight_set : WeightSet
-        Which group weights count; by default all of the simplex, so that the worst group decides.
+        Set of allowed group weights. The default is the whole simplex, so that the worst group decides.
     fit_intercept : bool
         Whether to append an intercept.
     references : References, optional
-        Bounds of each group's own minimum, which turn risks into regrets.
+        Bounds on each group's own minimum, which turn risks into excess risks.
     offsets : ndarray of shape (n_groups,), optional
         Constants added to the groups' risks, such as an allowance for small groups.
     start : pair of ndarray or None, optional
-        The w and the q at which solvers begin; None is the domain's centre, or equal weights.
+        The w and the q at which solvers begin; None for the domain's centre, or equal weights.
     counters : Counters, optional
         Counters to share with another problem on the same data.
 
     Attributes
     ----------
     counters : Counters
-        What was asked of the data so far.
+        Operations on the data so far.
     baseline : References
-        What is subtracted from the risks: references less offsets.
+        Values subtracted from the risks: references minus offsets.
     single_precision : bool
-        Whether passes multiply float32 rows as they are, where that pays: several outputs of many rows. Their bounds
-        allow for its rounding.
+        Whether passes multiply float32 rows in single precision where that pays, which is for many rows and several
+        outputs. Their bounds account for the rounding.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class GroupRisk(Samples):
         check_domain(domain, self.model)
         check_weight_set(weight_set, data.n_groups)
         self.data = data.with_labels(y, encoded=True)
-        self.loss = loss.with_outputs(n_outputs)  # a single group may lack the last classes
+        self.loss = loss.with_outputs(n_outputs)  # a single group may lack some classes
         self.domain, self.weight_set = domain, weight_set
         self.fit_intercept = fit_intercept
         self.regret = references is not None
@@ -132,11 +132,11 @@ class GroupRisk(Samples):
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, each counted once however many groups hold it, wherever they are stored."""
+        """Number of rows, over all workers, each counted once even if in several groups."""
         return self.data.n_total
 
     def coef(self, w: Floats) -> Floats:
-        """Return the part of w (or of a gradient) that the domain concerns."""
+        """Return the part of w (or of a gradient) that the domain constrains."""
         return self.model.coef(w)
 
     def intercept(self, w: Floats) -> Floats:
@@ -144,13 +144,13 @@ class GroupRisk(Samples):
         return self.model.intercept(w)
 
     def within_domain(self, w: Floats) -> Floats:
-        """Return a copy of w, moved to the domain where it lies outside: an upper bound there would bound nothing."""
+        """Return a copy of w, moved into the domain if outside: a point outside gives no upper bound."""
         w = w.copy()
         self.coef(w)[...] = self.domain.feasible(self.coef(w))
         return w
 
     def start(self) -> Floats:
-        """Return the point at which solvers begin: the one given, or the domain's centre with no intercept."""
+        """Return the point at which solvers begin: the given one, or the domain's centre with intercept 0."""
         if self._start[0] is not None:
             return self.within_domain(self._start[0])
         w = np.zeros(self.shape)
@@ -159,22 +159,22 @@ class GroupRisk(Samples):
 
     @property
     def given_start(self) -> tuple[Floats | None, Floats | None]:
-        """The w and the q at which solvers were asked to begin."""
+        """The w and q given as a start."""
         return self._start
 
     def start_weights(self) -> Floats:
-        """Return the group weights with which solvers begin: those given, or the centre of their set."""
+        """Return the group weights with which solvers begin: the given ones, or the centre of their set."""
         return self._start[1].copy() if self._start[1] is not None else self.weight_set.start(self.n_groups)
 
     def geometry(self) -> Geometry:
-        """Return how w moves."""
+        """Return the geometry of w."""
         return self.domain.geometry(self.data.n_features)
 
     def bounded_geometry(self, at: Evaluation) -> Geometry:
-        """Return how w moves in a set of finite radius, from which theories derive their steps.
+        """Return the geometry of w on a set of finite radius, from which theoretical step sizes are derived.
 
-        With a penalty and no radius it is the ball that must hold the solution: the penalty at the solution cannot
-        exceed what an evaluation shows possible.
+        With a penalty and no radius, it is the ball that must contain the solution: the penalty at the solution cannot
+        exceed a value that the evaluation shows to be attainable.
         """
         geometry = self.geometry()
         if np.isfinite(geometry.radius):
@@ -183,12 +183,12 @@ class GroupRisk(Samples):
         return self.domain.within(upper - self.least_value).geometry(self.data.n_features)
 
     def weight_geometry(self) -> Geometry:
-        """Return how q moves."""
+        """Return the geometry of q."""
         return self.weight_set.geometry(self.n_groups)
 
     @property
     def weights_known(self) -> bool:
-        """Whether compiled steps and quadratic programs know the set of group weights."""
+        """Whether compiled steps and quadratic programs support the set of group weights."""
         return self.weight_set.moving(self.n_groups) is not None
 
     # ------------------------------------------------------------------ passes over the data
@@ -200,7 +200,7 @@ class GroupRisk(Samples):
             single = self._evaluate_in_single(w, q, self.row_norms)
             if single is not None:
                 return single
-            self.single_precision = False  # it overflows
+            self.single_precision = False  # it overflowed
         margins = np.empty((self.data.n_rows, *self.shape[1:]))
         losses, row_weights, norms = np.empty(self.data.n_rows), self.data.row_weights(q), self.row_norms
         rows, flat = self.data.rows, self._flat_here
@@ -230,13 +230,13 @@ class GroupRisk(Samples):
 
     @property
     def row_norms(self) -> Floats:
-        """Norm of each row, with the 1 that stands for an intercept."""
+        """Norm of each row, including the 1 of an intercept."""
         if self._norms is None:
             self._norms = self.model.row_norms(self.data.row_norms)
         return self._norms
 
     def warm_up(self) -> None:
-        """Compile the kernels of a pass, which belongs to no budget."""
+        """Compile the kernels of a pass, which does not count towards a budget."""
         rows = np.zeros(min(1, self.data.n_rows), np.int64)
         margins = np.zeros((len(rows), *self.shape[1:]))
         slopes = self.loss.value_and_slope(margins, self.data.y[rows])[1]
@@ -246,7 +246,7 @@ class GroupRisk(Samples):
         self.data.row_weights(np.zeros(self.n_groups))
 
     def risks(self, w: Floats) -> Floats:
-        """Return the group risks at w, or upper bounds of them in single precision, by a pass without a gradient."""
+        """Return the group risks at w, or upper bounds on them in single precision, in a pass without gradients."""
         if self.single_precision:
             self._count(self.n_rows, gradients=0)
             bounds = self._risks_in_single(w, self.row_norms)
@@ -260,11 +260,11 @@ class GroupRisk(Samples):
         return self.data.group_means(losses)
 
     def risks_at_zero(self) -> Floats:
-        """Return the group risks of the model that is zero, which X does not matter for."""
+        """Return the group risks of the zero model, which do not depend on X."""
         return self.data.group_means(self.loss.value(np.zeros((self.data.n_rows, *self.shape[1:])), self.data.y))
 
     def combine_rows(self, coefficients: Floats) -> Floats:
-        """Return sum over rows of coefficient times x (without intercept) by one pass: the transposed product."""
+        """Return sum over rows of coefficient times x (without intercept) in one pass: the transposed product."""
         if self.single_precision:
             self._count(self.n_rows, gradients=0)
             combined = self._combine_in_single(coefficients)
@@ -281,19 +281,19 @@ class GroupRisk(Samples):
     # ------------------------------------------------------------------ values
 
     def group_values(self, group_risks: Floats) -> Floats:
-        """Return what the saddle function weighs by q: risks with offsets, less the references' centre."""
+        """Return the values that q weights in the saddle function: risks plus offsets, minus the references' centre."""
         return group_risks - self._centre
 
     @property
     def least_value(self) -> float:
-        """What the objective is at least: losses and penalties are at least 0, so no value is below its baseline."""
-        return self.weight_set.support(-self.baseline.upper) + 0.0  # not minus zero
+        """A trivial lower bound on the objective: losses and penalties are nonnegative."""
+        return self.weight_set.support(-self.baseline.upper) + 0.0  # avoids minus zero
 
     def solution_set(self, upper: float) -> Domain | OutputBall:
-        """Return a set that holds the solution, given that the optimum is at most `upper`.
+        """Return a set that contains the solution, given that the optimum is at most `upper`.
 
-        The penalty at the solution is the optimum less what the weight set makes of the values there. Where nothing
-        bounds the coefficients, the set holds the models for which a bound is claimed.
+        The penalty at the solution is the optimum minus the aggregate of the values there. If nothing bounds the
+        coefficients, the set contains the models for which a bound is claimed.
         """
         if self.unbounded:
             return self.output_ball
@@ -301,58 +301,58 @@ class GroupRisk(Samples):
 
     @property
     def unbounded(self) -> bool:
-        """Whether neither a penalty nor a radius of the user's bounds the coefficients."""
+        """Whether the user set neither a penalty nor a radius to bound the coefficients."""
         return bool(np.isfinite(self.domain.output_limit))
 
     @property
     def output_ball(self) -> OutputBall:
-        """The models for which a bound holds where the coefficients are unbounded."""
+        """The models for which a bound holds if the coefficients are unbounded."""
         if self._output_ball is None:
             self._output_ball = OutputBall.of(self.data, self.domain.output_limit, centred=self.fit_intercept)
         return self._output_ball
 
     def objective(self, w: Floats, group_risks: Floats) -> float:
-        """Return an upper bound of the objective at w: the worst value with the penalty."""
+        """Return an upper bound on the objective at w: the worst value plus the penalty."""
         return self.weight_set.support(group_risks - self.baseline.lower) + self.domain.penalty_at(self.coef(w))
 
     # ------------------------------------------------------------------ related problems
 
     def group(self, i: int) -> "GroupRisk":
-        """Return the problem of group i alone, counted together with this one."""
+        """Return the problem of group i alone, with shared counters."""
         return self._of_risks(data=self.data.group(i), weight_set=Simplex(), offsets=None)
 
     def pooled(self) -> "GroupRisk":
-        """Return the problem of all rows as one group, with every group counted alike, counted together with this."""
+        """Return the problem of all rows as one group, with equal weight for every group and shared counters."""
         return self.weighted(np.full(self.n_groups, 1.0 / self.n_groups))
 
     def weighted(self, q: Floats) -> "GroupRisk":
-        """Return the problem of sum_i q_i R_i as that of one group, counted together with this one."""
+        """Return the problem of minimising sum_i q_i R_i as a single group, with shared counters."""
         weights = self.data.row_weights(q)
         total = np.array([weights.sum()])
         self.data.add_up(total)
         return self._of_risks(data=self.data.as_one_group(weights / total), weight_set=Simplex(), offsets=None)
 
     def with_references(self, references: References) -> "GroupRisk":
-        """Return the problem of the worst regret against the references, counted together with this one."""
-        changed = copy.copy(self)  # what was measured of the data stays
+        """Return the problem of the worst excess risk over the references, with shared counters."""
+        changed = copy.copy(self)  # keeps values computed from the data
         changed.regret = True
         changed._set_references(references)
         return changed
 
     def starting_at(self, w: Floats | None, q: Floats | None = None) -> "GroupRisk":
-        """Return the same problem with another start, counted together with this one."""
+        """Return the same problem with another start, with shared counters."""
         return self._changed(start=(w, q))
 
     def on(self, data: GroupedData, *, start: tuple[Floats | None, Floats | None]) -> "GroupRisk":
-        """Return the same problem on other data, with another start, counted together with this one."""
+        """Return the same problem on other data, with another start and shared counters."""
         return self._changed(data=data, start=start)
 
     def with_data(self, data: GroupedData, loss: Loss) -> "GroupRisk":
-        """Return the problem of risks on rows of another shape, from the centre, counted together with this one."""
+        """Return the problem of risks on rows of another shape, starting from the centre, with shared counters."""
         return self._of_risks(data=data, loss=loss)
 
     def apart(self) -> "GroupRisk":
-        """Return the same problem with counters of its own, for `count_apart`."""
+        """Return the same problem with separate counters, for `count_apart`."""
         return self._changed(counters=Counters())
 
     def _of_risks(self, **changes: Any) -> "GroupRisk":
@@ -380,7 +380,7 @@ class GroupRisk(Samples):
         order : {2, inf}
             Norm of x that is dual to the geometry of w: 2 for Euclidean, inf for entropy.
         radius : float
-            Bound of w in the geometry's own norm.
+            Bound on w in the geometry's own norm.
 
         Returns
         -------
@@ -389,7 +389,7 @@ class GroupRisk(Samples):
         """
         norms = self.model.row_norms(self.data.row_norms if order == 2 else self.data.rows.largest())
         norms = np.where(self.counted_rows(), norms, 0.0)
-        reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros reaches nothing
+        reach = np.multiply(norms, radius, where=norms > 0, out=np.zeros_like(norms))  # a row of zeros has reach 0
         lipschitz = self.loss.lipschitz(self.data.y, reach) * norms
         smoothness = self.loss.smoothness * norms**2
         largest = self.data.largest(np.array([lipschitz.max(initial=0.0), smoothness.max(initial=0.0)]))

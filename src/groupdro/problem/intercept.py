@@ -1,4 +1,4 @@
-"""The intercept that is best for given weights of the rows, found from their margins without reading X."""
+"""The optimal intercept for given row weights, computed from the margins without reading X."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ __all__ = ["best_shift"]
 
 
 def best_shift(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Any:
-    """Return what to add to all margins (a number, or one a class) to minimise the weighted loss, nearly.
+    """Return the shift of all margins (a number, or one per class) that nearly minimises the weighted loss.
 
-    `total` adds up what the rows here sum to with what other workers' rows do.
+    `total` adds local sums over rows to those of other workers.
     """
     if margins.ndim == 1:
         return _one_output(loss, margins, y, row_weights, total)
@@ -21,7 +21,7 @@ def best_shift(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total
 
 
 def _one_output(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total) -> float:
-    """Newton's method, held in a bracket of the root of the slope."""
+    """Apply Newton's method, safeguarded by a bracket of the root of the slope."""
     low, high, shift, stride = -np.inf, np.inf, 0.0, 1.0
     for _ in range(60):
         slopes = loss.value_and_slope(margins + shift, y)[1]
@@ -42,7 +42,7 @@ def _one_output(loss: Loss, margins: Floats, y: Array, row_weights: Floats, tota
 
 
 def _many_outputs(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total) -> Floats:
-    """Damped Newton's method on one intercept a class."""
+    """Apply damped Newton's method to one intercept per class."""
     shifts = np.zeros(margins.shape[1])
 
     def value_at(shifts: Floats) -> float:

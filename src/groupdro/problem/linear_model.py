@@ -42,7 +42,7 @@ class LinearModel:
         return int(np.prod(self.shape))
 
     def coef(self, w: Floats) -> Floats:
-        """Return the part of w (or of a gradient) that the domain concerns."""
+        """Return the part of w (or of a gradient) that the domain constrains."""
         return w[: self.n_features]
 
     def intercept(self, w: Floats) -> Floats:
@@ -79,12 +79,12 @@ class LinearModel:
         return full
 
     def row_norms(self, norms: Floats) -> Floats:
-        """Return the norms of rows with the 1 that stands for an intercept, given those without."""
+        """Return the norms of rows including the 1 of an intercept, given those without."""
         return np.hypot(norms, 1.0) if self.fit_intercept else norms
 
 
 def scale_rows(values: Floats, scale: Floats) -> Floats:
-    """Return values of the rows, one or one per output each, times a factor per row."""
+    """Return row values (one per row, or one per row and output) times a factor per row."""
     return values * scale if values.ndim == 1 else values * scale[:, None]
 
 

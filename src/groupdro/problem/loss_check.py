@@ -1,4 +1,4 @@
-"""Checks of a loss of your own: a wrong slope or conjugate makes bounds that are wrong and look right."""
+"""Checks of custom losses: a wrong slope or conjugate would give bounds that look right but are wrong."""
 
 import numpy as np
 
@@ -11,17 +11,17 @@ __all__ = ["check_loss"]
 
 
 _OWN = (Huber, Logistic, Softmax, Squared, SquaredHinge)
-_ROWS = 50  # of the data, whose labels are tried
-_SCALES = (0.1, 1.0, 10.0)  # of the outputs that are tried
+_ROWS = 50  # rows whose labels are tried
+_SCALES = (0.1, 1.0, 10.0)  # scales of the outputs to try
 _CLOSE = 1e-6
 
 
 def check_loss(loss: Loss, y: Array, n_outputs: int, *, fit_intercept: bool) -> None:
     """Refuse a loss whose parts contradict each other on some rows of the data.
 
-    The package's own losses are tested elsewhere. Of others, a few outputs are tried for each of a few labels: losses
-    must be finite and at least 0, slopes their derivatives, conjugates equal to slope times output less loss at the
-    slopes and no less elsewhere, and balanced duals must sum to zero.
+    The package's own losses are covered by its tests. For others, several outputs are tried for each of several labels.
+    Losses must be finite and nonnegative, slopes their derivatives, conjugates equal to slope times output minus loss
+    at the slopes and no smaller elsewhere, and balanced duals must sum to zero.
 
     Parameters
     ----------
@@ -41,13 +41,13 @@ def check_loss(loss: Loss, y: Array, n_outputs: int, *, fit_intercept: bool) -> 
         return
     name = type(loss).__name__
     if isinstance(loss, Softmax):
-        raise ValueError(f"loss {name} extends Softmax, whose compiled steps it could not change: extend Loss instead.")
+        raise ValueError(f"loss {name} extends Softmax, but cannot change its compiled steps; extend Loss instead.")
     y = y[np.unique(np.linspace(0, len(y) - 1, _ROWS).astype(int))]
     rng = np.random.default_rng(0)
     shape = (len(y),) if n_outputs == 1 else (len(y), n_outputs)
-    # Losses of a residual bend near the label, others near zero.
+    # Losses of a residual are curved near the label, others near zero.
     centres = (np.zeros(shape), np.asarray(y, np.float64)) if n_outputs == 1 else (np.zeros(shape),)
-    # Overflow or an invalid operation shows in what is returned.
+    # Overflows and invalid operations show in the returned values.
     with np.errstate(all="ignore"):
         for centre in centres:
             for scale in _SCALES:
@@ -60,7 +60,7 @@ def check_loss(loss: Loss, y: Array, n_outputs: int, *, fit_intercept: bool) -> 
 def _fault(
     loss: Loss, u: Floats, scale: float, y: Array, rng: np.random.Generator, *, fit_intercept: bool
 ) -> str | None:
-    """Say what is wrong with a loss at the given outputs, which differ by about `scale`, if anything."""
+    """Return what is wrong with a loss at the given outputs, which differ by about `scale`, or None."""
     if isinstance(loss, ScalarLoss) and not _is_of_its_kernel(loss, u, y):
         return (
             "compiled code computes something else for its code; extend Loss, not ScalarLoss or a loss of the package"
@@ -82,7 +82,7 @@ def _fault(
         return "its slope is not the derivative of its value"
     reach = 1.0 + np.abs(_dot(slopes, u)) + values
     if not (np.abs(values + loss.conjugate(slopes, y) - _dot(slopes, u)) <= _CLOSE * reach).all():
-        return "its conjugate at a slope is not slope times output less value"
+        return "its conjugate at a slope is not slope times output minus value"
     others = loss.value_and_slope(u + direction, y)[1]
     if (values + loss.conjugate(others, y) < _dot(others, u) - _CLOSE * reach).any():
         return "its conjugate is too small, or it is not convex"
@@ -100,7 +100,7 @@ def _dot(a: Floats, b: Floats) -> Floats:
 
 
 def _is_of_its_kernel(loss: ScalarLoss, u: Floats, y: Array) -> bool:
-    """Compare a loss with what kernels compute for its code."""
+    """Return whether a loss agrees with the kernel for its code."""
     code, parameter = loss.kernel
     if code not in (kernels.LOGISTIC, kernels.SQUARED, kernels.HUBER, kernels.SQUARED_HINGE):
         return False

@@ -1,12 +1,12 @@
 """Losses of a linear model's output.
 
-A loss is convex in the output u of a row (a number, or one number per class), at least 0, and comes with
+A loss is convex in the output u of a row (a number, or one number per class), at least 0, and provides
 
     value and slope      l(u), l'(u)
-    conjugate            l*(a) = sup_u a.u - l(u): what a lower bound is made of; infinite outside its domain, a
-                         convex set that holds 0 (because l >= 0), so that duals may be averaged and scaled down
-    balanced duals       duals whose weighted sum is exactly zero, which an unbounded intercept asks for
-    constants            how fast l and l' change with u, from which a solver's steps are derived
+    conjugate            l*(a) = sup_u a.u - l(u), used for lower bounds; infinite outside its domain, a convex set
+                         that contains 0 (because l >= 0), so that duals may be averaged and scaled down
+    balanced duals       duals whose weighted sum is exactly zero, required for an unbounded intercept
+    constants            how fast l and l' change with u, from which step sizes are derived
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from groupdro.utils.types import Array, Floats
 __all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Squared", "SquaredHinge"]
 
 
-#: Sums over the rows here, to sums over all rows.
+#: Turns sums over local rows into sums over all rows.
 Total = Callable[[Floats], Floats]
 
 
@@ -32,17 +32,17 @@ def alone(sums: Floats) -> Floats:
 
 
 class Loss(ABC):
-    """What a problem needs of a loss. Shapes: one output per row, or (n_rows, n_outputs).
+    """Base class of losses. Shapes: (n_rows,) for one output, or (n_rows, n_outputs).
 
-    ``duals`` stand for slopes: any values in the domain of the conjugate give a valid lower bound, and the slopes
-    at a point give the bound of that point's linearisation.
+    ``duals`` generalise slopes: any values in the domain of the conjugate give a valid lower bound, and the slopes at a
+    point give that of its linearisation.
     """
 
     name: str
 
     @abstractmethod
     def encode(self, y: Array) -> Array:
-        """Check labels and return them in the loss's own code."""
+        """Check labels and return them in the loss's encoding."""
 
     def n_outputs(self, y: Array) -> int:
         """Return the number of outputs of the model, given encoded labels."""
@@ -50,7 +50,7 @@ class Loss(ABC):
         return 1
 
     def with_outputs(self, n_outputs: int) -> "Loss":
-        """Return the loss with its number of outputs fixed, whatever labels are seen later."""
+        """Return the loss with its number of outputs fixed, regardless of the labels seen later."""
         del n_outputs
         return self
 
@@ -73,7 +73,7 @@ class Loss(ABC):
 
     @abstractmethod
     def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return l''(u) for each row, or a generalised second derivative where l' has a kink."""
+        """Return l''(u) for each row, or a generalised second derivative if l' has a kink."""
 
     @abstractmethod
     def conjugate(self, duals: Floats, y: Array) -> Floats:
@@ -83,49 +83,49 @@ class Loss(ABC):
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Return duals near the given ones, in the conjugate's domain, whose weighted sum is zero.
 
-        `total` adds up what the rows here sum to with what other workers' rows do.
+        `total` adds local sums over rows to those of other workers.
         """
 
     @abstractmethod
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| for each row over outputs |u| <= reach."""
 
-    #: Bound of l'' over all outputs and labels.
+    #: Upper bound on l'' over all outputs and labels.
     smoothness: float
 
-    #: Whether `kernels.blocks` computes the loss, which has several outputs.
+    #: Whether `kernels.blocks` implements the loss, which then has several outputs.
     in_blocks: ClassVar[bool] = False
 
     @property
     def kernel(self) -> tuple[int, float] | None:
-        """Code and parameter by which kernels of one output know the loss; None where they do not."""
+        """Code and parameter of the loss in kernels for one output; None if they do not implement it."""
         return None
 
-    #: Whether l depends on the output less the label alone, so that a free intercept absorbs an offset of the labels.
+    #: Whether l depends only on output minus label, so that a free intercept absorbs a shift of the labels.
     of_residual: ClassVar[bool] = False
 
     def __repr__(self) -> str:
-        # Checkpoints identify a loss by it: it must show every parameter.
+        # Checkpoints identify a loss by its repr, which must show every parameter.
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def unattained(self, y: Array) -> str | None:
-        """Say why a free intercept has no finite best value for these labels, or None where it has one."""
+        """Return why a free intercept has no finite optimum for these labels, or None if it has one."""
         del y
         return None
 
     def separates(self, u: Floats, y: Array) -> bool:
-        """Return whether the loss falls to zero along growing multiples of these outputs, without reaching it."""
+        """Return whether the loss tends to zero, without reaching it, as these outputs are scaled up."""
         del u, y
         return False
 
     def vanishes(self, y: Array) -> bool:
-        """Return whether it is certain that one output for all rows brings the loss to zero, or toward it."""
+        """Return whether a constant output is certain to bring the loss to zero, or arbitrarily close."""
         del y
         return False
 
 
 class ScalarLoss(Loss):
-    """A loss of one output, computed by a kernel that is chosen by code."""
+    """A loss of one output, computed by a kernel selected by its code."""
 
     code: ClassVar[int]
 
@@ -135,30 +135,30 @@ class ScalarLoss(Loss):
 
     @property
     def kernel(self) -> tuple[int, float]:
-        """Code and parameter by which kernels know the loss."""
+        """Code and parameter of the loss in kernels."""
         return self.code, self._parameter
 
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
-        """Return loss and slope by the kernel."""
+        """Return loss and slope from the kernel."""
         losses, slopes = np.empty_like(u), np.empty_like(u)
         kernels.losses_and_slopes(self.code, self._parameter, u, y, losses, slopes)
         return losses, slopes
 
     def value(self, u: Floats, y: Array) -> Floats:
-        """Return the loss by the kernel."""
+        """Return the loss from the kernel."""
         losses = np.empty_like(u)
         kernels.values_only(self.code, self._parameter, u, y, losses)
         return losses
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
-        """Return the conjugate by the kernel."""
+        """Return the conjugate from the kernel."""
         out = np.empty_like(duals)
         kernels.conjugates(self.code, self._parameter, duals, y, out)
         return out
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Scale down the duals of the heavier sign."""
-        # Scaling down the heavier sign keeps every dual between zero and where it was, hence in the domain.
+        # This keeps every dual between zero and its old value, hence in the domain.
         del y
         mass = row_weights * duals
         up, down = total(np.array([mass[mass > 0].sum(), -mass[mass < 0].sum()]))
@@ -170,10 +170,10 @@ class ScalarLoss(Loss):
 
 
 class _VanishesAtEqualLabels(ScalarLoss):
-    """A loss that one output for all rows brings to zero, or toward it, where all labels are the same."""
+    """A loss that a constant output brings to zero, or arbitrarily close, if all labels are equal."""
 
     def vanishes(self, y: Array) -> bool:
-        """Compare the labels."""
+        """Return whether all labels are equal."""
         return bool((y == y[0]).all())
 
 
@@ -215,9 +215,9 @@ class Logistic(_TwoClassLoss):
         return bool((y * u > 0).all())
 
     def unattained(self, y: Array) -> str | None:
-        """Name labels of one class, whose loss falls forever with the intercept."""
+        """Report if only one class is present: the loss then decreases forever with the intercept."""
         if (y == y[0]).all():
-            return "all labels are the same, so that the loss falls forever as the intercept grows"
+            return "all labels are the same, so the loss decreases forever as the intercept grows"
         return None
 
 
@@ -232,7 +232,7 @@ class SquaredHinge(_TwoClassLoss):
     smoothness = 1.0
 
     def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return 1 where the margin is short of 1."""
+        """Return 1 where the margin is below 1, else 0."""
         return (y * u < 1.0).astype(np.float64)
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
@@ -266,7 +266,7 @@ class Squared(_RegressionLoss):
         return np.ones_like(u)
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
-        """Subtract the weighted mean: the domain is the whole line."""
+        """Subtract the weighted mean: the domain is the whole real line."""
         del y
         moment, mass = total(np.array([(row_weights * duals).sum(), row_weights.sum()]))
         return duals - moment / mass
@@ -284,7 +284,7 @@ class Huber(_RegressionLoss):
     Parameters
     ----------
     delta : float
-        Residual at which the loss turns from quadratic to linear, in the units of y.
+        Residual at which the loss changes from quadratic to linear, in the units of y.
     """
 
     name = "huber"
@@ -300,9 +300,9 @@ class Huber(_RegressionLoss):
         return self.delta
 
     def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return 1 on the quadratic part."""
+        """Return 1 on the quadratic part, else 0."""
         return (np.abs(u - y) <= self.delta).astype(np.float64)
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
-        """Bound |l'| by delta, or by the largest residual where that is smaller."""
+        """Bound |l'| by delta, or by the largest residual if that is smaller."""
         return np.minimum(self.delta, reach + np.abs(y))

@@ -1,8 +1,8 @@
-"""Row offsets: a score per row, or one per row and class, to which a linear model is a correction.
+"""Row offsets: a score per row, or one per row and class, that a linear model corrects.
 
-An offset travels with the label, whose meaning it changes: the encoded labels of such a loss are an array of shape
-(n_rows, 1 + n_outputs), the label first. So margins stay those of the linear model alone, and whatever takes a label
-of a row, moves rows or divides them takes its offset along.
+An offset is stored with the label, whose meaning it changes: the encoded labels of such a loss are an array of shape
+(n_rows, 1 + n_outputs), with the label first. So margins remain those of the linear model alone, and code that selects,
+moves or divides labels takes the offsets along.
 """
 
 import numpy as np
@@ -17,9 +17,9 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def with_offsets(data: GroupedData, loss: Loss) -> tuple[GroupedData, Loss]:
-    """Return data and a loss that knows the offsets of the rows, where there are any.
+    """Return data and a loss that includes the offsets of the rows, if there are any.
 
-    A loss of a residual needs no other loss: an offset is subtracted from the target.
+    A loss of a residual stays the same: the offset is subtracted from the target.
     """
     if data.y.ndim == 1 or isinstance(loss, OffsetLoss):
         return data, loss
@@ -27,14 +27,14 @@ def with_offsets(data: GroupedData, loss: Loss) -> tuple[GroupedData, Loss]:
         return data, OffsetLoss(loss)
     if data.y.shape[1] != 2:
         raise ValueError(f"offset must be one number per row for the {loss.name} loss, got {data.y.shape[1] - 1}.")
-    # The digest of the data, which may have been divided among workers since, was made with the offsets.
+    # The digest of the data was computed with the offsets, before they may have been divided among workers.
     return data.with_labels(data.y[:, 0] - data.y[:, 1], encoded=True), loss
 
 
 class OffsetLoss(Loss):
-    """A loss of the output plus the offset of the row: l(u + o).
+    """A loss of output plus row offset: l(u + o).
 
-    Its slope and curvature in u are those of l at u + o, and l*(a) - a.o is its conjugate.
+    Its slope and curvature in u are those of l at u + o, and its conjugate is l*(a) - a.o.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class OffsetLoss(Loss):
         return self._plain
 
     def labels(self, y: Array) -> Array:
-        """Return the labels without the offsets, in the code of l: whole numbers where there are several outputs."""
+        """Return the labels without the offsets, in the encoding of l: integers if there are several outputs."""
         return y[:, 0].copy() if y.shape[1] == 2 else y[:, 0].astype(np.int64)
 
     def encode(self, y: Array) -> Floats:
@@ -83,13 +83,13 @@ class OffsetLoss(Loss):
         return self._plain.curvature(self._shifted(u, y), self.labels(y))
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
-        """Return l*(duals) - duals.o, rounded up: a bound is made of what may cancel here."""
+        """Return l*(duals) - duals.o, rounded up, because the terms may cancel and enter a bound."""
         terms = duals.reshape(len(y), -1) * y[:, 1:]
         rounding = 4.0 * _EPS * np.abs(terms).sum(axis=1)
         return self._plain.conjugate(duals, self.labels(y)) - terms.sum(axis=1) + rounding
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
-        """Balance duals as l does: offsets do not change its domain."""
+        """Balance duals as l does; offsets do not change the conjugate's domain."""
         return self._plain.balance(duals, self.labels(y), row_weights, total)
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
@@ -101,18 +101,18 @@ class OffsetLoss(Loss):
         """Code and parameter of l: kernels take labels with offsets as complex numbers."""
         return self._plain.kernel
 
-    # Along growing multiples of outputs or intercepts any offset is left behind: these ask for labels alone.
+    # Any offset becomes negligible as outputs or intercepts grow, so these depend only on the labels.
 
     def unattained(self, y: Array) -> str | None:
-        """Say why a free intercept has no finite best value for these labels."""
+        """Return why a free intercept has no finite optimum for these labels."""
         return self._plain.unattained(y)
 
     def separates(self, u: Floats, y: Array) -> bool:
-        """Return whether l falls to zero along growing multiples of these outputs."""
+        """Return whether l tends to zero as these outputs are scaled up."""
         return self._plain.separates(u, y)
 
     def vanishes(self, y: Array) -> bool:
-        """Return whether one output for all rows brings l to zero, or toward it."""
+        """Return whether a constant output brings l to zero, or arbitrarily close."""
         return self._plain.vanishes(y)
 
     @staticmethod

@@ -1,12 +1,13 @@
-"""All models whose outputs are not huge: what a lower bound can hold for where nothing bounds the coefficients.
+"""The set of models with moderate outputs, for which a lower bound can hold if nothing bounds the coefficients.
 
-A ball of coefficients would depend on the columns' units, and hide models along columns that nearly depend on each
-other, whose coefficients are large and whose outputs are ordinary. The set
+A ball of coefficients would depend on the units of the columns. It would also exclude models along nearly collinear
+columns, whose coefficients are large although their outputs are ordinary. The set
 
     { w : sum_r m_r (x_r.w)^2 <= limit^2 },    m_r = weight of row r over its squared size, where that is above 1,
 
-does neither: any two ways to write the same columns give the same set. With m_r an outlying cell makes no row count
-more than others. Along directions in which no row differs all models are the same, and a gradient has no slope.
+has neither problem: it does not depend on how the same column space is written. The weights m_r keep an outlier from
+making its row count more than others. Along directions in which no row varies, all models are the same and the gradient
+is zero.
 """
 
 from dataclasses import dataclass
@@ -19,23 +20,23 @@ from groupdro.utils.types import Floats
 __all__ = ["OutputBall"]
 
 
-_NEAR = 0.1  # of the limit
-_MOST_FEATURES = 2000  # whose decomposition is made
-_DEPENDENT = 1e-13  # singular value, relative to the largest, below which columns depend on each other
+_NEAR = 0.1  # share of the limit
+_MOST_FEATURES = 2000  # most features for which the decomposition is computed
+_DEPENDENT = 1e-13  # singular value, relative to the largest, below which columns count as collinear
 
 
 @dataclass(frozen=True, eq=False)
 class OutputBall:
-    """The set, as the certificate takes it: the minimum of a linear function over it.
+    """The set in the form that a certificate needs: the minimum of a linear function over it.
 
     Attributes
     ----------
     limit : float
         Largest root mean square of the outputs.
     values : ndarray of shape (n_directions,)
-        Singular values of the weighted rows; empty where there are too many features, and nothing is bounded.
+        Singular values of the weighted rows; empty if there are too many features, so that nothing is bounded.
     directions : ndarray of shape (n_features, n_directions)
-        The directions of the features that belong to them.
+        The corresponding directions of the features.
     """
 
     limit: float
@@ -44,7 +45,7 @@ class OutputBall:
 
     @classmethod
     def of(cls, data: GroupedData, limit: float, *, centred: bool) -> "OutputBall":
-        """Decompose the rows, by one pass; `centred` where a free intercept takes up the mean of the outputs."""
+        """Decompose the rows in one pass; `centred` if a free intercept absorbs the mean of the outputs."""
         d = data.n_features
         if d > _MOST_FEATURES:
             return cls(limit, np.empty(0), np.empty((d, 0)))
@@ -76,7 +77,7 @@ class OutputBall:
         return -self.limit * float(np.linalg.norm(slopes.T / self.values))
 
     def reach(self, gradient: Floats) -> float:
-        """Return the largest norm of coefficients in the set, by which rounding of a gradient is multiplied."""
+        """Return the largest norm of coefficients in the set, which multiplies the rounding error of a gradient."""
         del gradient
         return self.limit / float(self.values[-1]) if self.values.size else 0.0
 
@@ -85,5 +86,5 @@ class OutputBall:
         return float(np.linalg.norm((self.directions.T @ coef).T * self.values))
 
     def is_near(self, coef: Floats) -> bool:
-        """Return whether the outputs at coef come near the limit, so that a solution there may be cut off."""
+        """Return whether the outputs at coef are near the limit, so that the set may cut off the solution."""
         return not self.size(coef) <= _NEAR * self.limit

@@ -1,4 +1,4 @@
-"""The same problem without classes that no row has."""
+"""The same problem without absent classes."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ __all__ = ["with_present_classes"]
 
 
 def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, Indices]:
-    """Return a problem of the same infimum that has only the classes which rows of positive weight have.
+    """Return a problem with the same infimum, restricted to the classes of rows with positive weight.
 
-    A free intercept can take the output of an absent class to minus infinity, where it adds nothing to any loss, and
-    the coefficients of that class are then best at zero. So no w attains the infimum, while the problem of the present
-    classes has a minimum, which can be certified.
+    A free intercept can take the output of an absent class to minus infinity, where it contributes nothing to any loss,
+    and that class's coefficients are then optimal at zero. So no w attains the infimum, while the problem with only the
+    present classes has a minimum that can be certified.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, Indices]:
     Returns
     -------
     problem : GroupRisk
-        The problem, the same one where nothing is absent.
+        The problem, unchanged if no class is absent.
     present : ndarray of shape (n_present,)
-        The columns of w that it has; empty where it has all of them.
+        The columns of w that it keeps; empty if it keeps all.
     """
     everything = np.empty(0, np.int64)
     if not (problem.fit_intercept and isinstance(problem.loss.plain, Softmax)):
@@ -35,7 +35,7 @@ def with_present_classes(problem: GroupRisk) -> tuple[GroupRisk, Indices]:
     present = np.unique(weighted_labels(problem))
     if not 1 < len(present) < problem.shape[1]:
         return problem, everything
-    # Rows without weight may have any class: they take the nearest.
+    # Rows without weight may have any class: map them to the nearest.
     y = problem.data.y
     labels = np.searchsorted(present, problem.loss.labels(y)).clip(max=len(present) - 1)
     if y.ndim > 1:

@@ -1,4 +1,4 @@
-"""The same problem in fewer features, where there are fewer rows than features."""
+"""The same problem with fewer features, if there are fewer rows than features."""
 
 from dataclasses import replace
 
@@ -12,16 +12,16 @@ __all__ = ["fits_row_space", "in_row_space"]
 
 
 def fits_row_space(problem: GroupRisk, n_rows: Indices) -> Mask:
-    """Return for which numbers of rows the factorisation costs less than it saves in a few passes."""
+    """Return the numbers of rows for which the factorisation costs less than it saves in a few passes."""
     possible = problem.domain.ball is not None and problem.data.is_whole
     return possible & problem.data.rows.row_space_pays(n_rows, problem.model.n_outputs)
 
 
 def in_row_space(problem: GroupRisk) -> GroupRisk:
-    """Return a problem of the same values whose features are coordinates in the space of the rows.
+    """Return an equivalent problem whose features are coordinates in the row space.
 
-    Ball and penalty look the same along every direction, and only the part of w in the rows' space meets the data. With
-    X' = Q R the rows of X are those of R' in the basis Q, so n rows need n features.
+    Ball and penalty are rotationally invariant, and only the part of w in the row space affects the outputs. With X' =
+    Q R, the rows of X are those of R' in the basis Q, so n rows need only n features.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def in_row_space(problem: GroupRisk) -> GroupRisk:
     Returns
     -------
     GroupRisk
-        A problem with the same optimum, whose w is not that of the old one, counted together with it.
+        A problem with the same optimum, in other coordinates of w and with shared counters.
     """
     X = problem.data.rows.dense().astype(np.float64)
     coordinates = np.ascontiguousarray(np.asarray(np.linalg.qr(X.T, mode="r")).T)

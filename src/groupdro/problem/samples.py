@@ -1,4 +1,4 @@
-"""What drawn members show of a problem: the sampled risks and gradients of stochastic solvers."""
+"""Sampled risks and gradients for stochastic solvers."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ __all__ = ["Samples"]
 
 
 class Samples(SinglePasses):
-    """The part of a problem that looks at drawn members, or hands them to compiled steps."""
+    """The part of a problem that evaluates drawn members or passes them to compiled steps."""
 
     @property
     def _flat_here(self) -> Any:
@@ -23,20 +23,20 @@ class Samples(SinglePasses):
 
     @property
     def flat(self) -> Any:
-        """Rows, labels and loss as kernels take them; None where the loss, the rows or their place do not allow it."""
+        """Rows, labels and loss in the form kernels take; None if loss, rows or their storage do not allow it."""
         return self.data.flat(self.loss.kernel, intercept=self.model.fit_intercept)
 
     def drawn_rows(self, members: Indices) -> Indices:
-        """Return the stored rows of members for a compiled step, counted as differences from a snapshot."""
+        """Return the stored rows of members for a compiled step, and count them as differences from a snapshot."""
         self._count(members.size, gradients=2)
         return self.data.rows_of(members)
 
     def sampled_difference(self, draw: Draw, at: Evaluation, w: Floats, q: Floats) -> tuple[Floats, Floats]:
-        """Return what variance reduction adds to the snapshot's risks and gradient.
+        """Return the variance-reduced corrections to the snapshot's risks and gradient.
 
-        For the drawn rows, the losses at w minus those at the snapshot, by group; and the gradient at (w, q) minus
-        that at the snapshot's own (w, q). Both slopes multiply the same x, and the snapshot's margins are known, so
-        each drawn row is read once.
+        These are, for the drawn rows, the losses at w minus those at the snapshot, by group, and the gradient at (w, q)
+        minus that at the snapshot's own (w, q). Both slopes multiply the same x, and the snapshot's margins are known,
+        so each drawn row is read once.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class Samples(SinglePasses):
         return change, gradient
 
     def sampled(self, draw: Draw, w: Floats, q: Floats) -> tuple[Floats, Floats]:
-        """Estimate the group risks and the gradient of F(., q) at w from a few members, without a snapshot.
+        """Estimate the group risks and the gradient of F(., q) at w from drawn members, without a snapshot.
 
         Parameters
         ----------
@@ -103,9 +103,9 @@ class Samples(SinglePasses):
         return sums.astype(np.float64, copy=False)
 
     def own_losses(self, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
-        """Return the loss of one member of each group under the group's own model, and its gradient there.
+        """Return the loss and gradient of one member of each group under the group's own model.
 
-        Without `read` the rows were read just before, and are not counted as read again.
+        With ``read=False``, the rows were read just before and are not counted as read again.
         """
         self._count(len(draw.members), read=read)
         rows = self.data.rows_of(draw.members)

@@ -1,4 +1,4 @@
-"""Sets that cannot be extended."""
+"""Sets that cannot be subclassed."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ __all__ = ["refuse_subclass"]
 
 
 def refuse_subclass(cls: type, **_: Any) -> None:
-    """Refuse to extend a set that compiled code knows by its numbers: it would go on with these alone."""
+    """Refuse subclasses of a set that compiled code knows by its numbers alone and would treat like the parent."""
     parent = cls.__mro__[1].__name__
-    raise TypeError(f"{parent} cannot be extended: extend Domain or WeightSet instead.")
+    raise TypeError(f"{parent} cannot be subclassed; subclass Domain or WeightSet instead.")

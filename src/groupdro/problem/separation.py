@@ -1,4 +1,4 @@
-"""Whether a direction exists along which no row's loss rises and some rows' losses fall without end."""
+"""Separation: whether the loss of some rows can decrease forever while no row's loss increases."""
 
 from typing import Any
 
@@ -17,31 +17,31 @@ __all__ = ["has_separating_direction"]
 
 _MOST_ENTRIES = 5_000_000
 _SECONDS = 10.0
-_CLEAR = 1e-5  # mean margin, relative to the mean size of the entries, far above the program's own tolerance
-_PROGRAM = 1e-6  # margin that the program may take for zero, relative to its terms
+_CLEAR = 1e-5  # mean margin relative to the mean size of the entries, far above the linear program's tolerance
+_PROGRAM = 1e-6  # margin relative to its terms that the program may treat as zero
 _ROUNDED = 1e-13  # the same for rounding
 
 
 def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> bool:
-    """Look for a direction with no negative margin and some positive ones, by a linear program.
+    """Search for a direction with no negative and some positive margins, by a linear program.
 
-    Along it no row's loss rises, and those of the rows with positive margins fall without end. Where these belong to
-    the groups that bind, which are those with weight in q, there is no finite minimiser: from every w one could go on.
-    The program's answer is only a proposal, exact to its tolerance; what counts is the direction itself, held against
-    every row.
+    Along such a direction no row's loss increases, and the losses of rows with positive margins decrease forever. If
+    these rows belong to the binding groups, which are those with weight in q, there is no finite minimiser, since every
+    w can be improved. The program's answer is only a candidate, exact up to its tolerance; the direction itself is then
+    verified on every row.
 
     Parameters
     ----------
     problem : GroupRisk
         The problem.
     q : ndarray of shape (n_groups,), optional
-        Group weights that prove the best lower bound; by default all groups count.
+        Group weights that prove the best lower bound. By default all groups are considered.
 
     Returns
     -------
     bool
-        Whether such a direction was found. Also False where the program is too large or its time runs out, where
-        several workers hold the rows, and for losses that always have a minimiser.
+        Whether such a direction was found. Also False if the program is too large or runs out of time, if several
+        workers hold the rows, and for losses that always have a minimiser.
     """
     loss, data = problem.loss.plain, problem.data
     if not isinstance(loss, Logistic | Softmax) or not data.is_whole:
@@ -79,7 +79,7 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
 def _is_confirmed(margins: Any, weights: Floats, direction: Floats, gain: float) -> bool:
     """Return whether no row has a negative margin along a direction, and the weighted sum of margins exceeds `gain`.
 
-    Rows whose margins are zero up to the program's tolerance are made so up to rounding, by a projection.
+    Margins that are zero up to the program's tolerance are made zero up to rounding by a projection.
     """
     sizes = abs(margins)
     near = np.abs(margins @ direction) <= _PROGRAM * (sizes @ np.abs(direction))
@@ -87,7 +87,7 @@ def _is_confirmed(margins: Any, weights: Floats, direction: Floats, gain: float)
         edge = margins[np.flatnonzero(near)].toarray()
         unit = np.sqrt(np.square(edge).sum(axis=1, keepdims=True))
         edge /= np.where(unit > 0, unit, 1.0)
-        for _ in range(2):  # the second time for what rounding left
+        for _ in range(2):  # the second time to remove rounding errors
             direction = direction - np.linalg.lstsq(edge, edge @ direction, rcond=None)[0]
     exact = margins.astype(np.longdouble) @ direction.astype(np.longdouble)
     never_negative = (exact >= -_ROUNDED * (sizes @ np.abs(direction))).all()
@@ -100,10 +100,10 @@ def _of_wrong_classes(values: Floats, y: Array, n_outputs: int) -> Floats:
 
 
 def _signed_rows(X: Any, y: Array, n_outputs: int) -> Any:
-    """Return the matrix that takes a direction to the margins: one a row, or one a row and wrong class."""
+    """Return the matrix that takes a direction to the margins: one per row, or one per row and wrong class."""
     if n_outputs == 1:
         return sp.csr_array(X.multiply(y[:, None]))
-    # Directions are flattened as w is: (n_features, n_outputs), the class fastest.
+    # Directions are flattened like w: (n_features, n_outputs), with the class index fastest.
     parts = []
     for c in range(n_outputs):
         wrong = y != c
@@ -111,7 +111,7 @@ def _signed_rows(X: Any, y: Array, n_outputs: int) -> Any:
         own[np.arange(len(own)), y[wrong]] = 1.0
         own[:, c] = -1.0
         rows = X[wrong].tocoo()
-        pick = own[rows.row]  # each entry of X meets two classes
+        pick = own[rows.row]  # each entry of X enters for two classes
         row, k = np.nonzero(pick)
         parts.append(
             sp.csr_array(

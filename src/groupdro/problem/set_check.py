@@ -1,4 +1,4 @@
-"""Checks of sets of your own: one whose parts contradict each other makes bounds that are wrong and look right."""
+"""Checks of custom sets: inconsistent methods would give bounds that look right but are wrong."""
 
 import numpy as np
 
@@ -17,10 +17,10 @@ def _is_own(kind: type) -> bool:
 
 
 def check_domain(domain: Domain, model: LinearModel) -> None:
-    """Refuse a domain that cannot hold a model's coefficients, or whose parts contradict each other.
+    """Refuse a domain that does not fit a model's coefficients, or whose methods contradict each other.
 
-    The package's own are tested elsewhere. Of others, random points are moved inside: there no linear function plus
-    the penalty may be below the domain's own minimum, and steps must end inside.
+    The package's own domains are covered by its tests. For others, random points are moved inside. There, no linear
+    function plus the penalty may be below the domain's own minimum, and steps must end inside.
 
     Parameters
     ----------
@@ -46,26 +46,26 @@ def check_domain(domain: Domain, model: LinearModel) -> None:
     fault = None
     for point in points:
         if point.shape != shape or not domain.contains(point):
-            fault = "its start, a point that it makes feasible or a step lies outside"
+            fault = "its start, a point returned by feasible or a step lies outside"
         elif domain.penalty_at(point) < 0:
             fault = "its penalty is negative"
         elif not domain.within(domain.penalty_at(point)).contains((1.0 - _CLOSE) * point + _CLOSE * start):
-            fault = "what lies within the penalty of a point does not hold that point"
+            fault = "within(penalty at a point) does not contain that point"
     for k in range(_TRIALS):
         gradient = 10.0 ** (k % 7 - 3) * rng.normal(size=shape)
         least = domain.support(gradient)
         along = 10.0 ** (2 * (k % 4)) * gradient / max(float(np.linalg.norm(gradient)), 1e-300)
-        farthest = domain.feasible(start - along)  # where the minimum is nearly attained, at some distance
+        farthest = domain.feasible(start - along)  # where the minimum is nearly attained, far from the start
         for point in [*points, farthest] if fault is None else ():
             value = float(np.vdot(gradient, point)) + domain.penalty_at(point)
             if least > value + _CLOSE * (abs(value) + float(np.linalg.norm(gradient) * np.linalg.norm(point))):
-                fault = "its support exceeds what a point of it attains"
+                fault = "its support exceeds the value at one of its points"
     if fault:
         raise ValueError(f"domain {type(domain).__name__} cannot be certified: {fault}.")
 
 
 def check_weight_set(weight_set: WeightSet, n_groups: int) -> None:
-    """Refuse a set of group weights that does not fit the number of groups, or whose parts contradict each other.
+    """Refuse a set of group weights that does not fit the number of groups, or whose methods contradict each other.
 
     Parameters
     ----------
@@ -89,12 +89,12 @@ def check_weight_set(weight_set: WeightSet, n_groups: int) -> None:
     for q in points:
         total = abs(float(q.sum()) - 1.0) <= _CLOSE if q.shape == (n_groups,) else False
         if not total or (q < -_CLOSE).any() or not weight_set.contains(q):
-            fault = "its start, a maximiser or a step lies outside of it or of the simplex"
+            fault = "its start, a maximiser or a step lies outside the set or the simplex"
     for k in range(_TRIALS if fault is None else 0):
         values = 10.0 ** (k % 7 - 3) * rng.normal(size=n_groups)
         most, size = weight_set.support(values), _CLOSE * float(np.abs(values).max())
         if any(float(q @ values) - weight_set.price(q) > most + size for q in points):
-            fault = "its support is less than what a point of it attains"
+            fault = "its support is less than the value at one of its points"
         best = weight_set.maximiser(values)
         if abs(most - float(best @ values) + weight_set.price(best)) > size:
             fault = "its support is not attained by its maximiser"

@@ -1,24 +1,24 @@
-"""Passes of several outputs in the precision of float32 rows, with a proved bound of what rounding may have done.
+"""Passes with several outputs in single precision, with a proven bound on the rounding error.
 
-With u = 2^-24 and gamma_k = k u / (1 - k u), a sum of k products in single precision is wrong by at most gamma_k times
-the sum of their sizes (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), in any order. Here k is at most
-`STRETCH`; longer sums, exponentials, losses and means are of float64.
+With u = 2^-24 and gamma_k = k u / (1 - k u), a sum of k products in single precision has an error of at most gamma_k
+times the sum of their absolute values (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), in any order. Here
+k is at most `STRETCH`; longer sums, exponentials, losses and means use float64.
 
-Outputs. w is rounded (u), stretches of columns are multiplied (gamma_k), added up in float64, and rounded (u):
+Outputs. w is rounded (u), ranges of columns are multiplied (gamma_k), summed in float64, and rounded (u):
 
-    |computed - x.w_c|  <=  gamma_(k+4) |x| |w_c|  =: e_c,        by Cauchy-Schwarz over all stretches.
+    |computed - x.w_c|  <=  gamma_(k+4) |x| |w_c|  =: e_c,        by Cauchy-Schwarz over all ranges.
 
-lse is 1-Lipschitz in the largest change of an output, so that a row's loss is wrong by at most max_c e_c + e_y. The
-mean of this over a group is added to its risk, which makes it an upper bound.
+lse is 1-Lipschitz in the largest change of an output, so the error of a row's loss is at most max_c e_c + e_y. The mean
+of this over a group is added to its risk, which makes it an upper bound.
 
-Slopes. Whatever the outputs u are, loss(x.w') >= loss(u) + a.(x.w' - u) for the slopes a at u. So a lower bound needs
-only loss(u) - a.u, which is taken in float64 at the stored outputs, and G = sum_r v_r x_r a_r', of which the weighted
-slopes are rounded (u), and blocks of rows are multiplied (gamma_k):
+Slopes. For any outputs u, loss(x.w') >= loss(u) + a.(x.w' - u) with the slopes a at u. So a lower bound needs only
+loss(u) - a.u, computed in float64 at the stored outputs, and G = sum_r v_r x_r a_r'. In G, the weighted slopes are
+rounded (u), and blocks of rows are multiplied (gamma_k):
 
     |computed - G|_F  <=  gamma_(k+4) | sum_r v_r |x_r| |a_r|' |_F  <=  gamma_(k+4) sum_r v_r |x_r| |a_r|.
 
-Numbers below the smallest normal one may be lost: at most that much in each factor and product. Where something
-overflows, there is no pass in single precision.
+Numbers below the smallest normal one may be lost: at most that much in each factor and product. If something overflows,
+the pass in single precision is abandoned.
 """
 
 import numpy as np
@@ -37,16 +37,16 @@ __all__ = ["SinglePasses"]
 _EPS = float(np.finfo(np.float64).eps)
 _UNIT = 2.0**-24
 _TINY = 2.0**-126  # the smallest normal number
-_WORTH = 1 << 27  # multiplications of a product for which the passes save more than another one in float64 costs
+_WORTH = 1 << 27  # multiplications per product from which single precision pays for an extra pass in float64
 
 
 class SinglePasses(Counting):
-    """The part of a problem that passes over float32 rows in their own precision."""
+    """The part of a problem that makes passes over float32 rows in single precision."""
 
     loss: Loss
     model: LinearModel
 
-    #: Whether passes are made in single precision. Runs turn it off once rounding is in their way.
+    #: Whether passes use single precision. Runs turn it off once rounding limits progress.
     single_precision: bool
     _rounding: float | None
 
@@ -66,25 +66,25 @@ class SinglePasses(Counting):
         return self._single_mass(mass) if self.single_precision else mass
 
     def _allows_single(self) -> bool:
-        """Return whether the rows of all workers, the loss and the size of a product speak for single precision."""
+        """Return whether the rows of all workers, the loss and the size of a product favour single precision."""
         allowed = self.data.rows.single and self.loss.in_blocks
         large = self.data.n_total * self.model.size >= _WORTH
         return large and not self.data.largest(np.array([float(not allowed)]))[0]
 
     def _evaluate_in_single(self, w: Floats, q: Floats, norms: Floats) -> Evaluation | None:
-        """Return the evaluation at (w, q), or None where single precision overflows.
+        """Return the evaluation at (w, q), or None if single precision overflows.
 
         Parameters
         ----------
         w, q : ndarray
             The point.
         norms : ndarray of shape (n_rows,)
-            Norms of the rows, with the 1 that stands for an intercept.
+            Norms of the rows, including the 1 of an intercept.
 
         Returns
         -------
         Evaluation or None
-            The evaluation, with outputs of float32.
+            The evaluation, with float32 outputs.
         """
         data, model, weights = self.data, self.model, self.data.row_weights(q)
         coef, free = self._single_parameters(w)
@@ -119,9 +119,9 @@ class SinglePasses(Counting):
         return Evaluation(w, q, margins, means + allowance, gradient, self._single_mass(float(mass[0])), single)
 
     def groups_in_single(self, w: Floats, norms: Floats) -> tuple[Array, Floats, Floats, Floats, SingleRounding] | None:
-        """Return outputs, risks, gradients and masses of all groups at w; None where single precision overflows.
+        """Return outputs, risks, gradients and masses of all groups at w; None if single precision overflows.
 
-        Groups must be consecutive rows; `norms` are as of a pass.
+        Groups must be consecutive rows; `norms` are as for a pass.
         """
         data, model = self.data, self.model
         weights, (coef, free) = data.row_weights(np.ones(data.n_groups)), self._single_parameters(w)
@@ -152,7 +152,7 @@ class SinglePasses(Counting):
         return margins, means + allowance, gradients, masses, SingleRounding(allowance, tangents)
 
     def _risks_in_single(self, w: Floats, norms: Floats) -> Floats:
-        """Return upper bounds of the group risks at w; not finite where single precision overflows."""
+        """Return upper bounds on the group risks at w; not finite if single precision overflows."""
         data, pieces, n_outputs = self.data, self.data.rows.single_pieces(), self.model.n_outputs
         coef, free = self._single_parameters(w)
         losses = np.empty(data.n_rows)
@@ -174,7 +174,7 @@ class SinglePasses(Counting):
         return coef, np.array(w[-1]) if self.model.fit_intercept else np.zeros(self.model.n_outputs)
 
     def _loss_errors(self, w: Floats, norms: Floats) -> Floats:
-        """Bound by how much the loss of each row may be wrong: max_c e_c + e_y."""
+        """Bound the error of each row's loss: max_c e_c + e_y."""
         d = self.data.n_features
         sizes = np.sqrt(np.square(w).sum(axis=0))
         relative = gamma(min(STRETCH, d) + 4)
@@ -182,7 +182,7 @@ class SinglePasses(Counting):
         return norms * (relative * (sizes.max() + sizes[self.data.y])) + lost
 
     def _combine_in_single(self, coefficients: Floats) -> Floats:
-        """Return the sum over rows of coefficients times x; not finite where single precision overflows."""
+        """Return the sum over rows of coefficients times x; not finite if single precision overflows."""
         data, pieces, n_outputs = self.data, self.data.rows.single_pieces(), self.model.n_outputs
         sums = np.zeros((len(pieces), data.n_features, n_outputs))
 
@@ -197,13 +197,13 @@ class SinglePasses(Counting):
         return out
 
     def _single_mass(self, mass: float) -> float:
-        """Return the mass of terms in float64 whose rounding is that of these terms in single precision."""
+        """Return the float64 mass with the same rounding error as these terms in single precision."""
         n, (d, n_outputs) = self.data.n_total, self.model.shape
-        norms = n * (np.sqrt(self.data.mean_square_norm) + 1.0)  # of all rows, with the 1 of an intercept, at most
+        norms = n * (np.sqrt(self.data.mean_square_norm) + 1.0)  # bounds the sum of all rows' norms
         lost = _TINY * (n * np.sqrt(d * n_outputs) + norms * np.sqrt(n_outputs))
         return float(mass + (gamma(min(STRETCH, n) + 4) * mass + lost) / (_EPS * self.rounding))
 
 
 def gamma(k: int) -> float:
-    """Return the bound of the rounding of a sum of k products in single precision, relative to their sizes."""
+    """Return the relative error bound of a sum of k products in single precision."""
     return k * _UNIT / (1.0 - k * _UNIT)

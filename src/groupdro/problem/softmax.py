@@ -30,9 +30,9 @@ class Softmax(Loss):
         self.n_classes = n_classes
 
     def encode(self, y: Array) -> Indices:
-        """Check that labels count from 0."""
+        """Check that labels are integers from 0."""
         if (y != np.floor(y)).any() or (y < 0).any():
-            raise ValueError("y must be whole numbers from 0 for the softmax loss. Encode labels first.")
+            raise ValueError("y must be integers from 0 for the softmax loss. Encode labels first.")
         codes = y.astype(np.int64)
         if self.n_classes is not None and codes.max(initial=0) >= self.n_classes:
             raise ValueError(f"y has label {int(codes.max())}, but n_classes is {self.n_classes}.")
@@ -49,7 +49,7 @@ class Softmax(Loss):
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return the loss and p - e_y."""
         probability, losses = self._probabilities(u, y)
-        # p_y - 1 is minus the sum of the others, which keeps its digits where p_y rounds to 1.
+        # p_y - 1 is minus the sum of the others, which stays accurate when p_y rounds to 1.
         own = np.arange(len(y)), y
         probability[own] = 0.0
         probability[own] = -probability.sum(axis=1)
@@ -84,7 +84,7 @@ class Softmax(Loss):
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Mix every p with one vector s so that the weighted mean of p becomes that of the labels."""
         C = duals.shape[1]
-        # By NumPy's own sums of one class at a time: running sums of many rows lose digits that the bound needs.
+        # Use NumPy's pairwise sums, one class at a time: running sums over many rows lose digits that the bound needs.
         of_class = [(row_weights[y == c].sum(), (row_weights * duals[:, c]).sum()) for c in range(C)]
         sums = total(np.array(of_class).T.copy())
         mass = sums[0].sum()
@@ -94,7 +94,7 @@ class Softmax(Loss):
             ratio = np.where(excess > 0, excess / E, 0.0).max()  # t / (1 - t)
         if ratio == 0.0:
             return duals
-        if not np.isfinite(ratio):  # a class without weight: only p = e_y has its mean
+        if not np.isfinite(ratio):  # for a class without weight, only p = e_y has the right mean
             return np.zeros_like(duals)
         t = ratio / (1.0 + ratio)
         s = np.maximum(E - excess / ratio, 0.0)
@@ -110,19 +110,19 @@ class Softmax(Loss):
         return np.full_like(reach, np.sqrt(2.0))
 
     def vanishes(self, y: Array) -> bool:
-        """Compare the labels."""
+        """Return whether all labels are equal."""
         return bool((y == y[0]).all())
 
     def separates(self, u: Floats, y: Array) -> bool:
-        """Tell whether every row's own class has the largest output."""
+        """Return whether every row's own class has the largest output."""
         own = u[np.arange(len(y)), y]
         others = u.copy()
         others[np.arange(len(y)), y] = -np.inf
         return bool((own > others.max(axis=1)).all())
 
     def unattained(self, y: Array) -> str | None:
-        """Name classes without a row, whose intercept falls forever."""
+        """Report classes without rows, whose intercept decreases forever."""
         missing = np.flatnonzero(np.bincount(y, minlength=self.n_outputs(y)) == 0)
         if len(missing):
-            return f"no row has label {int(missing[0])}, whose intercept would fall forever"
+            return f"no row has label {int(missing[0])}, whose intercept would decrease forever"
         return None

@@ -1,4 +1,4 @@
-"""What users give a problem besides the data: a start, and numbers of the groups."""
+"""Readers of a problem's other arguments: a start, and numbers per group."""
 
 from typing import Any
 
@@ -11,29 +11,29 @@ from groupdro.utils.types import Floats
 __all__ = ["read_numbers", "read_start"]
 
 
-_OFF_SIMPLEX = 1e-6  # of the sum of group weights to begin with
+_OFF_SIMPLEX = 1e-6  # allowed deviation of the sum of the initial group weights from 1
 
 
 def read_start(
     start: Any, shape: tuple[int, ...], weight_set: WeightSet, n_groups: int
 ) -> tuple[Floats | None, Floats | None]:
-    """Return the w and q to begin with, after a look at them.
+    """Check and return the w and q to start from.
 
     Parameters
     ----------
     start : pair of ndarray or None
-        What was given.
+        The argument.
     shape : tuple of int
         Shape of w.
     weight_set : WeightSet
-        Where q must lie.
+        The set that q must lie in.
     n_groups : int
         Number of groups.
 
     Returns
     -------
     w, q : ndarray or None
-        Of float64.
+        The start, in float64.
     """
     if not (isinstance(start, tuple | list) and len(start) == 2):
         raise TypeError(f"start must be a pair of w and q, each an array or None, got {short_repr(start)}.")
@@ -54,12 +54,12 @@ def read_start(
         raise ValueError("start has a q that is not a distribution: its entries must be at least 0 and sum to one.")
     q = None if q is None else q / q.sum()
     if q is not None and not weight_set.contains(q):
-        raise ValueError(f"start has a q outside of {type(weight_set).__name__}.")
+        raise ValueError(f"start has a q outside {type(weight_set).__name__}.")
     return w, q
 
 
 def read_numbers(values: Any, name: str, what: str, n_groups: int) -> Floats:
-    """Return numbers of the groups, one each and finite, or refuse what is not; `what` says in words what they are."""
+    """Return one finite number per group, or raise; `what` describes the numbers in the message."""
     with error_prefix(name):
         array = np.asarray(values)
         if array.dtype.kind not in "fiu" or array.shape != (n_groups,) or not np.isfinite(array).all():

@@ -1,1 +1,1 @@
-"""The contract of a solver, and the driver that owns the only loop."""
+"""The interface of a solver, and the driver that owns the main loop."""

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: what it needs to resume, written after every epoch and fenced against older runs.
+"""Checkpoints: the state a run needs to resume, saved after every epoch and protected from older runs.
 
 A directory belongs to one problem, solver, seed and version of the package. Each run that opens it takes the next
-generation number. Files are named by generation and epoch; the newest generation's are read first, and a run of an
-older one, such as a process that was thought dead, is refused when it tries to write.
+generation number. Files are named by generation and epoch. The newest generation is read first, and a run of an older
+one, such as a process that was thought dead, may no longer write.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ __all__ = [
     "fingerprint",
 ]
 
-# Raise it with every change of what a bound means or of how one is proved, also between two releases: the lower bound
-# of a checkpoint cannot be computed anew, and a wrong one must not outlive the code that proved it.
+# Increase this whenever the meaning or the proof of a bound changes, also between releases: the lower bound of a
+# checkpoint cannot be recomputed, and a wrong one must not outlive the code that proved it.
 BOUNDS_VERSION = 3
 
 _FORMAT, _VERSION = "groupdro-checkpoint", 5
 _MADE_BY = [__version__, BOUNDS_VERSION]
-_KEPT = 2  # files: should the newest be damaged, the one before it is there
+_KEPT = 2  # files to keep, in case the newest one is damaged
 _NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")
 _GENERATION = re.compile(r"generation-([0-9]{6})")
 _UNFINISHED = re.compile(r"\.checkpoint-([0-9]{6})-.*\.tmp")
@@ -54,14 +54,14 @@ class CheckpointError(RuntimeError):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written or read; the run goes on."""
+    """A checkpoint could not be written or read; the run continues."""
 
 
 def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
-    """Return a digest of what a run depends on: all of the data, the problem, the solver, the seed and the package.
+    """Return a digest of everything a run depends on: the data, the problem, the solver, the seed and the package.
 
-    Data of a store are identified by the checksums of its manifest, against which the files are read here. All workers
-    must call this together.
+    A store is identified by the checksums in its manifest, which are verified here. All workers must call this
+    together.
     """
     data, digest = problem.data, hashlib.sha256()
     if data.key_check is not None:
@@ -76,11 +76,11 @@ def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
 
 
 def _options(value: Any) -> Any:
-    """Return what a solver, a loss or a set was made with; two that may differ must not look alike."""
+    """Return the options of a solver, loss or set. Two objects that may differ must not look alike."""
     if isinstance(value, Solver | Loss | Domain | WeightSet):
         made: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else {}
         kind = type(value)
-        # What was computed from the rest may be there or not.
+        # Skip cached values, which may or may not have been computed yet.
         made |= {name: part for name, part in vars(value).items() if not _is_cached(kind, name)}
         return [kind.__qualname__, {name: _options(part) for name, part in sorted(made.items())}]
     if isinstance(value, tuple | list):
@@ -103,13 +103,13 @@ def _is_cached(kind: type, name: str) -> bool:
 
 @contextlib.contextmanager
 def checkpoint_errors() -> Iterator[None]:
-    """Raise what is wrong with a checkpoint's content as a CheckpointError."""
+    """Turn errors in a checkpoint's content into a CheckpointError."""
     try:
         yield
     except (BundleError, RecursionError) as error:
         raise CheckpointError(
-            f"The newest checkpoint is intact but belongs to another run: {error}. Use another directory, or remove it "
-            "to begin anew."
+            f"The newest checkpoint is intact but belongs to another run: {error}. Use another directory, or delete "
+            "this one to start over."
         ) from None
 
 
@@ -122,9 +122,9 @@ class Checkpoints:
     Parameters
     ----------
     directory : str or path-like
-        Made if it does not exist.
+        The directory, created if it does not exist.
     key : str
-        What the run depends on. Checkpoints of another key are refused.
+        Digest of what the run depends on. Checkpoints with another key are refused.
     """
 
     def __init__(self, directory: str | os.PathLike[str], key: str):
@@ -135,11 +135,11 @@ class Checkpoints:
         self._damaged: set[Path] = set()
 
     def _take_generation(self) -> int:
-        """Take the next number; of two runs that start at once, one gets the one after."""
+        """Take the next generation number. Two runs that start at the same time get different ones."""
         while True:
             mine = 1 + max(self._generations(), default=0)
             if mine > _LAST_GENERATION:
-                raise CheckpointError(f"{str(self.directory)!r} has no number left for another run. Use another one.")
+                raise CheckpointError(f"{str(self.directory)!r} has no generation number left. Use another directory.")
             try:
                 os.close(os.open(self.directory / f"generation-{mine:06d}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             except FileExistsError:
@@ -158,14 +158,14 @@ class Checkpoints:
         return sorted((path for path in self.directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
 
     def latest(self) -> tuple[dict[str, Any], Arrays] | None:
-        """Return the newest checkpoint that is whole, or None where there is none at all."""
+        """Return the newest intact checkpoint, or None if there are no checkpoints."""
         files, faults = self._files(), []
         for path in files:
             try:
                 manifest, arrays = read_bundle(path)
                 check(manifest.get("format") == _FORMAT, f"its format is {short_repr(manifest.get('format'))}")
                 check_version(manifest.get("version"), _VERSION)
-                check(isinstance(manifest.get("run"), dict) and {"key", "made_by"} <= set(manifest), "it has no run")
+                check(isinstance(manifest.get("run"), dict) and {"key", "made_by"} <= set(manifest), "no run in it")
             except (BundleError, OSError) as error:
                 faults.append(f"{path.name}: {error}")
                 self._damaged.add(path)
@@ -173,56 +173,57 @@ class Checkpoints:
             if manifest["key"] != self.key:
                 raise CheckpointError(
                     f"{str(self.directory)!r} has checkpoints {_origin(manifest['made_by'])}. Use another directory, "
-                    "or remove it to begin anew."
+                    "or delete this one to start over."
                 )
             if faults:
-                warnings.warn(f"Damaged checkpoints were passed over: {'; '.join(faults)}", CheckpointWarning, 2)
+                warnings.warn(f"Damaged checkpoints were skipped: {'; '.join(faults)}", CheckpointWarning, 2)
             return manifest["run"], arrays
         if files:
             raise CheckpointError(f"No checkpoint in {str(self.directory)!r} can be read: {'; '.join(faults)}")
         return None
 
     def write(self, epoch: int, run: dict[str, Any], arrays: Arrays) -> None:
-        """Write a checkpoint, and remove those that are no longer needed.
+        """Write a checkpoint, and remove superseded ones.
 
-        A full disk does not end the run: the checkpoint before stays. Nor does a directory that vanished.
+        A full disk or a deleted directory does not end the run; the previous checkpoint is kept.
         """
         manifest = {"format": _FORMAT, "version": _VERSION, "made_by": _MADE_BY, "key": self.key, "run": run}
         try:
             if max(self._generations(), default=0) > self.generation:
                 raise CheckpointError(
-                    f"Another run has taken over {str(self.directory)!r}; this one must not write to it."
+                    f"A newer run has taken over {str(self.directory)!r}; this one may no longer write to it."
                 )
             write_bundle(self.directory / f"checkpoint-{self.generation:06d}-{epoch:08d}.zip", manifest, arrays)
             self._clear()
         except OSError as error:
             if not self._told:
-                warnings.warn(f"A checkpoint could not be written; the run goes on: {error}", CheckpointWarning, 2)
+                warnings.warn(f"A checkpoint could not be written; the run continues: {error}", CheckpointWarning, 2)
             self._told = True
 
     def _clear(self) -> None:
-        """Remove what is no longer needed."""
-        whole = [path for path in self._files() if path not in self._damaged]  # a damaged one is no reserve
+        """Remove superseded checkpoints and temporary files."""
+        whole = [path for path in self._files() if path not in self._damaged]  # a damaged file is not a backup
         for old in (*self._damaged, *whole[_KEPT:]):
             _remove(old)
-        for left in self.directory.glob(".checkpoint-*.tmp"):  # of a run that was killed while it wrote
+        for left in self.directory.glob(".checkpoint-*.tmp"):  # left by runs that were killed while writing
             name = _UNFINISHED.fullmatch(left.name)
-            if name and int(name[1]) <= self.generation:  # a newer one may be writing just now
+            if name and int(name[1]) <= self.generation:  # a newer run may be writing now
                 _remove(left)
 
 
 def _origin(made_by: Any) -> str:
-    """Describe checkpoints whose key is that of another run."""
+    """Describe checkpoints whose key does not match."""
     if made_by == _MADE_BY:
         return "of another problem, solver or seed"
     others = made_by if isinstance(made_by, list) and len(made_by) == 2 else [None, None]
     return (
         f"that were made by groupdro {short_repr(others[0])} with bounds of version {short_repr(others[1])}; this is "
-        f"groupdro {__version__!r} with bounds of version {BOUNDS_VERSION}, which does not rely on what others proved"
+        f"groupdro {__version__!r} with bounds of version {BOUNDS_VERSION}, which does not reuse bounds that another "
+        "version proved"
     )
 
 
 def _remove(path: Path) -> None:
-    """Remove a file that is no longer needed; what cannot be removed, such as a folder of its name, stays."""
+    """Remove a file. Leave what cannot be removed, such as a folder of the same name."""
     with contextlib.suppress(OSError):
         path.unlink()

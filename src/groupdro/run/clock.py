@@ -1,4 +1,4 @@
-"""The clock of a run, which stops for what is not part of the algorithm, and its count of passes."""
+"""The clock of a run, which is paused for anything outside the algorithm, and its count of passes."""
 
 import contextlib
 import time
@@ -11,12 +11,12 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """Time and work of a run, from the moment that it is made.
+    """Time and work of a run, counted from the creation of this object.
 
     Parameters
     ----------
     problem : GroupRisk
-        The problem, whose counters may have counted other runs before.
+        The problem, whose counters may include earlier runs.
     """
 
     def __init__(self, problem: GroupRisk):
@@ -26,12 +26,12 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Seconds so far, without those that were spent off the clock."""
+        """Seconds so far, excluding time off the clock."""
         return time.perf_counter() - self._started - self._off
 
     @property
     def counts(self) -> Counters:
-        """What was asked of the data so far."""
+        """Operations on the data so far."""
         return self._counters.since(self._before)
 
     @property
@@ -41,7 +41,7 @@ class Clock:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Take what happens inside off the clock."""
+        """Stop the clock inside the block."""
         begun = time.perf_counter()
         try:
             yield
@@ -49,7 +49,7 @@ class Clock:
             self._off += time.perf_counter() - begun
 
     def set(self, seconds: float, counts: list[int]) -> None:
-        """Continue from what a checkpoint says."""
+        """Continue from the values of a checkpoint."""
         self._off = time.perf_counter() - self._started - seconds
         for name, count in zip(Counters.NAMES, counts, strict=True):
             setattr(self._counters, name, getattr(self._before, name) + count)

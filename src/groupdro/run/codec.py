@@ -1,4 +1,4 @@
-"""Values of a run as JSON and arrays, and back."""
+"""Conversion of a run's values to JSON and arrays, and back."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -14,24 +14,24 @@ __all__ = ["Arrays", "pack", "restore"]
 
 Arrays = dict[str, Array]
 
-_LARGEST_COUNT = 2**53  # of epochs, steps and the like: what a float still counts
+_LARGEST_COUNT = 2**53  # for epochs, steps and so on: the largest count that a float represents exactly
 
 
 def pack(value: Any, arrays: Arrays) -> Any:
-    """Return JSON for a value whose arrays are put aside; objects that a run makes anew are left out as None.
+    """Return a value as JSON, with its arrays stored separately. Objects that a run recreates become None.
 
     Parameters
     ----------
     value : object
-        Numbers, text, arrays, lists and mappings of them, and dataclasses of all these. Of a pass over the data only
-        the point is kept.
+        Numbers, text, arrays, lists and mappings of these, and dataclasses of them all. Of an evaluation, only the
+        point is kept.
     arrays : dict
-        Gets the arrays.
+        Receives the arrays.
 
     Returns
     -------
     object
-        What JSON can hold.
+        A value that JSON can represent.
     """
     if isinstance(value, np.ndarray):
         name = f"a{len(arrays)}"
@@ -53,34 +53,34 @@ def pack(value: Any, arrays: Arrays) -> Any:
 
 
 def restore(old: Any, packed: Any, arrays: Arrays) -> Any:
-    """Return the value that was packed, of the kind that a fresh run has in its place.
+    """Return a packed value, checked against its counterpart in a fresh run.
 
     Parameters
     ----------
     old : object
-        What a fresh run has; kept where nothing was packed, changed where it can be. What was packed must be of its
-        kind, its type and shape included: compiled loops do not look where an array ends. None takes everything,
-        and leaves it to the caller to look.
+        The counterpart in a fresh run. It is kept where nothing was packed, and updated in place if possible. The
+        packed value must have its type and shape, because compiled loops do not check array bounds. If None, any value
+        is accepted and the caller must check it.
     packed : object
-        JSON of `pack`.
+        JSON from `pack`.
     arrays : dict
         The arrays.
 
     Returns
     -------
     object
-        The value.
+        The restored value.
 
     Raises
     ------
     BundleError
-        If it is not of the kind.
+        If the value does not fit.
     """
     try:
         return _restore(old, packed, arrays, anything=old is None)
     except BundleError:
         raise
-    except Exception as error:  # whatever JSON of another form makes the code below stumble over
+    except Exception as error:  # malformed JSON can make the code below raise anything
         raise BundleError(f"{type(error).__name__}: {error}") from None
 
 
@@ -94,9 +94,9 @@ def _restore(old: Any, packed: Any, arrays: Arrays, *, anything: bool) -> Any:
         parts = [_restore(None, part, arrays, anything=True) for part in content]
         new: Any = tuple(parts) if isinstance(old, tuple) else parts
     else:
-        check(kind in ("array", "value"), f"it has a value of the unknown kind {kind!r}")
+        check(kind in ("array", "value"), f"it has a value of unknown kind {kind!r}")
         new = arrays[content] if kind == "array" else content
-    check(anything or _is_like(new, old), "it has a value of another kind than the run")
+    check(anything or _is_like(new, old), "it has a value whose type or shape does not fit the run")
     return new
 
 
@@ -109,20 +109,20 @@ def _restore_mapping(old: Any, content: dict[str, Any], arrays: Arrays, *, anyth
             setattr(old, key, _restore(getattr(old, key), part, arrays, anything=grows))
         return old
     if hasattr(old, "point_fields"):
-        check(set(content) == set(old.point_fields), "it has other values of a pass")
+        check(set(content) == set(old.point_fields), "it has the wrong fields for an evaluation")
         parts = content.items()
         point = {key: _restore(getattr(old, key), part, arrays, anything=False) for key, part in parts}
         finite = all(part is None or bool(np.isfinite(part).all()) for part in point.values())
-        check(finite, "a pass was made at values that are not finite")
+        check(finite, "an evaluation was made at values that are not finite")
         return replace(old, **point)
-    check(anything or isinstance(old, Spectral), "it has values where the run has none")
+    check(anything or isinstance(old, Spectral), "it has values where the run expects none")
     whole = {key: _restore(None, part, arrays, anything=True) for key, part in content.items()}
     is_spectral = isinstance(old, Spectral) or set(whole) == {part.name for part in fields(Spectral)}
     return Spectral(**whole) if is_spectral else whole
 
 
 def _is_like(new: Any, old: Any) -> bool:
-    """Return whether a value may stand for another: of the same type and shape, and a number."""
+    """Return whether a value can replace another: same type and shape, and not NaN."""
     if isinstance(old, np.ndarray):
         same = isinstance(new, np.ndarray) and (new.dtype, new.shape) == (old.dtype, old.shape)
         return same and not bool(np.isnan(new).any())

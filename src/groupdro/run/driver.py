@@ -1,4 +1,4 @@
-"""`solve`: the way into a run."""
+"""`solve`, the entry point for running a solver."""
 
 import os
 from collections.abc import Iterable
@@ -30,39 +30,43 @@ def solve(
     average_duals: bool = False,
     checkpoint_dir: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Solve a problem until its certified gap is within the tolerance, or a budget ends.
+    """Solve a problem until its certified gap is within a tolerance or a budget is used up.
 
     Parameters
     ----------
     problem : GroupRisk
         The problem.
     solver : str or Solver
-        A registered solver's name, or a solver with options. "auto" picks one by a cost model; `Result.solver` says
-        which and why.
+        Name of a registered solver, or a solver object with options. "auto" picks one by a cost model and is a good
+        choice unless you know better; `Result.solver` says which one ran and why.
     tol : float
-        Certified gap at which to stop, relative to the upper bound.
+        Relative tolerance: stop when the certified gap is at most `tol` times the upper bound. Decrease it for a more
+        accurate optimum.
     atol : float, optional
-        Certified gap at which to stop, in the units of the loss. The run ends when either tolerance is met;
-        `Result.criterion` says which. By default ``tol ** 2`` for regrets, whose best value may be zero, and otherwise
-        no more than the loss of residuals that are all rounding, which a model that fits without loss is left with.
+        Absolute tolerance: stop when the certified gap is at most `atol`, in the units of the loss. Meeting either
+        tolerance ends the run; `Result.criterion` says which one was met. The default is ``tol ** 2`` for excess risks,
+        whose optimum may be zero. Otherwise it is tiny, just large enough for a model that fits perfectly up to
+        rounding to count as optimal.
     max_passes : float
-        Passes over the data. A run ends after the epoch that reaches it.
+        Limit on passes over the data. The run ends after the epoch that reaches it.
     max_time : float
-        Seconds, without compilation and evaluations for the trace. A run ends after the epoch that reaches it.
+        Time limit in seconds, excluding compilation and evaluations for the trace. The run ends after the epoch that
+        reaches it.
     seed : int
-        Seed of all random numbers. The same seed gives the same run.
+        Seed of all random numbers. Runs with the same seed are identical.
     callbacks : iterable of callable
-        Each is called with a `Progress` after every epoch, off the clock; one that returns a true value ends the run.
+        Called with a `Progress` after every epoch, off the clock. A callback that returns a true value ends the run.
     average_duals : bool
-        Whether to average dual variables for a tighter lower bound, at one number per row (row and class).
+        Whether to average dual variables over epochs. This tightens the lower bound of stochastic solvers, at the cost
+        of storing one number per row (or per row and class).
     checkpoint_dir : str or path-like, optional
-        Directory to which the run is saved after every epoch, and from which it resumes if it was saved there before.
-        With one thread, a resumed run is the same to the last bit as one that was not interrupted.
+        Directory in which to save the run after every epoch. If it already holds checkpoints of the same run, the run
+        resumes from the newest one. On a single thread, a resumed run is bitwise identical to an uninterrupted one.
 
     Returns
     -------
     Result
-        The best certified pair, with the way it was found. Ctrl-C ends a run with the best pair so far.
+        The best certified pair, and how it was found. Ctrl-C ends the run and returns the best pair so far.
     """
     check_kind(problem, "problem", GroupRisk, "a GroupRisk")
     _refuse_changed_objective(problem)
@@ -77,10 +81,10 @@ def solve(
     solver = make_solver(solver)
     solver.check(problem)
     if average_duals and not problem.data.is_whole:
-        raise ValueError("average_duals must be False over several workers, which keep the duals of their own rows.")
+        raise ValueError("average_duals must be False with several workers: each has only the duals of its own rows.")
     problem, centring = recentre(problem)
     if problem.single_precision:
-        problem = problem.starting_at(*problem.given_start)  # one whose precision the run may change
+        problem = problem.starting_at(*problem.given_start)  # a copy whose precision the run may change
     if atol is None:
         regret = problem.regret or solver.minimises_regrets
         atol = max(resolution(problem, centring), tol**2 if regret else 0.0)
@@ -90,17 +94,17 @@ def solve(
         run.checkpointed = True
         if problem.data.is_first:
             run.checkpoints = Checkpoints(check_path(checkpoint_dir, "checkpoint_dir"), key)
-    with one_blas_thread():  # threads of our own share the blocks of a pass
+    with one_blas_thread():  # our own threads share the blocks of a pass
         return run()
 
 
 def _refuse_changed_objective(problem: GroupRisk) -> None:
-    """Refuse a subclass that changes what solvers and certificates rest on: they would prove something else."""
+    """Refuse a subclass that overrides what solvers and certificates rely on; their bounds would not hold for it."""
     kind = type(problem)
     parts = {name: part for base in reversed(GroupRisk.__mro__[:-1]) for name, part in vars(base).items()}
     for name, own in parts.items():
         if not name.startswith("__") and (getattr(kind, name) is not own or name in vars(problem)):
             raise TypeError(
-                f"problem is a {kind.__name__}, which changes {name!r} of GroupRisk: no bound would hold for it. "
-                "A loss or a domain of your own is passed to GroupRisk."
+                f"problem is a {kind.__name__}, which overrides {name!r} of GroupRisk, so no bound would hold for it. "
+                "Pass a custom loss or domain to GroupRisk instead."
             )

@@ -1,4 +1,4 @@
-"""The last look at a run: what may be said of the model that is returned."""
+"""The end of a run: the final check of the returned model, and its status and message."""
 
 from dataclasses import dataclass
 
@@ -16,20 +16,20 @@ __all__ = ["SEPARABLE", "Ending", "runs_away"]
 
 SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
 
-_LARGE_OUTPUT = 12.0  # of a model, beyond which a class is certain to one in 10^5
+_LARGE_OUTPUT = 12.0  # model outputs beyond this predict a class with probability 1 - 1e-5
 _FAR_AWAY = (
-    "The outputs of the best model found are so large that nothing is proved of it. "
-    "Scale the columns, drop those that others nearly give, or set a penalty or a radius."
+    "The outputs of the best model found are so large that no useful bound can be proved. "
+    "Scale the columns, drop nearly collinear ones, or set a penalty or a radius."
 )
 _OFFSETS = (
-    "The offsets of y or of the columns leave the intercept too few digits for the tolerance. Subtract them first."
+    "Large offsets in y or in the columns leave the intercept too few digits for the tolerance. Centre them first."
 )
 
 
 def runs_away(problem: GroupRisk, certificate: Certificate, state: State, status: Status) -> bool:
-    """Return whether the coefficients of a problem without bounds grow because nothing holds them.
+    """Return whether the coefficients of an unbounded problem diverge.
 
-    Asked only where a run did not converge, or ended at outputs that no uncertain label calls for.
+    Checked only if a run did not converge, or ended with outputs larger than uncertain labels would require.
     """
     if not problem.unbounded or status in (Status.INTERRUPTED, Status.NO_FINITE_MINIMISER):
         return False
@@ -39,7 +39,7 @@ def runs_away(problem: GroupRisk, certificate: Certificate, state: State, status
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended, and the model in the units of the problem that was given."""
+    """How a run ended, and the model in the units of the original problem."""
 
     w: Floats
     status: Status
@@ -56,16 +56,16 @@ class Ending:
         tol: float,
         atol: float,
     ) -> "Ending":
-        """Compute the upper bound of the returned model anew, and correct the status by it."""
+        """Recompute the upper bound of the returned model, and correct the status accordingly."""
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             raise FloatingPointError(
-                "No pass over the data gave finite risks at a model in the domain: X or y is too large, or a solver of "
-                "your own left the domain."
+                "No pass over the data gave finite risks at a model in the domain: X or y is too large, or a custom "
+                "solver left the domain."
             )
         w = centring.outward(certificate.w)
         with problem.uncounted():
-            # "Converged" is said of the model that is returned, which rounding in the units of the user may have moved,
-            # not of what was computed on the way to it.
+            # "Converged" refers to the returned model, which rounding in the user's units may have changed, not to the
+            # intermediate values.
             certificate.w = centring.inward(w)
             fresh = problem.risks(certificate.w)
             certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
@@ -80,7 +80,7 @@ class Ending:
         if rounded_off:
             status = Status.STALLED
         if within and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
-            status = Status.CONVERGED  # thanks to the average
+            status = Status.CONVERGED  # the average improved the pair
         elif contradicts or (status is Status.CONVERGED and not within):
             status = Status.NUMERICAL_FAILURE
         message = status.value

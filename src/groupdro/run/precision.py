@@ -1,4 +1,4 @@
-"""When a run that began in single precision goes on in float64."""
+"""When a run switches from single precision to float64."""
 
 from groupdro.certificate import Certificate
 from groupdro.certificate.fenchel import rounding_slack
@@ -9,27 +9,27 @@ __all__ = ["raise_precision"]
 
 
 def raise_precision(problem: GroupRisk, certificate: Certificate, state: State, wanted: float) -> bool:
-    """Go on in float64 once what bounds allow for rounding is most of the gap, or all that keeps a run from its end.
+    """Switch to float64 once the allowance for rounding is most of the gap, or is all that keeps the run from ending.
 
     Parameters
     ----------
     problem : GroupRisk
         The problem, whose precision changes at most once in a run.
     certificate : Certificate
-        The best bounds so far, that of the last pass included.
+        The best bounds so far, including those of the last pass.
     state : State
-        Where the solver stands.
+        State of the solver.
     wanted : float
         The gap at which the run may end.
 
     Returns
     -------
     bool
-        Whether the last pass is worth being made again, because the run may end with it.
+        Whether to repeat the last pass, because the run may end with it.
     """
     at, gap = state.evaluation, certificate.gap
     if at.single is None:
-        problem.single_precision = False  # one kind of pass must not be compared with another
+        problem.single_precision = False  # passes in different precisions must not be compared
         return False
     reach = certificate.domain.reach(problem.coef(at.gradient))
     allowed = float(at.single.allowance.max()) + rounding_slack(problem, at.mass, reach, 0.0)

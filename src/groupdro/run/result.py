@@ -30,20 +30,20 @@ def met_tolerance(gap: float, upper: float, tol: float, atol: float) -> str | No
 
 
 class Status(Enum):
-    """How a run ended; the value is a sentence for the user."""
+    """How a run ended; the value is a message for the user."""
 
     CONVERGED = "The certified gap is within the tolerance."
     PASS_LIMIT = "The pass limit was reached before the certified gap was within the tolerance."
     TIME_LIMIT = "The time limit was reached before the certified gap was within the tolerance."
     INTERRUPTED = "The run was interrupted; the best certified pair so far is returned."
     NO_FINITE_MINIMISER = "No finite minimiser exists."
-    STALLED = "Rounding leaves the solver no way to go on; the best certified pair is returned."
+    STALLED = "The solver cannot improve further because of rounding; the best certified pair is returned."
     NUMERICAL_FAILURE = "A risk or gradient was not finite, or rounding made the bounds contradict each other."
 
 
 @dataclass(frozen=True)
 class TraceRow:
-    """Where a run stood after an epoch; both bounds are the best so far."""
+    """State of a run after an epoch. Both bounds are the best so far."""
 
     epoch: int
     passes: float
@@ -61,10 +61,10 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback sees after each epoch. It must not change any of it.
+    """What a callback receives after each epoch. It must not be modified.
 
-    The certificate and the state are those of the problem as it is solved, with offsets subtracted that a free
-    intercept absorbs; `w` is the best point so far in the units of the problem that was given.
+    The certificate and the state belong to the problem as solved, from which offsets that a free intercept absorbs have
+    been subtracted. `w` is the best point so far, in the units of the original problem.
     """
 
     latest: TraceRow
@@ -81,7 +81,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class OutputPair:
-    """A pair (w, q) that an algorithm's theory speaks of, with bounds of its own."""
+    """The pair (w, q) to which an algorithm's theory applies, with its own bounds."""
 
     w: Floats
     q: Floats
@@ -90,7 +90,7 @@ class OutputPair:
 
     @property
     def gap(self) -> float:
-        """Upper minus lower bound of this very pair."""
+        """Upper minus lower bound of this pair."""
         return self.upper - self.lower
 
 
@@ -107,38 +107,39 @@ class Result:
     group_risks : ndarray of shape (n_groups,)
         Average loss of each group at w.
     group_values : ndarray of shape (n_groups,)
-        What the worst is taken of: the risks with their offsets, less the references' lower bounds for regrets.
+        The values whose maximum is minimised: the risks plus offsets or, for excess risks, minus the lower bounds of
+        the references.
     upper_bound : float
-        Objective at w: the worst group's risk (or regret), with the penalty.
+        Objective at w: the worst group's risk (or excess risk) plus the penalty.
     lower_bound : float
-        No parameters in the domain have a smaller objective.
+        Proven lower bound: no parameters in the domain have a smaller objective.
     gap : float
-        Certified distance from the best possible: upper_bound - lower_bound, at least the rounding of either.
+        Upper bound on the suboptimality of w: upper_bound - lower_bound, at least the rounding error of either.
     status : Status
         How the run ended.
     message : str
-        The same as a sentence, with particulars.
+        The status as a sentence, with details.
     counters : Counters
-        What the run asked of the data.
+        Operations on the data during the run.
     passes, seconds, epochs : float, float, int
-        Passes over the data, time without evaluations for the trace, and epochs.
+        Passes over the data, seconds excluding evaluations for the trace, and epochs.
     trace : tuple of TraceRow
         One row per epoch.
     average : OutputPair or None
-        The step-weighted average that the solver's theorem speaks of, where it has one.
+        The step-weighted average to which the solver's theory applies, if any.
     group_names : tuple
         Names of the groups.
     references : References
-        Certified bounds of each group's own minimum where regrets were minimised; zeros otherwise.
+        Certified bounds on each group's own minimum if excess risks were minimised; zeros otherwise.
     solver : str
-        What ran, and why where it was chosen automatically.
+        The solver that ran, and why if it was chosen automatically.
     tol, atol : float
         The relative and the absolute tolerance in force.
     bound_radius : float
-        Root mean square of a model's outputs up to which the lower bound holds, where neither a penalty nor a radius
-        was set; infinite where it holds for the whole domain.
+        If neither a penalty nor a radius was set, the root mean square of a model's outputs up to which the lower bound
+        holds. Infinite if the bound holds for the whole domain.
     interrupted : bool
-        Whether Ctrl-C ended the run, which is still "converged" where the gap was within the tolerance by then.
+        Whether Ctrl-C ended the run. The status is still "converged" if the gap was within the tolerance by then.
     """
 
     w: Floats

@@ -1,4 +1,4 @@
-"""One run, the only loop: stages, budgets, certificate, trace, callbacks and interruption."""
+"""A run: the main loop with its stages, budgets, certificate, trace, callbacks and interruption."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Callback = Callable[[Progress], bool | None]
 
 @dataclass
 class Run:
-    """One run. Called, it goes from the start, or from a checkpoint, to its end; `go_on` takes it further."""
+    """One run. Calling it runs from the start or a checkpoint to the end; `go_on` continues from there."""
 
     problem: GroupRisk
     centring: Centring
@@ -42,7 +42,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.checkpointed = False
-        self.checkpoints: Checkpoints | None = None  # of several workers, the first one writes
+        self.checkpoints: Checkpoints | None = None  # only the first of several workers writes
         self.trace: list[TraceRow] = []
         self.interrupted = False
         self.reason: str | None = None  # why there is no finite minimiser
@@ -50,17 +50,17 @@ class Run:
         self.stage = 0
         self.state: State | None = None
         self.refinement: Refinement | None = None
-        self._whole = True  # whether the state is that of the end of an epoch
+        self._whole = True  # whether the state is at the end of an epoch
 
     def __call__(self) -> Result:
-        """Run until a tolerance is met or a budget ends."""
+        """Run until a tolerance is met or a budget is used up."""
         self._open()
         tolerances = self.tol, self.atol
         saved = SavedRun.latest(self.checkpoints, self.problem, tolerances) if self.checkpointed else None
         preparations = self._choose_stages(self.tol if saved is None else float(saved.run["tolerances"][0]))
         given, prepared = self.problem, Prepared()
         if saved is None:
-            # What follows the preparation is interrupted in the loop below; the preparation itself says so.
+            # Interrupts after the preparation are handled in the loop below; the preparation reports its own.
             prepared = self._prepare(preparations)
         else:
             with checkpoint_errors():
@@ -70,12 +70,12 @@ class Run:
         return self._run(lambda: self._begin(prepared) if saved is None else self._resume(saved))
 
     def go_on(self, atol: float, *, passes: float, seconds: float) -> Result:
-        """Continue from where the run ended, to a finer absolute tolerance and by so many passes and seconds."""
+        """Continue from where the run ended, to a smaller absolute tolerance within additional passes and seconds."""
         self.atol, self.max_passes, self.max_time = atol, self.clock.passes + passes, self.clock.seconds + seconds
         return self._run(lambda: self._agree(self._verdict(self._now)))
 
     def saved(self) -> dict[str, Any]:
-        """Return where a run without stages before it stands, for `load`."""
+        """Return the state of a run without preparations, for `load`."""
         return {
             "state": self._now,
             "certificate": self.certificate.saved(),
@@ -85,7 +85,7 @@ class Run:
         }
 
     def load(self, saved: Any) -> None:
-        """Stand where a run of the same problem and solver stood, without any epoch."""
+        """Restore the state of a run of the same problem and solver, without running an epoch."""
         check(isinstance(saved, dict), "a run is not a mapping")
         self._open()
         self._choose_stages(self.tol)
@@ -106,7 +106,7 @@ class Run:
         return self.state
 
     def _run(self, first: Callable[[], Status | None]) -> Result:
-        """Make epochs from a first status on, and return what they came to."""
+        """Run epochs until a status ends the run, and return the result."""
         status: Status | None = None
         try:
             status = first()
@@ -121,9 +121,9 @@ class Run:
             if self.state is None or self.certificate.w is None or self.certificate.q is None:
                 raise  # nothing was certified yet, so there is nothing to keep
             if not self.problem.data.is_whole:
-                raise  # others are at another place, and a last pass would mix their models with this one
+                raise  # other workers are elsewhere, and a last pass would mix their models with this one
             status, self.interrupted = Status.INTERRUPTED, True
-        self.problem.single_precision = False  # what is said at the end is said in float64
+        self.problem.single_precision = False  # the final figures are computed in float64
         try:
             if self.reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
                 status = Status.NO_FINITE_MINIMISER
@@ -131,7 +131,7 @@ class Run:
                 self.reason, status = SEPARABLE, Status.NO_FINITE_MINIMISER
             return self._finish(status, self._average() if self._whole else None)
         except KeyboardInterrupt:
-            # All was done but for the last pass, which is made again rather than lose what was certified.
+            # Only the last pass was interrupted. Repeat it rather than lose what was certified.
             if not self.problem.data.is_whole:
                 raise
             self.interrupted = True
@@ -139,11 +139,11 @@ class Run:
             return self._finish(status if ended else Status.INTERRUPTED, None)
 
     def _begin(self, prepared: Prepared) -> Status | None:
-        """Stand at the start, or where an interrupt left the preparations."""
+        """Set up the initial state, or the one in which an interrupt left the preparations."""
         if not prepared.interrupted:
             self.state = self._first_state()
             return self._after_epoch(self.state)
-        # One pass, so that there is a pair to return: the solver's own first look may take long.
+        # Make one pass so that there is a pair to return: the solver's own initialisation may take long.
         self._whole, self.interrupted = False, True
         pair = prepared.best or prepared.start or (self.problem.start(), self.problem.start_weights())
         self.state = State(self.problem.evaluate(self.problem.within_domain(pair[0]), pair[1]))
@@ -152,7 +152,7 @@ class Run:
         return Status.INTERRUPTED
 
     def _resume(self, saved: SavedRun) -> Status | None:
-        """Stand where the checkpoint says."""
+        """Restore the state of the checkpoint."""
         with checkpoint_errors():
             self.state, self.trace = saved.resume(self._solver, self.problem, self.seed, self.certificate, self.clock)
         return self._agree(self._verdict(self.state))
@@ -168,7 +168,7 @@ class Run:
         return self.stage + 1 == len(self.solvers)
 
     def _choose_stages(self, tol: float) -> list[Preparation]:
-        """Set the solvers that run one after another, and return what has to be done before them."""
+        """Set the solvers that run one after another, and return the preparations to run before them."""
         given = self.problem
         stages = self.solver.stages(given, tol)
         self.description = self.solver.describe(given, tol)
@@ -193,7 +193,7 @@ class Run:
         )
 
     def _prepare(self, preparations: list[Preparation]) -> Prepared:
-        """Run the preparations, and set the problem to what they make of it."""
+        """Run the preparations and update the problem with their results."""
         prepared = Prepared()
         for preparation in preparations:
             prepared = preparation.run(self.problem, self._budget, self.seed)
@@ -209,11 +209,11 @@ class Run:
         return prepared
 
     def _restore_references(self, saved: SavedRun, preparations: list[Preparation]) -> None:
-        """Take the references that a saved run had found, and what can refine them."""
+        """Restore the references found by a saved run, and their refinement."""
         given, references = self.problem, saved.references(self.problem)
         finds = self.solver.minimises_regrets and not given.regret
-        check((references is not None) == finds, "its references are not of this objective")
-        check(saved.run["stage"] < len(self.solvers), "its stage is not one of the solver")
+        check((references is not None) == finds, "its references do not fit this objective")
+        check(saved.run["stage"] < len(self.solvers), "it is in a stage that the solver does not have")
         self.stage = saved.run["stage"]
         if references is None:
             return
@@ -222,9 +222,9 @@ class Run:
             self.refinement = preparation.restore(given, references, saved.refinement(), self.seed) or self.refinement
 
     def _first_state(self) -> State:
-        """Return the state at the start, or at zero where a start that was given is worse than that.
+        """Return the state at the given start, or at zero if the given start is worse.
 
-        Far away most losses are straight lines, along which a solver may take forever to come back.
+        Far away, most losses are nearly linear, and a solver may take very long to come back.
         """
         problem, solver = self.problem, self._solver
         state: State = solver.init(problem, self.seed)
@@ -240,7 +240,7 @@ class Run:
         return began
 
     def _advance(self, state: State) -> State:
-        """Return the state after an epoch, or at the start of the next stage, which counts as one."""
+        """Return the state after an epoch, or at the start of the next stage, which counts as an epoch."""
         own = [row for row in self.trace if row.epoch >= state.begun]
         why = "" if self._in_last_stage else self._solver.hand_over(self.problem, state, own)
         if not why:
@@ -257,7 +257,7 @@ class Run:
     # ------------------------------------------------------------------ after each epoch
 
     def _after_epoch(self, state: State) -> Status | None:
-        """Certify where the state stands, record it, and say whether the run is over."""
+        """Certify and record the state, and return the status that ends the run, if any."""
         pair = self._solver.point(state)
         if pair is not None:
             with self.clock.stopped(), self.problem.uncounted():
@@ -273,7 +273,7 @@ class Run:
             self.certificate.observe(state.evaluation)
         self._refine(state)
         self._record(state)
-        if self.checkpoints is not None:  # first: a callback may take long, or fail
+        if self.checkpoints is not None:  # before the callbacks, which may take long or fail
             save_run(
                 self.checkpoints, self.problem, self.stage, state, self.certificate, self.trace, self.clock,
                 tolerances=(self.tol, self.atol), found_references=self.found_references, refinement=self.refinement,
@@ -282,7 +282,7 @@ class Run:
         return self._agree(self._verdict(state, stopped=stopped))
 
     def _refine(self, state: State) -> None:
-        """Let references be tightened by what the epoch showed, or where they are all that the gap is left with."""
+        """Tighten the references after an epoch, or if they are all that remains of the gap."""
         if self.refinement is None:
             return
         found = self.refinement.after_epoch(self.certificate, state, self._budget)
@@ -293,7 +293,7 @@ class Run:
             self.certificate.tighten(self.problem)
 
     def _record(self, state: State) -> None:
-        """Note the certificate's bounds in the trace."""
+        """Add the certificate's bounds to the trace."""
         counts = self.clock.counts
         self.trace.append(
             TraceRow(
@@ -316,17 +316,17 @@ class Run:
         return any(stops)
 
     def _agree(self, status: Status | None) -> Status | None:
-        """Return what ends the run of any worker: only clocks and callbacks can differ between them."""
+        """Return a status that ends the run on any worker: only clocks and callbacks can differ between them."""
         if self.problem.data.is_whole:
             return status
         kinds = [None, *Status]
         return kinds[int(self.problem.data.largest(np.array([float(kinds.index(status))]))[0])]
 
     def _verdict(self, state: State, *, stopped: bool = False) -> Status | None:
-        """Say whether the run is over."""
+        """Return the status that ends the run, or None to continue."""
         if self.problem.unbounded and is_separated(self.problem, state.evaluation):
             self.reason = SEPARABLE
-            self.certificate.withdraw()  # beyond the ball the losses go on falling, to zero
+            self.certificate.withdraw()  # beyond the ball the losses keep falling towards zero
             return Status.NO_FINITE_MINIMISER
         if met_tolerance(self.certificate.gap, self.certificate.upper, self.tol, self.atol) is not None:
             return Status.CONVERGED

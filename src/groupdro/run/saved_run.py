@@ -1,4 +1,4 @@
-"""A run as a checkpoint keeps it: written after an epoch, and read by one that resumes."""
+"""The checkpoint format of a run, written after each epoch and read when resuming."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def save_run(
     trace: Sequence[TraceRow], clock: Clock, *, tolerances: tuple[float, float], found_references: bool,
     refinement: Refinement | None,
 ) -> None:  # fmt: skip
-    """Write a checkpoint of where a run stands, off the clock."""
+    """Write a checkpoint of a run, off the clock."""
     with clock.stopped():
         arrays: Arrays = {}
         run = {
@@ -47,7 +47,7 @@ def save_run(
 
 @dataclass(frozen=True)
 class SavedRun:
-    """What the newest checkpoint of a directory says."""
+    """The content of the newest checkpoint of a directory."""
 
     run: dict[str, Any]
     arrays: Arrays
@@ -56,7 +56,7 @@ class SavedRun:
     def latest(
         cls, checkpoints: Checkpoints | None, problem: GroupRisk, tolerances: tuple[float, float]
     ) -> "SavedRun | None":
-        """Return the newest checkpoint, which the first worker reads and all get."""
+        """Return the newest checkpoint, which the first worker reads and sends to all others."""
         content = b""
         if checkpoints is not None:
             found = checkpoints.latest()
@@ -70,17 +70,17 @@ class SavedRun:
             _check_run(run)
             saved = cls(run, arrays)
             rougher = any(now < before for now, before in zip(tolerances, run["tolerances"], strict=True))
-            # References that were found once for all, for a rougher tolerance, would keep the gap above a finer one.
+            # References found for a looser tolerance, and never refined, would keep the gap above a tighter one.
             fixed = saved.references(problem) is not None and saved.refinement() is None
             return None if rougher and fixed else saved
 
     @classmethod
     def of(cls, run: dict[str, Any]) -> "SavedRun":
-        """Return what another run's checkpoint holds of a run within it, such as that of one group alone."""
+        """Return a run nested in another run's checkpoint, such as the run for a single group."""
         arrays: Arrays = {}
         check(
             set(run) == {"state", "certificate", "counters", "seconds", "single_precision"},
-            "a run within it has other parts",
+            "a nested run has unexpected fields",
         )
         packed = {name: pack(run[name], arrays) for name in ("state", "certificate")}
         whole = dict.fromkeys(_PARTS) | run | packed | {"stage": 0, "trace": [], "tolerances": [0.0, 0.0]}
@@ -88,7 +88,7 @@ class SavedRun:
         return cls(whole, arrays)
 
     def references(self, problem: GroupRisk) -> References | None:
-        """Return the references that the run found, after a look at them."""
+        """Return the references found by the run, after checking them."""
         found = restore(None, self.run["references"], self.arrays)
         if found is None:
             return None
@@ -101,13 +101,13 @@ class SavedRun:
         return References(**found)
 
     def refinement(self) -> Any:
-        """Return what the run kept to refine its references, which the preparation that made it has to check."""
+        """Return the saved state of the references' refinement. The preparation that made it must check it."""
         return restore(None, self.run["refinement"], self.arrays)
 
     def resume(
         self, solver: Solver, problem: GroupRisk, seed: int, certificate: Certificate, clock: Clock
     ) -> tuple[State, list[TraceRow]]:
-        """Return the state and the trace, and let certificate and clock continue from there."""
+        """Return the state and the trace, and restore certificate and clock."""
         problem.single_precision &= self.run["single_precision"]
         with problem.uncounted():
             state: State = restore(solver.init(problem, seed), self.run["state"], self.arrays)
@@ -118,18 +118,18 @@ class SavedRun:
 
 
 def _check_run(run: dict[str, Any]) -> None:
-    """Refuse what is not of the form that a run writes. Its solver and its certificate check what is theirs."""
-    check(set(run) == _PARTS, "its run has other parts")
+    """Refuse content of the wrong form. Solver and certificate check their own parts."""
+    check(set(run) == _PARTS, "its run has unexpected fields")
     check(_is_count(run["stage"]), "its stage is not a count")
     lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
     check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")
     check(all(_is_count(count) for count in run["counters"]), "a counter is not a count")
-    check(isinstance(run["single_precision"], bool), "its precision is not one")
+    check(isinstance(run["single_precision"], bool), "single_precision is not a boolean")
     numbers = [run["seconds"], *run["tolerances"]]
     check(all(_is_number(one) and 0 <= one < np.inf for one in numbers), "its seconds or tolerances are not numbers")
     for row in run["trace"]:
         whole = isinstance(row, list) and len(row) == 7 and all(_is_count(row[place]) for place in (0, 2, 3))
-        check(whole and all(_is_number(row[place]) for place in (1, 4, 5, 6)), "its trace has another form")
+        check(whole and all(_is_number(row[place]) for place in (1, 4, 5, 6)), "its trace is malformed")
 
 
 def _is_count(value: Any) -> bool:

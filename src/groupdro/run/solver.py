@@ -1,4 +1,4 @@
-"""The contract of a solver."""
+"""The interface of a solver."""
 
 from abc import ABC
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["BALL", "BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "UNPRICED",
            "Requirement", "Solver", "State", "make_solver"]  # fmt: skip
 
-#: Every solver class by its name; a class enters when it is defined.
+#: Solver classes by name. A class is registered when it is defined.
 SOLVERS: dict[str, type["Solver"]] = {}
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """Something that a solver needs of a problem."""
+    """A property that a solver requires of a problem."""
 
     what: str
     holds: Callable[[GroupRisk], bool]
@@ -74,23 +74,23 @@ UNPRICED = Requirement(
 
 @dataclass
 class State:
-    """What every solver's state holds; a solver adds its own fields.
+    """Fields common to the states of all solvers. A solver adds its own.
 
     Attributes
     ----------
     evaluation : Evaluation
-        The latest pass over the data. The driver takes its certificate from it: no solver may change its arrays.
+        The latest pass over the data. The driver computes the certificate from it, so no solver may modify its arrays.
     epoch : int
         Epochs done. Random numbers are a function of the seed and the epoch.
     begun : int
-        Epochs that earlier stages had done when this one began.
+        Epochs completed by earlier stages.
     handed_over : str
         Why earlier stages handed over.
     stalled : bool
-        Whether the solver cannot improve further, as at the limit of floating-point accuracy.
+        Whether the solver cannot improve further, for example at the limit of floating-point accuracy.
     """
 
-    #: Fields that may have other shapes than at the start: `restore_state` checks them.
+    #: Fields whose shapes may change during a run; `restore_state` checks them.
     grows: ClassVar[tuple[str, ...]] = ()
 
     evaluation: Evaluation
@@ -103,14 +103,14 @@ class State:
 class Solver(ABC):
     """An algorithm that advances a state by epochs, or a sequence of such algorithms.
 
-    A subclass is a frozen dataclass of its parameters: it remembers no run, and can be compared, hashed and shared by
-    threads. It sets `name`, and implements `init` and `epoch`. It never loops until convergence, never looks at a clock
-    and never computes a certificate: the driver does, from the evaluation that each epoch leaves in the state. A solver
-    that is made of others implements `stages` instead. Defining the class registers it under its name.
+    A subclass is a frozen dataclass of its parameters. It keeps no state between runs and can be compared, hashed and
+    shared by threads. It sets `name` and implements `init` and `epoch`. It never loops until convergence, looks at a
+    clock or computes a certificate: the driver does so, from the evaluation that each epoch leaves in the state. A
+    solver composed of others implements `stages` instead. Defining the class registers it under its name.
     """
 
     name: ClassVar[str]
-    #: Whether its stages find every group's own minimum, and so minimise regrets where risks were given.
+    #: Whether its stages find every group's own minimum, and so turn risks into excess risks.
     minimises_regrets: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -118,59 +118,59 @@ class Solver(ABC):
         if "name" in cls.__dict__:
             SOLVERS[cls.name] = cls
         if "__repr__" not in cls.__dict__:
-            cls.__repr__ = Solver.__repr__  # type: ignore[method-assign]  # a dataclass would name defaults too
+            cls.__repr__ = Solver.__repr__  # type: ignore[method-assign]  # that of a dataclass would include defaults
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """What the solver needs of a problem, checked before the first pass."""
+        """Requirements on the problem, checked before the first pass."""
         return ()
 
     def stages(self, problem: GroupRisk, tol: float) -> "Sequence[Preparation | Solver]":
-        """Return what to run one after another: preparations first, then solvers, each until it is done.
+        """Return the stages to run in order: preparations first, then solvers, each until it is done.
 
-        A solver that has stages of its own contributes these, not itself.
+        A stage that is itself composed of stages is replaced by them.
         """
         del problem, tol
         return (self,)
 
     def warm_up(self, problem: GroupRisk) -> None:
-        """Compile what epochs need beyond a pass, which belongs to no budget."""
+        """Compile what epochs need beyond a pass. Compilation does not count towards a budget."""
         del problem
 
     def init(self, problem: GroupRisk, seed: int) -> Any:
         """Evaluate the starting point and return the state."""
-        raise NotImplementedError(f"{type(self).__name__} has no init: list the stages of which it is made instead.")
+        raise NotImplementedError(f"{type(self).__name__} has no init: implement it, or implement stages instead.")
 
     def epoch(self, problem: GroupRisk, state: Any) -> None:
-        """Advance the state by one epoch and evaluate where it stands."""
+        """Advance the state by one epoch and evaluate it there."""
         raise NotImplementedError(f"{type(self).__name__} has no epoch.")
 
     def hand_over(self, problem: GroupRisk, state: Any, trace: "Sequence[TraceRow]") -> str:
-        """Return why the next stage should take over from where the state stands; empty to go on.
+        """Return why the next stage should take over, or an empty string to continue.
 
-        The trace is that of this stage: what it has certified so far, and at which price.
+        The trace covers this stage only: what it has certified so far, and at what cost.
         """
         del problem, trace
         return "it stalled" if state.stalled else ""
 
     def restore_state(self, problem: GroupRisk, state: Any) -> None:
-        """Check what `State.grows` names, and evaluate again what a checkpoint leaves out of a state."""
+        """Check the fields in `State.grows`, and recompute what a checkpoint leaves out of a state."""
         state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
-        """Say what runs on a problem, and why where that was chosen."""
+        """Describe the solver that runs on a problem, and why if it was chosen automatically."""
         del problem, tol
         return getattr(self, "name", type(self).__name__)
 
     def average(self, state: Any) -> tuple[Floats, Floats] | None:
-        """Return the pair (w, q) that the solver's theorem speaks of, where it is not the state's own."""
+        """Return the pair (w, q) to which the solver's theory applies, if it is not the state's own."""
         del state
         return None
 
     def point(self, state: Any) -> tuple[Floats, Floats] | None:
-        """Return the pair (w, q) to evaluate for the trace, where an epoch leaves no evaluation of its own.
+        """Return the pair (w, q) to evaluate for the trace, if an epoch leaves no evaluation of its own.
 
-        Such an evaluation is not part of the algorithm: it is not counted, and off the clock.
+        Such an evaluation is not part of the algorithm; it is neither counted nor timed.
         """
         del state
         return None
@@ -181,7 +181,7 @@ class Solver(ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def check(self, problem: GroupRisk) -> None:
-        """Refuse a problem that lacks something the solver needs, naming it."""
+        """Raise if a problem lacks something that the solver requires."""
         for requirement in self.requires:
             if not requirement.holds(problem):
                 given = f"{type(problem.domain).__name__} with {type(problem.weight_set).__name__}"
@@ -190,7 +190,7 @@ class Solver(ABC):
                 )
 
     def fits(self, problem: GroupRisk) -> bool:
-        """Return whether a problem has all that the solver needs."""
+        """Return whether a problem meets all of the solver's requirements."""
         return all(requirement.holds(problem) for requirement in self.requires)
 
 

@@ -1,4 +1,4 @@
-"""What a solver may do besides its epochs: find references or a better start before, and refine references between."""
+"""Work of a solver besides epochs: find references or a better start beforehand, and refine references in between."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,14 +17,14 @@ __all__ = ["Budget", "Preparation", "Prepared", "Refinement"]
 
 @dataclass(frozen=True)
 class Budget:
-    """What is left of a run.
+    """The remaining budget of a run.
 
     Attributes
     ----------
     tol, atol : float
         Tolerances of the run.
     passes_left, seconds_left : callable
-        What is left of passes and time.
+        Functions that return the passes and seconds left.
     """
 
     tol: float
@@ -35,23 +35,23 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a preparation found.
+    """Result of a preparation.
 
     Attributes
     ----------
     references : References or None
-        Bounds of every group's own minimum, which turn risks into regrets.
+        Bounds on every group's own minimum, which turn risks into excess risks.
     refinement : Refinement or None
-        What tightens them while the run goes on.
+        Tightens the references during the run.
     start : pair of ndarray or None
         The w and q at which the next stage begins.
     best : pair of ndarray or None
-        The best w and q known, which a run returns that is interrupted here.
+        The best known w and q, returned if the run is interrupted here.
     interrupted : bool
-        Whether Ctrl-C ended the preparation: the run then returns what there is.
+        Whether Ctrl-C ended the preparation: the run then returns the best pair so far.
     rough : bool
-        Whether an interrupt or the budget cut it short. Its bounds are valid, but a checkpoint of them would hold back
-        every run that resumes from it.
+        Whether an interrupt or the budget cut the preparation short. Its bounds are valid, but checkpointing them would
+        hold back every run that resumes from them.
     """
 
     references: References | None = None
@@ -63,20 +63,20 @@ class Prepared:
 
 
 class Refinement(ABC):
-    """What tightens rough references while a run minimises the regrets."""
+    """Tightens rough references while a run minimises excess risks."""
 
     @abstractmethod
     def after_epoch(self, certificate: Certificate, state: "State", budget: Budget) -> References | None:
-        """Return tighter references than those of the certificate's problem, or None to leave them as they are."""
+        """Return tighter references than the certificate's problem has, or None to keep those."""
 
     @property
     @abstractmethod
     def rough(self) -> bool:
-        """Whether the budget cut it short, so that a run which resumes from here would not be the same."""
+        """Whether the budget cut it short, so that a resumed run would differ from an uninterrupted one."""
 
     @abstractmethod
     def saved(self) -> Any:
-        """Return what a checkpoint keeps, besides the references."""
+        """Return what a checkpoint stores besides the references."""
 
 
 class Preparation(ABC):
@@ -84,9 +84,9 @@ class Preparation(ABC):
 
     @abstractmethod
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
-        """Solve what later stages depend on."""
+        """Compute what later stages depend on."""
 
     def restore(self, problem: GroupRisk, references: References, saved: Any, seed: int) -> Refinement | None:
-        """Return the refinement as a checkpoint kept it; None by default, for a preparation that is done at once."""
+        """Return the refinement stored in a checkpoint; None by default, for a preparation without refinement."""
         del problem, references, saved, seed
         return None

@@ -1,4 +1,4 @@
-"""Solvers: one algorithm per file, and the driver that owns the only loop."""
+"""Solvers: one algorithm per file."""
 
 from groupdro.run.driver import solve
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow

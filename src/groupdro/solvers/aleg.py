@@ -1,7 +1,8 @@
-"""ALEG with measured steps: the default solver.
+"""ALEG with measured step sizes, the default stochastic solver.
 
-The algorithm is that of `aleg_theory`; what the theorem takes from worst-case constants is measured here. An epoch
-whose measurements break the inequality of the proof, or whose gap rose, is taken back and repeated with shorter steps.
+The algorithm is that of `aleg_theory`, but what the theorem derives from worst-case constants is measured here. An
+epoch whose measurements violate the inequality of the proof, or whose gap grew, is rejected and repeated with smaller
+steps.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,19 +23,19 @@ from groupdro.utils.types import Floats
 __all__ = ["ALEG", "AlegState"]
 
 
-_TARGET = 4.0  # ratio that the steps aim at
-_REFUSED = 15.0  # ratio at which an epoch is taken back
-_RISE = 1.3  # rise of the gap at which an epoch is taken back
-_GROWTH = 3.0  # largest growth of the steps in an epoch
-_CAREFUL_GROWTH = 1.5  # the same once an epoch was taken back
-_PRICE = 8.0  # first step of the logits, relative to that of w in units of the curvature, times ln m
+_TARGET = 4.0  # target ratio for the step sizes
+_REFUSED = 15.0  # ratio at which an epoch is rejected
+_RISE = 1.3  # growth of the gap at which an epoch is rejected
+_GROWTH = 3.0  # largest growth of the step sizes per epoch
+_CAREFUL_GROWTH = 1.5  # the same after an epoch was rejected
+_PRICE = 8.0  # initial step of the logits relative to that of w in units of the curvature, times ln m
 _CURVATURE_ROWS = 2000
 _CURVATURE_FLOOR = 0.05  # curvature below which directions are treated alike, relative to the mean
-_FLAT = 1e-200  # curvature below which there is nothing to measure
-_FEWEST_STEPS = 20  # of an epoch, where the data are few
-_FEWEST_SHARED_STEPS = 100  # the same where larger steps would save workers some messages
+_FLAT = 1e-200  # curvature that counts as zero
+_FEWEST_STEPS = 20  # per epoch, for small data
+_FEWEST_SHARED_STEPS = 100  # the same if larger batches would save messages between workers
 _LEADING_DIRECTIONS = 64
-_ROTATED_FEATURES = 256  # up to so many features, the metric is that of the whole Hessian
+_ROTATED_FEATURES = 256  # up to this many features, the metric uses the full Hessian
 
 
 @dataclass
@@ -48,23 +49,23 @@ class AlegState(State):
     w_centre, logit_centre : ndarray
         Mean mirror coordinates of the epoch that led to the snapshot.
     metric : ndarray or float
-        Scale of the step of each entry of w, in the coordinates of the rotation.
+        Step scale of each entry of w, in the rotated coordinates.
     rotation : ndarray of shape (n_features, n_features) or (0, 0)
-        Coordinates along which the curvature was measured; empty for the features themselves.
+        Coordinates along which the curvature was measured; empty for the original features.
     shift : ndarray of shape (n_features,) or (0,)
-        Point of the features at which the loop takes a free intercept; empty for the origin.
+        Point in feature space at which the loop takes a free intercept; empty for the origin.
     spectral : Spectral or None
-        The metric along a few leading directions, where the features are many and the outputs several.
+        The metric along a few leading directions, for many features and several outputs.
     w_step, q_step : float
-        Steps of both players.
+        Step sizes of both players.
     target, growth : float
-        Ratio that the steps aim at, and the largest growth an epoch; both are lowered when an epoch is taken back.
+        Target ratio, and largest growth of the step sizes per epoch. Both are lowered when an epoch is rejected.
     rejected : int
-        Epochs taken back.
+        Number of rejected epochs.
     capped : int
-        Times that the largest curvature was measured.
+        How often the largest curvature was measured.
     direction : ndarray
-        The direction of largest curvature so far, from which it is sought again.
+        Direction of largest curvature so far, the start of the next search.
     seed : int
         Seed.
     """
@@ -91,22 +92,23 @@ class AlegState(State):
 
 @dataclass(frozen=True)
 class ALEG(Solver):
-    """Variance-reduced mirror prox that measures its own steps.
+    """Variance-reduced mirror prox with self-tuned step sizes.
 
-    Nothing has to be set. Each epoch draws about as many rows as there are, in mini-batches with members of every
-    group, and ends with a pass at the mean of its iterates. The two steps, of w and of the group weights, follow what
-    the epoch measured: how much gradients differ between the half points and the snapshot, and how the gap divides
+    There is nothing to tune. Each epoch draws about as many rows as there are, in mini-batches with members of every
+    group, and ends with a pass at the mean of its iterates. The step sizes of w and of the group weights follow the
+    epoch's measurements: how much gradients differ between the half points and the snapshot, and how the gap divides
     between the players.
 
     Parameters
     ----------
     rows_per_step : int, optional
-        Rows drawn in a step; by default as few as fill the processor, which is one of each group where there are many.
+        Rows drawn per step. The default is the smallest batch that uses the processor well: one row per group if there
+        are many groups.
     scale_columns : bool
-        Whether steps follow the scale of each column. The objective stays the same.
+        Whether step sizes adapt to the scale of each column. This does not change the objective.
     replacement : bool
-        Whether draws are independent, as in the theory. Without replacement each epoch takes every row of a group in
-        random order: faster to a rough answer, slower to a fine one.
+        Whether draws are independent, as in the theory. Without replacement, each epoch visits the rows of a group in
+        random order, which is faster to a rough solution and slower to an accurate one.
     """
 
     name = "aleg"
@@ -128,15 +130,15 @@ class ALEG(Solver):
         if rows is None:
             d = problem.data.n_features
             rotated = self._measures(problem) and d <= _ROTATED_FEATURES
-            some = int(np.clip(problem.n_rows // 2000, 16, 64))  # more rows a step cost less time each, and some passes
+            some = int(np.clip(problem.n_rows // 2000, 16, 64))  # larger batches cost less per row, but more passes
             rows = 512 if problem.model.n_outputs > 1 else max(16, d) if rotated else some
-            shared = problem.data.rows_worth_a_step(problem.model.size + problem.n_groups, problem.model.n_outputs)
+            shared = problem.data.rows_worth_sharing(problem.model.size + problem.n_groups, problem.model.n_outputs)
             rows = max(rows, min(shared, problem.n_rows // _FEWEST_SHARED_STEPS))
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
 
     def warm_up(self, problem: GroupRisk) -> None:
-        """Compile the steps: make none of them."""
+        """Compile the steps without taking any."""
         geometry, weighting, plan = problem.geometry(), problem.weight_geometry(), self.plan(problem)
         w, q = problem.start(), weighting.interior(problem.start_weights())
         nothing = np.zeros((problem.data.n_rows, *problem.shape[1:])), np.zeros(problem.n_groups), np.zeros_like(w)
@@ -146,7 +148,7 @@ class ALEG(Solver):
         steps_of(loop, BATCHES).run(plan, np.empty((0, len(plan.groups)), dtype=np.int64))
 
     def init(self, problem: GroupRisk, seed: int) -> AlegState:
-        """Evaluate the start, and find steps by short trials from there."""
+        """Evaluate the start, and find step sizes by short trials from there."""
         geometry, weighting = problem.geometry(), problem.weight_geometry()
         w, q = problem.start(), weighting.interior(problem.start_weights())
         at = problem.evaluate(w, q)
@@ -167,7 +169,7 @@ class ALEG(Solver):
         return state
 
     def restore_state(self, problem: GroupRisk, state: AlegState) -> None:
-        """Check the curvature that was measured, and pass over the data at the snapshot."""
+        """Check the measured curvature, and make a pass at the snapshot."""
         d, measured = problem.data.n_features, self._measures(problem)
         rotated, shifted = measured and d <= _ROTATED_FEATURES, measured and problem.fit_intercept
         fits = isinstance(state.metric, float) or is_finite_array(state.metric, problem.shape)
@@ -180,7 +182,7 @@ class ALEG(Solver):
         super().restore_state(problem, state)
 
     def _metric(self, problem: GroupRisk, geometry: Geometry) -> Floats | float:
-        """Return one over the largest curvature along each column, or along all where they hardly differ."""
+        """Return one over the largest curvature along each column, or one value if the columns hardly differ."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
         mean = float(squares.mean())
         if mean == 0.0 or not geometry.diagonal:
@@ -188,20 +190,20 @@ class ALEG(Solver):
         bend, d = problem.loss.smoothness, problem.data.n_features
         scale = 1.0 / (bend * np.maximum(squares, 1e-3 * mean))
         if not problem.data.rows.combinable:
-            # Steps that cost only the entries of their rows need one scale for all features.
-            scale[:d] = 1.0 / (bend * (float(problem.data.column_squares.mean()) or 1.0))  # of zeros any will do
+            # Steps on sparse rows at the cost of their entries need one scale for all features.
+            scale[:d] = 1.0 / (bend * (float(problem.data.column_squares.mean()) or 1.0))  # any value if X is 0
         elif not self.scale_columns or scale.max() <= 4.0 * scale.min():
             return 1.0 / (bend * mean)
         return _per_entry(problem, scale)
 
     def _measures(self, problem: GroupRisk) -> bool:
-        """Return whether the metric follows a sample of the Hessian."""
+        """Return whether the metric uses a sampled Hessian."""
         return self.scale_columns and problem.domain.ball is not None and problem.data.rows.combinable
 
     def _measure_curvature(self, problem: GroupRisk, state: AlegState) -> None:
-        """Take the coordinates of the loop from a sample of the Hessian, where the features are few.
+        """Set the coordinates of the loop from a sampled Hessian, for few features.
 
-        Rotations leave ball and penalty as they are, so that any of them may be used.
+        Ball and penalty are invariant under rotations, so any rotation may be used.
         """
         d, ball = problem.data.n_features, problem.domain.ball
         if not self._measures(problem) or ball is None:
@@ -219,11 +221,11 @@ class ALEG(Solver):
             return
         bent = hessian[:d, :d]
         if problem.fit_intercept and hessian[d, d] > 0:
-            # Along the coefficients with the intercept following them: there the two do not disturb each other.
+            # Measure along the coefficients with the intercept following, which decouples the two.
             state.shift = hessian[d, :d] / hessian[d, d]
             bent = bent - np.outer(hessian[d, :d], state.shift)
         values, directions = np.linalg.eigh(bent)
-        # Steps along directions that the sample hardly shows would be all noise.
+        # Steps along directions with hardly any sampled curvature would be pure noise.
         floor = _CURVATURE_FLOOR * float(values.mean())
         if floor < _FLAT:
             return
@@ -234,7 +236,7 @@ class ALEG(Solver):
         state.metric = _per_entry(problem, scale)
 
     def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, ball: Ball) -> None:
-        """Take the metric along the leading directions of a sample, where the features are many."""
+        """Set the metric along the leading directions of a sample, for many features."""
         draw = self._sample(problem, state, _CURVATURE_ROWS)
         values, directions, left, shift = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
         floor = max(float(values[-1]), left)
@@ -252,7 +254,7 @@ class ALEG(Solver):
         )
 
     def _sample(self, problem: GroupRisk, state: AlegState, n_rows: int) -> Draw:
-        """Draw members of every group, about so many rows in all."""
+        """Draw members of every group, about `n_rows` in total."""
         plan = self.plan(problem)
         times = max(1, min(n_rows // len(plan.groups), plan.steps))
         rng = np.random.default_rng([state.seed, (1 << 22) + state.epoch])
@@ -260,7 +262,7 @@ class ALEG(Solver):
         return Draw(members.ravel(), np.tile(plan.groups, times), np.tile(plan.weights, times) / times)
 
     def _find_first_steps(self, problem: GroupRisk, state: AlegState) -> None:
-        """Lengthen the steps by trials of a few steps until their ratio nears the target."""
+        """Increase the step sizes in short trials until the ratio is near the target."""
         plan, log_m = self.plan(problem), float(np.log(problem.n_groups))
         length = max(4, plan.steps // 25)
         for trial in range(4):
@@ -278,7 +280,7 @@ class ALEG(Solver):
         state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
 
     def inner_loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
-        """Return the steps of an epoch from where the state stands."""
+        """Return the inner loop of an epoch from the current state."""
         return InnerLoop(
             problem=problem,
             at=state.evaluation,
@@ -295,7 +297,7 @@ class ALEG(Solver):
         )
 
     def epoch(self, problem: GroupRisk, state: AlegState) -> None:
-        """Make an epoch's steps, pass over the data at their mean, and choose the next steps."""
+        """Make an epoch's steps, make a pass at their mean, and choose the next step sizes."""
         plan, at = self.plan(problem), state.evaluation
         loop = self.inner_loop(problem, state, plan)
         rng = np.random.default_rng([state.seed, state.epoch])
@@ -306,53 +308,54 @@ class ALEG(Solver):
         before = self.halves(problem, at, shift=state.shift)
         after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)
         if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
-            self._take_back(problem, state, ratio)
+            self._reject_epoch(problem, state, ratio)
             return
-        self._lengthen(problem, state, fresh, ratio, fell=sum(after) < sum(before))
+        self._set_steps(problem, state, fresh, ratio, fell=sum(after) < sum(before))
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / loop.n_steps
         state.evaluation = fresh
-        if (state.epoch + 2) & (state.epoch + 1) == 0:  # after epochs 1, 3, 7, 15, ..., ever more rarely
+        if (state.epoch + 2) & (state.epoch + 1) == 0:  # after epochs 1, 3, 7, 15, ..., less and less often
             self._measure_curvature(problem, state)
         if state.rejected:
             self._cap(problem, state)
 
-    def _take_back(self, problem: GroupRisk, state: AlegState, ratio: float) -> None:
-        """Return to the snapshot, iterate included, with shorter steps."""
+    def _reject_epoch(self, problem: GroupRisk, state: AlegState, ratio: float) -> None:
+        """Reset iterate and centre to the snapshot, with smaller step sizes."""
         at = state.evaluation
-        # The last iterate is worse than the snapshot: going on from it would make every repetition fail too.
+        # The last iterate is worse than the snapshot: continuing from it would make every repetition fail too.
         state.w = state.w_centre = problem.geometry().mirror(at.w)
         state.logits = state.logit_centre = problem.weight_geometry().mirror(at.q)
         shorter = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
         state.w_step, state.q_step = state.w_step * shorter, state.q_step * shorter
         state.growth = min(state.growth, _CAREFUL_GROWTH)
-        if ratio <= _REFUSED:  # the ratio gave no warning: trust it less
+        if ratio <= _REFUSED:  # the ratio did not detect it: trust it less
             state.target = max(0.3, 0.7 * state.target)
         state.rejected += 1
 
-    def _lengthen(self, problem: GroupRisk, state: AlegState, fresh: Evaluation, ratio: float, *, fell: bool) -> None:
-        """Choose the next steps: both by the ratio, and their balance by whose half of the gap is larger."""
+    def _set_steps(self, problem: GroupRisk, state: AlegState, fresh: Evaluation, ratio: float, *, fell: bool) -> None:
+        """Choose the next step sizes: their size by the ratio, their balance by the players' halves of the gap."""
         factor = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.5, state.growth))
         balance = 1.0
-        # A large half of w after a step that was too long must shorten the step, so balancing waits for a gap that
-        # fell. The radius is where w is, because a ball that does not bind must not matter.
+        # A large half of w after too long a step must shorten the step, so balancing waits until the gap falls. The
+        # radius is that of the current w, because a ball that does not bind must not matter.
         if fell:
             reach = float(np.linalg.norm(problem.coef(fresh.w)))
             q_half, w_half = self.halves(problem, state.evaluation, reach, state.shift)
             balance = float(np.clip((max(q_half, 1e-14) / max(w_half, 1e-14)) ** 0.2, 0.5, 2.0))
         state.w_step *= min(factor / balance, state.growth)
         state.q_step *= min(factor * balance, state.growth)
-        # Weights that hardly move could not follow once w has settled.
+        # Weights with tiny steps could not follow once w has converged.
         state.q_step = max(state.q_step, 0.25 * _PRICE * float(np.log(problem.n_groups)) * state.w_step)
 
     def _cap(self, problem: GroupRisk, state: AlegState) -> None:
-        """Keep the step of w below one over the largest curvature.
+        """Keep the step size of w below one over the largest curvature.
 
-        An inner step multiplies errors by about 1 - alpha - step * curvature. Past 2 they explode within an epoch, and
-        the ratio, measured along the path, does not see it coming: the path has no component left there.
+        An inner step multiplies errors by about 1 - alpha - step * curvature. If step * curvature exceeds 2 they
+        explode within an epoch. The ratio cannot detect this in time, because it is measured along the path, which has
+        no component left in that direction.
         """
         if state.rotation.size or state.spectral is not None:
-            state.w_step = min(state.w_step, 1.0)  # the metric is one over the curvature itself
+            state.w_step = min(state.w_step, 1.0)  # the metric is the inverse curvature
             return
         draw, v = self._sample(problem, state, _CURVATURE_ROWS), state.direction
         for _ in range(10 if state.capped == 0 else 3):
@@ -371,24 +374,24 @@ class ALEG(Solver):
     def halves(
         self, problem: GroupRisk, at: Evaluation, reach: float = np.inf, shift: Floats | None = None
     ) -> tuple[float, float]:
-        """Return both players' shares of the gap at an evaluation, for w no further out than reach.
+        """Return both players' shares of the gap at an evaluation, for w within `reach`.
 
-        A free intercept will be put where it is best; a shift tells how that changes the slope of the coefficients.
+        A free intercept will be set to its optimum; `shift` gives the resulting change of the coefficients' slope.
         """
         values = problem.group_values(at.group_risks)
         q_half = problem.weight_set.support(values) - (float(at.q @ values) - problem.weight_set.price(at.q))
         domain, coef, slope = problem.domain.no_further_than(reach), problem.coef(at.w), problem.coef(at.gradient)
-        if domain.ball is None:  # which bounds w by itself; a penalty alone may not bound what a slope could gain
+        if domain.ball is None:  # it bounds w by itself; a penalty alone may not bound the gain along a slope
             domain = domain.within(problem.objective(at.w, at.group_risks) - problem.least_value)
         if shift is not None and shift.size:
             slope = slope - np.multiply.outer(shift, at.gradient[-1])
         w_half = domain.penalty_at(coef) + float(np.vdot(slope, coef)) - domain.support(slope)
-        # A free intercept has no bound of its own: what a step of about one over its curvature would gain.
+        # A free intercept is unbounded: use the gain of a step of about one over its curvature.
         w_half += float((problem.intercept(at.gradient) ** 2).sum())
         return q_half, w_half
 
 
 def _per_entry(problem: GroupRisk, scale: Floats) -> Floats:
-    """Return a scale per feature, and that of the intercept, for every entry of w."""
+    """Expand a scale per feature, and one for the intercept, to every entry of w."""
     full = scale if problem.model.n_outputs == 1 else scale[:, None]
     return np.ascontiguousarray(np.broadcast_to(full, problem.shape))

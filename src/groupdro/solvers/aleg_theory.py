@@ -23,16 +23,16 @@ class Player:
     Attributes
     ----------
     geometry : Geometry
-        How the player moves.
+        Geometry of the player's steps.
     scale : float
         Twice the squared diameter, by which the paper's norm multiplies the player's steps.
     mirror : ndarray
         z_k, in mirror coordinates.
     centre : ndarray
-        Mirror coordinates of the snapshot: the mean of those of the last epoch's iterates. For entropy this is not
-        the mirror image of the mean point, which is the snapshot at which the pass is made.
+        Mirror coordinates of the snapshot: the mean of those of the last epoch's iterates. For entropy this is not the
+        mirror image of the mean point, the snapshot at which the pass is made.
     total : ndarray
-        Sum of base steps times the points z_{k+1/2}, of which the output is the average.
+        Sum of base steps times the points z_{k+1/2}, whose average is the output.
     """
 
     geometry: Geometry
@@ -61,30 +61,30 @@ class TheoryState(State):
 
 @dataclass(frozen=True)
 class ALEGTheory(Solver):
-    """ALEG to the letter: variance-reduced mirror prox with one sample of every group per step.
+    """ALEG as published: variance-reduced mirror prox with one sample of every group per step.
 
-    Each epoch makes a pass at the snapshot and then K steps. A step goes twice from the same centre, a mixture of
-    snapshot and iterate: along the snapshot's gradient to z_{k+1/2}, and along the gradient corrected by the
-    difference that one drawn row per group shows there, to z_{k+1}. After S epochs of K steps at the theorem's step,
-    the expected gap of the step-weighted average of the z_{k+1/2} is at most 3 sqrt(5) L_z / (S sqrt K).
+    Each epoch makes a pass at the snapshot and then K steps. Each step moves twice from the same centre, a mixture of
+    snapshot and iterate: along the snapshot's gradient to z_{k+1/2}, and then, with the gradient corrected by one drawn
+    row per group at z_{k+1/2}, to z_{k+1}. After S epochs of K steps at the theorem's step size, the expected gap of
+    the step-weighted average of the z_{k+1/2} is at most 3 sqrt(5) L_z / (S sqrt K).
 
-    A penalty is handled exactly inside the step. With a penalty and no radius, the ball is the one that must hold
-    the solution because the penalty outside exceeds the objective at the start.
+    A penalty is handled exactly inside the step. With a penalty and no radius, the ball is the one that must contain
+    the solution, because the penalty outside exceeds the objective at the start.
 
     Parameters
     ----------
     epoch_length : Schedule, optional
-        K_s, the steps of epoch s; by default the mean group size. A constant, a sequence with an entry per epoch whose
-        last repeats, or a function of the epoch.
+        K_s, the steps of epoch s; by default the mean group size. It may be a constant, a sequence with one entry per
+        epoch whose last entry repeats, or a function of the epoch.
     alpha : Schedule, optional
         alpha_k^s, the weight of the snapshot in the centre; by default 1 / K_s. An entry may be a number or a number
         per step.
     step : Schedule, optional
-        eta_k^s, the base step; by default the largest that the theorem allows.
+        eta_k^s, the base step size; by default the largest that the theorem allows.
     multiplier : float
-        Factor of the default step, which is what tuning varies; the theorem holds up to 1.
+        Factor of the default step size, the parameter to tune. The theorem holds up to 1.
     constant : {"tight", "paper"}
-        Which bound of the Lipschitz constant L_z to use.
+        Which bound on the Lipschitz constant L_z to use.
     guarantee : bool
         Whether to refuse schedules and domains that the theorem does not cover.
 
@@ -111,10 +111,10 @@ class ALEGTheory(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, and weights without a price: the theorem covers no others.
+        """A bounded domain, and weights without a price, as the theorem assumes.
 
-        It does cover floors, caps and boxes: with q = least + share * s the saddle function is linear in s, its
-        constants are no larger, and s moves in a convex part of the simplex by the same entropic steps.
+        Floors, caps and boxes are covered: with q = least + share * s the saddle function is linear in s, its constants
+        are no larger, and s moves in a convex part of the simplex with the same entropic steps.
         """
         return (BOUNDED, UNPRICED) if self.guarantee else (UNPRICED,)
 
@@ -141,7 +141,7 @@ class ALEGTheory(Solver):
         )
 
     def epoch(self, problem: GroupRisk, state: TheoryState) -> None:
-        """Make K steps, move the snapshot to their mean, and pass over the data there."""
+        """Make K steps, move the snapshot to their mean, and make a pass there."""
         if self.guarantee:
             state.schedules.check(state.epoch)
         now = state.schedules.epoch(state.epoch)
@@ -178,20 +178,20 @@ class ALEGTheory(Solver):
             for player, centre, gradient in zip((w, q), centres, gradients, strict=True)
         )
 
-        # 3. What the drawn rows show at z_{k+1/2} beyond the snapshot.
+        # 3. The correction from the drawn rows at z_{k+1/2} relative to the snapshot.
         loss_difference, gradient_difference = problem.sampled_difference(draw, at, w_half, q_half)
 
         # 4. z_{k+1}: from the same centre along the corrected gradient.
         w.mirror = w.geometry.step(centres[0], w.scale * eta, gradients[0] + gradient_difference)
         q.mirror = q.geometry.step(centres[1], q.scale * eta, gradients[1] - loss_difference)
 
-        # 5. The output averages z_{k+1/2} by its step.
+        # 5. The output averages z_{k+1/2}, weighted by the step.
         w.total += eta * w_half
         q.total += eta * q_half
         state.eta_total += eta
 
     def average(self, state: TheoryState) -> tuple[Floats, Floats] | None:
-        """Return the step-weighted average of the z_{k+1/2}, of which the theorem speaks."""
+        """Return the step-weighted average of the z_{k+1/2}, to which the theorem applies."""
         if state.eta_total == 0.0:
             return None
         return state.w.total / state.eta_total, state.q.total / state.eta_total

@@ -1,4 +1,4 @@
-"""ALEM: each group's own minimum, and ALEG on the regrets (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
+"""ALEM: each group's own minimum, then ALEG on the excess risks (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -15,27 +15,29 @@ __all__ = ["ALEM"]
 
 @dataclass(frozen=True)
 class ALEM(Solver):
-    """Minimise the worst group's regret, with every group's own minimum known as well as that needs.
+    """Minimise the worst group's excess risk, finding each group's own minimum as accurately as needed.
 
-    A few steps in each group alone, several groups at a time, give certified bounds lower_i <= R_i* <= upper_i, and the
-    worst regret is minimised. Whenever the bounds are the larger part of the gap, groups whose regret may be the worst
-    are solved further. The certificate uses both bounds, and holds for the true regrets however rough they are:
+    A few steps on each group alone, several groups at a time, give certified bounds lower_i <= R_i* <= upper_i. Then
+    the worst excess risk is minimised. Whenever these bounds make up most of the gap, groups whose excess risk may be
+    the worst are solved further. The certificate uses both bounds and holds for the true excess risks, however rough
+    they are:
 
         gap = max_i (R_i(w) - lower_i) - (bound at q of sum_i q_i (R_i - upper_i)).
 
-    With a `stage_one` of your own, each group is solved by it once, before the regrets, as in the paper.
+    If you pass `stage_one`, it solves each group once, before the excess risks, as in the paper.
 
     Parameters
     ----------
     stage_one : Solver, optional
-        The solver of each group alone; by default SQP (ALEG on other domains), refined where the regrets depend on it.
+        Solver for each group alone. The default is SQP (ALEG on domains it does not support), refined where the excess
+        risks depend on it.
     stage_two : Solver, optional
-        The solver of the regrets; by default `Auto`. The paper's own are `ALEGTheory` for both.
+        Solver for the excess risks; by default `Auto`. The paper uses `ALEGTheory` for both stages.
     stage_one_passes : float
         Passes over each group's rows alone; S epochs with K = n_i are 2 S + 1.
     every_group : bool
-        Whether the minima of groups whose regret is far from the worst are found to the tolerance too. The worst regret
-        does not depend on them, but the regrets of these groups and their average do: the estimators ask for it.
+        Whether to find the minima of groups far from the worst to the tolerance too. The worst excess risk does not
+        depend on them, but the excess risks of these groups and their average do. The estimators set this.
     """
 
     name = "alem"
@@ -58,13 +60,13 @@ class ALEM(Solver):
         return self.stage_two if self.stage_two is not None else Auto()
 
     def check(self, problem: GroupRisk) -> None:
-        """Refuse a problem that lacks something a stage needs, naming the stage's solver."""
+        """Raise if a problem lacks something that a stage requires, naming the stage's solver."""
         if self.stage_one is not None:
             self.stage_one.check(problem)
         self._second.check(problem)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
-        """Bound every group's own minimum, unless references are given, and minimise the regrets."""
+        """Bound every group's own minimum, unless references are given, then minimise the excess risks."""
         return [*([] if problem.regret else [self._first]), *self._second.stages(problem, tol)]
 
     @property
@@ -74,6 +76,6 @@ class ALEM(Solver):
         return GroupReferences(self.stage_one, max_passes=self.stage_one_passes)
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
-        """Say what both stages run."""
+        """Describe both stages."""
         first = self.stage_one.describe(problem, tol) if self.stage_one is not None else "the default"
         return f"alem: {first} for each group, then {self._second.describe(problem, tol)}"

@@ -1,12 +1,12 @@
-"""Steps of SQP where penalties and bounds are of each coefficient apart: an elastic net, signs, a box.
+"""Steps of SQP with separate penalties and bounds for each coefficient: elastic net, sign constraints, box.
 
-The model of a step is the worst of the groups' linear models, a common quadratic, and the penalties:
+The model of a step combines the worst of the groups' linear models, a common quadratic, and the penalties:
 
     minimise over d    max_x x.(values + rows d) + d'Hd / 2 + l1 |w + d|_1,    low <= w + d <= high.
 
-Where it is known which coefficients stay at zero or at a bound, and which sign the others have, this is the model of
-SQP in the others alone. So coefficients that would leave their side are put to its end, those whose slope points away
-from where they stay are released, and the small model is solved again until both agree: then it is the minimum.
+Once it is known which coefficients stay at zero or at a bound, and which signs the others have, this is the model of
+SQP in the free coefficients alone. So coefficients that would leave their side are put at its end, those whose slope
+points away from their bound are released, and the small model is solved again until both agree. Then it is the minimum.
 """
 
 from dataclasses import dataclass, replace
@@ -24,18 +24,18 @@ from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["FaceModel", "Faces", "separable_of"]
 
-_ROUNDS = 200  # times that the small model is solved
-_SOON = 10  # the same, after which kinks without bounds are smoothed instead
-_POLISH = 5  # rounds by which the zeros of the smoothed solution have to prove right, or it is taken as it is
-_PATIENCE = 3  # releases of a coefficient, after which it is released only where no other has to be
-_FEWEST_ENTERING = 100  # features that enter at once, or as many as there are by then
+_ROUNDS = 200  # most times that the small model is solved
+_SOON = 10  # rounds after which kinks are smoothed instead, if there are no bounds
+_POLISH = 5  # rounds to verify the zeros of the smoothed solution; otherwise it is used as it is
+_PATIENCE = 3  # releases of a coefficient after which it is released only if no other has to be
+_FEWEST_ENTERING = 100  # features that may enter at once, or as many as there already are
 _FORMED_SIZE = 2000  # parameters up to which their Hessian is formed
-_ROUNDED = 1e-11  # of a slope, relative to the largest and to the penalty
+_ROUNDED = 1e-11  # rounding of a slope relative to the largest and to the penalty
 
 
 @dataclass(frozen=True, eq=False)
 class Faces:
-    """The penalty and bounds of every parameter, flattened as w is; an intercept has none.
+    """The penalty and bounds of every parameter, flattened like w; an intercept has none.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Faces:
 
     @classmethod
     def of(cls, problem: GroupRisk) -> "Faces":
-        """Return those of a problem."""
+        """Return the penalties and bounds of a problem."""
         parts, n_bound = separable_of(problem), problem.coef(np.empty(problem.shape)).size
         shape = (problem.data.n_features, *problem.shape[1:])
         low, high = (np.broadcast_to(end, shape).ravel() for end in parts.ends(len(shape)))
@@ -65,17 +65,17 @@ class Faces:
         return bool((self.l1 > 0).any() and np.isinf(self.low).all() and np.isinf(self.high).all())
 
     def resting(self, w: Floats) -> Mask:
-        """Return which parameters are at a bound, or at zero where that is a kink."""
+        """Return which parameters are at a bound, or at zero if that is a kink."""
         return np.asarray(((self.l1 > 0) & (w == 0.0)) | (w <= self.low) | (w >= self.high))
 
     def force(self, w: Floats, slope: Floats) -> Floats:
-        """Return by how much a slope exceeds what holds resting parameters; positive numbers move them to the right."""
+        """Return by how much a slope exceeds what holds resting parameters in place; positive values increase them."""
         right = -(slope + np.where(w >= 0.0, self.l1, -self.l1)) * (w < self.high)
         left = -(slope + np.where(w > 0.0, self.l1, -self.l1)) * (w > self.low)
         return np.asarray(np.maximum(right, 0.0) + np.minimum(left, 0.0))
 
     def side(self, w: Floats, direction: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the ends between which parameters move in a direction without a kink, and the slope of the penalty."""
+        """Return how far parameters can move in a direction without meeting a kink, and the slope of the penalty."""
         kink = self.l1 > 0
         positive = (w > 0.0) | ((w == 0.0) & (direction > 0.0))
         low = np.where(kink & positive, 0.0, self.low)
@@ -84,13 +84,13 @@ class Faces:
 
 
 def separable_of(problem: GroupRisk) -> Separable:
-    """Return the penalties and bounds of a problem that the solver takes."""
+    """Return the penalties and bounds of a problem that the solver supports."""
     assert problem.domain.separable is not None  # the solver requires it
     return problem.domain.separable
 
 
 class FaceModel:
-    """The model of a step from where a run stands.
+    """The model of a step from the current state.
 
     Parameters
     ----------
@@ -103,9 +103,9 @@ class FaceModel:
     hessian : ndarray of shape (w.size, w.size) or None
         The Hessian of the losses; None to form it along the features that may move.
     largest : ndarray of shape (w.size,)
-        Bounds of the losses' curvature along each parameter.
+        Upper bounds on the losses' curvature along each parameter.
     damping : float
-        What is added to it, relative to the largest curvature.
+        Damping added to the curvature, relative to the largest.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class FaceModel:
         self.curvature = _Formed(columns.formed()) if formed else _Products(columns, columns.diagonal())
 
     def _moving_features(self, problem: GroupRisk) -> tuple[Indices, Indices]:
-        """Return the features that move or may begin to, and their entries of w with those of the intercept.
+        """Return the features that are nonzero or may become so, and their entries of w with those of the intercept.
 
-        No more enter at once than there are: those that the penalty holds least.
+        At most as many enter at once as are already active: those that the penalty restrains least.
         """
         n, n_outputs = problem.data.n_features, problem.model.n_outputs
         force, resting = self.faces.force(self.w, self.slope), self.faces.resting(self.w)
@@ -148,7 +148,7 @@ class FaceModel:
         force = faces.force(here, self.slope[e])
         free = ~faces.resting(here) | (force != 0.0)
         low, high, tilt = faces.side(here, force)
-        place = here  # of those that rest
+        place = here  # positions of the resting parameters
         releases = np.zeros(len(e), dtype=np.int64)
         at, x, smoothed = here, np.empty(0), None
         for n_rounds in range(_ROUNDS):
@@ -173,7 +173,7 @@ class FaceModel:
             if not wrong.any():
                 break
             patient = wrong & (releases < _PATIENCE)
-            if not patient.any():  # of those that come and go, one at a time
+            if not patient.any():  # release one at a time of those that come and go
                 patient[np.argmax(np.where(wrong, np.abs(force), -1.0))] = True
             sides = faces.side(at, force)
             low, high, tilt = (np.where(patient, new, old) for new, old in zip(sides, (low, high, tilt), strict=True))
@@ -183,7 +183,7 @@ class FaceModel:
         return step, x
 
     def _solve_smoothed(self, program: Program, faces: Faces) -> tuple[Floats, Floats]:
-        """Return where the step ends, with its zeros, and the multipliers, where these cannot be guessed."""
+        """Return the end of the step, with exact zeros, and the multipliers, if these cannot be guessed."""
         e = self.entries
 
         def make_model(small: Program, more: Floats) -> StepModel:
@@ -200,7 +200,7 @@ class FaceModel:
     def _solve_free(
         self, program: Program, rows: Floats, bend: Floats, free: Mask, stay: Floats, tilt: Floats
     ) -> tuple[Floats, Floats]:
-        """Solve the model in the free parameters, the others being moved to where they stay."""
+        """Solve the model in the free parameters, with the others moved to their final positions."""
         f = np.flatnonzero(free)
         stay = np.where(free, 0.0, stay)
         values = program.values + rows @ stay
@@ -217,7 +217,7 @@ class FaceModel:
 
 @dataclass(frozen=True, eq=False)
 class _Formed:
-    """A curvature of the losses that is formed."""
+    """Curvature of the losses as an explicit matrix."""
 
     hessian: Floats
 
@@ -231,7 +231,7 @@ class _Formed:
 
 @dataclass(frozen=True, eq=False)
 class _Products:
-    """One that is known by its products."""
+    """Curvature of the losses known only through products."""
 
     columns: ColumnCurvature
     diagonal: Floats
@@ -241,7 +241,7 @@ class _Products:
 
     def model(self, program: Program, f: Indices, bend: Floats, largest: Floats, damping: float) -> StepModel:
         more = bend + damping * largest + LEAST_RIDGE * (self.diagonal[f] + bend)
-        more += np.where(self.diagonal[f] + more > 0.0, 0.0, largest)  # where all is flat, a gradient step
+        more += np.where(self.diagonal[f] + more > 0.0, 0.0, largest)  # a gradient step if everything is flat
 
         def times(directions: Floats) -> Floats:
             whole = np.zeros((len(directions), len(self.diagonal)))

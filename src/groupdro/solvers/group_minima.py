@@ -1,4 +1,4 @@
-"""Bounds of every group's own minimum, tightened group by group: several groups are solved at a time."""
+"""Bounds on every group's own minimum, tightened group by group, with several groups solved at a time."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,10 +23,10 @@ from groupdro.utils.types import Floats, Mask
 
 __all__ = ["GroupMinima", "group_sqp"]
 
-_GROUPS_AT_ONCE = 256  # that wait for a thread: after an interrupt each has to be taken back
+_GROUPS_AT_ONCE = 256  # submitted to threads at once: after an interrupt each must be cancelled
 _MOMENT = 0.2  # seconds
-_MOST_KEPT = 1e8  # numbers of all groups' runs between two calls
-_HESSIAN_SIZE = 600  # parameters up to which SQP keeps a Hessian
+_MOST_KEPT = 1e8  # largest number of values kept of all groups' runs between two calls
+_HESSIAN_SIZE = 600  # parameters up to which SQP stores a Hessian
 _MOST_PAIRS = 20  # of a group's L-BFGS matrix
 _FEWEST_PAIRS = 4
 
@@ -41,13 +41,13 @@ class GroupMinima:
     solver : Solver
         The solver of a group's problem.
     upper : ndarray of shape (n_groups,)
-        Bounds to begin with: risks, with the penalty, of any model.
+        Initial upper bounds: risks plus penalty of any model.
     max_passes : float
-        Passes over a group's own rows after which its bounds are left as they are.
+        Passes over a group's own rows after which its bounds are no longer tightened.
     near : ndarray or None
-        A model at which every group begins; zero by default.
+        A model from which every group starts; zero by default.
     keep : bool
-        Whether a group that is tightened again goes on from where it stood.
+        Whether tightening a group again continues from its last state.
     seed : int
         Seed of the groups' runs.
 
@@ -56,7 +56,7 @@ class GroupMinima:
     lower, upper : ndarray of shape (n_groups,)
         The bounds.
     closed : ndarray of shape (n_groups,)
-        Which groups no further step can help.
+        Which groups no further step can improve.
     rough : bool
         Whether a budget or an interrupt has cut a group short.
     """
@@ -74,62 +74,63 @@ class GroupMinima:
     ):
         self.problem, self.solver, self.near = problem, solver, near
         self.max_passes, self.keep, self.seed = max_passes, keep, seed
-        self.upper, self.lower = upper.copy(), np.zeros(problem.n_groups)  # losses and penalties are at least 0
+        self.upper, self.lower = upper.copy(), np.zeros(problem.n_groups)  # losses and penalties are nonnegative
         self.closed = np.zeros(problem.n_groups, dtype=bool)
         self.rough = False
         self._small = fits_row_space(problem, problem.data.all_sizes)
-        self._runs: dict[int, Run | dict[str, Any]] = {}  # of groups that have begun, in full or as they are saved
+        self._runs: dict[int, Run | dict[str, Any]] = {}  # of started groups, as objects or as saved
         self._in_full = _numbers_kept(problem, solver, self._small) <= _MOST_KEPT
 
     @property
     def all_small(self) -> bool:
-        """Whether every group is solved in the space of its rows."""
+        """Whether every group is solved in its row space."""
         return bool(self._small.all())
 
     @property
     def width(self) -> Floats:
-        """How far apart the bounds are."""
+        """Distance between the bounds."""
         return self.upper - self.lower
 
     def tighten(self, allowed: Floats, budget: Budget, *, passes: float = np.inf) -> bool:
-        """Solve the groups that are not closed until their bounds are as near as is allowed.
+        """Solve the groups that are not closed until their bounds are close enough.
 
         Parameters
         ----------
         allowed : ndarray of shape (n_groups,)
             Width at which a group's bounds are good enough.
         budget : Budget
-            What is left of the run that asks.
+            Remaining budget of the calling run.
         passes : float
             Passes over a group's rows that may be spent on it now.
 
         Returns
         -------
         bool
-            Whether Ctrl-C ended it. The bounds are valid then too.
+            Whether Ctrl-C ended it. The bounds are still valid.
         """
         problem, data = self.problem, self.problem.data
         due = ~self.closed & (self.width > allowed)
-        # A worker solves the groups that it holds; those that are divided are solved by all together, one by one.
+        # A worker solves the groups it holds entirely; those divided among workers are solved by all together, one by
+        # one.
         here = data.whole_groups()
         held = here.astype(np.float64)
         data.add_up(held)
-        interrupted, spent = self._side_by_side(np.flatnonzero(due & here).tolist(), allowed, budget, passes)
+        interrupted, spent = self._tighten_in_threads(np.flatnonzero(due & here).tolist(), allowed, budget, passes)
         m = problem.n_groups
         bounds = data.largest(np.concatenate([-self.upper, self.lower, self.closed, [float(self.rough)]]))
         self.upper, self.lower, self.closed = -bounds[:m], bounds[m : 2 * m], bounds[2 * m : 3 * m] > 0
         self.rough = bool(bounds[-1])
         problem.count_apart(spent)
-        stop = threading.Event()  # a new one, because groups that nobody waits for have yet to see the old
+        stop = threading.Event()  # a new event: abandoned groups may not have seen the old one yet
         for i in np.flatnonzero(due & (held == 0.0)).tolist():
             together = self._tighten_one(i, float(allowed[i]), budget, passes, stop)
             problem.count_together(together)
         return interrupted
 
-    def _side_by_side(
+    def _tighten_in_threads(
         self, groups: list[int], allowed: Floats, budget: Budget, passes: float
     ) -> tuple[bool, list[Counters]]:
-        """Tighten groups in threads; return whether that was interrupted, and what was asked of the data."""
+        """Tighten groups in threads; return whether it was interrupted, and the operations on the data."""
         spent: list[Counters] = []
         stop = threading.Event()
 
@@ -148,13 +149,13 @@ class GroupMinima:
             interrupted = self.rough = True
         finally:
             stop.set()
-            # Groups under way end by themselves with their epoch. After an interrupt nobody waits longer than a moment.
+            # Running groups stop after their epoch. After an interrupt, wait only a moment.
             pool.shutdown(wait=not interrupted, cancel_futures=True)
             wait([answer for answer in asked if answer.running()], timeout=_MOMENT)
         return interrupted, spent
 
     def _tighten_one(self, i: int, allowed: float, budget: Budget, passes: float, stop: threading.Event) -> Counters:
-        """Tighten the bounds of one group's minimum; return what was asked of its rows."""
+        """Tighten the bounds of one group's minimum; return the operations on its rows."""
         seconds, passes_left = budget.seconds_left(), budget.passes_left()
         if stop.is_set() or passes_left <= 0 or seconds <= 0:
             self.rough = True
@@ -164,7 +165,7 @@ class GroupMinima:
             self.upper[i], self.closed[i] = 0.0, True
             return Counters()
         most = min(self.max_passes - (run.clock.passes if run.state is not None else 0.0), passes)
-        # One that is interrupted here could be in any thread: only the main one gets Ctrl-C, and tells the others.
+        # This may run in any thread. Only the main thread receives Ctrl-C, and signals the others.
         run.callbacks = (lambda _: stop.is_set(),)
         if run.state is None:
             run.atol, run.max_passes, run.max_time = allowed, min(most, passes_left), seconds
@@ -179,7 +180,7 @@ class GroupMinima:
         return run.clock.counts.since(before)
 
     def _begun(self, i: int) -> tuple[Run | None, Counters]:
-        """Return the run of a group from where it stands, and what it had counted; None where the minimum is zero."""
+        """Return the current run of a group, and its counts so far; None if the minimum is zero."""
         known = self._runs.get(i)
         if isinstance(known, Run):
             return known, known.clock.counts
@@ -189,7 +190,7 @@ class GroupMinima:
         run = self._open(i, alone)
         run.load(known)
         before = run.clock.counts
-        run.problem.count_pass()  # where it stood
+        run.problem.count_pass()  # at its last state
         return run, before
 
     def _open(self, i: int, alone: GroupRisk) -> Run:
@@ -204,9 +205,9 @@ class GroupMinima:
         return Run(problem, centring, self.solver, tol=0.0, atol=0.0, max_passes=1.0, max_time=1.0, seed=self.seed)
 
     def _note(self, i: int, run: Run, found: Result, *, cut_short: bool) -> None:
-        """Take over what a group's run came to."""
+        """Store the outcome of a group's run."""
         if found.interrupted:
-            raise KeyboardInterrupt  # which ended this group's run alone
+            raise KeyboardInterrupt  # it ended only this group's run
         cut_short &= found.status is Status.PASS_LIMIT
         if cut_short or found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
             self.rough = True
@@ -217,20 +218,20 @@ class GroupMinima:
         if found.status is Status.NO_FINITE_MINIMISER:
             at = run.problem.evaluate(run.centring.inward(found.w), np.ones(1))
             if is_separated(run.problem, at):
-                self.upper[i] = 0.0  # the losses fall to zero without end
+                self.upper[i] = 0.0  # the losses tend to zero
         self.upper[i] = min(self.upper[i], found.upper_bound)
         self.lower[i] = max(self.lower[i], found.lower_bound)
 
     # ------------------------------------------------------------------ checkpoints
 
     def saved(self) -> dict[str, Any]:
-        """Return the runs as they stand; over several workers none, because each has those of its own groups."""
+        """Return the current runs; none with several workers, since each has only those of its own groups."""
         runs = self._runs if self.problem.data.is_whole else {}
         kept = {str(i): run.saved() if isinstance(run, Run) else run for i, run in sorted(runs.items())}
         return {"closed": self.closed.astype(np.float64), "runs": kept}
 
     def load(self, saved: Any) -> None:
-        """Take over runs as they stood, after a look at them."""
+        """Restore saved runs, after checking them."""
         whole = isinstance(saved, dict) and set(saved) == {"closed", "runs"} and isinstance(saved["runs"], dict)
         check(whole and is_finite_array(saved["closed"], (self.problem.n_groups,)), "its minima do not fit")
         self.closed = saved["closed"] > 0
@@ -241,36 +242,37 @@ class GroupMinima:
             opened.load(run)
             self._runs[names[name]] = opened if self._in_full else run
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ results
 
     def references(self) -> References:
         """Return the bounds."""
         return References(self.upper.copy(), self.lower.copy(), centre=self.centre())
 
     def centre(self) -> Floats:
-        """Return what regrets are best measured against: an estimate of the minima, between their bounds.
+        """Return the best references for the excess risks: an estimate of the minima, between their bounds.
 
-        Near a minimum the upper bound is much the better one. Where the lower bound says next to nothing, the minimum
-        may be far below what a few steps reached, and that value would take away the weight of a group which needs it.
+        Near a minimum, the upper bound is much the better estimate. If the lower bound is uninformative, the minimum
+        may be far below what a few steps reached, and using the upper bound would take weight away from a group that
+        needs it.
         """
         relative = self.width / np.maximum(self.upper, np.finfo(np.float64).tiny)
         return np.clip(self.upper - self.width * relative**2, self.lower, self.upper)
 
 
 def group_sqp(problem: GroupRisk) -> GroupSQP:
-    """Return SQP for all groups of a problem, with as many L-BFGS pairs as can be kept of each."""
+    """Return SQP for all groups of a problem, with as many L-BFGS pairs as can be stored for each."""
     sizes = _sizes_alone(problem, fits_row_space(problem, problem.data.all_sizes))
     return GroupSQP(memory=int(np.clip(0.5 * _MOST_KEPT / sizes.sum(), _FEWEST_PAIRS, _MOST_PAIRS)))
 
 
 def _sizes_alone(problem: GroupRisk, small: Mask) -> Floats:
-    """Return the number of parameters that each group's own problem has."""
+    """Return the number of parameters of each group's own problem."""
     features = np.where(small, problem.data.all_sizes, problem.shape[0]).astype(np.float64)
     return features * problem.model.n_outputs
 
 
 def _numbers_kept(problem: GroupRisk, solver: Solver, small: Mask) -> float:
-    """Return about how many numbers the runs of all groups hold: outputs, rows in their own space, and curvature."""
+    """Return the approximate number of values that the runs of all groups hold: outputs, rows and curvature."""
     sizes, rows = _sizes_alone(problem, small), problem.data.all_sizes.astype(np.float64)
     pairs = solver.memory if isinstance(solver, GroupSQP) else 0
     curvature = sizes * np.where(sizes <= _HESSIAN_SIZE, sizes, 2.0 * pairs)
@@ -278,7 +280,7 @@ def _numbers_kept(problem: GroupRisk, solver: Solver, small: Mask) -> float:
 
 
 def _as_saved(run: Run) -> Any:
-    """Return a run as a checkpoint holds it: of a pass over the data, only its point."""
+    """Return a run in the form of a checkpoint, which keeps only the point of an evaluation."""
     arrays: Arrays = {}
     packed = pack(run.saved(), arrays)
     return restore(None, packed, arrays)

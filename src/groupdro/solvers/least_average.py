@@ -1,12 +1,13 @@
-"""The least average of all models whose worst value is nearly the best: what is done with the slack of a tolerance.
+"""The smallest average among models with a nearly optimal worst value: how the slack of a tolerance is used.
 
-At a tolerance many models are as good as the best on the worst group, and the groups that do not bind are held by
-nothing. Of all models with a worst value of at most a level, this finds the one with the least average A, by SQP on
+At a given tolerance, many models are as good as the best on the worst group, and nothing constrains the groups that do
+not bind. Among all models with a worst value of at most a level, this finds the one with the smallest average A, by SQP
+on
 
     minimise A(w)   subject to   V_i(w) + penalty(w) <= level  for every group i.
 
-With multipliers lam_i >= 0 of sum Lam, the weights q = (base + lam) / (1 + Lam) are a distribution, and every lower
-bound L of min_w F(w, q) proves
+With multipliers lam_i >= 0 whose sum is Lam, the weights q = (base + lam) / (1 + Lam) are a distribution, and every
+lower bound L on min_w F(w, q) proves
 
     A(w)  >=  (1 + Lam) L - Lam level    for every model within the level.
 """
@@ -28,28 +29,28 @@ from groupdro.utils.types import Floats
 
 __all__ = ["LeastAverage", "find_least_average"]
 
-_KEPT = 1e-3  # share of the slack that the search leaves, so that its last step ends within the level
-_LEAST_FALL = 0.9  # of the interval in a step, beyond which it is idle
+_KEPT = 1e-3  # share of the slack left unused, so that the last step ends within the level
+_LEAST_FALL = 0.9  # factor of the interval per step, above which the step counts as idle
 _MOST_IDLE = 8
-_NEARLY = 10.0  # times the tolerance, which a step must promise no more than for its bound to be worth a pass
+_NEARLY = 10.0  # times the tolerance: a bound is worth a pass only if a step promises less than this
 _MOST_DAMPING = 1e4  # relative to each parameter's largest curvature
-_ENTRIES = 20  # times that groups enter the program
+_ENTRIES = 20  # most rounds in which groups enter the program
 
 
 @dataclass(frozen=True, eq=False)
 class LeastAverage:
-    """A model within the level, and what is known of its average.
+    """A model within the level, and bounds on its average.
 
     Attributes
     ----------
     w, q : ndarray
-        The model, and the group weights that prove the bound of its average.
+        The model, and the group weights that prove the bound on its average.
     group_risks : ndarray of shape (n_groups,)
         Average loss of each group.
     worst, mean : float
         Its worst value and its average, with the penalty.
     mean_lower : float
-        No model within the level has a smaller average.
+        Proven lower bound: no model within the level has a smaller average.
     passes, seconds : float
         Passes over the data, and time.
     interrupted : bool
@@ -69,7 +70,7 @@ class LeastAverage:
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """The average, and the level of the first `n_bound` groups; values are upper bounds, with the penalty."""
+    """The average, and the level of the first `n_bound` groups. Values are upper bounds, with the penalty."""
 
     base: Floats
     level: float
@@ -86,10 +87,10 @@ class _Level:
 
 @dataclass
 class _State(SqpState):
-    """State of SQP, with the multipliers of the groups and what goes with them.
+    """State of SQP, with the multipliers of the groups.
 
-    `scale` is one and their sum, by which the curvature of the Lagrangian exceeds that of its mixture; `promised` is
-    what the last step promised; `price` is that of exceeding the level.
+    `scale` is one plus their sum, the factor by which the curvature of the Lagrangian exceeds that of its mixture.
+    `promised` is the decrease that the last step predicted; `price` is the penalty for exceeding the level.
     """
 
     multipliers: Floats = field(kw_only=True)
@@ -99,7 +100,7 @@ class _State(SqpState):
 
 
 class _LevelProgram(Program):
-    """The dual of the quadratic model: one for the average, and a multiplier for every working group."""
+    """The dual of the quadratic model: weight one for the average, and a multiplier for every working group."""
 
     def solve(self, M: Floats, values: Floats) -> Floats:
         return solve_simplex_qp(M, values, 1)
@@ -107,7 +108,7 @@ class _LevelProgram(Program):
 
 @dataclass(frozen=True, eq=False)
 class _LevelSQP(GroupSQP):
-    """SQP for the average under a level; instead of scaling the curvature, rows and values are divided by the scale."""
+    """SQP for the average under a level; rows and values are divided by the scale instead of scaling the curvature."""
 
     _: KW_ONLY
     within: _Level
@@ -136,13 +137,13 @@ class _LevelSQP(GroupSQP):
         fall, slack = -float(average @ step.ravel()) - along, -float(excess.max())
         most = within.mean(problem, here.w, here.group_risks) + float(within.base @ problem.baseline.upper)
         if fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:
-            # More than the average can fall, as where a loss is flat but for its bends: trust the model less.
+            # The model promises more than the average can fall, as for piecewise linear losses: trust it less.
             state.damping = max(100.0 * state.damping, 1e-8)
             return self._solve_model(problem, state, values)
         first = 1.0 + float(np.sqrt(max(fall, 0.0) / (2.0 * slack))) if slack > 0.0 else 1.0
         if state.scale == 1.0 < first:
-            # How large the multipliers will be: along the best step of length s the average falls by s * fall, and the
-            # worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
+            # Estimate the size of the multipliers: along the best step of length s the average falls by s * fall, and
+            # the worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
             state.scale = first
             return self._solve_model(problem, state, values)
         state.multipliers = np.zeros(n)
@@ -156,7 +157,7 @@ class _LevelSQP(GroupSQP):
         return step, q / q.sum(), fall
 
     def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
-        """Return the average, with a price for what exceeds the level."""
+        """Return the average plus a price for exceeding the level."""
         assert isinstance(state, _State)
         over = max(float(self.within.excess(problem, w, group_risks).max()), 0.0)
         return self.within.mean(problem, w, group_risks) + state.price * over
@@ -175,7 +176,7 @@ def find_least_average(
     max_time: float = np.inf,
     n_bound: int | None = None,
 ) -> LeastAverage | None:
-    """Return the model of least average whose worst value is at most the level, as far as a budget goes.
+    """Return the model of smallest average whose worst value is at most the level, within a budget.
 
     Parameters
     ----------
@@ -184,22 +185,22 @@ def find_least_average(
     base : ndarray of shape (n_groups,)
         Weights of the average.
     level : float
-        Worst value, with the penalty, that the model may have.
+        Largest allowed worst value, with the penalty.
     lower : float
-        What no worst value is below.
+        Lower bound on the worst value of any model.
     start : pair of ndarray
         A model within the level, and group weights.
     tol : float
-        Width of the interval of the average, relative to it, at which to stop.
+        Relative width of the interval of the average at which to stop.
     max_passes, max_time : float
-        Passes over the data, and seconds.
+        Limits on passes over the data and on seconds.
     n_bound : int, optional
-        Number of groups, the first ones, that the level holds for; by default all.
+        The level applies to the first `n_bound` groups; by default to all.
 
     Returns
     -------
     LeastAverage or None
-        The model with its interval; None where SQP cannot take the problem, or no model was found within the level.
+        The model with its interval; None if SQP does not support the problem or no model was found within the level.
     """
     n = problem.n_groups if n_bound is None else n_bound
     fits = problem.domain.ball is not None and GroupSQP().fits(problem)
@@ -207,7 +208,7 @@ def find_least_average(
         return None
     clock = Clock(problem)
     problem, centring = recentre(problem.starting_at(*start))
-    problem.single_precision = False  # the level is met to the last digits
+    problem.single_precision = False  # the level must be met to full accuracy
     solver = _LevelSQP(within=_Level(base, level - _KEPT * (level - lower), n))
     search = _Search(problem, solver, level)
     interrupted = False
@@ -216,13 +217,13 @@ def find_least_average(
             search.advance(tol)
     except KeyboardInterrupt:
         if not problem.data.is_whole:
-            raise  # others are at another place
+            raise  # other workers are elsewhere
         interrupted = True
     if search.best is None:
         return None
     if not interrupted and search.state.epoch and search.mean_lower == -np.inf:
-        search.bound()  # a rough one, where the search ended early
-    # What is said is said of the model in the units of the user.
+        search.bound()  # a rough bound, if the search ended early
+    # The reported values are those of the model in the user's units.
     w = centring.outward(search.best)
     inner = centring.inward(w)
     with problem.uncounted():
@@ -231,7 +232,7 @@ def find_least_average(
     if not worst <= level:
         return None
     mean = solver.within.mean(problem, inner, risks)
-    # A bound above what was attained, by more than rounding, proves nothing.
+    # A bound that exceeds the attained value by more than rounding proves nothing.
     sound = search.mean_lower <= mean + 1e-9 * max(abs(mean), float(np.abs(risks).max()))
     mean_lower = min(search.mean_lower, mean) if sound else -np.inf
     return LeastAverage(w, search.q, risks, worst, mean, mean_lower, clock.passes, clock.seconds, interrupted)
@@ -247,34 +248,34 @@ class _Search:
         self.best: Floats | None = None
         self.idle = 0  # steps in a row that hardly narrowed the interval
         self.mean, self.mean_lower, self.q = np.inf, -np.inf, begun.evaluation.q
-        self._look()
+        self._keep_if_better()
 
     def advance(self, tol: float) -> None:
-        """Make a step, and see what it shows."""
+        """Make a step, and update the best model and bound."""
         before = self.mean - self.mean_lower
         self.solver.epoch(self.problem, self.state)
         self.state.epoch += 1
-        self._look()
+        self._keep_if_better()
         if self.state.promised <= _NEARLY * tol * abs(self.mean):
             self.bound()
         fell = not before < np.inf or self.mean - self.mean_lower < _LEAST_FALL * before
         self.idle = 0 if fell else self.idle + 1
 
     def is_done(self, tol: float) -> bool:
-        """Return whether the interval is narrow enough, or nothing moves any more."""
+        """Return whether the interval is narrow enough, or there is no more progress."""
         still = self.state.stalled or self.idle >= _MOST_IDLE
-        # What is kept of the slack is worth so much of the average, and so is what is not known of the references:
-        # no search can gain them.
+        # The unused slack is worth this much of the average, and so is the uncertainty of the references: no search can
+        # gain them.
         kept = 2.0 * float(self.state.multipliers.sum()) * (self.level - self.solver.within.level)
         unknown = 2.0 * self.state.scale * self.problem.baseline.width_at(self.state.evaluation.q)
         return still or self.mean - self.mean_lower <= tol * abs(self.mean) + kept + unknown
 
     def is_late(self, seconds: float, most: float) -> bool:
-        """Return whether the time of any worker is over."""
+        """Return whether the time limit of any worker is reached."""
         return bool(self.problem.data.largest(np.array([float(seconds >= most)]))[0])
 
-    def _look(self) -> None:
-        """Take the model where it is within the level and better than the best."""
+    def _keep_if_better(self) -> None:
+        """Keep the model if it is within the level and better than the best."""
         problem, within, here = self.problem, self.solver.within, self.state.groups
         worst = float(within.excess(problem, here.w, here.group_risks).max()) + within.level
         mean = within.mean(problem, here.w, here.group_risks)
@@ -282,12 +283,12 @@ class _Search:
             self.best, self.mean = here.w.copy(), mean
 
     def bound(self) -> None:
-        """Take the bound that the last multipliers prove."""
+        """Compute the bound that the last multipliers prove."""
         problem, at, n = self.problem, self.state.evaluation, self.solver.within.n_bound
         cut = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
         if cut is None:
             return
-        # Models within the level have no larger penalty than what their values leave of it.
+        # For models within the level, the penalty is at most the level minus their values.
         least = float((-problem.baseline.upper[:n]).max())
         domain = problem.output_ball if problem.unbounded else problem.domain.within(self.level - least)
         total = float(self.state.multipliers.sum())

@@ -1,4 +1,4 @@
-"""Squared loss: each group compressed by QR to as many rows as there are columns, and solved there."""
+"""Squared loss: each group is compressed by QR to as many rows as there are columns, and solved in that form."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -17,18 +17,18 @@ __all__ = ["Quadratic"]
 SQUARED_LOSS = Requirement(
     what="the squared loss on dense rows of one machine without a free intercept",
     holds=lambda p: isinstance(p.loss, Squared) and p.data.rows.combinable and not p.fit_intercept and p.data.is_whole,
-    remedy="use solver='sqp', which takes every loss",
+    remedy="use solver='sqp', which supports every loss",
 )
 
 
 @dataclass(frozen=True)
 class _Compression(Preparation):
-    """Solve the compressed problem, whose every pass costs next to nothing, and begin at its solution."""
+    """Solve the compressed problem, whose passes are very cheap, and start from its solution."""
 
     sqp: GroupSQP
 
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
-        """Compress by one pass, and solve."""
+        """Compress in one pass, and solve."""
         small = compress(problem)
         seconds = max(budget.seconds_left(), 1e-3)
         found = solve(small, self.sqp, tol=0.1 * budget.tol, atol=0.1 * budget.atol, max_time=seconds, seed=seed)
@@ -40,14 +40,14 @@ class _Compression(Preparation):
 class Quadratic(Solver):
     """Exact solver of the squared loss for modest numbers of features.
 
-    The groups are compressed by QR in one pass; SQP solves the small problem, whose every pass then costs next to
-    nothing; one more pass over the data certifies the solution there. Should rounding have cost too much, SQP goes on
-    from it on the data themselves.
+    The groups are compressed by QR in one pass. SQP solves the small problem, whose passes are very cheap. One more
+    pass over the data certifies the solution. If rounding has cost too much accuracy, SQP continues from there on the
+    original data.
 
     Parameters
     ----------
     hessian, memory : str, int
-        As for `GroupSQP`.
+        As in `GroupSQP`.
     """
 
     name = "quadratic"
@@ -57,14 +57,14 @@ class Quadratic(Solver):
     memory: int = 20
 
     def __post_init__(self) -> None:
-        self._sqp()  # checks what it is made with
+        self._sqp()  # checks the parameters
 
     def _sqp(self) -> GroupSQP:
         return GroupSQP(self.hessian, memory=self.memory)
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """The squared loss on dense rows, and what SQP needs."""
+        """The squared loss on dense rows, and the requirements of SQP."""
         return (*self._sqp().requires, SQUARED_LOSS)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:

@@ -1,17 +1,17 @@
-"""Every group's own minimum, which turns risks into regrets: found at once, or refined where the regrets depend on it.
+"""Every group's own minimum, which turns risks into excess risks: found once, or refined where needed.
 
 Let L_i <= R_i* <= U_i. At a model w with risks R_i and penalty P, and group weights q that prove the lower bound Phi(q)
-of min_w sum_i q_i R_i(w) + P(w), the certified gap of the regrets is
+on min_w sum_i q_i R_i(w) + P(w), the certified gap of the excess risks is
 
     G = max_i (R_i - L_i) + P - Phi(q) + sum_i q_i U_i.
 
-A solver minimises the regrets against some centre c, and can bring
+A solver minimises the excess risks over some centre c, and can bring
 
     S = max_i (R_i - c_i) + P - Phi(q) + sum_i q_i c_i
 
-to zero. What is left of G then is the price of not knowing the minima better. Only groups whose regret may be the worst
-raise it: a group may be known as roughly as its regret is below the worst one. Other sets of group weights have their
-own maximum in place of max_i.
+to zero. The remainder of G is the price of not knowing the minima better. Only groups whose excess risk may be the
+worst contribute: a group's minimum need only be known to within its distance from the worst. Other sets of group
+weights have their own maximum in place of max_i.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -33,45 +33,45 @@ from groupdro.utils.types import Floats
 
 __all__ = ["GroupReferences", "RefinedReferences"]
 
-_FIRST_PASSES = 6.0  # over every group, before anything is known of the regrets
-_FIRST_WIDTH = 0.03  # of the risk at zero, at which a group has had enough of them
-_ROUND_PASSES = 20.0  # over a group, before the regrets are looked at again
-_SHARE = 0.5  # of the gap that the tolerance allows, which is left to the references
-_AHEAD = 0.1  # of the saddle point's gap, which references need not be finer than: which groups matter is not known yet
-_KEPT_SLACK = 0.5  # share of a group's distance from the worst that its bounds may use: regrets still move
+_FIRST_PASSES = 6.0  # over every group, before anything is known about the excess risks
+_FIRST_WIDTH = 0.03  # relative to the risk at zero, at which a group's first passes end
+_ROUND_PASSES = 20.0  # over a group, before the excess risks are checked again
+_SHARE = 0.5  # of the gap that the tolerance allows, available to the references
+_AHEAD = 0.1  # of the saddle point's gap: references need not be finer while it is unclear which groups matter
+_KEPT_SLACK = 0.5  # share of a group's distance from the worst that its bounds may use: excess risks still change
 
 
 @dataclass(frozen=True)
 class GroupReferences(Preparation):
     """Bound each group's own minimum by solving it alone; with a penalty, the minimum includes it.
 
-    When the budget ends, the groups that are left keep rough bounds, which are valid too.
+    If the budget runs out, the remaining groups keep rough but valid bounds.
 
     Parameters
     ----------
     solver : Solver or None
-        The solver of a group's problem; None is SQP, or ALEG where SQP does not know the domain.
+        Solver for a group's problem; None for SQP, or ALEG if SQP does not support the domain.
     max_passes : float
         Passes over a group's own rows.
     share : float
-        Certified gap at which a group's minimum is good enough, relative to the least gap that the run may ask for.
+        Certified gap at which a group's minimum is good enough, relative to the smallest gap that the run may require.
     finest : float
-        The least such gap.
+        Smallest such gap.
     absolute : bool
-        Whether the run's absolute tolerance counts for it too.
+        Whether the run's absolute tolerance is considered too.
     """
 
     solver: Solver | None = None
     _: KW_ONLY
     max_passes: float = 101.0
     share: float = 0.1
-    finest: float = 1e-11  # below which rounding decides
+    finest: float = 1e-11  # below which rounding dominates
     absolute: bool = True
 
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
-        """Solve every group that this worker holds, then all together those that are divided."""
-        # The regrets' gap is the sum of both stages' errors. How large the regrets are is not known yet, so this stage
-        # takes a small share of the least gap that the tolerance may ask for.
+        """Solve every group that this worker holds entirely, then together those divided among workers."""
+        # The gap of the excess risks is the sum of both stages' errors. The size of the excess risks is not known yet,
+        # so this stage uses a small share of the smallest gap that the tolerance may require.
         least = max(budget.tol**2, budget.atol) if self.absolute else budget.tol**2
         atol = max(self.share * least, self.finest)
         solver, start, best = self.solver or self._default(problem), problem.start(), None
@@ -90,7 +90,7 @@ class GroupReferences(Preparation):
         return GroupSQP() if GroupSQP().fits(problem) else ALEG()
 
     def _pooled(self, problem: GroupRisk, minima: GroupMinima, budget: Budget) -> Result | None:
-        """Solve all rows together: most groups' own models are near that one."""
+        """Solve all rows together: most groups' own models are near the pooled one."""
         if not isinstance(minima.solver, GroupSQP) or problem.n_groups == 1 or minima.all_small:
             return None
         most = min(self.max_passes, max(budget.passes_left(), 1e-3))
@@ -100,14 +100,14 @@ class GroupReferences(Preparation):
 
 @dataclass(frozen=True)
 class RefinedReferences(Preparation):
-    """Bound each group's own minimum roughly, and refine the bounds during the run where the regrets depend on them.
+    """Bound each group's own minimum roughly, and refine the bounds during the run where excess risks need it.
 
     Parameters
     ----------
     max_passes : float
         Passes over a group's own rows.
     every_group : bool
-        Whether groups far from the worst are known to the tolerance too.
+        Whether to find the minima of groups far from the worst to the tolerance too.
     """
 
     _: KW_ONLY
@@ -128,7 +128,7 @@ class RefinedReferences(Preparation):
         return Prepared(minima.references(), refinement, interrupted=interrupted, rough=minima.rough)
 
     def restore(self, problem: GroupRisk, references: References, saved: Any, seed: int) -> Refinement | None:
-        """Return the groups' runs as they stood."""
+        """Return the saved runs of the groups."""
         minima = self._minima(problem, references.upper, seed)
         minima.lower = references.lower.copy()
         minima.load(saved)
@@ -140,18 +140,18 @@ class RefinedReferences(Preparation):
 
 
 class _Refinement(Refinement):
-    """When to refine which groups.
+    """Decides when to refine which groups.
 
-    Every pass of the run may improve upper bounds for nothing. Once more of the gap is the price of the references than
-    what the saddle point lacks, the groups that matter are refined to what the tolerance asks for, and the regrets get
-    a new centre. In between it stays: steps that follow a moving centre lose their way.
+    Every pass of the run may improve upper bounds at no extra cost. Once the references account for more of the gap
+    than the saddle point does, the groups that matter are refined to what the tolerance requires, and the excess risks
+    get a new centre. In between, the centre is fixed, because solvers converge poorly towards a moving target.
     """
 
     def __init__(self, minima: GroupMinima, *, every_group: bool):
         self.minima, self.every_group = minima, every_group
 
     def after_epoch(self, certificate: Certificate, state: State, budget: Budget) -> References | None:
-        """Refine where it is time to, and return the bounds if they are better than before."""
+        """Refine if it is time, and return the bounds if they improved."""
         minima, problem, at = self.minima, certificate.problem, state.evaluation
         known = problem.references
         if is_inside(problem, at.w):
@@ -179,15 +179,15 @@ class _Refinement(Refinement):
 
 @dataclass(frozen=True, eq=False)
 class _Needs:
-    """What a gap consists of, and how wide each group's bounds may be for it to meet the tolerance.
+    """The parts of a gap, and how wide each group's bounds may be for the gap to meet the tolerance.
 
     Attributes
     ----------
     saddle, price : float
-        The gap against the centre, and what the references add to it; where every group counts, at least the width of
-        the widest bounds.
+        The gap with respect to the centre, and the contribution of the references; if every group counts, at least the
+        width of the widest bounds.
     goal : float
-        What the tolerance leaves to the references, or more while the saddle point is far.
+        The part of the tolerance available to the references, or more while the saddle point is far.
     allowed : ndarray of shape (n_groups,)
         Width of every group's bounds that meets the goal.
     """
@@ -208,7 +208,7 @@ class _Needs:
         *,
         every_group: bool,
     ) -> "_Needs | None":
-        """Look at the bounds so far, and at the regrets where the run stands or where they were best."""
+        """Compute the needs from the bounds so far and from the excess risks at the current or best point."""
         problem = certificate.problem
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             return None
@@ -218,18 +218,19 @@ class _Needs:
             w, group_risks = point
             return support(group_risks + offsets - references) + problem.domain.penalty_at(problem.coef(w))
 
-        # Where the saddle point of the centre is, and its own weights, are not where the best bounds so far were found.
+        # The saddle point for the centre, and its weights, differ from where the best bounds so far were found.
         points = (certificate.w, certificate.group_risks), (at.w, at.group_risks)
         here = min(points, key=lambda point: worst(point, centre))
         below, q = certificate.lower_against(centre)
         saddle = worst(here, centre) - below
         upper = min(worst(point, minima.lower) for point in points)
         lower = certificate.lower + float(certificate.q @ (problem.references.upper - minima.upper))
-        # The optimum is not known yet, but it is seldom far below the upper bound.
+        # The optimum is not known yet, but is rarely far below the upper bound.
         tolerance = max(budget.tol * max(lower, 0.25 * upper), budget.atol)
         goal = max(_SHARE * tolerance, _AHEAD * saddle)
-        # Half of the goal is for the worst regret: a group without weight may be worse than it seems until it reaches
-        # the least of those that have some. The other half is for the mixture, where widths count by their weights.
+        # Half of the goal is for the worst excess risk: a group without weight may be worse than it seems, until it
+        # reaches the smallest of those with weight. The other half is for the mixture, where widths count by their
+        # weights.
         regrets = here[1] + offsets - centre
         slack = np.maximum(regrets[problem.weight_set.maximiser(regrets) > 0].min() - regrets, 0.0)
         slack *= not every_group

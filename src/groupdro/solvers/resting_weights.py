@@ -1,12 +1,13 @@
-"""Group weights that prove a point optimal where coefficients rest at kinks and bounds, by a linear program.
+"""Group weights that prove optimality where coefficients rest at kinks and bounds, by a linear program.
 
-Where nothing is left to move, the quadratic model no longer tells weights apart, and any of those that it returns may
-prove little. At a point w the groups' linear models and the tangent of the L2 penalty prove, for weights q with the
-weighted slope s, that the objective cannot fall by more than
+If no coefficient can move, the quadratic model no longer distinguishes between group weights, and those it returns may
+prove little. At a point w, the groups' linear models and the tangent of the L2 penalty prove, for weights q with
+weighted slope s, that the objective cannot decrease by more than
 
     max value - q.values + sum over j of max over u of  -s_j (u - w_j) - l1_j (|u| - |w_j|),    low_j <= u <= high_j,
 
-which is convex and piecewise linear in q: its pieces are at the ends of u and at zero. At an optimum its least is zero.
+which is convex and piecewise linear in q: its pieces are at the ends of u and at zero. At an optimum its minimum is
+zero.
 """
 
 import numpy as np
@@ -21,12 +22,12 @@ from groupdro.utils.types import Floats
 
 __all__ = ["weights_at_rest"]
 
-_LARGEST = 10**6  # numbers of all groups' slopes, beyond which the program would take too long
-_FAR = 100.0  # instead of no bound, relative to the largest coefficient: slopes there must vanish
+_LARGEST = 10**6  # entries of all groups' slopes beyond which the program would take too long
+_FAR = 100.0  # replaces an infinite bound, relative to the largest coefficient; slopes there must vanish
 
 
 def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, moving: Moving) -> Floats | None:
-    """Return the weights of least bound at a point, or None where the program is too large or not solved.
+    """Return the weights that minimise this bound at a point, or None if the program is too large or not solved.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     here : GroupEvaluation
         The pass at the point.
     values : ndarray of shape (n_groups,)
-        What the weights average.
+        Values that the weights average.
     moving : Moving
         The set of weights, without a price.
 

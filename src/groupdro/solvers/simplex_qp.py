@@ -1,4 +1,4 @@
-"""Small programs over distributions: a quadratic one by an active set, and one with relative entropy by Newton."""
+"""Small programs over distributions: quadratic (active-set method), and with relative entropy (Newton's method)."""
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -10,16 +10,16 @@ __all__ = ["solve_priced_program", "solve_simplex_qp"]
 
 _NO_CAPS: Floats = np.empty(0)
 _NEWTON_STEPS = 100
-_PRICE_RATIO = 10.0  # of one price of relative entropy to the next lower one
+_PRICE_RATIO = 10.0  # ratio of successive prices of relative entropy
 
 
 def solve_simplex_qp(
     M: Floats, v: Floats, n_simplex: int, start: Floats | None = None, caps: Floats = _NO_CAPS
 ) -> Floats:
-    """Maximise v.x - x'Mx / 2 over x >= 0 with the first n_simplex entries summing to one, none above its cap.
+    """Maximise v.x - x'Mx / 2 over x >= 0 with the first n_simplex entries summing to one, each at most its cap.
 
-    A primal active-set method: solve on the free entries, step until one of them reaches a bound and hold it there, and
-    when none does let go of the entry whose reduced gain is largest. Any point that it returns is feasible.
+    This is a primal active-set method: solve for the free entries, step until one of them reaches a bound and fix it
+    there; if none does, release the entry with the largest reduced gain. Every returned point is feasible.
 
     Parameters
     ----------
@@ -28,11 +28,11 @@ def solve_simplex_qp(
     v : ndarray of shape (n,)
         Linear gain.
     n_simplex : int
-        Entries that sum to one; the others are only non-negative.
+        Entries that sum to one; the others are only nonnegative.
     start : ndarray of shape (n_simplex,), optional
-        Feasible entries to begin with; by default all on the best ones.
+        Feasible entries to start from; by default all weight on the best ones.
     caps : ndarray of shape (n_simplex,), optional
-        Most of each entry that sums to one; they sum to at least one.
+        Upper bounds on these entries; they sum to at least one.
 
     Returns
     -------
@@ -41,18 +41,18 @@ def solve_simplex_qp(
     """
     n = len(v)
     on_simplex = (np.arange(n) < n_simplex).astype(np.float64)
-    v = v - on_simplex * v[:n_simplex].max()  # a constant on the simplex, taken off to keep digits
-    # Entries off the simplex have no scale of their own: give them that of the others, or rounding drowns these.
+    v = v - on_simplex * v[:n_simplex].max()  # constant on the simplex; subtracted to preserve accuracy
+    # Entries off the simplex have no natural scale: give them that of the others, or rounding swamps these.
     sizes = np.diag(M)
     typical = max(float(np.median(sizes[:n_simplex])), 1e-300)
     scale = np.ones(n)
     scale[n_simplex:] = np.sqrt(typical / np.where(sizes[n_simplex:] > 0, sizes[n_simplex:], typical))
     M, v = M * np.outer(scale, scale), v * scale
-    # A ridge for singular systems, relative to each entry: groups without curvature of their own have huge ones.
+    # A ridge for singular systems, relative to each entry: entries of groups without curvature can be huge.
     ridge = 1e-15 * np.diag(M) + 1e-300
     most = np.full(n, np.inf)
     most[: len(caps)] = caps
-    # Caps that add up to one leave a last free entry nothing but rounding, for which it must not be held.
+    # If caps add up to one, the last free entry can only move by rounding and must not be fixed for it.
     negligible = -1e-14 * on_simplex if len(caps) else np.zeros(n)
     x, last = np.zeros(n), 0
     if start is not None:
@@ -67,7 +67,7 @@ def solve_simplex_qp(
             if left <= 0.0:
                 break
     free = (x > 0) & (x < most)
-    free[last] = True  # one of the sum is always free, so that it has a price
+    free[last] = True  # one entry of the sum is always free, so that the sum has a price
     for _ in range(20 * n + 50):
         index, full = np.flatnonzero(free), np.flatnonzero(~free & (x > 0))
         k = len(index)
@@ -86,7 +86,7 @@ def solve_simplex_qp(
             break
         low, high = target < negligible[index], target > (1.0 + 1e-12) * most[index]
         if low.any() or high.any():
-            # Go as far toward the target as stays feasible; the entry that blocks is held at its bound.
+            # Step towards the target as far as is feasible; the blocking entry is fixed at its bound.
             change = target - x[index]
             room = np.where(high, most[index] - x[index], -x[index])
             blocks = (low & (change < 0)) | (high & (change > 0))
@@ -98,9 +98,9 @@ def solve_simplex_qp(
             x = np.clip(x, 0.0, most)
             continue
         x[index] = np.clip(target, 0.0, most[index])
-        # What an entry at zero would gain by more, or one at its cap by less, beyond the price of the sum.
+        # Reduced gain of increasing an entry at zero, or of decreasing one at its cap.
         gain = v - M @ x - price * on_simplex
-        # One whose cap is zero can do neither.
+        # An entry whose cap is zero can do neither.
         gain = np.where(free | (most <= 0.0), -np.inf, np.where(x > 0, -gain, gain))
         best = int(np.argmax(gain))
         if gain[best] <= 1e-13 * (typical + float(np.abs(v[best])) + abs(float(price))):
@@ -113,9 +113,9 @@ def solve_simplex_qp(
 def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -> Floats:
     """Maximise v.q - q'Mq / 2 - price * KL(q || base) over the simplex.
 
-    Newton's method on q, kept as logarithms, so that no weight is too small to come back. Where the price is low for M
-    it begins with a higher one, and lowers it from solution to solution. It ends by the gap to the dual, minimise over
-    x ``price * log(sum(base * exp((v - M x) / price))) + x'Mx / 2``, taken at x = q.
+    Newton's method on q, stored as logarithms, so that no weight is too small to recover. If the price is low relative
+    to M, it starts with a higher price and lowers it from solution to solution. It stops by the gap to the dual,
+    minimise over x ``price * log(sum(base * exp((v - M x) / price))) + x'Mx / 2``, evaluated at x = q.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -
     price : float
         Price of relative entropy.
     log_base : ndarray of shape (n,)
-        Logarithms of the distribution that costs nothing.
+        Logarithms of the base distribution, which costs nothing.
 
     Returns
     -------
@@ -139,8 +139,8 @@ def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -
         prices.append(prices[-1] * _PRICE_RATIO)
     for k, high in enumerate(reversed(prices), 1):
         z = _solve_at_price(M, v, high, log_base, z, 1e-14 if k == len(prices) else 1e-3)
-    # Where the price is low for v too, weights may vanish on the way that are all in the end. What they are without a
-    # price shows which: the answer is taken from there if it is better.
+    # If the price is also low relative to v, weights that matter in the end may vanish on the way. The solution without
+    # a price shows which: start from it if that gives a better answer.
     free = (v - M @ solve_simplex_qp(M, v, len(v))) / price + log_base
     other = _solve_at_price(M, v, price, log_base, free - logsumexp(free), 1e-14)
     losses = [_priced_loss(M, v, price, log_base, np.exp(known), known) for known in (z, other)]
@@ -148,12 +148,12 @@ def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -
 
 
 def _priced_loss(M: Floats, v: Floats, price: float, log_base: Floats, q: Floats, z: Floats) -> float:
-    """Return minus the value of weights q, whose logarithms are z."""
+    """Return minus the value at weights q, with logarithms z."""
     return price * float(q @ (z - log_base)) + float(q @ (0.5 * (M @ q) - v))
 
 
 def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Floats, tol: float) -> Floats:
-    """Return the logarithms of the maximiser at a price, from those of any q."""
+    """Return the logarithms of the maximiser at a price, starting from those of any q."""
 
     def look(z: Floats) -> tuple[float, Floats, Floats]:
         q = np.exp(z)
@@ -163,20 +163,21 @@ def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Flo
     value, q, Mq = look(z)
     for k in range(_NEWTON_STEPS):
         slopes = Mq - v + price * (z - log_base)
-        slopes -= float(q @ slopes)  # a constant on the simplex, taken off to keep digits
-        scale = price + float(np.abs(v).max() + (sizes @ q).max())  # of what rounding is relative to
-        gap = price * float(logsumexp(z - slopes / price))  # from the dual, which bounds every q
-        if k and not gap > tol * scale:  # one step in any case: at a price far above all else a gap is lost in rounding
+        slopes -= float(q @ slopes)  # constant on the simplex; subtracted to preserve accuracy
+        scale = price + float(np.abs(v).max() + (sizes @ q).max())  # scale of rounding errors
+        gap = price * float(logsumexp(z - slopes / price))  # from the dual, which bounds the value of every q
+        if k and not gap > tol * scale:  # at least one step: at a very high price the gap is lost in rounding
             break
-        # The system in units of the roots of q, where relative entropy has the curvature of its price alone.
+        # The system in units of the square roots of q, in which relative entropy has the price as its curvature.
         s = np.exp(0.5 * z)
-        diagonal = price + 1e-15 * float(np.diag(M) @ q)  # never less than what rounding leaves of M
+        diagonal = price + 1e-15 * float(np.diag(M) @ q)  # never less than the rounding of M
         factor = cho_factor(M * np.outer(s, s) + diagonal * np.eye(len(s)), check_finite=False)
         both = cho_solve(factor, np.column_stack([s * slopes, s]), check_finite=False)
         multiplier = float(s @ both[:, 0]) / float(s @ both[:, 1])
         step = s * (multiplier * both[:, 1] - both[:, 0])
         promised = -float(slopes @ step)
-        # The step relative to q. Along a line M keeps its balance; what would fall by more than half falls by a factor.
+        # The step relative to q, along a straight line; weights that would fall by more than half shrink by a factor
+        # instead.
         change = (multiplier - slopes - M @ step) / price
         length = 1.0
         while length > 1e-10:

@@ -1,9 +1,9 @@
-"""The model of a step with an L1 penalty, solved along a path on which the kinks of the penalty are ever less round.
+"""The model of a step with an L1 penalty, solved along a path of decreasing smoothing of the kinks.
 
-The slope s of a rounded penalty l1 |a| satisfies a (l1^2 - s^2) = 2 mu s: it runs from -l1 to l1, and is the kink's as
-mu falls to zero. These equations and those of the model are linearised together in a and s (Chan, Golub and Mulet,
-1999), and s stays strictly between its ends. Unlike signs and zeros that are guessed, this cannot cycle: where the
-worst group changes with every coefficient that is released, no single release is a way down.
+The slope s of a smoothed penalty l1 |a| satisfies a (l1^2 - s^2) = 2 mu s. It runs from -l1 to l1, and tends to that of
+the kink as mu goes to zero. These equations and those of the model are linearised together in a and s (Chan, Golub and
+Mulet, 1999), and s stays strictly inside its interval. Unlike guessing signs and zeros, this cannot cycle: if the worst
+group changes with every released coefficient, no single release leads downhill.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from groupdro.utils.types import Floats
 
 __all__ = ["solve_smoothed"]
 
-_FALL = 0.2  # of mu after a whole step
-_LEAST = 1e-11  # of mu, relative to the first
+_FALL = 0.2  # factor of mu after a full step
+_LEAST = 1e-11  # smallest mu, relative to the first
 _ROUNDS = 60
-_INSIDE = 0.99  # of the way of s to its ends
+_INSIDE = 0.99  # share of the distance from s to the ends of its interval
 
-#: Makes the model of a program whose parameters bend more by what is given.
+#: Makes the model of a program with the given additional curvature of the parameters.
 MakeModel = Callable[[Program, Floats], StepModel]
 Times = Callable[[Floats], Floats]
 
@@ -37,11 +37,11 @@ def solve_smoothed(
     program : Program
         The program, with the slopes of the parameters that may move.
     here, l1 : ndarray of shape (p,)
-        The parameters before the step, and the penalty of each, some of which are positive.
+        The parameters before the step, and the penalty of each, at least one of them positive.
     make_model : callable
-        Makes the model of a program, with more curvature of each parameter.
+        Makes the model of a program, with additional curvature of each parameter.
     times : callable
-        Returns the product of the curvature, that of penalties included, with a step.
+        Returns the product of the curvature, including that of penalties, with a step.
 
     Returns
     -------
@@ -55,14 +55,14 @@ def solve_smoothed(
     mu, d, s = most * size, none, none
     least = _LEAST * mu
     for _ in range(_ROUNDS):
-        # 1. The model with the penalty's slope and curvature as linearised in a and s.
+        # 1. The model with the penalty's slope and curvature, linearised in a and s.
         a, room = here + d, l1**2 - s**2
         per = 2.0 * (mu + np.maximum(a * s, 0.0))
         slope = s + (room * a - 2.0 * mu * s) / per
         small = replace(program, rows=program.rows + (slope + times(d)), values=program.values + program.rows @ d)
         step, x = make_model(small, room / per).solve(0.0)
 
-        # 2. A step of both, that of s no further than its ends.
+        # 2. A step of both, keeping s inside its interval.
         d, change = d + step, (room * (a + step) - 2.0 * mu * s) / per
         ahead = np.where(change > 0.0, l1 - s, l1 + s)[kink]
         length = min(1.0, _INSIDE / float((np.abs(change[kink]) / ahead).max(initial=_INSIDE)))
@@ -71,6 +71,6 @@ def solve_smoothed(
             break
         if length > 0.5:
             mu *= _FALL if length > 0.9 else 0.5
-    # Along the path either a or the distance of s from its ends tends to zero, never both.
+    # Along the path either a or the distance of s from the ends tends to zero, never both.
     zero = kink & (np.abs(here + d) * most < (l1 - np.abs(s)) * size)
     return np.where(zero, 0.0, here + d), x

@@ -1,4 +1,4 @@
-"""Sequential quadratic programming on all groups at once: high accuracy where a pass is cheap."""
+"""Sequential quadratic programming on all groups at once, for high accuracy if passes are cheap."""
 
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal
@@ -24,17 +24,17 @@ __all__ = ["GroupSQP", "SqpState", "ball_of"]
 
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
-_ENTRIES = 20  # times that others enter it
+_ENTRIES = 20  # most rounds in which groups enter the program
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
-_LEAST_DAMPING = 1e-28  # the same, relative to that of each parameter at its largest
-_TRIALS = 30  # multipliers of the ball that are tried
+_LEAST_DAMPING = 1e-28  # the same, relative to each parameter's largest curvature
+_TRIALS = 30  # most multipliers of the ball to try
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
-_MOST_FAILURES = 8  # line searches in a row after which rounding must be what stops them
-_ROUNDING = 1e-15  # of the objective
+_MOST_FAILURES = 8  # consecutive failed line searches after which rounding must be the cause
+_ROUNDING = 1e-15  # relative to the objective
 _SAMPLES = (0, 2, 5, 10, 20, 40)  # epochs at which the curvature is sampled
 _SAMPLED_ROWS = 2000
-_NOISE = 1e-13  # the same where outputs cancel: a step that promises nothing may still bring the gradient to zero
+_NOISE = 1e-13  # the same if outputs cancel: a step that promises nothing may still reduce the gradient to zero
 
 
 @dataclass
@@ -46,16 +46,16 @@ class SqpState(State):
     groups : GroupEvaluation
         The pass at the iterate.
     diagonal, directions : ndarray of shape (n_features,), (n_features, r)
-        What the L-BFGS matrix begins with, as in `FirstCurvature`; empty with the exact Hessian.
+        Initial L-BFGS matrix, as in `FirstCurvature`; empty with the exact Hessian.
     steps, changes : list of ndarray
-        Its pairs: changes of w, and of the weighted gradient without the penalty, flattened.
+        L-BFGS pairs: changes of w, and of the weighted gradient without the penalty, flattened.
     multiplier : float
-        The ball's multiplier in the last quadratic program, which bends the Lagrangian.
+        The ball's multiplier in the last quadratic program, which adds curvature to the Lagrangian.
     failures : int
-        Line searches in a row that found no descent.
+        Consecutive line searches without descent.
     damping : float
-        What is added to the exact Hessian, relative to each parameter's largest curvature. A search that fails raises
-        it, which turns and shortens the step; whole steps lower it again.
+        Damping added to the exact Hessian, relative to each parameter's largest curvature. A failed search raises it,
+        which turns and shortens the step; full steps lower it again.
     """
 
     grows: ClassVar[tuple[str, ...]] = ("steps", "changes", "directions")
@@ -75,16 +75,17 @@ class GroupSQP(Solver):
     """Newton-like steps for the worst group.
 
     A pass gives every group's value and gradient. The step minimises the worst of the groups' linear models plus a
-    common quadratic, the Hessian of the Lagrangian, whose dual is a quadratic program in as many variables as there
-    are groups; its solution is the next q, and so a certificate. With one group this is Newton's method or L-BFGS on
-    the ball: the oracle for a group's own minimum.
+    common quadratic, the Hessian of the Lagrangian. Its dual is a quadratic program with one variable per group, whose
+    solution is the next q and gives a certificate. With one group this is Newton's method or L-BFGS on the ball, used
+    as the oracle for a group's own minimum.
 
     Parameters
     ----------
     hessian : {"auto", "newton", "lbfgs"}
-        The exact Hessian, or an approximation from the gradients seen; by default exact up to 600 parameters.
+        Exact Hessian ("newton"), or an approximation from past gradients ("lbfgs"). "auto" is exact up to 600
+        parameters.
     memory : int
-        Pairs that the approximation keeps.
+        Number of L-BFGS pairs to keep. More pairs give better steps but use more memory.
     """
 
     name = "sqp"
@@ -99,16 +100,16 @@ class GroupSQP(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A domain and bounds of group weights for which the quadratic program is made."""
+        """A domain and bounds of group weights that the quadratic program supports."""
         return (BALL_OR_FACES, KNOWN_WEIGHTS)
 
     @staticmethod
-    def _learns(problem: GroupRisk) -> bool:
-        """Return whether the curvature may be learned; on faces it is formed along what moves."""
+    def _may_learn_curvature(problem: GroupRisk) -> bool:
+        """Return whether the curvature may be learned; on faces it is formed along the moving parameters."""
         return problem.domain.ball is not None
 
     def _newton(self, problem: GroupRisk) -> bool:
-        if not self._learns(problem):
+        if not self._may_learn_curvature(problem):
             return problem.model.size <= _NEWTON_SIZE
         return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
 
@@ -121,30 +122,30 @@ class GroupSQP(Solver):
         w, q = problem.start(), problem.start_weights()
         groups = self._evaluate(problem, w, q)
         state = SqpState(groups.at(q), groups)
-        self._forget(problem, state)
+        self._reset_curvature(problem, state)
         return state
 
-    def _forget(self, problem: GroupRisk, state: SqpState) -> None:
-        """Leave the approximation with what the columns show."""
+    def _reset_curvature(self, problem: GroupRisk, state: SqpState) -> None:
+        """Reset the approximation to the curvature of the columns."""
         state.steps.clear()
         state.changes.clear()
-        if self._learns(problem) and not self._newton(problem):
+        if self._may_learn_curvature(problem) and not self._newton(problem):
             state.diagonal, state.directions = column_curvature(problem), np.empty((problem.data.n_features, 0))
 
     def restore_state(self, problem: GroupRisk, state: SqpState) -> None:
-        """Check the pairs, and pass over the data at the iterate, with the Hessian of the same weights."""
+        """Check the pairs, and make a pass at the iterate, with the Hessian of the same weights."""
         pairs = state.steps, state.changes
         fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
         size = (problem.model.size,)
         fits = fits and all(is_finite_array(v, size) for part in pairs for v in part)
         with np.errstate(over="ignore", invalid="ignore"):
-            fits = fits and all(self._bends_up(problem, *pair) for pair in zip(*pairs, strict=True))
+            fits = fits and all(self._shows_curvature(problem, *pair) for pair in zip(*pairs, strict=True))
         check(fits, "its L-BFGS pairs do not fit")
         d, learned = problem.data.n_features, state.diagonal.size > 0
         r = state.directions.shape[-1] if isinstance(state.directions, np.ndarray) else 0
         check(is_finite_array(state.directions, (d, r) if learned else (0, 0)), "its curvature does not fit")
         check(bool((state.diagonal > 0).all() and np.isfinite(state.diagonal).all()), "its curvature does not fit")
-        # A ridge that is not positive would be raised for ever.
+        # A ridge that is not positive would be raised forever.
         check(_LEAST_DAMPING <= state.damping < np.inf and 0.0 <= state.multiplier < np.inf, "its damping does not fit")
         at = state.groups
         assert at.hessian_q is not None  # a pass of this solver has it
@@ -152,22 +153,22 @@ class GroupSQP(Solver):
         state.evaluation = state.groups.at(state.evaluation.q)
 
     def epoch(self, problem: GroupRisk, state: SqpState) -> None:
-        """Solve the quadratic model, search along its step, and pass over the data at the new point."""
+        """Solve the quadratic model, search along its step, and make a pass at the new point."""
         here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
-        learns = self._learns(problem) and not self._newton(problem)
+        learns = self._may_learn_curvature(problem) and not self._newton(problem)
         if learns:
             self._sample_curvature(problem, state)
 
         # 1. The dual of the quadratic model: group weights, and the step.
         step, q, promised = self._solve_model(problem, state, values)
 
-        # 2. A step that lowers the worst value by a share of what the model promises.
+        # 2. A step that decreases the worst value by a share of what the model promises.
         there = self._search(problem, state, step, q, promised)
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step.
-            self._forget(problem, state)
+            self._reset_curvature(problem, state)
             state.evaluation = here.at(self._at_rest(problem, state, q))
             state.damping = max(100.0 * state.damping, 1e-6)
             self._note_failure(state)
@@ -177,13 +178,13 @@ class GroupSQP(Solver):
             state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
         elif length < 0.2:
             state.damping = max(10.0 * state.damping, LEAST_RIDGE)
-        rests = promised <= _ROUNDING * abs(problem.weight_set.support(values))  # a step, but only within rounding
+        rests = promised <= _ROUNDING * abs(problem.weight_set.support(values))  # a step, but only one within rounding
 
-        # 3. What the step taught about the curvature.
+        # 3. Update of the curvature from the step.
         if learns:
             moved = (there.w - w).ravel()
             change = (np.tensordot(q, there.gradients, axes=1) - np.tensordot(q, here.gradients, axes=1)).ravel()
-            if self._bends_up(problem, moved, change):
+            if self._shows_curvature(problem, moved, change):
                 state.steps.append(moved)
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
@@ -196,7 +197,7 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _at_rest(problem: GroupRisk, state: SqpState, q: Floats) -> Floats:
-        """Return the weights that prove most where no step leads on: others than the model's, on faces."""
+        """Return the weights that prove the best bound if no step is left; on faces, other than the model's."""
         here = state.groups
         if problem.domain.ball is not None or state.failures:
             return q
@@ -205,12 +206,12 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _sample_curvature(problem: GroupRisk, state: SqpState) -> None:
-        """Look for directions that stand out, at first and ever more rarely, as long as there are any."""
+        """Search for outstanding directions, less and less often, as long as there are any."""
         age = state.epoch - state.begun
         due = age in _SAMPLES and (age == 0 or state.directions.size > 0)
         if not (due and problem.data.rows.combinable and problem.data.can_draw):
             return
-        # Groups are drawn by their weights: what has none does not bend the Lagrangian.
+        # Draw groups by their weights: groups without weight add no curvature to the Lagrangian.
         q, n = state.evaluation.q, min(_SAMPLED_ROWS, problem.n_rows)
         groups = np.searchsorted(np.cumsum(q) / q.sum(), (np.arange(n) + 0.5) / n).clip(0, len(q) - 1)
         members = problem.data.draw_members(groups, np.random.default_rng([1 << 20, age]))
@@ -220,12 +221,12 @@ class GroupSQP(Solver):
             state.diagonal, state.directions = found
 
     def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
-        """Return the step that minimises the groups' models under the worst weights, these weights, and the fall.
+        """Return the step that minimises the groups' models under the worst weights, these weights, and the decrease.
 
-        Weights are q = least + share * s. The program has the s of the worst groups; all others are zero or at their
-        caps. Those that its step would make worse than any group with room left enter it, those at a cap that it would
-        make better than any with weight too, and it is solved again: with thousands of groups of about the same value,
-        a step that looks at a part of them leads nowhere.
+        Weights are q = least + share * s. The program contains the s of the worst groups; all others are zero or at
+        their caps. Groups enter if the step would make them worse than any group with room left, or better than any
+        with weight while at their cap; then it is solved again. With thousands of groups of about the same value, a
+        step that considers only some of them makes no progress.
         """
         here, m = state.groups, problem.n_groups
         moving, ball = _moving(problem), problem.domain.ball
@@ -238,7 +239,7 @@ class GroupSQP(Solver):
         caps = moving.caps if moving.caps.size else np.full(m, np.inf)
         order = np.argsort(-values)
         inside = first_working_set(moving, order)
-        known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is most often near
+        known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is usually near
         if moving.share > 0.0:
             known[~inside] = moving.fill(values)[~inside]
         for _ in range(_ENTRIES):
@@ -271,17 +272,17 @@ class GroupSQP(Solver):
         return step, moving.mixed(known), fall - rise
 
     def _face_model(self, problem: GroupRisk, state: SqpState) -> FaceModel:
-        """Return the model of a step where penalties and bounds are of each coefficient."""
+        """Return the model of a step if penalties and bounds apply to each coefficient."""
         here = state.groups
         return FaceModel(problem, state, here.margins, here.hessian, self._largest_curvature(problem), state.damping)
 
     def _step_in_ball(
         self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats
     ) -> tuple[Floats, Floats]:
-        """Minimise the model over the ball exactly: find the multiplier at which its step ends on the edge.
+        """Minimise the model over the ball exactly, by finding the multiplier at which the step ends on the boundary.
 
-        Each trial costs a factorisation but no pass. A tangent in place of the ball would let flat directions run far
-        outside, and the search along the step would cut them short again and again.
+        Each trial costs a factorisation but no pass. A tangent plane in place of the ball would let flat directions run
+        far outside, and the line search would cut them short again and again.
         """
         w, radius = state.groups.w, ball_of(problem).radius
 
@@ -296,8 +297,9 @@ class GroupSQP(Solver):
         step, x, reach = model(0.0)
         if reach <= 1.0:
             return step, x
-        # The reach falls as the multiplier grows. Between one that is too small and one that is large enough, the
-        # logarithms are interpolated; an end that stays twice loses half its value, so that both ends move.
+        # The reach decreases as the multiplier grows. Between a multiplier that is too small and one that is large
+        # enough, interpolate the logarithms. An end that stays twice has its value halved, so that both ends move
+        # (Illinois rule).
         high = before or 1e-8 * float(np.abs(program.rows).max()) / radius
         low, outside, inner = 1e-3 * high, float(np.log(reach)), -np.inf
         found: tuple[Floats, Floats] | None = None
@@ -328,7 +330,7 @@ class GroupSQP(Solver):
         state.stalled = state.failures > (2 if state.diagonal.size else _MOST_FAILURES)
 
     def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
-        """Return what every step has to lower: the objective."""
+        """Return the merit function that every step must decrease: the objective."""
         del state
         return problem.weight_set.support(problem.group_values(group_risks)) + problem.domain.penalty_at(
             problem.coef(w)
@@ -337,13 +339,13 @@ class GroupSQP(Solver):
     def _search(
         self, problem: GroupRisk, state: SqpState, step: Floats, q: Floats, promised: float
     ) -> GroupEvaluation | None:
-        """Halve the step until the objective falls; most often the whole step is taken."""
+        """Halve the step until the objective decreases; usually the full step is taken."""
         here = state.groups
         old = self._merit(problem, state, here.w, here.group_risks)
         t, rounding = 1.0, _ROUNDING * abs(old)
         for _ in range(_HALVINGS):
             w = problem.within_domain(here.w + t * step)
-            # A Hessian is worth its time for the whole step only: shorter ones are tried by their risks alone.
+            # Compute a Hessian for the full step only; try shorter steps by their risks alone.
             there = self._evaluate(problem, w, q) if t == 1.0 or not self._newton(problem) else None
             risks = problem.risks(w) if there is None else there.group_risks
             new = self._merit(problem, state, w, risks)
@@ -356,7 +358,7 @@ class GroupSQP(Solver):
         return None
 
     def _step_model(self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats) -> StepModel:
-        """Return the model of a step, with the exact Hessian where there is one."""
+        """Return the model of a step, with the exact Hessian if there is one."""
         ball, hessian, size = ball_of(problem), state.groups.hessian, problem.model.size
         if hessian is not None:
             bound = (np.arange(size) < problem.coef(state.groups.w).size).astype(np.float64)
@@ -371,13 +373,13 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _largest_curvature(problem: GroupRisk) -> Floats:
-        """Bound the curvature along each parameter, flattened as w is."""
+        """Bound the curvature along each parameter, flattened like w."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
         bounds = problem.loss.smoothness * np.where(squares > 0, squares, 1.0)
         return np.repeat(bounds, problem.model.n_outputs)
 
     @staticmethod
-    def _bends_up(problem: GroupRisk, step: Floats, change: Floats) -> bool:
+    def _shows_curvature(problem: GroupRisk, step: Floats, change: Floats) -> bool:
         """Return whether the gradient's change along a step shows enough curvature for an approximation."""
         n_bound = problem.data.n_features * problem.model.n_outputs
         bent = step @ change + ball_of(problem).penalty * (step[:n_bound] @ step[:n_bound])
@@ -385,7 +387,7 @@ class GroupSQP(Solver):
 
 
 def ball_of(problem: GroupRisk) -> Ball:
-    """Return the ball of a problem that the solver takes."""
+    """Return the ball of a problem that the solver supports."""
     assert problem.domain.ball is not None  # the solver requires it
     return problem.domain.ball
 

@@ -1,4 +1,4 @@
-"""The quadratic model of a step of SQP: groups' slopes, and a common curvature that a ball's multiplier bends."""
+"""The quadratic model of a step of SQP: groups' slopes, and a common curvature that includes a ball's multiplier."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from groupdro.utils.types import Floats
 
 __all__ = ["LEAST_RIDGE", "ExactModel", "LearnedModel", "ProductModel", "StepModel"]
 
-_LEAST_CURVATURE = 1e-28  # of a parameter, relative to its largest
-LEAST_RIDGE = 1e-10  # of the curvature, relative to that of each parameter
-_CG_ACCURACY = 1e-9  # of a solution of conjugate gradients
+_LEAST_CURVATURE = 1e-28  # smallest curvature of a parameter, relative to its largest
+LEAST_RIDGE = 1e-10  # ridge relative to the curvature of each parameter
+_CG_ACCURACY = 1e-9  # relative accuracy of conjugate gradients
 _CG_STEPS = 200
 
 
 class StepModel(ABC):
-    """A program in the multipliers of rows, whose products are taken in the inverse of a curvature."""
+    """A program in the multipliers of rows, with inner products in the inverse of a curvature."""
 
     @abstractmethod
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
@@ -27,24 +27,24 @@ class StepModel(ABC):
 
 
 class ExactModel(StepModel):
-    """The model with a Hessian that is known.
+    """The model with a known Hessian.
 
     Parameters
     ----------
     program : Program
         The program.
     pull : ndarray of shape (w.size,)
-        What a multiplier of one adds to the gradient.
+        Contribution of a multiplier of one to the gradient.
     hessian : ndarray of shape (w.size, w.size)
         The Hessian of the losses.
     bend : ndarray of shape (w.size,)
-        What the penalty adds to its diagonal.
+        Contribution of the penalty to its diagonal.
     bound : ndarray of shape (w.size,)
-        What a multiplier of one adds to it.
+        Contribution of a multiplier of one to its diagonal.
     largest : ndarray of shape (w.size,)
-        Bounds of the losses' curvature along each parameter.
+        Upper bounds on the losses' curvature along each parameter.
     damping : float
-        What is added besides, relative to the largest curvature.
+        Additional damping, relative to the largest curvature.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ExactModel(StepModel):
         self.bend, self.bound, self.largest, self.damping = bend, bound, largest, damping
 
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
-        """Factor the curvature anew."""
+        """Factor the curvature again for the multiplier."""
         program, (factor, unit) = self.program, self._factor(multiplier)
         pulled = program.rows + multiplier * program.share * self.pull
         solved = cho_solve(factor, (pulled / unit).T, check_finite=False).T / unit
@@ -63,12 +63,12 @@ class ExactModel(StepModel):
         return -(x @ solved), x
 
     def _factor(self, multiplier: float) -> tuple[tuple[Floats, bool], Floats]:
-        """Return the factored curvature in units of each parameter's own, and these.
+        """Return the factored curvature in units of each parameter's own, and these units.
 
-        In these units no column's scale drowns another's. Directions along which no row differs are flat: a ridge
-        keeps the step from wandering off along them. It is relative to the parameter's largest curvature, and least
-        where that is the work of one outlying cell whose loss is flat by now. Where all is flat (all residuals on the
-        linear part of a loss) it is that of a plain gradient step.
+        In these units no column's scale swamps another's. Directions along which no row varies are flat, and a ridge
+        keeps the step from drifting along them. The ridge is relative to the parameter's largest curvature, and
+        smallest if that is due to a single outlier whose loss is flat by now. If everything is flat (all residuals on
+        the linear part of a loss), it is that of a plain gradient step.
         """
         curvature, bend = self.hessian.copy(), self.bend + multiplier * self.bound
         diagonal = np.diag_indices_from(curvature)
@@ -89,7 +89,7 @@ class ExactModel(StepModel):
 
 
 class ProductModel(StepModel):
-    """The model with a curvature that is known by its products: systems are solved by conjugate gradients.
+    """The model with a curvature known only through products; systems are solved by conjugate gradients.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class ProductModel(StepModel):
     times : callable
         Returns the products of the curvature with directions of shape (k, p).
     diagonal : ndarray of shape (p,)
-        Its diagonal, which the gradients are scaled by.
+        Its diagonal, used as a preconditioner.
     """
 
     def __init__(self, program: Program, times: Callable[[Floats], Floats], diagonal: Floats):
@@ -135,26 +135,26 @@ class ProductModel(StepModel):
 
 
 class LearnedModel(StepModel):
-    """The model with a curvature learned from the gradients seen: L-BFGS, from a first curvature B.
+    """The model with a curvature learned from the gradients seen: L-BFGS, starting from an initial curvature B.
 
-    The inverse is scale * P + U' W U with P = (B + bend I)^-1 and U = [S, scale * Y P], where Y are the changes of
-    the gradient along the steps S, those of penalty and multiplier included. All that trials of the multiplier need
-    are products of rows, pairs and the pull, which are computed once.
+    The inverse is scale * P + U' W U with P = (B + bend I)^-1 and U = [S, scale * Y P], where Y are the changes of the
+    gradient along the steps S, including those of penalty and multiplier. Trials of the multiplier only need products
+    of rows, pairs and the pull, which are computed once.
 
     Parameters
     ----------
     program : Program
         The program.
     pull : ndarray of shape (w.size,)
-        What a multiplier of one adds to the gradient.
+        Contribution of a multiplier of one to the gradient.
     first : FirstCurvature
-        The curvature B of the losses without what was learned.
+        The initial curvature B of the losses.
     steps, changes : ndarray of shape (k, w.size)
         Changes of w, and of the losses' gradient along them.
     penalty : float
         The penalty.
     bounded : bool
-        Whether multipliers other than zero will be asked for.
+        Whether nonzero multipliers will be needed.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class LearnedModel(StepModel):
         self.steps, self.changes = steps, changes
         self.n, self.k = len(program.rows), len(steps)
         n_bound = first.model.n_features * first.model.n_outputs
-        bound = steps.copy()  # what a multiplier of one adds to the changes
+        bound = steps.copy()  # contribution of a multiplier of one to the changes
         bound[:, n_bound:] = 0.0
         if penalty:
             self.changes = changes + penalty * bound
-        # Beside the rows: changes, and what a multiplier adds to rows and changes.
+        # Besides the rows: changes, and contributions of a multiplier to rows and changes.
         more = np.concatenate([self.changes, program.share * pull[None], bound]) if bounded else self.changes
         self.bound, self.bounded = bound, bounded
         self.products = CurvatureProducts(first, program.rows, more)
@@ -181,7 +181,7 @@ class LearnedModel(StepModel):
         program = self.program
         K, B = self.products.at(bend), self.on_steps
         if self.bounded:
-            # Every row gets the pull, every change the step's own, times the multiplier.
+            # Add to every row the pull, and to every change that of its step, times the multiplier.
             mix = np.eye(n + k, n + k + 1 + k)
             mix[:n, n + k] = multiplier
             mix[n:, n + k + 1 :] = multiplier * np.eye(k)

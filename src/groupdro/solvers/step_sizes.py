@@ -1,4 +1,4 @@
-"""The constants of the theorems, and the schedules that they allow."""
+"""Constants of the theorems, and the step-size schedules that they allow."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from groupdro.utils.types import Floats
 __all__ = ["EpochParameters", "Schedule", "Schedules", "check_multiplier", "saddle_constant"]
 
 
-#: A constant; one entry an epoch (a number, or a number a step), the last repeating; or a function of the epoch.
+#: A constant; one entry per epoch (a number, or one per step), the last repeating; or a function of the epoch.
 Schedule = float | Sequence[ArrayLike] | Callable[[int], ArrayLike]
 
 _ROUNDING = 1e-12
 
 
 def check_multiplier(multiplier: float) -> None:
-    """Refuse a factor of a theory's step that is no positive number."""
+    """Raise unless the factor of a theoretical step size is a positive number."""
     check_number(multiplier, "multiplier", positive=True)
 
 
@@ -34,8 +34,8 @@ def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight
         paper   2 D max( sqrt(2 D^2 L^2 + G^2 ln m), G sqrt(2 ln m) )                         (Lemma 4.1)
         tight   ( l + sqrt(l^2 + 4 c^2) ) / 2,   l = 2 D^2 L,  c = 2 D G sqrt(ln m)
 
-    The tight form is the norm of the 2 x 2 matrix of block bounds, at most the paper's and equally rigorous; it
-    takes for L the largest group's root mean square, which is all that a guarantee in expectation needs.
+    The tight form is the norm of the 2 x 2 matrix of block bounds, which is at most the paper's and equally rigorous.
+    For L it uses the largest group's root mean square, which suffices for a guarantee in expectation.
     """
     constants = problem.constants(geometry.dual_order, geometry.radius)
     D2, log_m = geometry.squared_diameter, problem.weight_geometry().squared_diameter
@@ -99,7 +99,7 @@ class Schedules:
         if (alpha > 1.0).any():
             raise ValueError(f"alpha must be at most 1, got {float(alpha.max())!r} in epoch {s}.")
         if self.eta is None:
-            # Nothing depends on the step where every constant is zero (all rows zero, or a single model).
+            # If every constant is zero (all rows zero, or a single model), nothing depends on the step.
             eta = np.sqrt(alpha / 5.0) / self.lipschitz if self.lipschitz > 0 else np.ones(K)
             eta *= self.multiplier
         else:
@@ -107,22 +107,22 @@ class Schedules:
         return EpochParameters(alpha, eta)
 
     def check(self, s: int) -> None:
-        """Refuse epoch s where the proof of convergence does not cover it, with the reason.
+        """Raise, with the reason, if the convergence proof does not cover epoch s.
 
-        The proof telescopes Bregman distances over steps and epochs. The distance to z_{k+1} that a step leaves
-        over must pay for its weight alpha_k in the next snapshot: so alpha may not fall within an epoch nor from its
-        end to the next epoch's start, and its sum over an epoch may not grow. With alpha = 1 / K_s, epochs may not
-        grow. The step must lie between sqrt(alpha) / (10 L_z) and sqrt(alpha / 5) / L_z.
+        The proof telescopes Bregman distances over steps and epochs. The distance to z_{k+1} that a step leaves over
+        must cover its weight alpha_k in the next snapshot. So alpha may not decrease within an epoch nor from its end
+        to the next epoch's start, and its sum over an epoch may not grow. With alpha = 1 / K_s, epochs may not grow.
+        The step must lie between sqrt(alpha) / (10 L_z) and sqrt(alpha / 5) / L_z.
         """
         now = self.epoch(s)
         if (np.diff(now.alpha) < -_ROUNDING).any():
-            raise ValueError(f"alpha falls within epoch {s}; the proof needs alpha_k <= alpha_(k+1).")
+            raise ValueError(f"alpha decreases within epoch {s}; the proof requires alpha_k <= alpha_(k+1).")
         if s:
             before = self.epoch(s - 1)
             if before.alpha[-1] > now.alpha[0] + _ROUNDING:
                 raise ValueError(
                     f"the schedule is not periodically decaying: alpha ends epoch {s - 1} at {before.alpha[-1]:.6g} "
-                    f"and starts epoch {s} at {now.alpha[0]:.6g}; it may not fall"
+                    f"and starts epoch {s} at {now.alpha[0]:.6g}; it may not decrease"
                     + (" (with alpha = 1 / K_s, epoch_length may not grow)." if self.alpha is None else ".")
                 )
             if now.alpha.sum() > before.alpha.sum() * (1.0 + _ROUNDING):
@@ -138,12 +138,12 @@ class Schedules:
             if (now.eta < low * (1.0 - _ROUNDING)).any() or (now.eta > high * (1.0 + _ROUNDING)).any():
                 raise ValueError(
                     f"step must lie in [{low.max():.6g}, {high.min():.6g}] for the theorem to hold in epoch {s}, got "
-                    f"{now.eta.min():.6g} to {now.eta.max():.6g}. Pass guarantee=False to run it nevertheless."
+                    f"{now.eta.min():.6g} to {now.eta.max():.6g}. Pass guarantee=False to run it anyway."
                 )
 
     @property
     def n_listed(self) -> int:
-        """Number of epochs that are given one by one."""
+        """Number of epochs listed explicitly."""
         return max(len(v) if isinstance(v, Sequence) else 1 for v in (self.length, self.alpha, self.eta))
 
 

@@ -1,4 +1,4 @@
-"""Columns of tables as sources of rows."""
+"""Table columns as a source of rows."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,10 @@ from groupdro.utils.types import Array, Indices
 
 __all__ = ["ArrowSource"]
 
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, which is not a feature
-_NUMERIC = ("boolean", "integer", "floating")  # as pyarrow calls its kinds of numbers
-_LABEL_BYTES = 64  # of a row's labels, about
-_LIST_ROWS = 2048  # sparse rows are of unknown length: few at a time
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, not a feature
+_NUMERIC = ("boolean", "integer", "floating")  # pyarrow's names of numeric types
+_LABEL_BYTES = 64  # approximate size of a row's labels
+_LIST_ROWS = 2048  # sparse rows have unknown length, so read few at a time
 
 
 class ArrowSource(Source):
@@ -26,19 +26,19 @@ class ArrowSource(Source):
     Parameters
     ----------
     source : path, list of paths, Dataset, Table or callable
-        As `GroupedStore.write` takes it.
+        As in `GroupedStore.write`.
     target, weight : str
         Columns; weight may be None.
     groups, features : str or sequence of str
         Columns; features may be None.
     n_features : int or None
-        Number of features that lists of indices refer to.
+        Number of features, for lists of indices.
     dtype : str, type or dtype
         Type of the entries of the store.
     sparse : bool
-        Whether rows are given out as CSR.
+        Whether rows are returned as CSR.
     task : {"auto", "classes", "regression"}
-        What the targets are.
+        Kind of target.
     """
 
     target_name: str
@@ -109,10 +109,10 @@ class ArrowSource(Source):
         )
 
     def _label(self, batch: Any, argument: str, name: str, row: int) -> Any:
-        """Return a column of labels in the type that the first batch had."""
+        """Return a column of labels in the type of the first batch."""
         column, wanted = self._present(batch, argument, name, row), self._label_types[name]
         try:
-            if not self._keeps_apart(self._kind(column.type), self._kind(wanted)):
+            if not self._keeps_labels_distinct(self._kind(column.type), self._kind(wanted)):
                 raise self._pa.ArrowTypeError(f"{column.type} is not {wanted}")
             column = column.cast(wanted)
         except self._pa.ArrowException as error:
@@ -122,8 +122,8 @@ class ArrowSource(Source):
         return column
 
     @staticmethod
-    def _keeps_apart(given: str | None, wanted: str | None) -> bool:
-        """Whether a cast between kinds takes different labels to different ones, or fails."""
+    def _keeps_labels_distinct(given: str | None, wanted: str | None) -> bool:
+        """Return whether a cast between types keeps distinct labels distinct, or fails."""
         if "boolean" in (given, wanted):
             return given == wanted
         return given in _NUMERIC or wanted == "text"
@@ -163,11 +163,11 @@ class ArrowSource(Source):
     def _numbers(self, batch: Any, argument: str, name: str, row: int) -> Array:
         column = self._present(batch, argument, name, row)
         if self._kind(column.type) not in _NUMERIC:
-            raise ValueError(f"{argument} column {name!r} is of {column.type} from row {row} on, which is not numeric.")
+            raise ValueError(f"{argument} column {name!r} has type {column.type} from row {row} on, not a number.")
         return _to_numpy(column)
 
     def _present(self, batch: Any, argument: str, name: str, row: int) -> Any:
-        """Return a column without missing values, of the type in which its values are stored."""
+        """Return a column without missing values, in the type of its stored values."""
         place = batch.schema.get_field_index(name)
         if place < 0:
             raise ValueError(f"{argument} names the column {name!r}, which is missing from row {row} on.")
@@ -194,14 +194,14 @@ class ArrowSource(Source):
         return name
 
     def _type(self, name: str) -> Any:
-        """Return the type of a column's values: that of the dictionary, or what an extension is stored as."""
+        """Return the type of a column's values: that of a dictionary's values, or the storage type of an extension."""
         kind = self._schema.field(name).type
         if isinstance(kind, self._pa.BaseExtensionType):
             kind = kind.storage_type
         return kind.value_type if self._pa.types.is_dictionary(kind) else kind
 
     def _kind(self, kind: Any) -> str | None:
-        """Return which of the kinds that this package knows a type is of."""
+        """Return the kind of a type, if supported."""
         types = self._pa.types
         if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
             return "text"
@@ -211,7 +211,7 @@ class ArrowSource(Source):
         given = self._type(name)
         kind = self._kind(given)
         if kind is None:
-            raise ValueError(f"{argument} column {name!r} is of {given}: use text, numbers or booleans.")
+            raise ValueError(f"{argument} column {name!r} has type {given}: use text, numbers or booleans.")
         return {"floating": self._pa.float64(), "text": self._pa.large_string()}.get(kind, given)
 
     def _choose_features(self, features: Sequence[str] | None) -> list[str]:
@@ -232,7 +232,7 @@ class ArrowSource(Source):
         return chosen
 
     def _read_layout(self, n_features: int | None) -> None:
-        """Find out how columns make up X: numbers, vectors of one length, or lists of indices and values."""
+        """Determine how columns make up X: numbers, vectors of one length, or lists of indices and values."""
         if n_features is not None:
             check_whole(n_features, "n_features", least=1)
         self.feature_names = None
@@ -242,7 +242,7 @@ class ArrowSource(Source):
         if self._lists:
             self._check_lists(kinds)
             if n_features is None:
-                raise ValueError("n_features must be given where features are lists of indices and values.")
+                raise ValueError("n_features must be given if features are lists of indices and values.")
             self.n_features = int(n_features)
             return
         values = [kinds[0].value_type] if self._vector else kinds
@@ -253,15 +253,15 @@ class ArrowSource(Source):
         if n_features not in (None, self.n_features):
             raise ValueError(f"n_features is {n_features}, but features have {self.n_features}.")
         if not self.n_features:
-            raise ValueError(f"features column {self._features[0]!r} has lists of no entries.")
+            raise ValueError(f"features column {self._features[0]!r} has empty lists.")
         if not self._vector:
             self.feature_names = tuple(self._features)
 
     def _check_lists(self, kinds: list[Any]) -> None:
-        """Refuse what is neither one column of lists of pairs nor two of lists of indices and values."""
+        """Raise unless features are one column of lists of pairs, or two columns of lists of indices and values."""
         if not self.sparse:
             raise ValueError(
-                "features are lists of no fixed length: cast them to lists of fixed size, or pass sparse=True."
+                "features are lists of variable length: cast them to fixed-size lists, or pass sparse=True."
             )
         values = [kind.value_type for kind in kinds if self._is_list(kind)]
         if len(kinds) == 1 and self._pa.types.is_struct(values[0]):
@@ -287,7 +287,7 @@ def _coded(column: Any) -> Coded:
 
 
 def _combined(columns: list[Coded]) -> Coded:
-    """Make one label of each combination of several columns' values that occurs."""
+    """Make one label per combination of the columns' values that occurs."""
     if len(columns) == 1:
         return columns[0]
     codes: Indices = columns[0].codes

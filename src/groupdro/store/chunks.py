@@ -1,4 +1,4 @@
-"""Rows on the way to their places: chunks of them, and a sort that needs no more memory than it was given."""
+"""Chunks of rows with their positions in the store, and an external sort with bounded memory."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.store.files import read_array, write_array
-from groupdro.utils.bundle import naming_file
+from groupdro.utils.bundle import filename_in_errors
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["Chunk", "Sorter"]
@@ -17,14 +17,14 @@ __all__ = ["Chunk", "Sorter"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows, with the places that they go to.
+    """Some rows, with their positions in the store.
 
     Attributes
     ----------
     rows : structured array of shape (n_rows,)
-        One record per row: its "place" in the store, its number of entries, "n_entries", and all that each row has.
+        One record per row: its "place" in the store, its number of entries "n_entries", and its fields.
     entries : structured array of shape (n_entries,)
-        One record per entry of the sparse rows, one row after another; none for dense rows.
+        One record per entry of the sparse rows, row by row; none for dense rows.
     """
 
     rows: Array
@@ -40,20 +40,20 @@ class Chunk:
 
 
 class Sorter:
-    """Takes rows in any order and gives them back in that of their places, with bounded memory.
+    """Sorts rows by their positions, with bounded memory.
 
-    What fits the memory is kept there. What does not goes to files, one for each range of places that fits half of it,
-    which are then sorted one after the other. Sparse rows are of unknown size: a range that has become too large is
-    divided again.
+    Rows that fit in memory are kept there. Otherwise they go to files, one for each range of positions that fits half
+    of the memory, which are then sorted one after the other. Sparse rows have unknown size: a range that has become too
+    large is divided again.
 
     Parameters
     ----------
     directory : Path
-        Where files may be made.
+        Directory for temporary files.
     n_rows : int
-        Number of rows that will come, to the places 0 .. n_rows - 1.
+        Number of rows to expect, with the positions 0 .. n_rows - 1.
     memory : int
-        Bytes of rows to hold.
+        Bytes of rows to hold in memory.
     """
 
     def __init__(self, directory: Path, n_rows: int, memory: int):
@@ -63,7 +63,7 @@ class Sorter:
         self._files: _RangeFiles | None = None
 
     def add(self, chunk: Chunk) -> None:
-        """Take some rows.
+        """Add some rows.
 
         Parameters
         ----------
@@ -81,12 +81,12 @@ class Sorter:
             self._files.add(self._held.pop())
 
     def ordered(self) -> Iterator[Chunk]:
-        """Give all rows back.
+        """Return all rows in order.
 
         Yields
         ------
         Chunk
-            Rows in order, each chunk continuing where the last ended. What is given back is forgotten.
+            Rows in order, each chunk continuing where the last ended. Yielded rows are released.
         """
         if self._files is None:
             yield _in_order(self._held)
@@ -103,23 +103,23 @@ class Sorter:
                 path.unlink()
                 yield from self._from_files(parts)
             else:
-                yield _in_order(list(files.read(path)))  # without a name, which would keep it while the next is loaded
+                yield _in_order(list(files.read(path)))  # unnamed, so that it is freed before the next is loaded
                 path.unlink()
 
 
 class _RangeFiles:
-    """Files with the chunks of consecutive ranges of places, each of `step` places."""
+    """Files with the chunks of consecutive ranges of `step` positions each."""
 
     def __init__(self, directory: Path, first: int, stop: int, step: int):
         self._directory, self._first, self._stop, self._step = directory, first, stop, max(1, step)
         self._dtypes: tuple[np.dtype[Any], ...] = ()
 
     def add(self, chunk: Chunk) -> None:
-        """Divide a chunk among the files."""
+        """Distribute a chunk among the files."""
         self._dtypes = chunk.rows.dtype, chunk.entries.dtype
         owner = (chunk.rows["place"] - self._first) // self._step
         if self._stop - self._first < self._step * 2**16:
-            owner = owner.astype(np.uint16)  # which NumPy sorts much faster
+            owner = owner.astype(np.uint16)  # NumPy sorts this much faster
         order = np.argsort(owner, kind="stable")
         chunk, owner = chunk.take(order), owner[order]
         ends = np.append(0, np.cumsum(chunk.rows["n_entries"]))
@@ -127,20 +127,20 @@ class _RangeFiles:
         for start, stop in zip(starts, [*starts[1:], len(owner)], strict=True):
             path = self._path(self._first + int(owner[start]) * self._step)
             rows, entries = chunk.rows[start:stop], chunk.entries[ends[start] : ends[stop]]
-            # Opened each time: a process may not have as many files open as there are ranges.
-            with naming_file(path), path.open("ab") as file:
+            # Open the file each time: the limit on open files may be lower than the number of ranges.
+            with filename_in_errors(path), path.open("ab") as file:
                 for array in (np.array([len(rows), len(entries)], np.int64), rows, entries):
                     write_array(file, array)
 
     def ranges(self) -> Iterator[tuple[int, int, Path]]:
-        """Yield every range of places with its file."""
+        """Yield every range of positions with its file."""
         for first in range(self._first, self._stop, self._step):
             yield first, min(first + self._step, self._stop), self._path(first)
 
     def read(self, path: Path) -> Iterator[Chunk]:
         """Yield the chunks of a file one after the other."""
         size = os.path.getsize(path)
-        with naming_file(path), path.open("rb") as file:
+        with filename_in_errors(path), path.open("rb") as file:
             while file.tell() < size:
                 lengths = read_array(file, np.dtype(np.int64), 2)
                 yield Chunk(*(read_array(file, dtype, n) for dtype, n in zip(self._dtypes, lengths, strict=True)))
@@ -150,7 +150,7 @@ class _RangeFiles:
 
 
 def _in_order(chunks: list[Chunk]) -> Chunk:
-    """Join chunks, which are forgotten, with their rows in the order of places."""
+    """Join chunks with their rows sorted by position, and release them."""
     rows, entries = (np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ("rows", "entries"))
     chunks.clear()
     return Chunk(rows, entries).take(np.argsort(rows["place"]))

@@ -1,9 +1,9 @@
-"""Directories of stores: new ones appear whole or not at all, and readers see the old store or the new one.
+"""Directories of stores. A new store appears completely or not at all, and readers see either the old or the new one.
 
-A new store is filled next to its place and renamed. An existing store is replaced in three steps: the new files move
-into a directory of their own inside of it; the manifest, which names that directory, is replaced by one rename, after
-which readers see the new store; the old files are removed. Files never change once they are there. A reader whose files
-vanish while it opens them reads the manifest again.
+A new store is filled next to its destination and renamed. An existing store is replaced in three steps. The new files
+move into a directory of their own inside it. The manifest, which names that directory, is replaced by one rename, after
+which readers see the new store. The old files are removed. Files never change once they are in place. A reader whose
+files vanish while it opens them reads the manifest again.
 """
 
 import errno
@@ -27,20 +27,20 @@ __all__ = ["NewStore", "new_store"]
 
 @contextmanager
 def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
-    """Make a directory next to the place of a store, to be filled and then published.
+    """Create a directory next to the destination of a store, to be filled and then published.
 
     Parameters
     ----------
     target : Path
-        Where the store will be.
+        Destination of the store.
     overwrite : bool
-        Whether a store may be there already, which is then replaced.
+        Whether to replace an existing store.
 
     Yields
     ------
     NewStore
-        What to fill. It is removed unless it was published; what a killed process left is removed by the next one that
-        writes to the same place.
+        The store to fill. It is removed unless it was published. Leftovers of a killed process are removed by the next
+        one that writes to the same destination.
     """
     _clear_leftovers(target)
     _check_free(target, overwrite)
@@ -52,14 +52,14 @@ def new_store(target: Path, *, overwrite: bool) -> Iterator["NewStore"]:
 
 @dataclass(frozen=True)
 class NewStore:
-    """A store that is not at its place yet.
+    """A store that is not yet in place.
 
     Attributes
     ----------
     target : Path
-        Where it will be.
+        Destination of the store.
     directory : Path
-        Where its files are written.
+        Directory in which its files are written.
     overwrite : bool
         Whether it may replace a store.
     """
@@ -69,17 +69,17 @@ class NewStore:
     overwrite: bool
 
     def publish(self, manifest: Manifest) -> None:
-        """Move the store to its place, when all of its files are on the disk.
+        """Move the store to its destination, after all of its files are on disk.
 
         Parameters
         ----------
         manifest : Manifest
-            What the files are.
+            Description of the files.
         """
         self._write_manifest(manifest)
         _check_free(self.target, self.overwrite)
         try:
-            os.rename(self.directory, self.target)  # never onto a directory that has something in it
+            os.rename(self.directory, self.target)  # fails if the target is a nonempty directory
         except OSError:
             if not os.path.lexists(self.target):
                 raise
@@ -89,7 +89,7 @@ class NewStore:
 
     def _write_manifest(self, manifest: Manifest) -> None:
         content = manifest_bytes(manifest)
-        parse_manifest(content)  # what could not be read is not written
+        parse_manifest(content)  # refuse to write what could not be read
         (self.directory / MANIFEST).unlink(missing_ok=True)
         write_bytes(self.directory / MANIFEST, content)
         sync_folder(self.directory)
@@ -101,7 +101,7 @@ class NewStore:
                 alone = stack.enter_context(_locked(self.target, wait=True))
             _check_free(self.target, self.overwrite)
             old = _old_files(self.target, everything=alone)
-            # The same rows have the same name, unless they replace themselves.
+            # The same rows get the same name, unless a store replaces itself.
             name = f"rows-{hashlib.sha256(manifest_bytes(manifest)).hexdigest()[:16]}"
             if os.path.lexists(self.target / name):
                 name = f"rows-{secrets.token_hex(8)}"
@@ -124,20 +124,24 @@ def _check_free(target: Path, overwrite: bool) -> None:
     if os.path.lexists(target) and not (overwrite and _is_store(target)):
         why = "path exists: choose another, or pass overwrite=True"
         if overwrite:
-            why = "path is not a store, or has other files in it, and is not overwritten"
+            why = "path is not a store, or contains other files; refusing to overwrite it"
         raise FileExistsError(errno.EEXIST, why, os.fspath(target))
 
 
 def _is_store(target: Path) -> bool:
-    """Whether a directory has the manifest of a store, however damaged, and nothing that stores do not have."""
+    """Return whether a directory has a store's manifest, even a damaged one, and no foreign files."""
     with suppress(OSError, BundleError):
         document = parse_json((target / MANIFEST).read_bytes(), MANIFEST)
-        return isinstance(document, dict) and document.get("format") == FORMAT and all(map(_is_ours, target.iterdir()))
+        return (
+            isinstance(document, dict)
+            and document.get("format") == FORMAT
+            and all(map(_belongs_to_store, target.iterdir()))
+        )
     return False
 
 
-def _is_ours(entry: Path) -> bool:
-    """Whether an entry of a store's directory is what stores have there."""
+def _belongs_to_store(entry: Path) -> bool:
+    """Return whether an entry of a directory belongs to a store."""
     known = {MANIFEST, *FILES}
     if not DIRECTORY.fullmatch(entry.name):
         return entry.name in known
@@ -147,10 +151,10 @@ def _is_ours(entry: Path) -> bool:
 
 
 def _old_files(target: Path, *, everything: bool) -> list[Path]:
-    """Return what may be removed when the store is replaced.
+    """Return the files that may be removed when the store is replaced.
 
-    Without a lock, another writer may have moved its files in just now and be about to publish them. Only what the
-    manifest names is old then, and what two writers leave behind stays.
+    Without a lock, another writer may just have moved its files in and be about to publish them. Then only the files
+    that the manifest names are old, and leftovers of two writers remain.
     """
     found = [entry for entry in target.iterdir() if entry.name != MANIFEST]
     if everything:
@@ -160,7 +164,7 @@ def _old_files(target: Path, *, everything: bool) -> list[Path]:
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)  # which leaves files and links
+    shutil.rmtree(path, ignore_errors=True)  # it leaves files and links
     with suppress(OSError):
         path.unlink()
 
@@ -170,7 +174,7 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _locked(directory: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a directory, or yield False where the system has no such locks. A lock dies with its process."""
+    """Lock a directory, or yield False if the system has no such locks. A lock ends with its process."""
     try:
         import fcntl
     except ImportError:
@@ -185,14 +189,14 @@ def _locked(directory: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def _locked_directory(target: Path, stack: ExitStack) -> Path:
-    """Make a directory and lock it, which distinguishes work under way from a leftover."""
+    """Create and lock a directory; the lock distinguishes work in progress from a leftover."""
     while True:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
         temporary.mkdir()
         try:
             stack.enter_context(_locked(temporary))
         except (BlockingIOError, FileNotFoundError):
-            continue  # another writer took it for a leftover before it was locked, and removes it
+            continue  # another writer mistook it for a leftover before it was locked, and is removing it
         except OSError:
             return temporary  # a file system without locks
         if temporary.exists():
@@ -200,11 +204,11 @@ def _locked_directory(target: Path, stack: ExitStack) -> Path:
 
 
 def _clear_leftovers(target: Path) -> None:
-    """Remove what killed writers of the same place left next to it."""
+    """Remove leftovers of killed writers of the same destination."""
     pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial")
     for entry in list(target.parent.iterdir()):
         if pattern.fullmatch(entry.name):
-            # An error says that its writer lives, or that the file system has no locks.
+            # An error means that its writer is alive, or that the file system has no locks.
             with suppress(OSError), _locked(entry) as certain:
                 if certain:
                     shutil.rmtree(entry, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The JSON files of a store, which anyone may have written."""
+"""The JSON files of a store, which must not be trusted."""
 
 import json
 from typing import Any
@@ -8,22 +8,22 @@ from groupdro.utils.bundle import BundleError, check
 __all__ = ["GROUPS", "LARGEST", "MANIFEST", "StoreError", "parse_json", "to_json"]
 
 MANIFEST, GROUPS = "manifest.json", "groups.json"
-LARGEST = {MANIFEST: 64 * 2**20, GROUPS: 256 * 2**20}  # bytes; each file is read as a whole
+LARGEST = {MANIFEST: 64 * 2**20, GROUPS: 256 * 2**20}  # bytes; each file is read at once
 
 
 class StoreError(ValueError):
-    """A directory is not a store of this package, is damaged, or holds something unknown."""
+    """A directory is not a groupdro store, is damaged, or contains something unknown."""
 
 
 def to_json(document: Any, name: str) -> bytes:
-    """Return the only way to write a document as JSON in ASCII.
+    """Return a document as canonical ASCII JSON.
 
     Parameters
     ----------
     document : object
         Dictionaries, sequences, text and finite numbers.
     name : str
-        The file that it is for.
+        Name of the file.
 
     Returns
     -------
@@ -44,18 +44,18 @@ def parse_json(content: bytes, name: str) -> Any:
     content : bytes
         Content of the file.
     name : str
-        The file.
+        Name of the file.
 
     Returns
     -------
     object
-        Dictionaries, lists, text and numbers; numbers that are too large are infinite.
+        Dictionaries, lists, text and numbers; numbers that are too large become infinite.
     """
     check(len(content) <= LARGEST[name], f"its {name} has {len(content)} bytes, more than {LARGEST[name]}")
     try:
         return json.loads(content.decode("ascii"), parse_constant=_refuse, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"its {name} is not JSON as stores have it: {error}") from None
+        raise BundleError(f"its {name} is not valid JSON of a store: {error}") from None
 
 
 def _refuse(constant: str) -> Any:
@@ -65,5 +65,5 @@ def _refuse(constant: str) -> Any:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError("a key occurs twice")
+        raise ValueError("duplicate key")
     return document

@@ -1,4 +1,4 @@
-"""Files that come with checksums."""
+"""Files with checksums."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from groupdro.store.layout import BLOCK, FileRecord
-from groupdro.utils.bundle import check, naming_file
+from groupdro.utils.bundle import check, filename_in_errors
 from groupdro.utils.types import Array
 
 __all__ = ["ChecksummedFile", "check_blocks", "read_array", "write_array", "write_bytes"]
@@ -24,9 +24,9 @@ def write_array(file: BinaryIO, array: Array) -> memoryview:
     Parameters
     ----------
     file : binary file
-        Where to.
+        The file.
     array : ndarray
-        What.
+        The array.
 
     Returns
     -------
@@ -44,26 +44,26 @@ def read_array(file: BinaryIO, dtype: np.dtype[Any], n: int) -> Array:
     Parameters
     ----------
     file : binary file
-        Where from.
+        The file.
     dtype : dtype
         Type of the entries.
     n : int
-        How many.
+        Number of entries.
 
     Returns
     -------
     ndarray of shape (n,)
-        A new array.
+        The entries, as a new array.
     """
     array = np.empty(n, dtype)
     content = array.view(np.uint8).data
-    if file.readinto(content) != len(content):  # type: ignore[attr-defined]  # buffered files have it
+    if file.readinto(content) != len(content):  # type: ignore[attr-defined]  # buffered files have this method
         raise OSError(errno.EIO, "the file ends early")
     return array
 
 
 class ChecksummedFile:
-    """A new file, written from front to back.
+    """A new file, written sequentially.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class ChecksummedFile:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(OSError):  # whoever has not finished the file has an error already
+        with suppress(OSError):  # if the file is not finished, there already is an error
             self._file.close()
 
     def write(self, array: Array) -> None:
@@ -92,7 +92,7 @@ class ChecksummedFile:
         array : ndarray
             The array.
         """
-        with naming_file(self._path):
+        with filename_in_errors(self._path):
             content = write_array(self._file, array)
         while content:
             used = self._size % BLOCK
@@ -102,14 +102,14 @@ class ChecksummedFile:
             content = content[len(part) :]
 
     def finish(self) -> FileRecord:
-        """Bring the file to the disk and close it.
+        """Flush the file to disk and close it.
 
         Returns
         -------
         FileRecord
             Its size and checksums.
         """
-        with naming_file(self._path):
+        with filename_in_errors(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
@@ -124,9 +124,9 @@ def check_blocks(path: Path, record: FileRecord, start: int = 0, stop: int | Non
     path : Path
         The file.
     record : FileRecord
-        What it should be.
+        Expected size and checksums.
     start, stop : int
-        Only blocks that have a byte of this range are read; None is the end of the file.
+        Range of bytes whose blocks are read; None for the end of the file.
     """
     buffer = memoryview(bytearray(min(_PIECE, BLOCK, max(record.size, 1))))
     first, last = start // BLOCK, -(-(record.size if stop is None else stop) // BLOCK)
@@ -144,14 +144,14 @@ def check_blocks(path: Path, record: FileRecord, start: int = 0, stop: int | Non
 
 
 def write_bytes(path: Path, content: bytes) -> FileRecord:
-    """Write a new file, and bring it to the disk.
+    """Write a new file and flush it to disk.
 
     Parameters
     ----------
     path : Path
         The file, which must not exist.
     content : bytes
-        All of it.
+        The entire content.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The store that users see."""
+"""`GroupedStore`, the public interface of stores."""
 
 import hashlib
 import os
@@ -36,12 +36,12 @@ _MEMORY = 256 * 2**20
 class GroupedStore:
     """A table on disk whose rows are ordered by group and shuffled within each group.
 
-    Any stretch of a group's rows is a random sample of the group, so that mini-batches can be read in one piece. The
-    arrays are mapped, not loaded: a table may be larger than memory. Make one with `write` or `write_arrays`, open it
+    Any range of a group's rows is a random sample of the group, so mini-batches can be read contiguously. The arrays
+    are memory-mapped, so a table may be larger than memory. Create a store with `write` or `write_arrays`, and open it
     with `open`.
 
-    A store is a directory of raw little-endian arrays, with a manifest in JSON that has their sizes and checksums. It
-    holds no code, and what the reader does not know, it refuses.
+    A store is a directory of raw little-endian arrays, with a JSON manifest of their sizes and checksums. It holds no
+    code, and the reader refuses anything it does not know.
 
     Attributes
     ----------
@@ -50,23 +50,23 @@ class GroupedStore:
     n_rows, n_features, n_groups : int
         Shape of the table.
     names : tuple
-        Names of the groups in order; tuples where groups are combinations of several columns.
+        Sorted names of the groups; tuples if groups are combinations of several columns.
     group_sizes : ndarray of shape (n_groups,)
         Number of rows of each group.
     classes : ndarray or None
-        Classes in order; None where the targets are numbers.
+        Sorted classes; None if the targets are numbers.
     feature_names : tuple of str or None
-        Names of the columns of X, where they had names.
+        Names of the columns of X, if they had names.
     target : str or None
-        Column that the targets came from.
+        Column of the targets.
     group_columns : tuple of str or None
-        Columns that the groups came from.
+        Columns of the groups.
     X : memmap of shape (n_rows, n_features) or csr_array
-        The mapped features.
+        The memory-mapped features.
     y : ndarray of shape (n_rows,)
-        Labels as they were given, or mapped numbers.
+        Original labels, or memory-mapped numbers.
     source : memmap of shape (n_rows,)
-        Row of the input of each stored row.
+        Input row of each stored row.
     nbytes : int
         Bytes of all arrays on disk.
 
@@ -113,10 +113,10 @@ class GroupedStore:
         memory: int = _MEMORY,
         overwrite: bool = False,
     ) -> "GroupedStore":
-        """Write a table of any size to a store. Needs pyarrow (``pip install "groupdro[store]"``).
+        """Write a table of any size to a store. Requires pyarrow (``pip install "groupdro[store]"``).
 
         The source is read twice: first the labels, then everything. Rows that do not fit into `memory` are sorted on
-        disk, which needs space for two copies of the table. The store appears once it is complete; an error or an
+        disk, which needs space for two copies of the table. The store appears only when it is complete; an error or an
         interrupt leaves nothing behind.
 
         Parameters
@@ -124,48 +124,49 @@ class GroupedStore:
         path : str or path-like
             Directory of the store.
         source : str, path-like, list of them, pyarrow Dataset or Table, or callable
-            Files of Parquet, CSV or Arrow IPC (Feather); or one directory of Parquet, where columns may be in the
-            names of directories ("column=value"); or a function without arguments that returns an iterator of
-            pyarrow record batches, the same each time. Parquet files that are given by path are read in small
-            batches; the scanner of a Dataset holds a row group in memory.
+            Parquet, CSV or Arrow IPC (Feather) files; or one directory of Parquet files, where columns may be encoded
+            in directory names ("column=value"); or a function without arguments that returns an iterator of pyarrow
+            record batches, the same each time. Parquet files given by path are read in small batches, whereas the
+            scanner of a Dataset holds a whole row group in memory.
         target : str
-            Column of labels or numbers.
+            Column with class labels or numbers.
         groups : str or list of str
-            Column of group labels: text, numbers or booleans. With several columns, each combination that occurs is
-            a group.
+            Column with group labels: text, numbers or booleans. With several columns, each combination that occurs is a
+            group.
         features : list of str, optional
-            Numeric columns, or one column of lists of a fixed size. For a sparse store also one column of lists of
-            (index, value), or a column of lists of indices and one of lists of values. By default all other columns,
-            except an index of pandas.
+            Numeric columns, or one column of fixed-size lists. For a sparse store, also one column of lists of (index,
+            value), or a column of lists of indices and one of lists of values. The default is all other columns, except
+            a pandas index.
         weight : str, optional
-            Column of nonnegative weights, used relative to the total of the group.
+            Column with nonnegative weights, relative to the total of the group.
         dtype : {"float16", "float32", "float64"}
-            Type of the stored features; "float16" for dense ones only. Columns of whole numbers that it cannot hold
-            (beyond 2^24 in float32, 2^11 in float16) are refused, and a warning names columns whose rounding error is
-            not small compared with their spread.
+            Type of the stored features; "float16" for dense features only. Use "float64" if a warning or an error
+            says so: integer columns that the type cannot represent (beyond 2^24 in float32, 2^11 in float16) are
+            refused, and a warning names columns whose rounding error is not small compared to their spread.
         sparse : bool
-            Whether to store only nonzero entries.
+            Whether to store only nonzero entries. Use it for data that are mostly zeros.
         n_features : int, optional
-            Number of features; needed if they are lists of indices and values.
+            Number of features; required if they are lists of indices and values.
         task : {"auto", "classes", "regression"}
-            What the target is. "auto" treats text, booleans and integers as classes and floating point as numbers.
+            Kind of target. "auto" treats text, booleans and integers as classes, and floating-point values as numbers.
         seed : int
-            Seed of the order within groups. The same seed and rows give the same bytes on disk.
+            Seed for the shuffling within groups. The same seed and rows give the same bytes on disk.
         memory : int
-            Bytes of rows to hold at once; peak use is up to three times as much, in addition to what pyarrow needs.
+            Bytes of rows to hold at once. Peak use is up to three times as much, in addition to what pyarrow needs.
+            Increase it to sort less on disk.
         overwrite : bool
-            Whether to replace an existing store, atomically. Nothing but a store is ever replaced.
+            Whether to replace an existing store, atomically. Anything other than a store is never replaced.
 
         Returns
         -------
         GroupedStore
-            The store, opened.
+            The opened store.
 
         Raises
         ------
         ValueError
-            If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or whole
-            numbers that the type cannot hold.
+            If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or integers that
+            the type cannot represent.
         FileExistsError
             If the path exists and `overwrite` is false, or if it is not a store.
         """
@@ -210,18 +211,18 @@ class GroupedStore:
         y : array-like of shape (n_rows,)
             Labels or numbers.
         groups : array-like, Series or DataFrame, or None
-            One label per row, or several columns, whose combinations are the groups. None is one group of all rows.
+            One label per row, or several columns, whose combinations are the groups. None for one group of all rows.
         sample_weight : array-like of shape (n_rows,), optional
-            Nonnegative weights, used relative to the total of the group.
+            Nonnegative weights, relative to the total of the group.
         dtype, task, seed, memory, overwrite
             As in `write`.
         sparse : bool, optional
-            Whether to store only nonzero entries; by default if X is sparse.
+            Whether to store only nonzero entries. The default is True if X is sparse.
 
         Returns
         -------
         GroupedStore
-            The store, opened.
+            The opened store.
         """
         arrays = ArraySource(X, y, groups, sample_weight, dtype, sparse, task)
         write_store(path, arrays, seed=seed, memory=memory, overwrite=overwrite)
@@ -236,24 +237,24 @@ class GroupedStore:
         Parameters
         ----------
         path : str or path-like
-            Its directory.
+            Directory of the store.
         verify : {"small", "full"}
-            "small" checks the manifest, the sizes of all files, the names and offsets of the groups, and the targets,
-            weights and row pointers where each takes at most 64 MiB. "full" reads everything, as `verify` does; use
+            "small" checks the manifest, the sizes of all files, the names and offsets of the groups, and those of
+            targets, weights and row pointers that take at most 64 MiB each. "full" reads everything, like `verify`; use
             it for a store from a source that you do not trust.
 
         Returns
         -------
         GroupedStore
-            The store. Its arrays are mapped read-only and stay valid if the store is replaced; open it again to see
-            the new one.
+            The store. Its arrays are mapped read-only and stay valid if the store is replaced; reopen it to see the new
+            one.
 
         Raises
         ------
         StoreError
-            If it is not a store, has an unknown version or is damaged.
+            If the directory is not a store, has an unknown version or is damaged.
         FileNotFoundError
-            If there is no such directory.
+            If the directory does not exist.
         """
         check_choice(verify, "verify", ("small", "full"))
         place = check_path(path, "path")
@@ -266,12 +267,12 @@ class GroupedStore:
             raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
 
     def verify(self) -> None:
-        """Read every file and compare it with its checksums.
+        """Read every file and verify its checksums.
 
         Raises
         ------
         StoreError
-            If a block of a file is damaged, which the message names, or if the store was replaced since it was opened.
+            If a block of a file is damaged (the message names it), or if the store was replaced since it was opened.
         """
         try:
             if read_manifest(self.path) == self._manifest:
@@ -279,32 +280,32 @@ class GroupedStore:
                 return
         except (BundleError, OSError) as error:
             raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
-        raise StoreError(f"{os.fspath(self.path)!r} has another manifest than when it was opened: open it again.")
+        raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
 
     def data(self, labels: Any = None) -> GroupedData:
-        """Return the rows as solvers take them. X is mapped and not read; labels and weights are loaded.
+        """Return the rows in the form that solvers take. X is mapped, not read; labels and weights are loaded.
 
         Parameters
         ----------
         labels : array-like of shape (n_classes,), optional
-            Number to use for each class, such as (-1, 1). None is 0 to n_classes - 1.
+            Number to use for each class, such as (-1, 1). None for 0 to n_classes - 1.
 
         Returns
         -------
         GroupedData
-            The rows in the order of the store. Their norms are computed by a pass when they are first asked for.
+            The rows in the order of the store. Their norms are computed in one pass when first needed.
         """
-        # Kernels would be compiled anew for read-only arrays, so everything that is small compared with X is loaded.
+        # Kernels would be compiled again for read-only arrays, so everything small compared to X is loaded.
         y = np.array(self._arrays["y.bin"])
-        # The manifest has the checksums of all arrays: they are read only where a checkpoint is used, by `RowsCheck`.
+        # The manifest has the checksums of all arrays; `RowsCheck` verifies them only if a checkpoint is used.
         key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
         if labels is not None:
             if self.classes is None:
-                raise ValueError("labels are for stores of classes; the targets of this one are numbers.")
+                raise ValueError("labels require a store of classes, but the targets of this one are numbers.")
             numbers = np.asarray(labels)
             fits = numbers.shape == self.classes.shape and numbers.dtype.kind in "fiu"
             if not fits or not np.isfinite(numbers).all():
-                raise ValueError(f"labels must be {len(self.classes)} numbers, one for each class, got {labels!r}.")
+                raise ValueError(f"labels must be {len(self.classes)} numbers, one per class, got {labels!r}.")
             y = numbers[y]
             key.update(numbers.astype(np.float64).tobytes())
         whole = GroupedData(
@@ -322,36 +323,36 @@ class GroupedStore:
         return shard(whole, self._comm)
 
     def shard(self, comm: Communicator) -> "GroupedStore":
-        """Return the same store for one of several workers, whose `data` are its part of the rows.
+        """Return the same store for one of several workers; its `data` is that worker's part of the rows.
 
         Parameters
         ----------
         comm : Communicator
-            The way to the other workers, who open the same store.
+            Connection to the other workers, which open the same store.
 
         Returns
         -------
         GroupedStore
-            For `fit`, or for a problem of one's own.
+            The store, for `fit` or for your own problem.
         """
         check_kind(comm, "comm", Communicator, "a Communicator")
         return GroupedStore(self.path, self._opened, comm)
 
     @cached_property
     def X(self) -> Any:
-        """The mapped features."""
+        """The memory-mapped features."""
         if self._manifest.nnz is None:
             return self._arrays["X.bin"]
         parts = [np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
-        # Given to the constructor, indices of 64 bits would be read to see whether 32 are enough.
+        # The constructor would read 64-bit indices to see whether 32 bits suffice.
         matrix = sp.csr_array((self.n_rows, self.n_features), dtype=parts[0].dtype)
         matrix.data, matrix.indices, matrix.indptr = parts
-        matrix.has_sorted_indices = matrix.has_canonical_format = True  # as they are written
+        matrix.has_sorted_indices = matrix.has_canonical_format = True  # guaranteed by the writer
         return matrix
 
     @cached_property
     def y(self) -> Array:
-        """Labels as they were given, or mapped numbers."""
+        """Original labels, or memory-mapped numbers."""
         stored: Array = self._arrays["y.bin"]
         return stored if self.classes is None else self.classes[stored]
 
@@ -367,5 +368,5 @@ class GroupedStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._comm.size > 1:
-            raise TypeError("A store for one of several workers cannot be sent elsewhere: open it there, and shard it.")
-        return GroupedStore.open, (os.fspath(self.path),)  # another process maps the files itself
+            raise TypeError("A store for one of several workers cannot be pickled: open and shard it in each process.")
+        return GroupedStore.open, (os.fspath(self.path),)  # the other process maps the files itself

@@ -1,4 +1,4 @@
-"""Classes and names of groups: what they may be, and how the files store them."""
+"""Classes and group names: their allowed types, and how they are stored."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ __all__ = ["check_classes", "classes_array", "label_to_json", "names_bytes", "pa
 
 
 def names_bytes(names: Sequence[Any]) -> bytes:
-    """Return the content of the file of the groups' names, unless it could not be read again.
+    """Return the content of the file of group names, after checking that it can be read again.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def names_bytes(names: Sequence[Any]) -> bytes:
 
 
 def label_to_json(label: Any, argument: str) -> Any:
-    """Return a class or the name of a group as JSON has it.
+    """Return a class or group name as a JSON value.
 
     Parameters
     ----------
     label : object
         Text, a number, a boolean, or a tuple of these.
     argument : str
-        What to call it in an error.
+        Name of the argument in errors.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def label_to_json(label: Any, argument: str) -> Any:
     if isinstance(label, tuple) and label:
         return [label_to_json(part, argument) for part in label]
     if not _is_scalar(label):
-        raise ValueError(f"{argument} has a label that cannot be stored: {label!r}. Name it by text or a number.")
+        raise ValueError(f"{argument} has a label that cannot be stored: {label!r}. Use text or a number instead.")
     return label
 
 
@@ -66,12 +66,12 @@ def parse_names(content: bytes, n_groups: int, n_columns: int | None) -> tuple[A
     n_groups : int
         Number of groups.
     n_columns : int or None
-        Number of columns whose combinations are the groups, where it is known.
+        Number of columns whose combinations are the groups, if known.
 
     Returns
     -------
     tuple
-        The names, as they were given.
+        The original names.
     """
     labels = parse_json(content, GROUPS)
     check(isinstance(labels, list) and len(labels) == n_groups, f"its {GROUPS} does not name every group")
@@ -85,17 +85,17 @@ def parse_names(content: bytes, n_groups: int, n_columns: int | None) -> tuple[A
 
 
 def classes_array(classes: Sequence[Any]) -> Array:
-    """Return classes as an array of their kind.
+    """Return classes as an array of their type.
 
     Parameters
     ----------
     classes : sequence
-        Classes, all of one kind.
+        Classes, all of one type.
 
     Returns
     -------
     ndarray
-        Of int64, float64, bool or text; of objects for text that ends in a null character, which arrays would drop.
+        An array of int64, float64, bool or text; of objects if text ends in a null character, which text arrays drop.
     """
     if isinstance(classes[0], str) and any(label.endswith("\0") for label in classes):
         return np.array(classes, dtype=object)
@@ -110,17 +110,17 @@ def check_classes(label_kind: Any, classes: Any) -> None:
     label_kind : object
         "classes", or "float" for targets that are numbers.
     classes : object
-        The classes as JSON has them: in order, all of one kind; None where targets are numbers.
+        The classes as JSON values: sorted, and all of one type. None if targets are numbers.
     """
     if label_kind == "float":
-        check(classes is None, "it has classes though its targets are numbers")
+        check(classes is None, "it has classes although its targets are numbers")
         return
     check(label_kind == "classes", f"its kind of labels is {str(label_kind)[:40]!r}")
     check(isinstance(classes, list) and bool(classes) and all(map(_is_scalar, classes)), "its classes are not labels")
     kinds = {type(label) for label in classes}
-    check(len(kinds) == 1, "its classes are of several kinds")
+    check(len(kinds) == 1, "its classes are of mixed types")
     check(int not in kinds or max(map(abs, classes)) < 2**63, "its classes are numbers of more than 64 bits")
-    check(all(a < b for a, b in itertools.pairwise(classes)), "its classes are not in order")
+    check(all(a < b for a, b in itertools.pairwise(classes)), "its classes are not sorted")
 
 
 def _is_scalar(value: Any) -> bool:

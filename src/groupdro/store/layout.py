@@ -1,7 +1,8 @@
-"""What a store looks like on disk: raw arrays, and a manifest that is checked before anything else is read.
+"""Layout of a store on disk: raw arrays, and a manifest that is checked before anything else is read.
 
 The manifest is JSON with the shape of the table and the size and checksums of every other file. Sizes are compared with
-those of the files as Python integers, so that no manifest makes the reader allocate more than there is.
+those of the files as Python integers, so that no manifest can make the reader allocate more memory than the files
+justify.
 """
 
 import math
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 FORMAT = "groupdro-store"
-VERSION, VERSION_IN_DIRECTORY = 1, 2  # with the files next to the manifest, or in a directory that it names
+VERSION, VERSION_IN_DIRECTORY = 1, 2  # files next to the manifest, or in a directory that it names
 FILES = (
     "X.bin", "data.bin", "indices.bin", "indptr.bin", "y.bin", "offsets.bin", "weights.bin", "source.bin", GROUPS
 )  # fmt: skip
@@ -40,8 +41,8 @@ DIRECTORY = re.compile(r"rows-[0-9a-f]{16}")
 DTYPES = ("float16", "float32", "float64")
 BLOCK = 64 * 2**20  # bytes that share a checksum
 
-_DERIVED = {"format", "version", "crc32", "kind", "label_kind"}  # keys of the file that are not entries of `Manifest`
-_LARGEST_COUNT = 2**48  # of rows, columns or entries: products of two and a size still fit a file system's numbers
+_DERIVED = {"format", "version", "crc32", "kind", "label_kind"}  # keys of the file that are not fields of `Manifest`
+_LARGEST_COUNT = 2**48  # limit on rows, columns or entries, so that file sizes computed from them are representable
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ class FileRecord:
     Attributes
     ----------
     size : int
-        Bytes.
+        Size in bytes.
     crc32 : tuple of int
-        One for each 64 MiB, the last block being what is left.
+        One per block of 64 MiB; the last block may be shorter.
     """
 
     size: int
@@ -62,32 +63,32 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the manifest says.
+    """Content of the manifest.
 
     Attributes
     ----------
     n_rows, n_features, n_groups : int
         Shape of the table.
     nnz : int or None
-        Stored entries of a sparse table; None where the rows are dense.
+        Stored entries of a sparse table; None if the rows are dense.
     dtype : str
         Type of the entries of X.
     seed : int
-        Seed of the order within groups.
+        Seed of the shuffling within groups.
     weighted : bool
         Whether rows have weights.
     classes : tuple or None
-        Classes in order, whose places are the stored codes; None where targets are numbers.
+        Sorted classes, whose indices are the stored codes; None if targets are numbers.
     target : str or None
-        Column that the targets came from.
+        Column of the targets.
     groups : tuple of str or None
-        Columns that the groups came from.
+        Columns of the groups.
     feature_names : tuple of str or None
         Names of the columns of X.
     files : mapping from str to FileRecord
         All other files.
     directory : str or None
-        Where they are, inside the directory of the store; None is next to the manifest.
+        Subdirectory of the files; None if they are next to the manifest.
     """
 
     n_rows: int
@@ -129,7 +130,7 @@ class Manifest:
 
 
 def index_dtype(n_features: int, nnz: int) -> np.dtype[Any]:
-    """Return the type of both index arrays of a sparse table: one type, or SciPy would copy the narrower.
+    """Return the type of both index arrays of a sparse table: with different types, SciPy would copy the narrower one.
 
     Parameters
     ----------
@@ -139,18 +140,18 @@ def index_dtype(n_features: int, nnz: int) -> np.dtype[Any]:
     Returns
     -------
     dtype
-        int32 where it can count both, else int64.
+        int32 if it can represent both, else int64.
     """
     return np.dtype("<i4" if max(n_features, nnz) <= np.iinfo(np.int32).max else "<i8")
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Return the content of the manifest's file, which is the same for the same store.
+    """Return the content of the manifest file, which is identical for identical stores.
 
     Parameters
     ----------
     manifest : Manifest
-        What to write.
+        The manifest.
 
     Returns
     -------
@@ -170,7 +171,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def parse_manifest(content: bytes) -> Manifest:
-    """Read a manifest and check all that can be checked without the other files.
+    """Read a manifest and check everything that can be checked without the other files.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def parse_manifest(content: bytes) -> Manifest:
     Returns
     -------
     Manifest
-        What it says.
+        The manifest.
     """
     document = _parse_signed(content)
     n_rows, n_features, n_groups = (document[key] for key in ("n_rows", "n_features", "n_groups"))
@@ -211,13 +212,13 @@ def parse_manifest(content: bytes) -> Manifest:
     check(set(manifest.files) == {*expected, GROUPS}, f"its files are {str(sorted(manifest.files))[:200]}")
     for name, size in expected.items():
         stated = manifest.files[name].size
-        check(stated == size, f"its {name} has {stated} bytes where its shape needs {size}")
+        check(stated == size, f"its {name} has {stated} bytes, but its shape requires {size}")
     check(manifest.files[GROUPS].size <= LARGEST[GROUPS], f"its {GROUPS} is too large")
     return manifest
 
 
 def _parse_signed(content: bytes) -> dict[str, Any]:
-    """Read what has the keys of a manifest and the checksum that fits."""
+    """Return a manifest's document after checking its keys and its checksum."""
     document = parse_json(content, MANIFEST)
     check(isinstance(document, dict), "its manifest is not an object")
     check(document.get("format") == FORMAT, f"its format is {str(document.get('format'))[:40]!r}, not {FORMAT!r}")
@@ -226,23 +227,23 @@ def _parse_signed(content: bytes) -> dict[str, Any]:
     keys = {field.name for field in fields(Manifest)} | _DERIVED
     if version == VERSION:
         keys.remove("directory")
-    check(set(document) == keys, f"its manifest has other keys than expected: {str(set(document) ^ keys)[:200]}")
+    check(set(document) == keys, f"its manifest has unexpected keys: {str(set(document) ^ keys)[:200]}")
     stated = document.pop("crc32")
     try:
         crc32 = zlib.crc32(to_json(document, MANIFEST))
-    except (ValueError, RecursionError) as error:  # infinite numbers, or lists of lists of lists
-        raise BundleError(f"its manifest is not JSON as stores have it: {error}") from None
+    except (ValueError, RecursionError) as error:  # infinite numbers, or deeply nested lists
+        raise BundleError(f"its manifest is not valid JSON of a store: {error}") from None
     check(type(stated) is int and stated == crc32, "its manifest does not match its checksum")
     return document
 
 
 def _parse_record(name: str, entry: Any) -> FileRecord:
     check(name in FILES, f"it has an unknown file: {name[:80]!r}")
-    check(isinstance(entry, dict) and set(entry) == {"bytes", "crc32"}, f"its record of {name} is not complete")
+    check(isinstance(entry, dict) and set(entry) == {"bytes", "crc32"}, f"its record of {name} is incomplete")
     size, sums = entry["bytes"], entry["crc32"]
     check(_is_count(size), f"its {name} has a size of {str(size)[:40]}")
     listed = isinstance(sums, list) and all(_is_count(one, 0, 2**32 - 1) for one in sums)
-    check(listed and len(sums) == -(-size // BLOCK), f"its checksums of {name} are not one for each block")
+    check(listed and len(sums) == -(-size // BLOCK), f"its checksums of {name} do not match the number of blocks")
     return FileRecord(size, tuple(sums))
 
 
@@ -251,10 +252,10 @@ def _check_entry(document: dict[str, Any], key: str, fits: Any) -> None:
 
 
 def _is_count(value: Any, least: int = 0, most: float = math.inf) -> bool:
-    return type(value) is int and least <= value <= most  # a boolean is an int, but not a count
+    return type(value) is int and least <= value <= most  # excludes booleans, which are ints
 
 
 def _are_names(value: Any, length: int | None = None) -> bool:
-    """Whether a value is a list of names, or None."""
+    """Return whether a value is a list of names, or None."""
     listed = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
     return value is None or bool(listed and length in (None, len(value)))

@@ -1,4 +1,4 @@
-"""Checking a store before its arrays are used, and its rows again before a checkpoint is."""
+"""Checks of a store before its arrays are used, and of its rows before a checkpoint is used."""
 
 import math
 import os
@@ -20,20 +20,20 @@ from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["PIECE", "Opened", "RowsCheck", "read_manifest", "read_store", "sums_by_group"]
 
-PIECE = 2**20  # entries that are checked or summed at once; stored weights depend on it by their rounding
-_ATTEMPTS = 100  # to open a store that others replace meanwhile
-_ROUNDING = 1e-6  # of the sum of a group's weights, however many
-_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # compared with X
+PIECE = 2**20  # entries checked or summed at once; it affects the rounding of stored weights
+_ATTEMPTS = 100  # attempts to open a store that others keep replacing
+_ROUNDING = 1e-6  # allowed rounding error of the sum of a group's weights
+_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # files that are small compared to X
 
 
 @dataclass(frozen=True)
 class Opened:
-    """All that is known of a store when it is open. What is mapped stays, even if the store is replaced.
+    """The content of an open store. Mapped arrays stay valid even if the store is replaced.
 
     Attributes
     ----------
     manifest : Manifest
-        Its manifest.
+        The manifest.
     names : tuple
         Names of the groups.
     offsets : ndarray of shape (n_groups + 1,)
@@ -49,12 +49,12 @@ class Opened:
 
 
 def read_store(path: Path, *, full: bool) -> Opened:
-    """Check a store and map its arrays, all of the same store though others may replace it meanwhile.
+    """Check a store and map its arrays, consistently even if it is replaced in the meantime.
 
     Parameters
     ----------
     path : Path
-        Its directory.
+        Directory of the store.
     full : bool
         Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
 
@@ -72,15 +72,15 @@ def read_store(path: Path, *, full: bool) -> Opened:
         except (BundleError, OSError):
             if _manifest_content(path) == content:
                 raise
-            continue  # the files were removed because the store was replaced
-        # Files in a directory of their own belong to this manifest only; those next to it might not.
+            continue  # the files are gone because the store was replaced
+        # Files in their own directory belong to this manifest only; those next to the manifest might not.
         if manifest.directory is not None or _manifest_content(path) == content:
             return opened
     raise BundleError(f"it was replaced {_ATTEMPTS} times while it was being opened")
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest, without a look at the other files.
+    """Read the manifest without checking the other files.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def read_manifest(path: Path) -> Manifest:
     Returns
     -------
     Manifest
-        What it says.
+        The manifest.
     """
     return parse_manifest(_manifest_content(path))
 
@@ -103,7 +103,7 @@ def _manifest_content(path: Path) -> bytes:
 
 
 def _file_size(path: Path) -> int | None:
-    """Return the bytes of a regular file; None where there is none, or something else."""
+    """Return the size of a regular file; None if there is no such file."""
     with suppress(OSError):
         found = path.lstat()
         if stat.S_ISREG(found.st_mode):
@@ -112,14 +112,14 @@ def _file_size(path: Path) -> int | None:
 
 
 def _open(path: Path, manifest: Manifest) -> Opened:
-    """Map the arrays, if all files are there and have their sizes and the groups are in order."""
+    """Map the arrays, after checking that all files have the right sizes and the groups are in order."""
     place = manifest.place(path)
     check(place == path or (place.is_dir() and not place.is_symlink()), f"its {place.name} is missing")
     for name, record in manifest.files.items():
         size = _file_size(place / name)
         check(size is not None, f"its {name} is missing or not a regular file")
         check(size == record.size, f"its {name} has {size} bytes instead of {record.size}")
-    # The names come first: there cannot be more than their file has bytes, which bounds the offsets.
+    # Read the names first: the size of their file limits their number, and so that of the offsets.
     check_blocks(place / GROUPS, manifest.files[GROUPS])
     n_columns = None if manifest.groups is None else len(manifest.groups)
     names = parse_names((place / GROUPS).read_bytes(), manifest.n_groups, n_columns)
@@ -136,7 +136,7 @@ def _open(path: Path, manifest: Manifest) -> Opened:
 
 
 def _check_content(place: Path, opened: Opened, *, full: bool) -> None:
-    """Compare files with their checksums, and look at their entries."""
+    """Verify the checksums of the files, and check their entries."""
     manifest, arrays = opened.manifest, opened.arrays
     for name, record in manifest.files.items():
         if not full and (name not in _SMALL or record.size > BLOCK):
@@ -144,7 +144,7 @@ def _check_content(place: Path, opened: Opened, *, full: bool) -> None:
         check_blocks(place / name, record)
         if name not in ("X.bin", "data.bin", "offsets.bin", GROUPS):  # any bits are numbers; the others were checked
             _check_entries(name, arrays[name], manifest)
-        if name == "weights.bin":  # sums over a group would not be averages
+        if name == "weights.bin":  # otherwise sums over a group would not be averages
             fits = np.abs(sums_by_group(arrays[name], opened.offsets) - 1.0) <= _ROUNDING
             check(bool(fits.all()), f"its weights of group {int(np.argmin(fits))} do not sum to one")
     if full and manifest.nnz:
@@ -152,7 +152,7 @@ def _check_content(place: Path, opened: Opened, *, full: bool) -> None:
 
 
 def sums_by_group(values: Array, offsets: Indices) -> Floats:
-    """Add up a number per row over the rows of each group, piece by piece.
+    """Sum one number per row over each group, piece by piece.
 
     Parameters
     ----------
@@ -177,12 +177,12 @@ def sums_by_group(values: Array, offsets: Indices) -> Floats:
 
 
 def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
-    """Refuse entries that would make solvers read outside of arrays, or that are not numbers."""
+    """Refuse entries that would make solvers read outside arrays, or that are not finite."""
     stops = {"source.bin": manifest.n_rows, "indices.bin": manifest.n_features, "indptr.bin": (manifest.nnz or 0) + 1}
     if manifest.classes is not None:
         stops["y.bin"] = len(manifest.classes)
     for start in range(0, len(values), PIECE):
-        piece = np.asarray(values[start : start + PIECE + 1])  # one more, for the order across pieces
+        piece = np.asarray(values[start : start + PIECE + 1])  # one more, to check the order across pieces
         if name in stops:
             fits = piece.min() >= 0 and piece.max() < stops[name]
         else:
@@ -194,28 +194,28 @@ def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
 
 
 def _check_columns(indices: Array, indptr: Array) -> None:
-    """Refuse rows whose columns do not rise: some code would count a repeated column once and other code twice."""
+    """Refuse rows whose columns are not ascending: code would disagree on how to count a repeated column."""
     for start in range(0, len(indices), PIECE):
         piece = np.asarray(indices[start : start + PIECE + 1])
-        begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # where only another row can begin
-        found = np.searchsorted(indptr, begins.astype(indptr.dtype))  # of another type, all of it would be converted
-        check(bool((np.asarray(indptr[found]) == begins).all()), "its indices.bin has a row whose columns do not rise")
+        begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # only a new row can begin here
+        found = np.searchsorted(indptr, begins.astype(indptr.dtype))  # with another type, all of it would be converted
+        check(bool((np.asarray(indptr[found]) == begins).all()), "its indices.bin has a row with unsorted columns")
 
 
 class RowsCheck:
-    """Compares the files behind the rows with the checksums of the manifest, when it is first called.
+    """Verifies the checksums of the files behind the rows, when first called.
 
-    Every worker reads the blocks that hold its own part of the rows, in bounded memory. If one of them finds a
-    difference, all raise the same error.
+    Every worker reads the blocks of its own part of the rows, in bounded memory. If one of them finds a difference, all
+    raise the same error.
 
     Parameters
     ----------
     path : Path
         Directory of the store.
     opened : Opened
-        What it was opened as.
+        The store as it was opened.
     comm : Communicator
-        The way to the other workers, all of whom make the call.
+        Connection to the other workers, all of which must make the call.
     """
 
     def __init__(self, path: Path, opened: Opened, comm: Communicator):
@@ -233,7 +233,7 @@ class RowsCheck:
         if self._passed:
             return
         manifest = self.opened.manifest
-        # Row pointers come first: they say which entries of the others are read.
+        # Row pointers come first: they determine which entries of the others are read.
         names = sorted(manifest.files, key=lambda name: (name != "indptr.bin", name))
         changed, fault = 0, None  # 1 for a store that was replaced, 2 and more for a file
         for number, name in enumerate(names, 2):
@@ -250,18 +250,18 @@ class RowsCheck:
         if changed:
             raise StoreError(
                 f"{os.fspath(self.path)!r} has changed: its {names[changed - 2]} does not match the checksums that the "
-                "store was opened with, and neither would a checkpoint. Restore the file, or write the store again."
+                "store was opened with, so its checkpoints do not apply. Restore the file, or write the store again."
             ) from fault
         self._passed = True
 
     def _is_current(self) -> bool:
-        """Whether the manifest is still the one that the store was opened with."""
+        """Return whether the manifest is still the one that the store was opened with."""
         with suppress(BundleError, OSError):
             return read_manifest(self.path) == self.opened.manifest
         return False
 
     def _span(self, name: str) -> tuple[int, int]:
-        """Return which bytes of a file belong to the rows of this worker."""
+        """Return the range of bytes of a file that belong to the rows of this worker."""
         manifest = self.opened.manifest
         if name not in manifest.arrays or name == "offsets.bin":
             return 0, manifest.files[name].size

@@ -1,4 +1,4 @@
-"""Rows in the type of a store, which must not lose the differences between the rows of a column."""
+"""Conversion of rows to the type of a store, without losing the differences between rows."""
 
 import warnings
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from groupdro.utils.types import Array, Floats, Mask
 __all__ = ["Rounding"]
 
 
-_LOST = {2: 1e-2, 4: 1e-3}  # root mean square of the rounding, in standard deviations, by the bytes of an entry
-_LARGEST_WHOLE = 2.0**53  # beyond which every number is whole
-_SAMPLED = 1024  # rows of a block that estimate the spread of columns
-_NAMED = 5  # columns in a warning
+_LOST = {2: 1e-2, 4: 1e-3}  # allowed root-mean-square rounding error in standard deviations, by bytes per entry
+_LARGEST_WHOLE = 2.0**53  # beyond which every float is an integer
+_SAMPLED = 1024  # rows per block used to estimate the spread of columns
+_NAMED = 5  # columns named in a warning
 
 
 class Rounding:
     """Converts rows to the type of a store, and measures the rounding error of their columns.
 
-    A column of whole numbers that the type cannot hold is refused: 300 distinct seconds since 1970 are three numbers in
-    float32. So are entries that are not finite. Other columns are reported by `warn` if their rounding error is not
-    small compared with their spread.
+    A column of integers that the type cannot represent is refused: in float32, 300 distinct seconds since 1970 collapse
+    to three numbers. So are entries that are not finite. Other columns are reported by `warn` if their rounding error
+    is not small compared to their spread.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ class Rounding:
 
     def __init__(self, dtype: np.dtype[Any], describe: Callable[[int], str]):
         self.dtype, self._describe = dtype, describe
-        self._exact_to = 2.0 ** (np.finfo(dtype).nmant + 1)  # whole numbers up to this are exact
+        self._exact_to = 2.0 ** (np.finfo(dtype).nmant + 1)  # integers up to this are exact
         self._first: Floats | None = None
-        self._sums: Floats = np.zeros((3, 0))  # of the differences from the first row, their squares, and the errors'
+        self._sums: Floats = np.zeros((3, 0))  # of differences from the first row, their squares, and squared errors
         self._n = 0
 
     def is_safe(self, dtype: np.dtype[Any]) -> bool:
-        """Whether every number of a type is one of the store's."""
+        """Return whether the store's type represents every number of a type."""
         return bool(np.can_cast(dtype, self.dtype, "safe"))
 
     def convert(self, block: Array, first_row: int) -> Array:
@@ -52,14 +52,14 @@ class Rounding:
         block : ndarray of shape (n_rows, n_features)
             The rows.
         first_row : int
-            Row of the source at which they begin.
+            Source row of the first one.
 
         Returns
         -------
         ndarray of shape (n_rows, n_features)
-            A new array, in C order.
+            A new C-ordered array.
         """
-        with np.errstate(over="ignore"):  # what overflows is refused below
+        with np.errstate(over="ignore"):  # overflows are refused below
             rounded = np.array(block, self.dtype, order="C", subok=False)
         if not self.is_safe(block.dtype) and len(block):
             exact = block.astype(np.float64, copy=False)
@@ -74,16 +74,16 @@ class Rounding:
         return rounded
 
     def convert_sparse(self, block: Any, first_row: int) -> Any:
-        """Return rows as CSR in the type of the store, with sorted indices, sums of duplicates and no zeros.
+        """Return rows as CSR in the type of the store, with sorted indices, duplicates summed and zeros removed.
 
-        Only whole numbers are checked for what rounding does: zeros make for a wide spread.
+        Only integers are checked for rounding, because zeros make the spread large.
 
         Parameters
         ----------
         block : ndarray or sparse array of shape (n_rows, n_features)
             The rows.
         first_row : int
-            Row of the source at which they begin.
+            Source row of the first one.
 
         Returns
         -------
@@ -110,7 +110,7 @@ class Rounding:
         return rounded
 
     def warn(self) -> None:
-        """Warn of columns whose rounding error is not small compared with their spread, after all rows."""
+        """After all rows, warn about columns whose rounding error is not small compared to their spread."""
         lost = _LOST.get(self.dtype.itemsize)
         if lost is None or not self._n:
             return
@@ -126,12 +126,12 @@ class Rounding:
             f"{self.dtype.name} rounds away part of the differences between rows, up to {worst:.1g} standard "
             f'deviations, in {named}{more}. Pass dtype="float64", or subtract an offset first.',
             UserWarning,
-            stacklevel=4,  # who called the method that writes
+            stacklevel=4,  # the caller of the writing method
         )
 
     def _refuse_whole(self, column: int, row: int, exact: Any) -> None:
         raise ValueError(
-            f"{self._describe(column)} has whole numbers that {self.dtype.name} cannot hold, first {exact:.0f} in "
+            f"{self._describe(column)} has integers that {self.dtype.name} cannot represent, first {exact:.0f} in "
             f"row {row}, which would become {self.dtype.type(exact):.0f}: "
             'pass dtype="float64", or subtract an offset first.'
         )
@@ -139,7 +139,7 @@ class Rounding:
     def _check_finite(self, values: Array, locate: Callable[[int], tuple[int, int]], first_row: int) -> None:
         """Refuse numbers that are not finite; `locate` finds the row and the column of an entry."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(values.sum(dtype=np.float64)):  # no entry that is not finite gives a finite sum
+            if np.isfinite(values.sum(dtype=np.float64)):  # a non-finite entry never gives a finite sum
                 return
         bad = ~np.isfinite(values)
         if bad.any():
@@ -155,13 +155,13 @@ class Rounding:
         exact, rounded = exact[::step], rounded[::step]
         if self._first is None:
             self._first, self._sums = exact[0].copy(), np.zeros((3, exact.shape[1]))
-        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are refused with their row
+        with np.errstate(over="ignore", invalid="ignore"):  # such numbers are refused elsewhere, with their row
             away, error = exact - self._first, rounded - exact
             self._sums += [away.sum(axis=0), (away**2).sum(axis=0), (error**2).sum(axis=0)]
         self._n += len(exact)
 
 
 def _whole(exact: Floats, rounded: Array) -> tuple[Mask, Mask]:
-    """Return which numbers are whole, for a reason, and which of these are others when they are rounded."""
+    """Return which numbers are genuine integers, and which of these change when rounded."""
     whole = (exact == np.floor(exact)) & (np.abs(exact) <= _LARGEST_WHOLE)
     return whole, whole & (rounded != exact)

@@ -1,4 +1,4 @@
-"""What is written to a store: blocks of rows with their labels, whatever they come from."""
+"""Sources of a store: blocks of rows with their labels."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ Task = Literal["auto", "classes", "regression"]
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of labels by the places of its values in a list.
+    """A column of labels, as indices into a list of values.
 
     Attributes
     ----------
     codes : ndarray of shape (n_rows,)
-        Place of each row's value.
+        Index of each row's value.
     values : sequence
         Distinct values.
     """
@@ -48,7 +48,7 @@ class LabelBlock:
     groups : Coded
         Names of the groups.
     weight : ndarray of shape (n_rows,) or None
-        Finite weights, not negative.
+        Finite, nonnegative weights.
     """
 
     target: Coded | Floats
@@ -64,24 +64,24 @@ class Source(ABC):
     dtype : str, type or dtype
         Type of the entries of the store: float16, float32 or float64.
     sparse : bool
-        Whether rows are given out as CSR, for which there is no float16.
+        Whether rows are returned as CSR, which does not support float16.
 
     Attributes
     ----------
     sparse : bool
-        As given.
+        The argument.
     rounding : Rounding
-        Converts the rows, and knows in the end what that has done to their columns.
+        Converts the rows, and measures the rounding error of their columns.
     n_features : int
         Number of columns of X.
     feature_names : tuple of str or None
-        Their names, where they have some.
+        Names of the columns, if they have any.
     has_classes, weighted : bool
         Whether targets are classes, and whether rows have weights.
     target_name : str or None
-        Column of the targets, where they come from one.
+        Column of the targets, if they come from one.
     group_names : tuple of str or None
-        Columns of the groups, where they come from some.
+        Columns of the groups, if they come from any.
     """
 
     n_features: int
@@ -99,7 +99,7 @@ class Source(ABC):
             name = None
         allowed = DTYPES[1:] if sparse else DTYPES
         if name not in allowed:
-            where = " where rows are sparse" if sparse else ""
+            where = " if rows are sparse" if sparse else ""
             raise ValueError(f"dtype must be one of {allowed}{where}, got {dtype!r}.")
         self.sparse = sparse
         self.rounding = Rounding(np.dtype(name).newbyteorder("<"), self.feature)
@@ -108,8 +108,7 @@ class Source(ABC):
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Read labels and rows in blocks of at most about the given number of bytes.
 
-        Rows are arrays of the store's type, or CSR arrays with sorted indices and no zeros; None if only labels are
-        read.
+        Rows are arrays of the store's type, or CSR arrays with sorted indices and no zeros; None with `labels_only`.
         """
 
     @abstractmethod
@@ -117,39 +116,39 @@ class Source(ABC):
         """Describe a column of X for an error."""
 
     def stored(self, block: Any, first_row: int) -> Any:
-        """Return rows as the store has them; `first_row` is that of the source at which they begin."""
+        """Return rows in the form of the store; `first_row` is the source row of the first one."""
         return (self.rounding.convert_sparse if self.sparse else self.rounding.convert)(block, first_row)
 
 
 def refuse(argument: str, fault: str, bad: Mask, first_row: int) -> None:
-    """Raise an error that names the first bad row, where there is one.
+    """Raise an error that names the first bad row, if there is one.
 
     Parameters
     ----------
     argument : str
-        What has the fault.
+        Name of the argument or column.
     fault : str
-        What a bad row has.
+        What is wrong with a bad row.
     bad : ndarray of bool
         The bad rows of a block.
     first_row : int
-        Row of the source at which the block begins.
+        Source row of the first row of the block.
     """
     if bad.any():
         raise ValueError(f"{argument} has {fault}, first in row {first_row + int(np.argmax(bad))}.")
 
 
 def refuse_not_finite(argument: str, values: Array, first_row: int, *, nor_negative: bool = False) -> None:
-    """Raise an error that names the first row whose value is NaN or infinite, or perhaps negative.
+    """Raise an error that names the first row whose value is NaN, infinite or, optionally, negative.
 
     Parameters
     ----------
     argument : str
-        What has the values.
+        Name of the argument or column.
     values : ndarray of shape (n_rows,)
         The values of a block.
     first_row : int
-        Row of the source at which the block begins.
+        Source row of the first row of the block.
     nor_negative : bool
         Whether negative values are refused too.
     """
@@ -165,9 +164,9 @@ def has_classes(kind: str | None, task: str, argument: str) -> bool:
     kind : str or None
         Kind of the targets: "text", "floating" or any other.
     task : {"auto", "classes", "regression"}
-        What the user asked for; "auto" takes only floating point for numbers.
+        The user's choice; "auto" treats only floating-point values as numbers.
     argument : str
-        What to call the targets in an error.
+        Name of the argument in errors.
 
     Returns
     -------
@@ -176,12 +175,12 @@ def has_classes(kind: str | None, task: str, argument: str) -> bool:
     """
     check_choice(task, "task", ("auto", "classes", "regression"))
     if task == "regression" and kind == "text":
-        raise ValueError(f'{argument} is text, which task="regression" cannot use: pass task="classes".')
+        raise ValueError(f'{argument} is text, which task="regression" does not support: pass task="classes".')
     return task == "classes" or (task == "auto" and kind != "floating")
 
 
 class ArraySource(Source):
-    """Arrays in memory, or mapped.
+    """Arrays in memory or memory-mapped.
 
     Parameters
     ----------
@@ -196,9 +195,9 @@ class ArraySource(Source):
     dtype : str, type or dtype
         Type of the entries of the store.
     sparse : bool or None
-        Whether rows are given out as CSR; None is as X is.
+        Whether rows are returned as CSR; None for the format of X.
     task : {"auto", "classes", "regression"}
-        What the targets are.
+        Kind of target.
     """
 
     def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, dtype: Any, sparse: bool | None, task: str):
@@ -209,7 +208,7 @@ class ArraySource(Source):
             raise ValueError("X has no columns.")
         grouping = read_groups(groups, n_rows)
         if grouping.overlapping:
-            raise ValueError("groups is a membership matrix: a store has every row in one group.")
+            raise ValueError("groups is a membership matrix, but a store has every row in exactly one group.")
         codes = np.empty(n_rows, np.int64)
         codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
         self._groups = Coded(codes, grouping.names)
@@ -219,7 +218,7 @@ class ArraySource(Source):
         self.weighted = self._weight is not None
 
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
-        """Give out slices of rows, converted; all labels at once, which are in memory anyway."""
+        """Yield converted slices of rows; all labels at once, since they are in memory anyway."""
         if labels_only:
             yield self._labels(slice(None)), None
             return
@@ -255,7 +254,7 @@ def _read_target(y: Any, n_rows: int, task: str) -> Coded | Floats:
 
 
 def _of_one_kind(values: Array) -> Array:
-    """Return objects as an array of numbers or booleans, or as they are where all are text."""
+    """Return objects as an array of numbers or booleans, or unchanged if all are text."""
     items = [value.item() if isinstance(value, np.generic) else value for value in values.tolist()]
     refuse("y", "a missing value", np.array([value is None or value != value for value in items], bool), 0)
     kinds = {type(item) for item in items}
@@ -264,7 +263,7 @@ def _of_one_kind(values: Array) -> Array:
     if kinds in ({bool}, {int}, {float}, {int, float}):
         return np.array(items)
     raise ValueError(
-        f"y must be of one kind, numbers, booleans or text, got {sorted(kind.__name__ for kind in kinds)}."
+        f"y must be of one type, numbers, booleans or text, got {sorted(kind.__name__ for kind in kinds)}."
     )
 
 
@@ -284,5 +283,5 @@ def _read_vector(values: Any, name: str, n_rows: int) -> Array:
     elif not isinstance(values, np.ndarray):
         with error_prefix(name):
             if np.asarray(values).dtype.kind == "U":
-                values = np.asarray(values, dtype=object)  # NumPy turns a list of text and anything else into text
+                values = np.asarray(values, dtype=object)  # NumPy turns a list that contains text into text
     return read_vector(values, name, n_rows)

@@ -1,4 +1,4 @@
-"""Parquet, CSV and Arrow tables as batches. Needs pyarrow, which is imported when the first is opened."""
+"""Parquet, CSV and Arrow tables as batches. Requires pyarrow, which is imported on first use."""
 
 import itertools
 import os
@@ -18,18 +18,18 @@ Reader = Callable[[list[str], int], Iterator[Any]]
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".feather": "ipc", ".arrow": "ipc", ".ipc": "ipc"
 }  # fmt: skip
-_READ_BUFFERS = 2**25  # bytes that Parquet reads at once of all columns; without a limit it reads whole row groups
+_READ_BUFFERS = 2**25  # bytes that Parquet reads at once over all columns; otherwise it reads whole row groups
 
 import_pyarrow = partial(import_extra, extra="store")
 
 
 def open_table(source: Any) -> tuple[Any, Reader]:
-    """Open anything that is read in record batches.
+    """Open any source of record batches.
 
     Parameters
     ----------
     source : path, list of paths, Dataset, Table or callable
-        As `GroupedStore.write` takes it.
+        As in `GroupedStore.write`.
 
     Returns
     -------
@@ -64,17 +64,17 @@ def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
     if len(paths) == 1 and paths[0].is_dir():
         found = dataset.dataset(paths[0], format="parquet", partitioning="hive")
         if not found.files:
-            raise ValueError(f"source {os.fspath(paths[0])!r} has no Parquet files in it.")
+            raise ValueError(f"source {os.fspath(paths[0])!r} contains no Parquet files.")
         return found.schema, partial(_read_parquet, found)
     formats = {_FORMATS.get(path.suffix.lower(), path.suffix) for path in paths}
     if len(formats) > 1 or not formats <= set(_FORMATS.values()):
         raise ValueError(
-            f"source must be files of one format, named as one of {list(_FORMATS)}; got {sorted(formats)}."
+            f"source must be files of one format, with one of the suffixes {list(_FORMATS)}; got {sorted(formats)}."
         )
     (one,) = formats
     form: Any = one
     if one == "csv":
-        # A cell without text is missing, as it is among numbers.
+        # An empty cell of text is missing, as for numbers.
         convert = import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
         form = dataset.CsvFileFormat(convert_options=convert)
     found = dataset.dataset([os.fspath(path) for path in paths], format=form)
@@ -82,19 +82,19 @@ def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
 
 
 def _scan(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
-    # One batch ahead: by default the scanner holds gigabytes of what it has read before it is asked.
+    # Read one batch ahead: by default the scanner prefetches gigabytes.
     ahead = {"batch_readahead": 1, "fragment_readahead": 1}
     yield from found.to_batches(columns=columns, batch_size=n_rows, use_threads=False, **ahead)
 
 
 def _read_parquet(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
-    """Read Parquet page by page; the scanner of a dataset would hold a whole row group, decoded."""
+    """Read Parquet page by page; the scanner of a dataset would hold a whole decoded row group."""
     dataset, parquet, pa = (import_pyarrow(name) for name in ("pyarrow.dataset", "pyarrow.parquet", "pyarrow"))
     buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
     for fragment in found.get_fragments():
         of_directory = dataset.get_partition_keys(fragment.partition_expression)
         own = [name for name in columns if name not in of_directory]
-        with _naming_file(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
+        with _filename_in_errors(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
             file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
             for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
                 for name in set(columns) - set(own):
@@ -104,11 +104,11 @@ def _read_parquet(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
 
 
 @contextmanager
-def _naming_file(path: str) -> Iterator[None]:
-    """Let pyarrow's errors say which file they are about."""
+def _filename_in_errors(path: str) -> Iterator[None]:
+    """Add the file name to pyarrow's errors."""
     try:
         yield
-    except (OSError, ValueError) as error:  # among them, all of pyarrow
+    except (OSError, ValueError) as error:  # includes all errors of pyarrow
         if path in str(error):
             raise
         raise ValueError(f"source {path!r} cannot be read as Parquet: {error}") from error
@@ -122,7 +122,7 @@ def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, R
         raise ValueError("source has no rows.")
     if not isinstance(first, pa.RecordBatch):
         raise ValueError(f"source must return pyarrow record batches, got {type(first).__name__}.")
-    begun = [itertools.chain([first], opened)]  # the first pass continues where this look at the schema ended
+    begun = [itertools.chain([first], opened)]  # the first pass includes the batch read for the schema
 
     def read(columns: list[str], n_rows: int) -> Iterator[Any]:
         del columns, n_rows

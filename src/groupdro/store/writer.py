@@ -1,9 +1,10 @@
 """Writing a store in two passes over its source and a sort on disk.
 
 1. The labels are read: groups are counted, classes collected.
-2. All rows are read. The place of a row is the offset of its group plus its shuffled place in the group, which takes
-   only the number of rows of the group so far. Rows go to files, one for each range of places that fits the memory.
-3. Every range is loaded, put in order and appended to the final files.
+2. All rows are read. The position of a row is the offset of its group plus its shuffled position in the group, which
+   depends only on the number of rows of the group so far. Rows go to files, one per range of positions that fits in
+   memory.
+3. Every range is loaded, sorted and appended to the final files.
 """
 
 import os
@@ -33,20 +34,20 @@ _MOST_CLASSES = 2**16
 
 
 def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memory: int, overwrite: bool) -> None:
-    """Write a store, whole or not at all.
+    """Write a store, completely or not at all.
 
     Parameters
     ----------
     path : str or path-like
-        Where to.
+        Directory of the store.
     source : Source
         The rows.
     seed : int
-        Seed of the order within groups.
+        Seed for the shuffling within groups.
     memory : int
         Bytes of rows to hold at once.
     overwrite : bool
-        Whether to replace a store that is there.
+        Whether to replace an existing store.
     """
     check_whole(seed, "seed", most=2**64 - 1)
     check_whole(memory, "memory", least=1)
@@ -82,7 +83,7 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
 
 
 class _Names(dict[Any, int]):
-    """Distinct labels and their numbers, first as they come and then in their order."""
+    """Distinct labels and their numbers, first in order of arrival and then sorted."""
 
     _last: tuple[Any, Indices] | None = None
 
@@ -92,19 +93,19 @@ class _Names(dict[Any, int]):
         return codes[column.codes]
 
     def sort(self) -> Indices:
-        """Renumber labels in their order, and return which old number each new one had."""
+        """Renumber labels in sorted order, and return the old number of each new one."""
         names = list(self)
         try:
             order = sorted(range(len(names)), key=names.__getitem__)
         except TypeError:
-            order = list(range(len(names)))  # labels of mixed kinds have no order: keep that in which they came
+            order = list(range(len(names)))  # labels of mixed types cannot be sorted: keep the order of arrival
         self.clear()
         self.update((names[old], new) for new, old in enumerate(order))
         return np.array(order, np.int64)
 
     def look_up(self, column: Coded) -> Indices:
         """Return the number of each row's label."""
-        if self._last is None or self._last[0] is not column.values:  # arrays have the same list for every block
+        if self._last is None or self._last[0] is not column.values:  # array sources share one list for all blocks
             self._last = column.values, np.array([self.get(value, -1) for value in column.values], np.int64)
         found = self._last[1][column.codes]
         if found.size and found.min() < 0:
@@ -114,7 +115,7 @@ class _Names(dict[Any, int]):
 
 @dataclass(frozen=True)
 class _Groups:
-    """What the first pass finds out about groups.
+    """Results of the first pass about groups.
 
     Attributes
     ----------
@@ -154,7 +155,7 @@ def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
     if classes is not None:
         classes.sort()
         if any(isinstance(label, int) and abs(label) >= 2**63 for label in classes):
-            raise ValueError("target has classes that are whole numbers of more than 64 bits.")
+            raise ValueError("target has classes that are integers of more than 64 bits.")
     order = labels.sort()
     counts, largest = counts[order], largest[order]
     if source.weighted and not largest.all():
@@ -167,11 +168,11 @@ def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
 
 
 def _changed() -> ValueError:
-    return ValueError("source gave other rows when it was read again: it must give the same ones twice.")
+    return ValueError("source returned different rows when it was read again; it must return the same rows twice.")
 
 
 def _place_rows(source: Source, groups: _Groups, classes: _Names | None, seed: int, sorter: Sorter, memory: int) -> int:
-    """Give every row its place and hand it to the sorter; return the number of entries."""
+    """Assign every row its position and pass it to the sorter; return the number of entries."""
     row_dtype, entry_dtype = _record_dtypes(source)
     sizes = np.diff(groups.offsets)
     seen = np.zeros_like(sizes)
@@ -203,7 +204,7 @@ def _place_rows(source: Source, groups: _Groups, classes: _Names | None, seed: i
 
 
 def _record_dtypes(source: Source) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the types of a chunk's records of rows and of entries: their fields are named as the files are."""
+    """Return the types of a chunk's records of rows and of entries, with fields named like the files."""
     dtype = source.rounding.dtype
     rows: list[Any] = [("place", "<i8"), ("n_entries", "<i8"), ("source.bin", "<i8")]
     rows.append(("y.bin", "<i8" if source.has_classes else "<f8"))
@@ -229,7 +230,7 @@ def _arrival(codes: Indices, seen: Indices) -> Indices:
 
 
 def _write_arrays(directory: Path, sorter: Sorter, manifest: Manifest, offsets: Indices) -> dict[str, FileRecord]:
-    """Write the rows in the order of their places."""
+    """Write the rows in the order of their positions."""
     dtypes = {name: dtype for name, (dtype, _) in manifest.arrays.items()}
     unscaled = directory / "weights.tmp"
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Models together with the columns of a table that they read, and the one way to load any model."""
+"""Models bundled with the table columns that they read, and `load` for any saved model."""
 
 from groupdro.tables.table_model import TableModel, load
 

@@ -1,4 +1,4 @@
-"""Columns of pyarrow tables, as NumPy has them."""
+"""Conversion of pyarrow columns to NumPy."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["arrow", "as_numbers", "as_text", "kind_of", "refuse_absent"]
 
 
 def arrow(module: str = "pyarrow") -> Any:
-    """Import a module of pyarrow, or say what brings it."""
+    """Import a module of pyarrow, or say how to install it."""
     return import_extra(module, extra="cli")
 
 
@@ -49,7 +49,7 @@ def as_numbers(column: Any, name: str) -> Floats:
 
 
 def as_text(column: Any) -> Any:
-    """Return a column as text, whatever its type; a whole number is written without a point."""
+    """Return a column of any type as text; integers are written without a decimal point."""
     pa = arrow()
     if pa.types.is_floating(column.type):
         values = column.drop_null().to_numpy()
@@ -63,4 +63,4 @@ def refuse_absent(names: Iterable[str], table: Any) -> None:
     absent = [name for name in names if name not in table.column_names]
     if absent:
         more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
-        raise ValueError(f"the model needs the column {absent[0]!r}{more}, which the table does not have.")
+        raise ValueError(f"the model requires the column {absent[0]!r}{more}, which the table does not have.")

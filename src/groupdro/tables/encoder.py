@@ -1,4 +1,4 @@
-"""From the columns of a table to features: numbers standardised, text one-hot encoded, missing values filled."""
+"""Encoding of table columns as features: numbers standardised, text one-hot encoded, missing values filled."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from groupdro.utils.types import Floats, Indices
 __all__ = ["Category", "Number", "TableEncoder"]
 
 
-_MOST_CATEGORIES = 1000  # of a column, each of which is a feature
-_FEW = 20  # categories that are never taken for names of the rows
+_MOST_CATEGORIES = 1000  # most categories of a column, each of which is a feature
+_FEW = 20  # up to this many categories never count as row identifiers
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Number:
     name : str
         The column.
     median, mean, scale : float
-        Of the rows of the fit; the scale is the standard deviation, or 1 where that is zero.
+        Statistics of the training rows; the scale is the standard deviation, or 1 if that is zero.
     """
 
     name: str
@@ -36,22 +36,22 @@ class Number:
 
     @property
     def features(self) -> list[str]:
-        """Names of the features, which is one."""
+        """Names of the features: just one."""
         return [self.name]
 
     @classmethod
     def learn(cls, column: Any, name: str) -> "Number":
-        """Learn from the rows of a fit."""
+        """Learn from the training rows."""
         values = as_numbers(column, name)
         absent = np.isnan(values)
         if absent.all():
-            raise ValueError(f"column {name!r} has no value in the rows of the fit: pass --drop {name}.")
+            raise ValueError(f"column {name!r} has no value in the training rows: pass --drop {name}.")
         median = float(np.median(values[~absent]))
         values[absent] = median
         with np.errstate(over="ignore", invalid="ignore"):
             mean, scale = float(values.mean()), float(values.std())
         if not np.isfinite([mean, scale]).all():
-            raise ValueError(f"column {name!r} has values that are too large to compute with.")
+            raise ValueError(f"column {name!r} has values that are too large.")
         return cls(name, median, mean, scale if scale > 1e-12 * abs(mean) else 1.0)
 
     def encode(self, column: Any, out: Floats) -> None:
@@ -62,14 +62,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of labels: a feature for each label of the fit, and zeros for one that was not there.
+    """A column of labels: one feature per label seen in fit, and zeros for an unknown label.
 
     Attributes
     ----------
     name : str
         The column.
     labels : tuple of str or None
-        The labels in order; None, the last, is a missing value.
+        The sorted labels; None, placed last, is a missing value.
     """
 
     name: str
@@ -82,19 +82,19 @@ class Category:
 
     @classmethod
     def learn(cls, column: Any, name: str) -> "Category":
-        """Learn from the rows of a fit."""
+        """Learn from the training rows."""
         text = as_text(column)
         labels = sorted(text.drop_null().unique().to_pylist())
         many = len(labels) > _MOST_CATEGORIES or (len(labels) > _FEW and len(labels) > len(text) / 2)
         if many:
             raise ValueError(
-                f"column {name!r} has {len(labels)} different labels in {len(text)} rows, too many for one feature "
-                f"each: pass --drop {name}, or join labels."
+                f"column {name!r} has {len(labels)} distinct labels in {len(text)} rows, too many for one feature "
+                f"each: pass --drop {name}, or merge labels."
             )
         return cls(name, (*labels, None) if text.null_count else tuple(labels))
 
     def codes(self, column: Any) -> Indices:
-        """Return the place of each row's label among the labels, -1 where it is not one of them."""
+        """Return the index of each row's label; -1 if it is unknown."""
         text = as_text(column)
         known = arrow().array([label for label in self.labels if label is not None], arrow().string())
         places = arrow("pyarrow.compute").index_in(text, value_set=known, skip_nulls=True)
@@ -111,12 +111,12 @@ class Category:
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """What is done to each column of a table before the model sees it. It is written to JSON, and holds no code.
+    """The encoding of each column of a table. It is saved as JSON and holds no code.
 
     Attributes
     ----------
     columns : tuple of Number or Category
-        The columns in order.
+        The encoded columns, in order.
     """
 
     columns: tuple[Number | Category, ...]
@@ -128,16 +128,16 @@ class TableEncoder:
 
     @classmethod
     def learn(cls, table: Any, names: Iterable[str], categorical: Iterable[str] = ()) -> "TableEncoder":
-        """Learn from the rows of a fit.
+        """Learn from the training rows.
 
         Parameters
         ----------
         table : pyarrow.Table
             The rows.
         names : iterable of str
-            Its columns to use.
+            Columns to use.
         categorical : iterable of str
-            Those among them that are labels although they may look like numbers.
+            Columns to treat as labels even if they are numeric.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class TableEncoder:
         return cls(tuple(columns))
 
     def unknown(self, table: Any) -> dict[str, int]:
-        """Return how many rows have a label that was not there at fit, by column, where there are any.
+        """Return the number of rows with a label not seen in fit, for each column that has any.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class TableEncoder:
         Returns
         -------
         dict of str to int
-            The numbers.
+            Number of rows by column.
         """
         there = [c for c in self.columns if isinstance(c, Category) and c.name in table.column_names]
         counts = {c.name: int((c.codes(table.column(c.name)) < 0).sum()) for c in there}
@@ -182,7 +182,7 @@ class TableEncoder:
         Parameters
         ----------
         table : pyarrow.Table
-            It may have more columns, in any order.
+            The table; additional columns and any order are fine.
 
         Returns
         -------
@@ -201,7 +201,7 @@ class TableEncoder:
     # ------------------------------------------------------------------ JSON
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return what JSON can hold."""
+        """Return JSON-compatible values."""
         return [
             {"number": c.name, "median": c.median, "mean": c.mean, "scale": c.scale}
             if isinstance(c, Number)
@@ -211,10 +211,10 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, document: Any) -> "TableEncoder":
-        """Return what `to_json` wrote, and refuse anything else."""
+        """Return the encoder described by `to_json`, or raise."""
         check(isinstance(document, list) and bool(document), "its columns are not a list")
         columns = [_column_from_json(entry) for entry in document]
-        check(len({column.name for column in columns}) == len(columns), "it has a column twice")
+        check(len({column.name for column in columns}) == len(columns), "it has a duplicate column")
         return cls(tuple(columns))
 
 
@@ -223,11 +223,11 @@ def _column_from_json(entry: Any) -> Number | Category:
     if set(entry) == {"number", "median", "mean", "scale"}:
         numbers = [entry[key] for key in ("median", "mean", "scale")]
         fine = all(isinstance(x, float) and np.isfinite(x) for x in numbers) and numbers[2] > 0
-        check(fine and isinstance(entry["number"], str), "a column of numbers has a wrong value")
+        check(fine and isinstance(entry["number"], str), "a numeric column has an invalid value")
         return Number(entry["number"], *numbers)
     check(set(entry) == {"category", "labels"}, f"a column has keys {sorted(map(str, entry))}")
     labels = entry["labels"]
-    check(isinstance(entry["category"], str) and isinstance(labels, list), "a column of labels has a wrong value")
+    check(isinstance(entry["category"], str) and isinstance(labels, list), "a column of labels has an invalid value")
     text = labels[:-1] if labels and labels[-1] is None else labels
     check(all(isinstance(label, str) for label in text) and len(set(text)) == len(text), "labels are not distinct text")
     return Category(entry["category"], tuple(labels))

@@ -1,4 +1,4 @@
-"""Tables from files, by pyarrow: CSV and Parquet."""
+"""Reading of CSV and Parquet files with pyarrow."""
 
 import csv
 import difflib
@@ -16,7 +16,7 @@ _DELIMITERS = ",;\t|"
 
 
 def table_format(path: Path) -> str:
-    """Return "csv" or "parquet", by the name of a file."""
+    """Return "csv" or "parquet", from the name of a file."""
     for suffix, kind in _FORMATS.items():
         if path.name.lower().endswith(suffix):
             return kind
@@ -29,13 +29,13 @@ def read_table(path: Path) -> Any:
     Parameters
     ----------
     path : Path
-        A CSV file, which may be compressed by gzip, or a Parquet file. A CSV file has a header in its first line; its
-        delimiter is detected from it. Empty cells, NA, NaN and null are missing.
+        A CSV file, possibly compressed with gzip, or a Parquet file. A CSV file has a header in its first line, from
+        which its delimiter is detected. Empty cells, NA, NaN and null are missing.
 
     Returns
     -------
     pyarrow.Table
-        With at least one row, and columns of different names.
+        A table with at least one row and distinct column names.
     """
     kind = table_format(path)
     if not path.is_file():
@@ -49,8 +49,8 @@ def read_table(path: Path) -> Any:
             table = reader.read_table(path)
         names = table.column_names
     except UnicodeDecodeError:
-        raise ValueError(f"{str(path)!r} has names of columns that are not UTF-8: save the table in UTF-8.") from None
-    except (ValueError, OSError, UnicodeError, EOFError) as error:  # among them, all of pyarrow
+        raise ValueError(f"{str(path)!r} has column names that are not UTF-8: save the table in UTF-8.") from None
+    except (ValueError, OSError, UnicodeError, EOFError) as error:  # includes all errors of pyarrow
         why = " ".join(str(error).split()).rstrip(".")
         name = {"csv": "CSV", "parquet": "Parquet"}[kind]
         raise ValueError(f"{str(path)!r} cannot be read as {name}: {why}.") from None
@@ -59,13 +59,13 @@ def read_table(path: Path) -> Any:
         raise ValueError(f"{str(path)!r} has more than one column {sorted(twice)[0]!r}.")
     if not table.num_rows:
         raise ValueError(f"{str(path)!r} has no rows.")
-    # Columns get the types of their values, without dictionaries.
+    # Decode dictionary columns to the types of their values.
     plain = [f.with_type(f.type.value_type) if arrow().types.is_dictionary(f.type) else f for f in table.schema]
     return table.cast(arrow().schema(plain, table.schema.metadata))
 
 
 def csv_settings(path: Path) -> tuple[Any, Any]:
-    """Return pyarrow's options for parsing and converting a CSV file, whose delimiter is detected from its header."""
+    """Return pyarrow's options for parsing and converting a CSV file, with the delimiter detected from its header."""
     module = arrow("pyarrow.csv")
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -76,17 +76,17 @@ def csv_settings(path: Path) -> tuple[Any, Any]:
 
 
 def check_columns(columns: list[str], names: Iterable[str], argument: str) -> None:
-    """Refuse names that are not among the columns of a table."""
+    """Raise if names are not columns of a table."""
     for name in names:
         if name not in columns:
             close = difflib.get_close_matches(name, columns, n=3)
-            has = close + [other for other in columns if other not in close]  # the likeliest first
+            has = close + [other for other in columns if other not in close]  # most similar first
             listed = ", ".join(map(repr, has[:12])) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
             raise ValueError(f"{argument}: there is no column {name!r}; the table has {listed}.")
 
 
 def refuse_bytes(table: Any, names: Iterable[str], argument: str) -> None:
-    """Refuse columns of bytes, as which text in another encoding than UTF-8 is read."""
+    """Refuse columns of bytes, which result from text that is not UTF-8."""
     for name in names:
         if kind_of(table.column(name)) == "text that is not UTF-8":
             raise ValueError(

@@ -1,4 +1,4 @@
-"""A model together with the columns it reads: the file that `groupdro fit` writes."""
+"""A model bundled with the columns it reads, as saved by `groupdro fit`."""
 
 import os
 import warnings
@@ -19,19 +19,19 @@ from groupdro.utils.bundle import check, check_version, read_bundle
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import class_codes
 
-__all__ = ["TableModel", "UnknownLabelsWarning", "columns_in_order", "load"]
+__all__ = ["TableModel", "UnknownLabelsWarning", "load", "without_name_warnings"]
 
 _FORMAT, _VERSION = "groupdro-table-model", 1
 _KEYS = {"format", "version", "model", "columns", "target", "groups", "facts"}
 
 
 class UnknownLabelsWarning(UserWarning):
-    """A table has labels in a column that were not there at fit."""
+    """A table has labels that were not seen in fit."""
 
 
 @contextmanager
-def columns_in_order() -> Iterator[None]:
-    """Say nothing of arrays without names: `TableModel.features` has put the columns in the model's order."""
+def without_name_warnings() -> Iterator[None]:
+    """Suppress the warning about missing feature names: `TableModel.features` has ordered the columns."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names", category=UserWarning)
         yield
@@ -39,20 +39,20 @@ def columns_in_order() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A fitted model, what is done to the columns of a table first, and what the columns are.
+    """A fitted model with the encoding and the names of the columns it reads.
 
     Attributes
     ----------
     model : GroupDROClassifier or GroupDRORegressor
-        The fitted model of the features.
+        The fitted model.
     encoder : TableEncoder or None
-        From columns to features; None where the model takes numeric columns as they are.
+        Converts columns to features; None if the model takes numeric columns as they are.
     target : str or None
-        Column of the target, where that is known.
+        Column of the target, if known.
     groups : tuple of str
-        Columns of the groups, of which several mean their combinations; empty where they are not known.
+        Columns of the groups, whose combinations are the groups; empty if unknown.
     facts : dict of str to str, int or float
-        About the fit, for reports.
+        Facts about the fit, for reports.
     """
 
     model: Any
@@ -69,14 +69,14 @@ class TableModel:
         return hasattr(self.model, "classes_")
 
     def predict(self, table: Any, *, allow_unknown: bool = False) -> Array:
-        """Predict the rows of a DataFrame or pyarrow Table.
+        """Predict for the rows of a DataFrame or pyarrow Table.
 
         Parameters
         ----------
         table : DataFrame or pyarrow.Table
-            The columns of the fit, as they were in its table; others are ignored.
+            A table with the columns of the training table, unencoded; others are ignored.
         allow_unknown : bool, default=False
-            Whether to accept a column of labels none of which was seen at fit.
+            Whether to accept a column without any label seen in fit.
 
         Returns
         -------
@@ -84,20 +84,20 @@ class TableModel:
             Classes or numbers.
         """
         features = self.features(table, allow_unknown=allow_unknown)
-        with columns_in_order():
+        with without_name_warnings():
             return np.asarray(self.model.predict(features))
 
     def features(self, table: Any, *, allow_unknown: bool = False) -> Floats:
         """Return the features of the rows of a DataFrame or pyarrow Table.
 
-        Labels that were not there at fit are zeros in all features of their column, with an `UnknownLabelsWarning`.
+        Labels not seen in fit are encoded as zeros in all features of their column, with an `UnknownLabelsWarning`.
 
         Parameters
         ----------
         table : DataFrame or pyarrow.Table
-            The columns of the fit.
+            A table with the columns of the training table.
         allow_unknown : bool, default=False
-            Whether to accept a column of labels none of which was seen at fit.
+            Whether to accept a column without any label seen in fit.
 
         Returns
         -------
@@ -110,17 +110,17 @@ class TableModel:
             return self.encoder.encode(table)
         names = getattr(self.model, "feature_names_in_", None)
         if names is None:
-            raise ValueError("the model has no names of columns: fit it on a DataFrame, or by `groupdro fit`.")
+            raise ValueError("the model has no column names: fit it on a DataFrame, or with `groupdro fit`.")
         refuse_absent(names, table)
         columns = [as_numbers(table.column(name), name) for name in names]
         for name, column in zip(names, columns, strict=True):
             if np.isnan(column).any():
                 row = int(np.isnan(column).argmax()) + 1
-                raise ValueError(f"column {name!r} has a missing value in data row {row}, which the model cannot take.")
+                raise ValueError(f"column {name!r} has a missing value in data row {row}, which is not supported.")
         return np.column_stack(columns)
 
     def _check_labels(self, table: Any, *, allow_unknown: bool) -> None:
-        """Refuse columns of which no label was there at fit, and warn of others with such labels."""
+        """Refuse columns without any label seen in fit, and warn about others with unknown labels."""
         assert self.encoder is not None
         counts = self.encoder.unknown(table)
         known = {column.name: column.labels for column in self.encoder.columns if isinstance(column, Category)}
@@ -128,17 +128,15 @@ class TableModel:
             if count == table.num_rows and not allow_unknown:
                 has, had = _some(as_text(table.column(name)).unique().to_pylist()), _some(known[name])
                 raise ValueError(
-                    f"column {name!r} has no label that the model knows: it has {has}, and had {had} at fit. Pass "
+                    f"column {name!r} has no label that the model knows: it has {has}, but had {had} in fit. Pass "
                     "--allow-unknown (in Python: allow_unknown=True) to encode them as zeros."
                 )
         if counts:
             listed = ", ".join(f"column {name!r} in {count} of {table.num_rows} rows" for name, count in counts.items())
-            warnings.warn(
-                f"labels that were not there at fit are encoded as zeros: {listed}.", UnknownLabelsWarning, stacklevel=4
-            )
+            warnings.warn(f"labels not seen in fit are encoded as zeros: {listed}.", UnknownLabelsWarning, stacklevel=4)
 
     def labels(self, table: Any, target: str) -> Array:
-        """Return the target of the rows of a pyarrow Table, as the model has its classes or numbers."""
+        """Return the target of the rows of a pyarrow Table, as the model's classes or numbers."""
         column = table.column(target)
         if not self.classifies:
             return as_numbers(column, target)
@@ -148,13 +146,13 @@ class TableModel:
         _, known = class_codes(labels, classes)
         if not known.all():
             strange = labels[~known].tolist()[0]
-            raise ValueError(f"column {target!r} has the class {strange!r}, which was not there at fit.")
+            raise ValueError(f"column {target!r} has the class {strange!r}, which was not seen in fit.")
         return labels
 
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file of JSON and arrays, whole or not at all; `groupdro.load` reads it.
+        """Save to a file of JSON and arrays, completely or not at all. Load it with `groupdro.load`.
 
         Parameters
         ----------
@@ -175,7 +173,7 @@ class TableModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TableModel":
-        """Read a file of `save`, or of an estimator's own `save`. No code in it is run.
+        """Load a file written by `save` or by an estimator's own `save`. No code in it is run.
 
         Parameters
         ----------
@@ -185,7 +183,7 @@ class TableModel:
         Returns
         -------
         TableModel
-            The model; of an estimator's file the target is not known, and the groups only where it is a `GroupBy`.
+            The model. For an estimator's file the target is unknown, and the groups are known only for a `GroupBy`.
         """
         found = load(path)
         if isinstance(found, GroupBy):
@@ -195,7 +193,7 @@ class TableModel:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model that `save` or `groupdro fit` wrote. No code in the file is run, and what is not known is refused.
+    """Load a model saved by `save` or `groupdro fit`. No code in the file is run, and unknown content is refused.
 
     Parameters
     ----------
@@ -205,8 +203,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     GroupDROClassifier, GroupDRORegressor, GroupBy or TableModel
-        The fitted model; a `TableModel`, which takes tables with the columns of the training table, where
-        `groupdro fit` wrote it.
+        The fitted model. For a file of `groupdro fit`, this is a `TableModel`, which takes tables with the columns of
+        the training table.
 
     Raises
     ------
@@ -219,13 +217,13 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _build(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
-    """Return what a file holds: a table model, or an estimator."""
+    """Return the content of a file: a table model, or an estimator."""
     if manifest.get("format") != _FORMAT:
         return build_model(manifest, arrays)
     check_version(manifest.get("version"), _VERSION)
     check(set(manifest) == _KEYS, f"its manifest has keys {sorted(map(str, manifest))}")
     check(isinstance(manifest["model"], dict), "its model is not an object")
-    check("group_by" not in manifest["model"], "its model has group columns of its own")
+    check("group_by" not in manifest["model"], "its model has its own group columns")
     columns, target, groups, facts = (manifest[key] for key in ("columns", "target", "groups", "facts"))
     encoder = None if columns is None else TableEncoder.from_json(columns)
     check(target is None or isinstance(target, str), "its target is not text")
@@ -234,11 +232,11 @@ def _build(manifest: dict[str, Any], arrays: dict[str, Array]) -> Any:
     check(fine, "its facts are not text and numbers")
     model = build_model(manifest["model"], arrays)
     fits = encoder is None or len(encoder.feature_names) == model.n_features_in_
-    check(fits, "its columns and its model do not fit")
+    check(fits, "its columns do not fit its model")
     return TableModel(model, encoder, target, tuple(groups), facts)
 
 
 def _some(labels: Iterable[str | None]) -> str:
-    """Return the first labels, as an error repeats them."""
+    """Return the first labels, for an error message."""
     named = sorted("(missing)" if label is None else repr(label) for label in labels)
     return ", ".join(named[:5]) + (", ..." if len(named) > 5 else "")

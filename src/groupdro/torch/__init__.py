@@ -1,6 +1,6 @@
-"""PyTorch networks: the last layer retrained for the worst group, and a loss for whole networks.
+"""PyTorch networks: retraining the last layer for the worst group, and a loss for whole networks.
 
-Needs torch (``pip install "groupdro[torch]"``).
+Requires torch (``pip install "groupdro[torch]"``).
 """
 
 from groupdro.torch.features import Features, extract_features

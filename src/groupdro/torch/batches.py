@@ -1,4 +1,4 @@
-"""What a batch of a loader holds: inputs of the model, labels, and groups."""
+"""Reading inputs, labels and groups from the batches of a loader."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ _GROUPS = "groups", "group"
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """In which order a loader gives rows.
+    """The order in which a loader returns rows.
 
     Attributes
     ----------
     shuffled : bool
-        Whether the order is random, or that of a sampler of the user's own, which may be.
+        Whether the order is, or may be, random, as with a custom sampler.
     rows : ndarray of int or None
-        Row of the data set of each row, where a sampler for several workers gives this one only some.
+        Data set row of each row, if a distributed sampler gives this worker only some.
     repeated : ndarray of bool or None
-        Rows with which that sampler pads the part of a worker, which another has too.
+        Rows with which that sampler pads a worker's part, duplicating those of another.
     """
 
     shuffled: bool
@@ -36,12 +36,12 @@ class Order:
 
 
 def read_order(loader: Any) -> Order:
-    """Find out in which order a loader gives rows.
+    """Determine the order in which a loader returns rows.
 
     Parameters
     ----------
     loader : DataLoader or iterable
-        The loader. What is not a DataLoader is taken to give rows in their order.
+        The loader. Anything other than a DataLoader is assumed to keep the order of rows.
 
     Returns
     -------
@@ -56,14 +56,14 @@ def read_order(loader: Any) -> Order:
         return Order(shuffled=True)
     sampler = loader.sampler if batches is None else batches.sampler
     if isinstance(sampler, data.distributed.DistributedSampler):
-        rows = np.array(list(sampler), dtype=np.int64)  # the same until its epoch is set anew
+        rows = np.array(list(sampler), dtype=np.int64)  # the same until set_epoch is called
         places = np.arange(len(rows)) * sampler.num_replicas + sampler.rank
         return Order(shuffled=False, rows=rows, repeated=places >= len(sampler.dataset))
     return Order(shuffled=not isinstance(sampler, data.SequentialSampler))
 
 
 class BatchReader:
-    """Takes batches apart.
+    """Extracts inputs, labels and groups from batches.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ class BatchReader:
         The loader's order.
     groups : object
         None for the third item of a tuple or the entry "group" or "groups" of a mapping; the name of an entry; a
-        callable that takes the batch; or groups of all rows, in the order of the loader.
+        callable that takes the batch; or the groups of all rows, in the order of the loader.
     labels : object
         None for the second item or the entry "labels", "label" or "y"; the name of an entry; or a callable.
     forward : callable or None
-        Takes the model and the batch, on the device of the model, and runs it. None gives the model the first item of
-        a tuple, or as keywords all entries of a mapping but labels and groups.
+        Takes the model and the batch, on the device of the model, and runs the model. None passes the first item of a
+        tuple to the model or, as keywords, all entries of a mapping except labels and groups.
     """
 
     def __init__(self, order: Order, groups: Any, labels: Any, forward: Callable[[Any, Any], Any] | None):
@@ -90,13 +90,13 @@ class BatchReader:
         if groups is not None and self._from_batch is None:
             if order.shuffled:
                 raise ValueError(
-                    "groups are given in the order of the rows, and the loader shuffles: make it with shuffle=False, "
-                    "or have the groups in its batches."
+                    "groups are given in the order of the rows, but the loader shuffles: make it with shuffle=False, "
+                    "or include the groups in its batches."
                 )
             self._codes, self._names = _read_all(groups)
 
     def groups(self, batch: Any, start: int, n_rows: int) -> list[Any]:
-        """Return the groups of a batch whose first row is the given one.
+        """Return the groups of a batch that starts at a given row.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class BatchReader:
             places = np.arange(start, start + n_rows)
             places = places if self._order.rows is None else self._order.rows[places]
             if len(places) and places.max() >= len(self._codes):
-                raise ValueError(f"groups has {len(self._codes)} rows, and the loader gives more.")
+                raise ValueError(f"groups has {len(self._codes)} rows, but the loader returns more.")
             return [self._names[code] for code in self._codes[places]]
         found = _take(batch, self._from_batch, 2, _GROUPS, "groups")
         values = _rows_of(found)
@@ -123,21 +123,21 @@ class BatchReader:
         return values
 
     def kept(self, start: int, n_rows: int) -> Indices:
-        """Return the places of those rows of a batch that no other worker has too."""
+        """Return the indices of the rows of a batch that no other worker has."""
         if self._order.repeated is None:
             return np.arange(n_rows)
         return np.flatnonzero(~self._order.repeated[start : start + n_rows])
 
     def check_end(self, n_rows: int) -> None:
-        """Refuse groups of more rows than the loader gave.
+        """Raise if there are more groups than rows of the loader.
 
         Parameters
         ----------
         n_rows : int
-            All rows of the loader.
+            Total number of rows of the loader.
         """
         if self._codes is not None and self._order.rows is None and n_rows != len(self._codes):
-            raise ValueError(f"groups has {len(self._codes)} rows, and the loader gave {n_rows}.")
+            raise ValueError(f"groups has {len(self._codes)} rows, but the loader returned {n_rows}.")
 
     def labels(self, batch: Any) -> Indices:
         """Return the labels of a batch.
@@ -164,7 +164,7 @@ class BatchReader:
         return values.astype(np.int64)
 
     def runner(self, model: Any, batch: Any, device: Any) -> Callable[[], Any]:
-        """Return what runs the model on a batch.
+        """Return a function that runs the model on a batch.
 
         Parameters
         ----------
@@ -173,12 +173,12 @@ class BatchReader:
         batch : object
             The batch.
         device : torch.device
-            Where the model is.
+            Device of the model.
 
         Returns
         -------
         callable
-            Without arguments; returns the output.
+            Function without arguments that returns the output.
         """
         if self._forward is not None:
             forward, there = self._forward, _to(batch, device)
@@ -202,7 +202,7 @@ def _take(batch: Any, how: Any, place: int, names: tuple[str, ...], argument: st
                 return batch[name]
         raise ValueError(f"{argument} are not in the batch, which has {list(batch)}: pass {argument}=.")
     if how is not None:
-        raise TypeError(f"{argument} is the name {how!r}, which needs batches that are mappings.")
+        raise TypeError(f"{argument} is the name {how!r}, which requires batches that are mappings.")
     if not isinstance(batch, tuple | list) or len(batch) > 3:
         what = f"{len(batch)} items" if isinstance(batch, tuple | list) else type(batch).__name__
         raise TypeError(
@@ -215,7 +215,7 @@ def _take(batch: Any, how: Any, place: int, names: tuple[str, ...], argument: st
 
 
 def _rows_of(values: Any) -> list[Any]:
-    """Return one plain value per row; tuples where there are several columns."""
+    """Return one plain value per row; tuples if there are several columns."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     if isinstance(values, np.ndarray):
@@ -227,23 +227,24 @@ def _rows_of(values: Any) -> list[Any]:
 
 
 def _read_all(groups: Any) -> tuple[Indices, tuple[Any, ...]]:
-    """Return the place of each row's group in a list of names."""
+    """Return the index of each row's group in a list of names."""
     n_rows = len(groups)
     if isinstance(groups, torch.Tensor):
         groups = groups.detach().cpu().numpy()
     if isinstance(groups, np.ndarray) and groups.ndim == 2:
-        # Columns whose combinations are groups, as data frames have them; arrays of zeros and ones are no membership.
+        # Treat columns like those of data frames, whose combinations are the groups; zeros and ones are not a
+        # membership.
         groups = np.fromiter(map(tuple, groups.tolist()), dtype=object, count=n_rows)
     grouping = read_groups(groups, n_rows)
     if grouping.overlapping:
-        raise ValueError("groups is a membership matrix: every row must be in one group.")
+        raise ValueError("groups is a membership matrix, but every row must be in exactly one group.")
     codes = np.empty(n_rows, np.int64)
     codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
     return codes, grouping.names
 
 
 def _to(value: Any, device: Any) -> Any:
-    """Return tensors on a device, in whatever they are nested."""
+    """Move tensors to a device, in any nesting."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Penalty and robustness of a last layer, chosen on held-out folds of the rows that it is fitted on."""
+"""Choice of penalty and robustness for a last layer by cross-validation on its training rows."""
 
 import warnings
 from typing import Any
@@ -15,17 +15,17 @@ from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["choose"]
 
-# In units that follow the scale of the features, see `_unit`. Below the last, layers of the examples no longer change.
+# In units of the features' scale, see `_unit`. Below the last one, the layers of the examples no longer change.
 _ALPHAS = (1.0, 3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
 _ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
-_LEAST = 10  # rows that a group needs for its held-out loss to count
-# Standard errors of the best held-out value, within which the least penalty is taken. Calibrated on the test images of
-# four networks of benchmarks/last_layer.py: worst accuracy 77.4%, against 76.4% with the best itself (0), and about
-# 79% with alpha=1e-4. Not checked on other networks.
+_LEAST = 10  # rows a group needs for its held-out loss to count
+# The smallest penalty within this many standard errors of the best held-out value is taken. Calibrated on the test
+# images of four networks of benchmarks/last_layer.py: worst accuracy 77.4%, against 76.4% with the best itself (0), and
+# about 79% with alpha=1e-4. Not checked on other networks.
 _WITHIN = 1.0
-_TINY = 1e-12  # instead of a standard error of zero
-_BEYOND = 2.0  # standard errors, beyond which smaller penalties are no longer tried
-_ANY_PRICE = 1e9  # share by which the average may be worse
+_TINY = 1e-12  # replaces a standard error of zero
+_BEYOND = 2.0  # standard errors beyond which smaller penalties are not tried
+_ANY_PRICE = 1e9  # relative amount by which the average may be worse
 
 
 def choose(
@@ -41,27 +41,27 @@ def choose(
     n_splits: int,
     seed: int,
 ) -> tuple[float, float]:
-    """Return penalty and robustness: those given, or chosen where they are "cv".
+    """Return penalty and robustness: the given values, or chosen ones for "cv".
 
     Parameters
     ----------
     estimator : GroupDROClassifier
-        All other parameters.
+        Estimator that provides all other parameters.
     X, y, groups : ndarray, ndarray, Grouping
         Rows to fit on.
     weights : ndarray or None
-        Their weights, the same for all rows of a group.
+        Weights of the rows, equal within a group.
     alpha, robustness : float or "cv"
-        As the user gave them.
+        The user's values.
     variance : float
-        Mean variance of the features, from which penalties get their unit.
+        Mean variance of the features, which sets the unit of the penalties.
     n_splits, seed : int
         Number of folds, and their seed.
 
     Returns
     -------
     alpha, robustness : float
-        What to fit with.
+        Values to fit with.
     """
     unit = _unit(variance, float(estimator.l1_ratio))
     alphas = unit * np.array(_ALPHAS) if alpha == "cv" else np.array([alpha], np.float64)
@@ -71,9 +71,9 @@ def choose(
         chosen = _choose_alpha(estimator, X, y, weights, groups, alphas, at, n_splits, seed)
     if robustness != "cv":
         return chosen, at
-    # A group is rare here by the very purpose of retraining: few rows must do to judge it, and the average of these
-    # rows, of which it is hardly a part, is no measure of the price. All levels share the penalty that suits the worst
-    # group, because one chosen for each would suit the average.
+    # Retraining is for rare groups: few rows must suffice to judge one, and the average of these rows, in which it
+    # hardly counts, does not measure the price. All levels share the penalty that suits the worst group, because one
+    # chosen for each level would suit the average.
     search = GroupDROClassifierCV(
         estimator, alphas=[chosen], cv=n_splits, prefer="gain", mean_budget=_ANY_PRICE, min_rows=_LEAST, refit=False,
         random_state=seed,
@@ -83,7 +83,7 @@ def choose(
 
 
 def _unit(variance: float, l1_ratio: float) -> float:
-    """Return the unit of penalties: coefficients shrink as features grow, their squares as the features' variance."""
+    """Return the unit of penalties: coefficients scale inversely with the features, their squares with the variance."""
     return l1_ratio * float(np.sqrt(variance)) + (1 - l1_ratio) * variance
 
 
@@ -98,7 +98,7 @@ def _choose_alpha(
     n_splits: int,
     seed: int,
 ) -> float:
-    """Return the least penalty whose held-out value is within a standard error of the best."""
+    """Return the smallest penalty whose held-out value is within a standard error of the best."""
     codes, n_groups = _codes(groups), len(groups.names)
     folds = list(divide(X, y, codes, n_splits=n_splits, seed=seed, classes=True))
     each = np.ones(len(y)) if weights is None else weights
@@ -130,7 +130,7 @@ def _choose_alpha(
 
 
 class _Fold:
-    """Fits without the rows of a fold, which are read once, each begun where the last one ended."""
+    """Fits without the rows of a fold. The rows are read once, and each fit starts from the last solution."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _Fold:
 
 
 def _excess(found: list[tuple[float, Floats, Mask]]) -> Floats:
-    """Return by how much each held-out value exceeds the least, in standard errors of its own worst group's change."""
+    """Return how much each held-out value exceeds the smallest, in standard errors of its own worst group's change."""
     values = np.array([value for value, _, _ in found])
     best = int(np.argmin(values))
     excess = np.zeros(len(found))

@@ -33,13 +33,13 @@ class Features:
     y : ndarray of shape (n_rows,)
         Class of each row.
     group_codes : ndarray of shape (n_rows,)
-        Place of each row's group in `names`.
+        Index of each row's group in `names`.
     names : tuple
-        Names of the groups in their order.
+        Sorted names of the groups.
     layer : str
         Name of the layer.
     rows : ndarray of shape (n_rows,) or None
-        Row of the data set of each row, where a `DistributedSampler` gave this process only some.
+        Data set row of each row, if a `DistributedSampler` gave this process only some.
     """
 
     X: Array
@@ -51,7 +51,7 @@ class Features:
 
     @property
     def groups(self) -> Grouping:
-        """The groups as `fit` and `group_report` take them."""
+        """The groups in the form that `fit` and `group_report` take."""
         sizes = np.bincount(self.group_codes, minlength=len(self.names))
         members = np.argsort(self.group_codes, kind="stable")
         return Grouping(np.append(0, np.cumsum(sizes)), members, self.names, overlapping=False)
@@ -71,41 +71,41 @@ def extract_features(
     path: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Features:
-    """Read what the last linear layer of a network is given, without gradients and in evaluation mode.
+    """Compute the inputs of a network's last linear layer, without gradients and in evaluation mode.
 
-    Nothing of the network changes, and every module is in its own mode again at the end. An autocast context around
-    the call is respected.
+    The network does not change, and every module returns to its own mode at the end. An autocast context around the
+    call is respected.
 
     Parameters
     ----------
     model : torch.nn.Module
         The network, on any device and in any precision.
     loader : DataLoader or iterable
-        Batches: (inputs, labels), (inputs, labels, groups), or mappings, as Hugging Face has them.
+        Batches: (inputs, labels), (inputs, labels, groups), or mappings, as in Hugging Face.
     layer : str or torch.nn.Module, optional
-        Name of a linear layer, as `named_modules` gives it, or the layer; a Sequential stands for its last part. By
-        default the linear layer whose output is the model's, or the `logits` of the model's output.
+        Name of a linear layer, as in `named_modules`, or the layer itself; a Sequential stands for its last part. The
+        default is the linear layer whose output is the model's output, or its `logits`.
     groups : str, callable, array-like, Series or DataFrame, optional
-        Groups of all rows, in the order of the loader, which must not shuffle then; or a function of the batch; or the
-        name of an entry of a mapping. By default the third item of the batch, or its entry "group" or "groups".
+        Groups of all rows, in the order of the loader, which then must not shuffle; or a function of the batch; or the
+        name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
     labels : str or callable, optional
-        A function of the batch that returns class numbers, or the name of an entry. By default the second item of the
-        batch, or its entry "labels", "label" or "y".
+        A function of the batch that returns class numbers, or the name of an entry. The default is the second item of
+        the batch, or its entry "labels", "label" or "y".
     forward : callable, optional
-        Takes the model and the batch, moved to the model's device, and runs it. By default the model gets the first
-        item, or as keywords all entries but labels and groups.
+        Takes the model and the batch, moved to the model's device, and runs the model. The default passes the first
+        item or, as keywords, all entries except labels and groups.
     path : str or path-like, optional
-        Folder to write the features to, batch by batch, so that they may be larger than memory: as float16 where the
-        layer gets float16, else as float32. An interrupted call continues where it stopped when it is repeated; the
-        loader must not shuffle, and is read from its beginning, but without running the network. A complete folder is
+        Folder to write the features to, batch by batch, for features larger than memory. They are stored as float16 if
+        the layer receives float16, else as float32. Rerunning an interrupted call resumes it: the loader, which must
+        not shuffle, is read from the beginning, but the network is not run on rows already saved. A complete folder is
         used as it is.
     progress : bool, default=False
-        Whether to print one line per second to standard error.
+        Whether to print progress to standard error once per second.
 
     Returns
     -------
     Features
-        Features, labels and groups; in memory as float32, or mapped.
+        Features, labels and groups, in memory as float32 or memory-mapped.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def extract_features(
     spool: Spool = MemorySpool()
     if path is not None:
         if order.shuffled:
-            raise ValueError("path needs a loader that gives the same order again: make it with shuffle=False.")
+            raise ValueError("path requires a loader with a fixed order: make it with shuffle=False.")
         spool = FileSpool(check_path(path, "path"))
     chosen = None if layer is None else named_layer(inner, layer)
     try:
@@ -136,15 +136,15 @@ def extract_features(
     found = sorted_features(X, y, codes, spool.names, name)
     if order.rows is None or order.repeated is None:
         return found
-    return replace(found, rows=order.rows[~order.repeated][: len(y)])  # the loader may drop the last ones
+    return replace(found, rows=order.rows[~order.repeated][: len(y)])  # the loader may drop the last rows
 
 
 def _run(
     model: Any, loader: Any, reader: BatchReader, spool: Spool, chosen: tuple[str, Any] | None, report: Any
 ) -> str:
-    """Give all batches to the spool, and return the name of the layer."""
+    """Pass all batches to the spool, and return the name of the layer."""
     inputs: InputReader | None = None
-    start = row = n_seen = 0  # rows of the loader, and those of them that are kept
+    start = row = n_seen = 0  # rows of the loader, and those kept
     n_saved = spool.n_batches
     with evaluating(model):
         for n_seen, batch in enumerate(loader, 1):
@@ -167,9 +167,9 @@ def _run(
             if isinstance(spool, FileSpool) and spool.complete:
                 return inputs.name
     if inputs is None or not row:
-        raise ValueError("loader gave no rows.")
+        raise ValueError("loader returned no rows.")
     if n_seen < n_saved:
-        raise ValueError(f"loader gave {n_seen} batches, and path has {n_saved}: it is of another loader.")
+        raise ValueError(f"loader returned {n_seen} batches, but path has {n_saved}: it belongs to another loader.")
     reader.check_end(start)
     return inputs.name
 
@@ -180,10 +180,10 @@ def _begin(spool: FileSpool, model: Any, inputs: InputReader, run: Callable[[], 
 
 
 def _compare(spool: FileSpool, start: int, y: Indices, groups: list[Any]) -> None:
-    """Refuse to continue with another loader."""
+    """Refuse to resume with another loader."""
     stored, names = spool.stored(start, start + len(y))
     if not (np.array_equal(stored, y) and names == groups):
-        raise ValueError(f"path has other labels or groups than the loader, first in the batch at row {start}.")
+        raise ValueError(f"path and loader have different labels or groups, first in the batch at row {start}.")
 
 
 def _device(model: Any) -> Any:
@@ -191,12 +191,12 @@ def _device(model: Any) -> Any:
 
 
 def sorted_features(X: Array, y: Indices, codes: Indices, names: tuple[Any, ...], layer: str) -> Features:
-    """Return features whose groups are in the order of their names, where they have one.
+    """Return features with sorted group names, if they can be sorted.
 
     Parameters
     ----------
     X, y, codes : ndarray
-        Features, labels, and the place of each row's group in `names`.
+        Features, labels, and the index of each row's group in `names`.
     names : tuple
         Names of the groups in any order.
     layer : str
@@ -217,7 +217,7 @@ def sorted_features(X: Array, y: Indices, codes: Indices, names: tuple[Any, ...]
 
 
 def _lines(loader: Any) -> Callable[[int], None]:
-    """Return what prints how many rows were read."""
+    """Return a function that prints how many rows were read."""
     try:
         total = f" of {len(loader.dataset):,}"
     except (AttributeError, TypeError):

@@ -1,6 +1,7 @@
-"""The installed torch, or an error that names the extra which installs it.
+"""The installed torch, or an error that names the extra to install.
 
-The modules of this package take torch from here. Inside of them, ``import torch`` is PyTorch too: imports are absolute.
+The modules of this subpackage import torch from here. ``import torch`` inside them is also PyTorch: imports are
+absolute.
 """
 
 from groupdro.utils.optional import import_extra

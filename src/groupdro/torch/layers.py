@@ -13,12 +13,12 @@ from groupdro.utils.types import Array, Floats
 __all__ = ["InputReader", "evaluating", "find_last_layer", "layer_coefficients", "model_digest", "named_layer",
            "unwrap", "write_last_layer"]  # fmt: skip
 
-_WRAPPED = "module", "_orig_mod"  # by DataParallel and DistributedDataParallel; by torch.compile
-_NAMED = 10  # layers in an error
+_WRAPPED = "module", "_orig_mod"  # attributes of DataParallel and DistributedDataParallel, and of torch.compile
+_NAMED = 10  # layers named in an error
 
 
 def unwrap(model: Any) -> Any:
-    """Return the network inside of what DistributedDataParallel, DataParallel or torch.compile made of it."""
+    """Return the network wrapped by DistributedDataParallel, DataParallel or torch.compile."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -28,14 +28,14 @@ def unwrap(model: Any) -> Any:
 
 
 def named_layer(model: Any, layer: Any) -> tuple[str, Any]:
-    """Return name and module of the linear layer that a user names.
+    """Return name and module of the linear layer given by the user.
 
     Parameters
     ----------
     model : torch.nn.Module
         The network, unwrapped.
     layer : str or torch.nn.Module
-        A name as `named_modules` gives it, or the module. A Sequential stands for its last part.
+        A name as in `named_modules`, or the module. A Sequential stands for its last part.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def named_layer(model: Any, layer: Any) -> tuple[str, Any]:
     elif isinstance(layer, str):
         modules = dict(model.named_modules())
         name = layer
-        while name not in modules and name.partition(".")[0] in _WRAPPED:  # as the wrapper names it
+        while name not in modules and name.partition(".")[0] in _WRAPPED:  # as named by the wrapper
             name = name.partition(".")[2]
         if name not in modules:
             raise ValueError(f"layer is {layer!r}, which the model does not have. {_linear_names(model)}")
@@ -69,7 +69,7 @@ def named_layer(model: Any, layer: Any) -> tuple[str, Any]:
 
 
 def find_last_layer(model: Any, run: Callable[[], Any]) -> tuple[str, Any]:
-    """Return name and module of the linear layer whose output is that of the model.
+    """Return name and module of the linear layer whose output is the model's output.
 
     Parameters
     ----------
@@ -95,13 +95,9 @@ def find_last_layer(model: Any, run: Callable[[], Any]) -> tuple[str, Any]:
                 stack.callback(hook.remove)
         scores = _scores(run())
     if not ran:
-        raise ValueError(
-            "No torch.nn.Linear ran in the model: name a layer that does, or use a model that ends in one."
-        )
+        raise ValueError("The model ran no torch.nn.Linear: pass layer=, or use a model that ends in one.")
     if scores is None:
-        raise ValueError(
-            "The model's output is neither a tensor nor does it have logits: pass layer=, and forward= if needed."
-        )
+        raise ValueError("The model's output is not a tensor and has no logits: pass layer=, and forward= if needed.")
     flat = scores.reshape(-1).double()
     for name, module, output in reversed(ran):
         if output.numel() == flat.numel() and torch.equal(output.reshape(-1).double(), flat):
@@ -111,13 +107,13 @@ def find_last_layer(model: Any, run: Callable[[], Any]) -> tuple[str, Any]:
     if output.ndim > 2:
         raise ValueError(_per_token(name, tuple(output.shape)))
     raise ValueError(
-        f"The model's output is not that of its last linear layer, {name!r}. Where what follows is a softmax or a "
-        f"sigmoid, pass layer={name!r}; otherwise a linear model of its inputs cannot replace it."
+        f"The model's output is not that of its last linear layer, {name!r}. If a softmax or a sigmoid follows, "
+        f"pass layer={name!r}; otherwise a linear model of its inputs cannot replace it."
     )
 
 
 class InputReader:
-    """Runs a model and keeps what its last layer is given.
+    """Runs a model and records the inputs of its last layer.
 
     Parameters
     ----------
@@ -143,7 +139,7 @@ class InputReader:
         Returns
         -------
         ndarray of shape (n_rows, in_features)
-            float16 where the layer gets float16, else float32.
+            float16 if the layer receives float16, else float32.
         """
         seen: list[Any] = []
 
@@ -168,15 +164,13 @@ class InputReader:
         found = given.to("cpu", given.dtype if given.dtype == torch.float16 else torch.float32).numpy()
         if not np.isfinite(found).all():
             row = int(np.argmin(np.isfinite(found).all(axis=1)))
-            raise ValueError(
-                f"The layer {self.name!r} is given values that are NaN or infinite, first in row {row} of a batch."
-            )
-        return np.array(found)  # a copy: the model may use the memory again
+            raise ValueError(f"The layer {self.name!r} received NaN or infinite values, first in row {row} of a batch.")
+        return np.array(found)  # a copy: the model may reuse the memory
 
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Put a model into evaluation mode, without gradients, and every module back into its own mode at the end."""
+    """Put a model into evaluation mode without gradients, and restore the mode of every module at the end."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.train(mode=False)
@@ -190,18 +184,18 @@ def evaluating(model: Any) -> Iterator[None]:
 def write_last_layer(model: Any, fitted: Any, *, layer: Any) -> None:
     """Write a linear model into a layer of a network, in place.
 
-    Precision and device of the layer stay as they are, as does everything else of the network.
+    Precision and device of the layer and everything else in the network stay the same.
 
     Parameters
     ----------
     model : torch.nn.Module
-        The network; one that is wrapped, as by DistributedDataParallel, is changed inside.
+        The network. If it is wrapped, as by DistributedDataParallel, the inner network is changed.
     fitted : estimator
-        Has `coef_` and `intercept_`, such as a fitted `GroupDROClassifier`. Outputs of the layer are in the order of
-        its classes. A score for two classes is written into a layer of one output as it is, and into one of two as its
-        negative and its positive half, which have the same probabilities.
+        An estimator with `coef_` and `intercept_`, such as a fitted `GroupDROClassifier`. Outputs of the layer are in
+        the order of its classes. For two classes, the score is written to a layer with one output as it is, and to one
+        with two outputs as its negative and its positive half, which gives the same probabilities.
     layer : str or torch.nn.Module
-        Name of the layer, as `Features.layer` has it, or the layer.
+        Name of the layer, as in `Features.layer`, or the layer itself.
     """
     name, module = named_layer(unwrap(model), layer)
     coef = np.atleast_2d(np.asarray(fitted.coef_, np.float64))
@@ -210,22 +204,22 @@ def write_last_layer(model: Any, fitted: Any, *, layer: Any) -> None:
         coef, intercept = (np.concatenate([-part, part]) / 2 for part in (coef, intercept))
     if coef.shape != (module.out_features, module.in_features):
         raise ValueError(
-            f"fitted has {coef.shape[0]} outputs of {coef.shape[1]} features, and the layer {name!r} has "
+            f"fitted has {coef.shape[0]} outputs of {coef.shape[1]} features, but the layer {name!r} has "
             f"{module.out_features} of {module.in_features}."
         )
     if module.bias is None and intercept.any():
-        raise ValueError(f"fitted has an intercept, and the layer {name!r} has no bias: fit with fit_intercept=False.")
+        raise ValueError(f"fitted has an intercept, but the layer {name!r} has no bias: fit with fit_intercept=False.")
     pairs = [(module.weight, coef)] + ([] if module.bias is None else [(module.bias, intercept)])
     with torch.no_grad():
         new = [torch.from_numpy(np.array(values)).to(old.dtype) for old, values in pairs]
         if not all(torch.isfinite(values).all() for values in new):
-            raise ValueError(f"fitted has coefficients that {module.weight.dtype} cannot hold.")
+            raise ValueError(f"fitted has coefficients too large for {module.weight.dtype}.")
         for (old, _), values in zip(pairs, new, strict=True):
             old.copy_(values)
 
 
 def layer_coefficients(module: Any) -> tuple[Floats, Floats]:
-    """Return a layer's weights as a classifier has them: one row of coefficients for two classes, else one per class.
+    """Return a layer's weights in the form of a classifier: one row for two classes, else one per class.
 
     Parameters
     ----------
@@ -247,7 +241,7 @@ def layer_coefficients(module: Any) -> tuple[Floats, Floats]:
 
 
 def model_digest(model: Any, layer: Any) -> str:
-    """Return a digest of all parameters and buffers but those of a layer, on which its inputs do not depend.
+    """Return a digest of all parameters and buffers except those of a layer, which do not affect its inputs.
 
     Parameters
     ----------
@@ -259,7 +253,7 @@ def model_digest(model: Any, layer: Any) -> str:
     Returns
     -------
     str
-        Hexadecimal digits.
+        The digest in hexadecimal.
     """
     own = {id(parameter) for parameter in layer.parameters()}
     digest = hashlib.sha256()
@@ -272,7 +266,7 @@ def model_digest(model: Any, layer: Any) -> str:
 
 
 def _scores(output: Any) -> Any:
-    """Return the tensor of scores in what a model returns; None where there is none."""
+    """Return the tensor of scores in a model's output; None if there is none."""
     if isinstance(output, Mapping) and "logits" in output:
         output = output["logits"]
     elif hasattr(output, "logits"):
@@ -283,7 +277,7 @@ def _scores(output: Any) -> Any:
 
 
 def _check_own_weights(model: Any, name: str, module: Any) -> None:
-    """Refuse a layer whose weights are computed from others, or are those of another layer too."""
+    """Refuse a layer whose weights are computed from others or shared with another layer."""
     if not isinstance(module.weight, nn.Parameter) or nn.utils.parametrize.is_parametrized(module):
         raise ValueError(f"The layer {name!r} has weights that are computed from others: remove the parametrization.")
     own = {id(parameter) for parameter in module.parameters()}

@@ -1,4 +1,4 @@
-"""A loss for whole networks: the worst group's, with weights that are learned while the network is."""
+"""Worst-group loss for training whole networks, with group weights learned during training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,37 +8,39 @@ from groupdro.utils.arguments import check_number, check_whole
 
 __all__ = ["GroupDROLoss"]
 
-_LEAST = 1e-30  # instead of a sum of weights that is zero, before any group was seen
+_LEAST = 1e-30  # replaces a zero sum of weights, before any group was seen
 
 
 class GroupDROLoss(nn.Module):
-    """Worst-group loss for training whole networks by SGD. It comes without a certificate.
+    """Worst-group loss for training whole networks with SGD, without a certificate.
 
     Minimises, as the estimators do,
 
         (1 - robustness) * average of V_i  +  robustness * max of V_i,    V_i = R_i + offset_i,
 
-    where R_i is the average loss of group i. A network has no proof of how close to the best possible it is; for that,
-    retrain its last layer with `retrain_last_layer`. The maximum is taken by weights on the groups, which follow the
-    losses of the batches by exponentiated gradient steps (Sagawa, Koh, Hashimoto and Liang, ICLR 2020).
+    where R_i is the average loss of group i. For a network there is no proven bound on its suboptimality; for that,
+    retrain its last layer with `retrain_last_layer`. The maximum is approximated by weights on the groups, which follow
+    the losses of the batches by exponentiated gradient steps (Sagawa, Koh, Hashimoto and Liang, ICLR 2020).
 
     Parameters
     ----------
     n_groups : int
-        Number of groups, which are numbered from 0.
+        Number of groups. Groups are numbered from 0.
     step_size : float, default=0.01
-        Step of the group weights: after each batch the logarithm of a group's weight grows by this times its V_i.
+        Step size of the group weights: after each batch, the logarithm of a group's weight grows by this times its V_i.
+        Larger steps follow the worst group faster, but are noisier.
     robustness : float, default=1.0
-        Where to stand between the average over rows and the worst group, from 0 to 1.
+        Blend between the average over rows (0) and the worst group (1). Decrease it if the other groups suffer too
+        much.
     offsets : array-like of shape (n_groups,), default=None
-        Added to the risks: C / sqrt(n_i) is what `small_group_adjustment` of the estimators adds; minus the risk of the
-        best model of each group turns risks into regrets. None for zeros.
+        Constants added to the risks. C / sqrt(n_i) corresponds to `small_group_adjustment` of the estimators; minus the
+        risk of each group's best model turns risks into excess risks. None for zeros.
     loss : callable, default=None
         Takes outputs and targets, and returns one loss per row, such as
-        ``torch.nn.CrossEntropyLoss(reduction="none")``. None is the cross-entropy: that of two classes where the
-        outputs have one number per row, of all columns otherwise.
+        ``torch.nn.CrossEntropyLoss(reduction="none")``. None for the cross-entropy: binary if the outputs have one
+        number per row, over all columns otherwise.
     process_group : torch.distributed.ProcessGroup, default=None
-        Workers over which losses are averaged; None for all, where torch.distributed is initialised.
+        Workers over which losses are averaged; None for all, if torch.distributed is initialised.
 
     Attributes
     ----------
@@ -47,19 +49,19 @@ class GroupDROLoss(nn.Module):
 
     Notes
     -----
-    **Batches that lack a group.** A group takes part in a batch by the average of its rows there. The part is divided
-    by the share of batches so far that had the group, so that over many batches each group counts by its weight, not
-    by how often it is seen. A group that a batch lacks keeps the last value that was seen of it for the step of the
-    group weights: it neither gains nor loses by its absence. Where most batches lack some group, a sampler that draws
-    all groups alike makes for steadier steps.
+    **Batches without a group.** A group contributes to a batch through the average of its rows there. The contribution
+    is divided by the share of batches so far that had the group, so that over many batches each group counts by its
+    weight, not by how often it is seen. For the step of the group weights, a group missing from a batch keeps its last
+    value, so it neither gains nor loses by its absence. If most batches lack some group, a sampler that draws all
+    groups equally gives steadier steps.
 
-    **Several workers.** In training mode, sums and counts per group are added up over all workers, so that two workers
-    have the weights that one would have on both batches together, and the gradients that DistributedDataParallel
-    averages are those of the loss over all rows. The value returned is the same on all workers. Every worker has to
-    call the loss equally often. In evaluation mode workers do not communicate, and nothing is learned.
+    **Several workers.** In training mode, sums and counts per group are added up over all workers. So two workers have
+    the same weights as one worker would have on both batches together, and the gradients that DistributedDataParallel
+    averages are those of the loss over all rows. The returned value is the same on all workers. Every worker must call
+    the loss equally often. In evaluation mode workers do not communicate, and nothing is updated.
 
-    **State.** Group weights and what is known of the groups are buffers: `state_dict` has them, and a run that is
-    resumed from one continues with the same weights. Losses that are not finite are returned, but not learned from.
+    **State.** Group weights and running statistics are buffers and part of `state_dict`, so a resumed run continues
+    with the same weights. Losses that are not finite are returned, but do not update the state.
 
     Examples
     --------
@@ -109,12 +111,12 @@ class GroupDROLoss(nn.Module):
         return torch.softmax(self.log_weights.float(), dim=0)
 
     def forward(self, *batch: Any) -> Any:
-        """Return the loss of a batch, and in training mode take a step with the group weights.
+        """Return the loss of a batch and, in training mode, update the group weights.
 
         Parameters
         ----------
         *batch : Tensor
-            Either losses and groups, one of each per row; or outputs of the network, targets, and groups.
+            Either losses and groups, one per row each; or outputs of the network, targets, and groups.
 
         Returns
         -------
@@ -136,12 +138,12 @@ class GroupDROLoss(nn.Module):
         means = sums / counts.clamp(min=1.0)
         if self.training:
             self._step(means, present)
-        # Each group's share of the loss for one unit of its average, and each row's for one unit of its loss.
+        # Weight of each group's average in the loss, and of each row's loss.
         t, rate = self.robustness, self._presence()
         by_group = torch.where(present, t * self.group_weights / rate, 0.0)
         by_row = (1.0 - t) / counts.sum().clamp(min=1.0)
         factors = by_group / counts.clamp(min=1.0) + by_row
-        # This worker's part, times the number of workers because their gradients are averaged; with the value of all.
+        # This worker's part, times the number of workers because gradients are averaged, but with the value over all.
         part = n_workers * (own[0] * torch.where(present, factors, 0.0)).sum()
         if n_workers == 1:
             return part
@@ -154,17 +156,17 @@ class GroupDROLoss(nn.Module):
     def _read(self, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """Return losses in single precision or more, and groups."""
         if len(batch) not in (2, 3):
-            raise TypeError(f"takes losses and groups, or outputs, targets and groups; got {len(batch)} arguments.")
+            raise TypeError(f"expected losses and groups, or outputs, targets and groups; got {len(batch)} arguments.")
         losses, groups = batch[0], torch.as_tensor(batch[-1], device=batch[0].device)
         if len(batch) == 3:
             losses = self._losses(batch[0], batch[1])
         if losses.ndim != 1:
             raise ValueError(
-                f'losses must be one per row, got shape {tuple(losses.shape)}: losses of torch need reduction="none".'
+                f'losses must be one per row, got shape {tuple(losses.shape)}: use reduction="none" in losses of torch.'
             )
         if groups.shape != losses.shape or groups.is_floating_point() or groups.is_complex():
             raise ValueError(
-                f"groups must be whole numbers, one per row; got {groups.dtype} of shape {tuple(groups.shape)} for "
+                f"groups must be integers, one per row; got {groups.dtype} of shape {tuple(groups.shape)} for "
                 f"{len(losses)} rows."
             )
         groups = groups.long()
@@ -191,14 +193,14 @@ class GroupDROLoss(nn.Module):
         return int(torch.distributed.get_world_size(self.process_group))
 
     def _step(self, means: Any, present: Any) -> None:
-        """Take a step with the group weights, and note which groups the batch has."""
+        """Update the group weights, and record which groups the batch has."""
         with torch.no_grad():
             if not torch.isfinite(means).all():
                 return
             self.n_batches += 1
             self.n_batches_with += present
             self.last_values.copy_(torch.where(present, means, self.last_values))
-            # A group that was never seen is given the weighted mean of the others, which leaves its weight as it is.
+            # A group never seen is given the weighted mean of the others, which leaves its weight unchanged.
             seen, values = self.n_batches_with > 0, self.last_values.float()
             weights = torch.where(seen, self.group_weights, 0.0)
             values = torch.where(seen, values, weights @ values / weights.sum().clamp(min=_LEAST))
@@ -206,5 +208,5 @@ class GroupDROLoss(nn.Module):
             self.log_weights.copy_(log_weights - log_weights.max())
 
     def _presence(self) -> Any:
-        """Return the share of batches that have each group, no less than if the next one had it."""
+        """Return the share of batches that have each group, at least as if the next one had it."""
         return (self.n_batches_with + 1.0) / (self.n_batches + 1.0)

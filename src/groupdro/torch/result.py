@@ -1,4 +1,4 @@
-"""What became of a last layer: each group before and after, on held-out rows."""
+"""Result of retraining a last layer: each group before and after, on held-out rows."""
 
 import html
 import textwrap
@@ -20,12 +20,12 @@ from groupdro.utils.types import Array, Floats, Indices
 __all__ = ["LastLayerResult", "compare_scores"]
 
 
-_WIDTH = 88  # columns of text in notebooks and on pages
-_LEAST = 30  # rows of a group that can be judged, as in reports
+_WIDTH = 88  # line width of text in notebooks and on pages
+_LEAST = 30  # rows a group needs to be judged, as in reports
 
 
 class _Scores(ClassifierMixin, BaseEstimator):
-    """A classifier whose rows are the scores themselves: one for two classes, else one per class."""
+    """A classifier whose inputs are the scores themselves: one for two classes, else one per class."""
 
     def __init__(self, n_classes: int = 2):
         self.n_classes = n_classes
@@ -42,7 +42,7 @@ class _Scores(ClassifierMixin, BaseEstimator):
         return np.asarray(softmax(X, axis=1))
 
     def _row_losses(self, X: Floats, y: Any) -> Floats:
-        """Return the logarithmic loss of each row, finite for any score."""
+        """Return the log loss of each row, finite for any score."""
         if self.n_classes == 2:
             return np.logaddexp(0.0, np.where(np.asarray(y) == 1, -X[:, 0], X[:, 0]))
         return -np.asarray(log_softmax(X, axis=1))[np.arange(len(X)), y]
@@ -50,7 +50,7 @@ class _Scores(ClassifierMixin, BaseEstimator):
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Reports of two models on the same rows, and the fall of the worst group's risk."""
+    """Reports of two models on the same rows, and the improvement of the worst group's risk."""
 
     before: GroupReport
     after: GroupReport
@@ -71,14 +71,15 @@ def compare_scores(
     n_classes : int
         Number of classes.
     confidence : float
-        Level of the intervals.
+        Level of the confidence intervals.
     seed : int
-        Seed of the resamples.
+        Seed for the resamples.
 
     Returns
     -------
     Compared
-        Both reports, and the fall of the worst judged group's risk with its interval; NaN where none can be judged.
+        Both reports, and the improvement of the worst judged group's risk with its confidence interval; NaN if none can
+        be judged.
     """
     model = _Scores(n_classes)
     before, after = (
@@ -96,35 +97,35 @@ def compare_scores(
 
 
 def _without_weights(report: GroupReport) -> GroupReport:
-    report.columns.pop("weight")  # of groups in a certificate, which scores do not have
+    report.columns.pop("weight")  # the group weights of a certificate, which scores do not have
     return report
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LastLayerResult:
-    """A network with a retrained last layer, and what that did to each group.
+    """A network with a retrained last layer, and the effect on each group.
 
     Attributes
     ----------
     model : torch.nn.Module
-        The network with the new layer: the one given, or a copy with ``inplace=False``.
+        The network with the new layer: the given one, or a copy with ``inplace=False``.
     layer : str
         Name of the layer.
     classifier : GroupDROClassifier
-        The model whose coefficients the layer has, with its certificate: `gap_`, `lower_bound_`, `worst_group_`.
+        The linear model in the layer, with its certificate: `gap_`, `lower_bound_`, `worst_group_`.
     before, after : GroupReport
-        How each group fares on the judged rows under the old layer, and under layers that were fitted without them.
+        Performance on each group of the judged rows, under the old layer and under layers fitted without them.
     fall : tuple of float
-        How much the worst group's risk falls on the judged rows, and both ends of its interval; of groups of at least
-        30 rows, and NaN where there is none.
+        Improvement of the worst group's risk on the judged rows, and both ends of its confidence interval. Only groups
+        of at least 30 rows count; NaN if there are none.
     alpha, robustness : float
-        Penalty and robustness, as given or chosen.
+        Penalty and robustness, given or chosen.
     n_rows, n_judged : int
-        All rows, and those that the layer was judged on.
+        Number of rows, and of those on which the layer was judged.
     n_folds : int
-        Folds of the judged rows, each judged by a fit without it; 1 where one fold was held out.
+        Number of folds, each judged by a fit without it; 1 if a single fold was held out.
     refitted : bool
-        Whether the layer in the network was fitted on all rows, or is the one that was judged.
+        Whether the layer in the network was fitted on all rows; otherwise it is the one that was judged.
     """
 
     model: Any
@@ -142,7 +143,7 @@ class LastLayerResult:
 
     @property
     def message(self) -> str:
-        """What happened, in plain words."""
+        """The outcome in plain words."""
         old, new = (report.by_group[report.worst_group] for report in (self.before, self.after))
         text = (
             f"On {self.n_judged} held-out rows{self._by_folds} the accuracy of the worst group goes from "
@@ -153,7 +154,7 @@ class LastLayerResult:
         estimate, low, high = self.fall
         level = percent(self.before.confidence)
         if np.isnan(estimate):
-            text += " No group has enough held-out rows to say whether that is more than chance."
+            text += " No group has enough held-out rows to say whether that is significant."
         elif low > 0:
             text += f" The worst group's risk falls by {estimate:.3g} ({level} interval {low:.3g} to {high:.3g})."
         else:
@@ -171,7 +172,7 @@ class LastLayerResult:
         fitted = self.classifier
         if fitted.status_ != "converged":
             return f"{text} Its fit did not converge: {fitted.message_}"
-        return f"{text} Its objective is proved to be within {fitted.gap_:.2g} of the least possible on those rows."
+        return f"{text} Its objective is proven to be within {fitted.gap_:.2g} of the optimum on those rows."
 
     @property
     def _by_folds(self) -> str:
@@ -179,7 +180,7 @@ class LastLayerResult:
 
     @property
     def by_group(self) -> dict[str, list[Any]]:
-        """Accuracy and risk of each group before and after, worst before first, as columns of a table."""
+        """Accuracy and risk of each group before and after, by descending risk before, as columns of a table."""
         after = self.after.by_group
         rows = self.before.by_group.items()
         columns: dict[str, list[Any]] = {"group": [group for group, _ in rows], "n": [row["n"] for _, row in rows]}
@@ -189,7 +190,7 @@ class LastLayerResult:
         return columns
 
     def plot(self, *, ax: Any = None) -> GroupRiskDisplay:
-        """Draw the risk of each group before and after, with intervals.
+        """Draw the risk of each group before and after, with confidence intervals.
 
         Parameters
         ----------

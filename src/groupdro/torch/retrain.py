@@ -1,4 +1,4 @@
-"""The last layer of a network, fitted again so that its worst group is as well off as it can be."""
+"""Retraining the last layer of a network so that it performs as well as possible on its worst group."""
 
 import copy
 import os
@@ -45,69 +45,69 @@ def retrain_last_layer(
     progress: bool = False,
     random_state: int = 0,
 ) -> LastLayerResult:
-    """Fit the last linear layer of a network again, for its worst group, and write it into the network.
+    """Retrain the last linear layer of a network for its worst group, and write it into the network.
 
-    Give it rows that the network was not trained on: features of training rows look better than those of new ones.
+    Use data that the network was not trained on: features of training rows look better than those of new data.
 
-    1. The inputs of the layer are read, without gradients and in evaluation mode.
+    1. The inputs of the layer are computed, without gradients and in evaluation mode.
     2. Penalty and robustness are chosen by cross-validation, and `GroupDROClassifier` is fitted on all rows.
-    3. Every row is judged once under the old layer, and once under a layer that was fitted without its fold, with the
-       same penalty and robustness. These were chosen on the same folds, which flatters the result a little; pass
-       numbers, or judge on a test set of your own, where that matters.
+    3. Every row is judged under the old layer, and under a layer fitted without its fold, with the same penalty
+       and robustness. These were chosen on the same folds, which makes the result slightly optimistic; if that matters,
+       pass numbers, or evaluate on a test set of your own.
     4. The layer is written into the network.
 
-    With `store`, one fold is held out from everything instead, and the network gets the layer that was judged on it.
+    With `store`, a single fold is held out from everything instead, and the network gets the layer judged on it.
 
     Parameters
     ----------
     model : torch.nn.Module
         A classifier, on any device and in any precision, whose last layer has one output for two classes, or one per
-        class. Everything but the layer stays as it is. Of a network that `DistributedDataParallel` wraps, every process
-        calls this with its part of the rows, and all end with the same layer.
+        class. Everything except the layer stays the same. For a network wrapped by `DistributedDataParallel`, every
+        process calls this with its part of the rows, and all end with the same layer.
     loader : DataLoader or iterable
-        Batches: (inputs, labels), (inputs, labels, groups), or mappings, as Hugging Face has them. Labels are numbers
-        from 0.
+        Batches: (inputs, labels), (inputs, labels, groups), or mappings, as in Hugging Face. Labels are numbers from 0.
     layer : str or torch.nn.Module, optional
-        Name of a linear layer, as `named_modules` gives it, or the layer; a Sequential stands for its last part. By
-        default the linear layer whose output is the model's, or the `logits` of the model's output.
+        Name of a linear layer, as in `named_modules`, or the layer itself; a Sequential stands for its last part. The
+        default is the linear layer whose output is the model's output, or its `logits`.
     groups : str, callable, array-like, Series or DataFrame, optional
-        Groups of all rows, in the order of the loader, which must not shuffle then; or a function of the batch; or the
-        name of an entry of a mapping. By default the third item of the batch, or its entry "group" or "groups".
+        Groups of all rows, in the order of the loader, which then must not shuffle; or a function of the batch; or the
+        name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
     robustness : float or "cv", default=1.0
-        Where to stand between the average and the worst group, from 0 to 1, as in `GroupDROClassifier`. "cv" chooses
-        by `GroupDROClassifierCV` with ``prefer="gain"``, at the penalty of robustness 1, and stays at 0 where no gain
-        can be shown.
+        Blend between the average (0) and the worst group (1), as in `GroupDROClassifier`. "cv" chooses it with
+        `GroupDROClassifierCV` and ``prefer="gain"``, at the penalty of robustness 1, and keeps 0 if there is no
+        significant gain.
     alpha : float or "cv", default="cv"
         Weight of the penalty, which is L2 by default. "cv" chooses from 1e-5 to 1 times the mean variance of the
-        features, for an L1 penalty times its square root: the least penalty whose held-out value of what is minimised
-        is within one standard error of the best.
+        features (for an L1 penalty, times its square root): the smallest penalty whose held-out objective is within one
+        standard error of the best.
     inplace : bool, default=True
-        Whether to write into the model, or into a copy of it.
+        Whether to change the model itself. False leaves it alone and returns a changed copy.
     refit : bool, default=False
-        With `store`, whether to fit on all rows after judging, which takes as long again. In memory the layer is fitted
-        on all rows in any case.
+        With `store`, whether to fit on all rows after judging, which takes as long again. Without `store`, the layer is
+        always fitted on all rows.
     estimator : GroupDROClassifier, optional
-        All other parameters, such as `l1_ratio`, `small_group_adjustment`, `objective` or `tol`.
+        Estimator that provides all other parameters, such as `l1_ratio`, `small_group_adjustment`, `objective` or
+        `tol`.
     cv : int, default=5
-        Folds, by which penalty and robustness are chosen, and the layer is judged.
+        Number of folds for choosing penalty and robustness, and for judging the layer.
     store : str or path-like, optional
-        Folder for features that are larger than memory. They are written there batch by batch, and the training rows
-        to a `GroupedStore`. A call that is interrupted continues when it is repeated, and later calls use the features
-        again. Several processes need a file system that all can read.
+        Folder for features larger than memory. They are written there batch by batch, and the training rows to a
+        `GroupedStore`. Rerunning an interrupted call resumes it, and later calls reuse the features. With several
+        processes, all must be able to read the folder.
     memory : int, default=256 MiB
         Size in bytes of the sample of rows on which penalty and robustness are chosen, with all rows of small groups.
         With `store`, also the features that are held in memory at once.
     labels, forward : optional
-        How to read batches of another kind, as for `extract_features`.
+        How to read batches of another form, as in `extract_features`.
     progress : bool, default=False
-        Whether to print to standard error how many rows were read.
+        Whether to print the number of rows read to standard error.
     random_state : int, default=0
-        Seed of the held-out rows, of folds and of the fit.
+        Seed for the held-out rows, the folds and the fit.
 
     Returns
     -------
     LastLayerResult
-        Prints as a table of each group's accuracy and risk before and after.
+        The result. It prints as a table of each group's accuracy and risk before and after.
 
     Examples
     --------
@@ -171,12 +171,12 @@ def _check(robustness: Any, alpha: Any) -> None:
         raise ValueError(f"robustness must be from 0 to 1, got {robustness!r}.")
 
 
-_Judged = tuple[GroupDROClassifier, Mask, Floats]  # the model, which rows were judged, and their scores
+_Judged = tuple[GroupDROClassifier, Mask, Floats]  # the model, the mask of judged rows, and their scores
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """What the process that fits tells the others."""
+    """What the fitting process sends to the others."""
 
     classifier: GroupDROClassifier
     compared: Compared
@@ -186,7 +186,7 @@ class _Fitted:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """How to fit and to judge a layer whose inputs are known."""
+    """How to fit and judge a layer, given its inputs."""
 
     estimator: GroupDROClassifier
     module: Any
@@ -236,10 +236,10 @@ class _Task:
         return self._fit(clone(estimator), features, everything, "all"), judged, scores[judged]
 
     def _with_one_fold(self, estimator: GroupDROClassifier, features: Features) -> _Judged:
-        """Fit without one fold, judge by it, and perhaps fit again."""
+        """Fit without one fold, judge on it, and optionally refit."""
         held_out = held_out_rows(features, 1 / self.cv, self.seed)
         if not held_out.any():
-            raise ValueError(f"no group has {self.cv} rows of a class, one of which could be held out: give more rows.")
+            raise ValueError(f"no group has {self.cv} rows of a class, so none can be held out: provide more rows.")
         estimator.set_params(**self._choose(estimator, features, ~held_out))
         fitted = self._fit(clone(estimator), features, ~held_out, "train")
         (new,) = scores_of(features, held_out, [(fitted.coef_, fitted.intercept_)])
@@ -248,7 +248,7 @@ class _Task:
         return fitted, held_out, new
 
     def _choose(self, estimator: GroupDROClassifier, features: Features, rows: Mask) -> dict[str, float]:
-        """Choose penalty and robustness on rows that fit the memory."""
+        """Choose penalty and robustness on rows that fit in memory."""
         if not isinstance(self.alpha, str) and not isinstance(self.robustness, str):
             return {"alpha": float(self.alpha), "robustness": float(self.robustness)}
         places, weights = np.flatnonzero(rows), None
@@ -280,7 +280,7 @@ class _Task:
 
 
 def _check_classes(features: Features, n_classes: int) -> None:
-    """Refuse labels that are not the outputs of the layer."""
+    """Raise if labels do not match the outputs of the layer."""
     least, most = int(features.y.min()), int(features.y.max())
     if least < 0 or most >= n_classes:
         raise ValueError(
@@ -290,5 +290,5 @@ def _check_classes(features: Features, n_classes: int) -> None:
     if len(lacking):
         raise ValueError(
             f"labels have no row of class {lacking[0]}, nor of {len(lacking) - 1} others, for which the layer "
-            f"{features.layer!r} has outputs: give rows of every class."
+            f"{features.layer!r} has outputs: provide rows of every class."
         )

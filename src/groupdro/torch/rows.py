@@ -1,4 +1,4 @@
-"""Features in one or several arrays, in memory or mapped: scores, samples, and a store of some of the rows."""
+"""Operations on features in memory or memory-mapped: scores, samples, and a store of some of the rows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,25 +14,25 @@ from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["FeatureSource", "held_out_rows", "mean_variance", "sample_rows", "scores_of", "write_rows"]
 
-_BLOCK = 1 << 20  # numbers of X that are widened at once
+_BLOCK = 1 << 20  # entries of X converted to float64 at once
 
 
 def held_out_rows(features: Features, share: float, seed: int) -> Mask:
-    """Choose rows to judge by: the same share of every group and class.
+    """Choose held-out rows: the same share of every group and class.
 
     Parameters
     ----------
     features : Features
         The rows.
     share : float
-        Share of the rows.
+        Share of rows to hold out.
     seed : int
         Seed of the choice.
 
     Returns
     -------
     ndarray of bool
-        Whether each row is held out. Cells of few rows are rounded down, so that no class is left without.
+        Whether each row is held out. Small cells are rounded down, so that no class loses all its training rows.
     """
     cells = features.group_codes * (int(features.y.max()) + 1) + features.y
     order = np.random.default_rng(seed).permutation(len(cells))
@@ -45,14 +45,14 @@ def held_out_rows(features: Features, share: float, seed: int) -> Mask:
 
 
 def sample_rows(features: Features, rows: Indices, n_sampled: int, seed: int) -> tuple[Indices, Floats]:
-    """Draw about so many rows: all of small groups, and the same number of each larger one.
+    """Draw about `n_sampled` rows: all rows of small groups, and the same number from each larger group.
 
     Parameters
     ----------
     features : Features
         All rows.
     rows : ndarray of int
-        Those to draw from.
+        Rows to draw from.
     n_sampled : int
         Number of rows to draw.
     seed : int
@@ -61,14 +61,14 @@ def sample_rows(features: Features, rows: Indices, n_sampled: int, seed: int) ->
     Returns
     -------
     rows : ndarray of int
-        The rows drawn, in their order.
+        The drawn rows, sorted.
     weights : ndarray
-        Weight of each, so that groups have the shares that they have in all rows.
+        Weight of each row, such that groups keep their shares of all rows.
     """
     codes = features.group_codes[rows]
     sizes = np.bincount(codes, minlength=len(features.names))
     most, left = 0, n_sampled
-    for k, size in enumerate(np.sort(sizes)):  # the largest number of each group that is not too many in all
+    for k, size in enumerate(np.sort(sizes)):  # the largest number per group that does not exceed the total
         most = max(most, left // (len(sizes) - k))
         left -= min(int(size), most)
     order = np.random.default_rng(seed).permutation(len(rows))
@@ -94,7 +94,7 @@ def scores_of(features: Features, rows: Mask, models: list[tuple[Floats, Floats]
     features : Features
         All rows.
     rows : ndarray of bool
-        Which of them.
+        Which rows to use.
     models : list of pairs of ndarray
         Coefficients and intercepts.
 
@@ -112,7 +112,7 @@ def scores_of(features: Features, rows: Mask, models: list[tuple[Floats, Floats]
 
 
 def mean_variance(features: Features) -> float:
-    """Return the variance of the features, averaged over columns; 1 where all are constant."""
+    """Return the variance of the features, averaged over columns; 1 if all are constant."""
     centre, squares, n = np.asarray(features.X[0], np.float64), np.zeros(features.X.shape[1]), len(features)
     sums = np.zeros_like(squares)
     for _, block in _blocks(features.X):
@@ -124,14 +124,14 @@ def mean_variance(features: Features) -> float:
 
 
 class FeatureSource(Source):
-    """Some rows of mapped features, as stores are written from.
+    """Some rows of mapped features, as the source of a store.
 
     Parameters
     ----------
     features : Features
         All rows.
     rows : ndarray of bool
-        Which of them.
+        Which rows to use.
     """
 
     has_classes, weighted = True, False
@@ -144,7 +144,7 @@ class FeatureSource(Source):
         self._classes = list(range(int(features.y.max()) + 1))
 
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
-        """Give out slices of rows."""
+        """Yield slices of rows."""
         if labels_only:
             yield self._labels(np.flatnonzero(self._rows)), None
             return
@@ -170,13 +170,13 @@ def write_rows(path: Path, features: Features, rows: Mask, *, seed: int, memory:
     Parameters
     ----------
     path : Path
-        Where to.
+        Directory of the store.
     features : Features
         All rows.
     rows : ndarray of bool
-        Which of them.
+        Which rows to write.
     seed, memory : int
-        As for `GroupedStore.write`.
+        As in `GroupedStore.write`.
 
     Returns
     -------

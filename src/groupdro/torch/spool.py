@@ -1,4 +1,4 @@
-"""Where features go as they are read: memory, or files to which an interrupted run can add."""
+"""Storage for features as they are computed: memory, or files from which an interrupted run resumes."""
 
 import json
 import os
@@ -17,11 +17,11 @@ __all__ = ["FileSpool", "MemorySpool", "Spool"]
 
 _FORMAT = "groupdro-features-1"
 _STATE = "state.json"
-_SECONDS = 5.0  # between two saves; what was read since the last one is read again
+_SECONDS = 5.0  # between two saves; later rows are recomputed after an interruption
 
 
 class Spool(ABC):
-    """Takes rows with their labels and groups, in order.
+    """Collects rows with their labels and groups, in order.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Spool(ABC):
         self._names: dict[Any, int] = {}
 
     def codes(self, groups: list[Any]) -> Indices:
-        """Return the numbers of groups by name, giving new names the next ones."""
+        """Return the numbers of groups by name; new names get the next numbers."""
         for group in groups:
             if group is None or group != group:
                 raise ValueError("groups has a missing label.")
@@ -44,44 +44,44 @@ class Spool(ABC):
 
     @property
     def names(self) -> tuple[Any, ...]:
-        """Names of the groups, in the order in which they came."""
+        """Names of the groups, in order of arrival."""
         return tuple(self._names)
 
     @abstractmethod
     def add(self, X: Array, y: Indices, groups: list[Any]) -> None:
-        """Take a batch."""
+        """Add a batch."""
 
     @abstractmethod
     def finish(self) -> tuple[Array, Indices, Indices]:
-        """Return features, labels and numbers of groups, when all were added."""
+        """Return features, labels and group numbers, after all batches were added."""
 
 
 class MemorySpool(Spool):
-    """Keeps everything, in single precision."""
+    """Keeps everything in memory, in single precision."""
 
     def __init__(self) -> None:
         super().__init__()
         self._batches: list[tuple[Array, Indices, Indices]] = []
 
     def add(self, X: Array, y: Indices, groups: list[Any]) -> None:
-        """Take a batch."""
+        """Add a batch."""
         self._batches.append((X.astype(np.float32, copy=False), y, self.codes(groups)))
         self.n_rows, self.n_batches = self.n_rows + len(y), self.n_batches + 1
 
     def finish(self) -> tuple[Array, Indices, Indices]:
-        """Join the batches, which are forgotten."""
+        """Join the batches and release them."""
         X, y, groups = (np.concatenate(parts) for parts in zip(*self._batches, strict=True))
         self._batches.clear()
         return X, y, groups
 
 
 class FileSpool(Spool):
-    """Appends to files of raw arrays, as they come; a run that is interrupted continues where it last saved.
+    """Appends to files of raw arrays. An interrupted run resumes from the last save.
 
     Parameters
     ----------
     folder : Path
-        Where the files are, or will be.
+        Folder of the files.
     """
 
     def __init__(self, folder: Path):
@@ -93,29 +93,29 @@ class FileSpool(Spool):
         if (folder / _STATE).exists():
             self.state = json.loads((folder / _STATE).read_bytes())
             if self.state.get("format") != _FORMAT:
-                raise ValueError(f"{os.fspath(folder)!r} has files of another kind: choose another folder.")
+                raise ValueError(f"{os.fspath(folder)!r} has files of another format: choose another folder.")
             self.n_rows, self.n_batches = self.state["n_rows"], self.state["n_batches"]
             names = [tuple(name) if isinstance(name, list) else name for name in self.state["names"]]
             self._names = {name: code for code, name in enumerate(names)}
         elif folder.exists() and any(folder.iterdir()):
-            raise FileExistsError(f"{os.fspath(folder)!r} is not empty, and has no features: choose another folder.")
+            raise FileExistsError(f"{os.fspath(folder)!r} is not empty and has no features: choose another folder.")
 
     @property
     def complete(self) -> bool:
-        """Whether all rows are there."""
+        """Whether all rows are stored."""
         return bool(self.state.get("complete"))
 
     def begin(self, dtype: Any, n_features: int, **about: str) -> None:
-        """Open the files, or check that what is there is of the same network.
+        """Open the files, or check that existing ones belong to the same network.
 
         Parameters
         ----------
         dtype : dtype
             Type of the features.
         n_features : int
-            Their number.
+            Number of features.
         **about : str
-            What must be the same when a run continues.
+            Facts that must match when a run resumes.
         """
         own = {"format": _FORMAT, "dtype": np.dtype(dtype).name, "n_features": n_features, **about}
         if self.state:
@@ -123,7 +123,7 @@ class FileSpool(Spool):
                 if self.state[name] != value:
                     raise ValueError(
                         f"{os.fspath(self.folder)!r} has features of another {name.replace('_', ' ')}: choose another "
-                        "folder, or delete it."
+                        "folder, or delete this one."
                     )
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -132,17 +132,17 @@ class FileSpool(Spool):
             return
         for name, size in self._row_sizes().items():
             file = (self.folder / name).open("r+b" if (self.folder / name).exists() else "w+b")
-            file.truncate(self.n_rows * size)  # what came after the last save
+            file.truncate(self.n_rows * size)  # drop rows after the last save
             file.seek(0, os.SEEK_END)
             self._files[name] = file
 
     def stored(self, start: int, stop: int) -> tuple[Indices, list[Any]]:
-        """Return labels and groups of rows that were saved."""
+        """Return labels and groups of saved rows."""
         y, groups = (self._map(name)[start:stop] for name in ("y.bin", "groups.bin"))
         return np.array(y), [self.names[code] for code in groups]
 
     def add(self, X: Array, y: Indices, groups: list[Any]) -> None:
-        """Take a batch."""
+        """Add a batch."""
         parts = X.astype(self.state["dtype"], copy=False), y, self.codes(groups)
         for file, part in zip(self._files.values(), parts, strict=True):
             file.write(np.ascontiguousarray(part).data)
@@ -151,7 +151,7 @@ class FileSpool(Spool):
             self.save()
 
     def save(self, *, complete: bool = False) -> None:
-        """Bring all to the disk, and note how far it goes."""
+        """Flush everything to disk, and record how much is saved."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -161,7 +161,7 @@ class FileSpool(Spool):
         self._saved = time.monotonic()
 
     def interrupt(self) -> None:
-        """Save what there is, so that a later run continues from here."""
+        """Save everything so far, so that a later run can resume from here."""
         if self._files:
             self.save()
             self._close()

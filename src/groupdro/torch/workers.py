@@ -1,4 +1,4 @@
-"""The processes of DistributedDataParallel: what one of them computes, all have."""
+"""The processes of DistributedDataParallel, and sharing results among them."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,23 +17,23 @@ from groupdro.utils.types import Array, Indices
 __all__ = ["Workers", "workers_of"]
 
 Found = TypeVar("Found")
-_LONGEST = timedelta(days=7)  # others wait while the first fits
+_LONGEST = timedelta(days=7)  # other processes wait while the first one fits
 _ROWS_SENT = 1 << 12  # at once
 _COPIED = 1 << 24  # bytes at once
 
 
 class Workers:
-    """One process, or those that share the work on a model.
+    """One process, or several that share the work on a model.
 
     Parameters
     ----------
     group : torch.distributed.ProcessGroup or None
-        A group of all processes that carries arrays in memory, or None for one process alone.
+        A group of all processes that can send arrays in memory; None for a single process.
 
     Attributes
     ----------
     rank, size : int
-        Number of this process, from 0, and of all.
+        Number of this process, from 0, and the number of processes.
     """
 
     def __init__(self, group: Any = None):
@@ -42,17 +42,17 @@ class Workers:
         self.size = 1 if group is None else int(torch.distributed.get_world_size(group))
 
     def each(self, work: Callable[[], Found]) -> Found:
-        """Do something in every process, and fail in all where it fails in one.
+        """Run a function in every process; if it fails in one, fail in all.
 
         Parameters
         ----------
         work : callable
-            What to do, without talking to the others.
+            Function to run, without communication.
 
         Returns
         -------
         object
-            What this process found.
+            The result in this process.
         """
         if self.size == 1:
             return work()
@@ -71,17 +71,17 @@ class Workers:
         return found  # type: ignore[return-value]
 
     def first(self, work: Callable[[], Found]) -> Found:
-        """Do something in the first process, and give its result to all.
+        """Run a function in the first process, and send its result to all.
 
         Parameters
         ----------
         work : callable
-            What to do.
+            Function to run.
 
         Returns
         -------
         object
-            The same for all processes.
+            The result, the same in all processes.
         """
         if self.size == 1:
             return work()
@@ -96,20 +96,21 @@ class Workers:
         return sent[0]
 
     def gather(self, own: Features, file: Path | None = None) -> Features | None:
-        """Bring the features of all processes to the first.
+        """Gather the features of all processes in the first.
 
         Parameters
         ----------
         own : Features
-            Those of this process.
+            Features of this process.
         file : Path, optional
-            Where the first process writes all of them, which are mapped from files that it can read. By default they
-            are sent, and kept in memory.
+            File to which the first process writes all features, which must be mapped from files that it can read. By
+            default they are sent and kept in memory.
 
         Returns
         -------
         Features or None
-            Those of all; in memory in the order of the data set, where that is known. None in the other processes.
+            Features of all processes; in memory, in the order of the data set if that is known. None in the other
+            processes.
         """
         if self.size == 1:
             return own
@@ -144,7 +145,7 @@ class Workers:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What a process tells the others about its features."""
+    """What a process sends to the others about its features."""
 
     y: Indices = field(default_factory=lambda: np.empty(0, np.int64))
     group_codes: Indices = field(default_factory=lambda: np.empty(0, np.int64))
@@ -169,12 +170,12 @@ def _joined(X: Array, parts: list[_Part], *, keep_order: bool) -> Features:
 
 @contextmanager
 def workers_of(model: Any) -> Iterator[Workers]:
-    """Yield the processes of a model that DistributedDataParallel wraps; of another model, this one alone."""
+    """Yield the processes of a model wrapped by DistributedDataParallel; for any other model, this process only."""
     dist = torch.distributed
     if not isinstance(model, nn.parallel.DistributedDataParallel) or dist.get_world_size() == 1:
         yield Workers()
         return
-    group = dist.new_group(backend="gloo", timeout=_LONGEST)  # for arrays in memory, whatever the program uses
+    group = dist.new_group(backend="gloo", timeout=_LONGEST)  # for arrays in memory, whatever backend the program uses
     try:
         yield Workers(group)
     finally:

@@ -1,1 +1,1 @@
-"""What every room may use: argument checks, files, threads, types."""
+"""Helpers shared by all subpackages: argument checks, files, threads, types."""

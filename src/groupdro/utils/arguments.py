@@ -1,4 +1,4 @@
-"""Checks of what users pass in, with errors that name the argument, what was given and what is expected."""
+"""Checks of user arguments. Errors name the argument, its value and what was expected."""
 
 import math
 import os
@@ -26,49 +26,49 @@ __all__ = [
     "short_repr",
 ]
 
-_LONGEST = 80  # characters of what was given that an error repeats
-# What a terminal obeys instead of showing: control characters, breaks of lines, and marks that reverse what follows.
-# Half a pair of surrogates cannot be printed at all.
+_LONGEST = 80  # most characters of a value that an error message repeats
+# Characters that a terminal obeys instead of showing: control characters, line breaks and direction marks. A lone
+# surrogate cannot be printed at all.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(value: Any, *, keep: str = "") -> str:
-    r"""Return text as it may be printed, whatever data it comes from: control characters as Python writes them.
+    r"""Return text that is safe to print, with control characters escaped as in Python source.
 
     Parameters
     ----------
     value : object
-        The text, or what has one, such as a path.
+        The text, or an object that converts to it, such as a path.
     keep : str
-        Control characters that stay, such as the ends of lines.
+        Control characters to leave alone, such as line breaks.
 
     Returns
     -------
     str
-        The text; ``\x1b`` in place of an escape character.
+        The text, with ``\x1b`` in place of an escape character.
     """
     return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(value))
 
 
 def short_repr(value: Any) -> str:
-    """Return what was given as an error repeats it: short, whatever it is."""
+    """Return a short, printable repr of any value, for use in an error message."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 @contextmanager
 def error_prefix(argument: str) -> Iterator[None]:
-    """Let errors that come from inside begin with the argument's name, unless they have it already.
+    """Prefix errors raised inside the block with the argument's name, unless they already contain it.
 
     Parameters
     ----------
     argument : str
-        The name.
+        Name of the argument.
     """
     try:
         yield
     except OverflowError as error:
-        raise ValueError(f"{argument} has numbers that are too large: {error}") from error
+        raise ValueError(f"{argument} contains numbers that are too large: {error}") from error
     except (TypeError, ValueError) as error:
         if re.search(rf"\b{re.escape(argument)}\b", str(error)):
             raise
@@ -77,25 +77,25 @@ def error_prefix(argument: str) -> Iterator[None]:
 
 
 def check_number(value: Any, name: str, *, positive: bool = False, finite: bool = True) -> None:
-    """Refuse what is not a number, or one that is out of range.
+    """Raise unless a value is a number within range.
 
     Parameters
     ----------
     value : object
-        What was given.
+        The value.
     name : str
         Name of the argument.
     positive : bool
-        Whether zero is refused; negative numbers are.
+        Whether zero is refused too. Negative numbers always are.
     finite : bool
-        Whether infinity is refused; NaN is.
+        Whether infinity is refused too. NaN always is.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {short_repr(value)}.")
-    number: Any = value  # a number may be any that compares, such as a fraction
+    number: Any = value  # anything that compares with numbers, such as a Fraction
     try:
         infinite = math.isinf(value)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an int too large for a float
         infinite = True
     if not (number > 0 if positive else number >= 0) or (finite and infinite):
         wanted = "positive" + " and finite" * finite if positive else "finite and " * finite + "not negative"
@@ -103,16 +103,16 @@ def check_number(value: Any, name: str, *, positive: bool = False, finite: bool 
 
 
 def check_whole(value: Any, name: str, *, least: int = 0, most: int | None = None) -> None:
-    """Refuse what is not a whole number, or one that is out of range.
+    """Raise unless a value is an integer within range.
 
     Parameters
     ----------
     value : object
-        What was given.
+        The value.
     name : str
         Name of the argument.
     least, most : int
-        The range; None is without end.
+        Smallest and largest value allowed; None for no upper limit.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number, got {short_repr(value)}.")
@@ -122,43 +122,43 @@ def check_whole(value: Any, name: str, *, least: int = 0, most: int | None = Non
 
 
 def check_flag(value: Any, name: str) -> None:
-    """Refuse what is neither True nor False."""
+    """Raise unless a value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {short_repr(value)}.")
 
 
 def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
-    """Refuse what is none of several words."""
+    """Raise unless a value is one of several words."""
     if not (isinstance(value, str) and value in choices):
         words = [repr(word) for word in choices]
         raise ValueError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, got {short_repr(value)}.")
 
 
 def check_kind(value: Any, name: str, kind: type | UnionType, what: str) -> None:
-    """Refuse what is of another kind, such as the class in place of an object.
+    """Raise unless a value is of the right type. Catches a class passed in place of an instance.
 
     Parameters
     ----------
     value : object
-        What was given.
+        The value.
     name : str
         Name of the argument.
     kind : type or union of types
-        What it must be.
+        The type that it must have.
     what : str
-        The same in words.
+        The type in words, for the message.
     """
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be {what}, got {short_repr(value)}.")
 
 
 def check_path(value: Any, name: str) -> Path:
-    """Return a path, or refuse what is none.
+    """Return a value as a path, or raise if it is not one.
 
     Parameters
     ----------
     value : object
-        What was given.
+        The value.
     name : str
         Name of the argument.
 
@@ -170,24 +170,24 @@ def check_path(value: Any, name: str) -> Path:
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise TypeError(f"{name} must be a path, got {short_repr(value)}.")
     if "\0" in os.fspath(value):
-        raise ValueError(f"{name} must be a path, which has no null character, got {short_repr(value)}.")
+        raise ValueError(f"{name} must be a path without null characters, got {short_repr(value)}.")
     return Path(value)
 
 
 def number_of_rows(values: Any, name: str) -> int:
-    """Return the number of rows of arrays, frames and sequences, or refuse what has none.
+    """Return the number of rows of an array, data frame or sequence; raise if there are none to count.
 
     Parameters
     ----------
     values : object
-        What was given.
+        The value.
     name : str
         Name of the argument.
 
     Returns
     -------
     int
-        The number.
+        The number of rows.
     """
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and shape:
@@ -198,7 +198,7 @@ def number_of_rows(values: Any, name: str) -> int:
 
 
 def read_callables(values: Any, argument: str) -> tuple[Callable[..., Any], ...]:
-    """Return a list of callables as a tuple."""
+    """Return a list of callables as a tuple, or raise if it is anything else."""
     try:
         read = tuple(values)
     except TypeError:

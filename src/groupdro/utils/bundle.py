@@ -1,8 +1,8 @@
-"""Files of this package: a zip of a JSON manifest and arrays, which holds no code and is checked before it is used.
+"""The package's file format: a zip with a JSON manifest and arrays. It holds no code and is checked when read.
 
-Members are stored without compression, so that nothing in the file can grow when it is read; the manifest has every
-array's checksum, and the zip that of the manifest; the reader refuses whatever it does not know. A file is written
-whole or not at all.
+Members are stored without compression, so a small file cannot expand when it is read. The manifest holds a checksum of
+every array, and the zip one of the manifest. The reader refuses anything it does not know. A file is written completely
+or not at all.
 """
 
 import errno
@@ -29,8 +29,8 @@ __all__ = [
     "check",
     "check_version",
     "dump_bundle",
+    "filename_in_errors",
     "is_finite_array",
-    "naming_file",
     "parse_bundle",
     "read_bundle",
     "sync_folder",
@@ -44,17 +44,17 @@ _DTYPES = ("<f8", "<f4", "<i8", "|b1")
 
 
 class BundleError(ValueError):
-    """A file is not what it should be, or is damaged."""
+    """A file is damaged or of the wrong kind."""
 
 
 def check(holds: bool, why: str) -> None:
-    """Refuse a file for a reason."""
+    """Raise a `BundleError` with a reason unless a condition holds."""
     if not holds:
         raise BundleError(why)
 
 
 def check_version(found: Any, *known: int) -> None:
-    """Refuse a file of a version that is not known, and say what to do about it."""
+    """Refuse a file of an unknown version, and say what to do about it."""
     if type(found) is not int or found not in known:  # 1.0 and True are in (1,) too
         newer = isinstance(found, int) and found > max(known)
         remedy = "a newer groupdro wrote it: update groupdro to read it" if newer else "no release wrote such a file"
@@ -62,20 +62,20 @@ def check_version(found: Any, *known: int) -> None:
 
 
 def is_finite_array(value: Any, shape: tuple[int, ...]) -> bool:
-    """Whether what a file holds is an array of finite float64 of the given shape."""
+    """Return whether a value read from a file is an array of finite float64 of the given shape."""
     fits = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
     return fits and bool(np.isfinite(value).all())
 
 
 def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write a manifest and arrays to a file, whole or not at all.
+    """Write a manifest and arrays to a file, completely or not at all.
 
     Parameters
     ----------
     path : str or path-like
         The file, replaced if it exists.
     manifest : mapping
-        What JSON can hold.
+        Anything that JSON can represent.
     arrays : mapping from str to ndarray
         Arrays of float64, float32, int64 or bool.
     """
@@ -83,21 +83,21 @@ def write_bundle(path: str | os.PathLike[str], manifest: Mapping[str, Any], arra
 
 
 def write_content(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file, whole or not at all.
+    """Write a file, completely or not at all.
 
     Parameters
     ----------
     path : str or path-like
         The file, replaced if it exists.
     content : bytes
-        All of it.
+        The entire content.
     """
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.exists() and not (target.is_file() or target.is_dir()):  # a file would replace even /dev/null
+    target = Path(os.path.realpath(path))  # write through a symbolic link instead of replacing it
+    if target.exists() and not (target.is_file() or target.is_dir()):  # os.replace would overwrite even /dev/null
         raise FileExistsError(errno.EEXIST, "path is not a regular file; refusing to replace it", os.fspath(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with naming_file(target), temporary.open("xb") as file:
+        with filename_in_errors(target), temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -108,13 +108,13 @@ def write_content(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 @contextmanager
-def naming_file(path: Path) -> Iterator[None]:
-    """Name the file in errors of the system that do not: a full disk is reported without one.
+def filename_in_errors(path: Path) -> Iterator[None]:
+    """Add the file name to an OSError that lacks one, such as that of a full disk.
 
     Parameters
     ----------
     path : Path
-        The file that is worked on.
+        The file being read or written.
     """
     try:
         yield
@@ -136,7 +136,7 @@ def dump_bundle(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> byt
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename last through a loss of power, where the system lets folders be opened."""
+    """Make a rename survive a power failure, on systems where a folder can be opened."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -146,7 +146,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read what `write_bundle` wrote.
+    """Read a file written by `write_bundle`.
 
     Parameters
     ----------
@@ -158,9 +158,9 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
     manifest : dict
         The manifest.
     arrays : dict from str to ndarray
-        The arrays, whose checksums are right.
+        The arrays, with checksums verified.
     """
-    # A pipe is not waited for, and a device, which may have no end, not read.
+    # Do not wait for a pipe, nor read from a device that may never end.
     with open(Path(path), "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCK)) as file:
         check(stat.S_ISREG(os.fstat(file.fileno()).st_mode), "it is not a regular file")
         content = file.read()
@@ -168,20 +168,20 @@ def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
 
 
 def parse_bundle(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return manifest and arrays of a file's content, whose checksums are right."""
+    """Return the manifest and arrays in a file's content, with checksums verified."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             blobs = _members(archive, len(content))
         manifest = json.loads(blobs.pop(_MANIFEST).decode("utf-8"))
         check(isinstance(manifest, dict), "its manifest is not an object")
         digests = manifest.pop("sha256", None)
-        check(isinstance(digests, dict) and set(digests) == set(blobs), "its arrays are not those of the manifest")
+        check(isinstance(digests, dict) and set(digests) == set(blobs), "its arrays do not match the manifest")
         for name, blob in blobs.items():
             check(hashlib.sha256(blob).hexdigest() == digests[name], f"its member {name!r} is damaged")
         return manifest, {name.removesuffix(".npy"): _from_npy(blob) for name, blob in blobs.items()}
     except BundleError:
         raise
-    except Exception as error:  # whatever a damaged file makes zipfile, json or numpy stumble over
+    except Exception as error:  # a damaged file can make zipfile, json or numpy raise anything
         raise BundleError(f"{type(error).__name__}: {error}") from None
 
 
@@ -194,7 +194,7 @@ def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, bytes]:
     for member in members:
         stored = member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size
         check(stored, f"its member {member.filename!r} is compressed")
-    # Stored as they are, and no byte for two of them: the size of the file bounds what is read.
+    # Members are uncompressed and must not overlap, so the size of the file bounds what is read.
     check(sum(member.file_size for member in members) <= file_size, "its members are larger than the file")
     return {name: archive.read(name) for name in names}
 
@@ -207,10 +207,10 @@ def _to_npy(array: Array) -> bytes:
 
 def _from_npy(blob: bytes) -> Array:
     buffer = io.BytesIO(blob)
-    check(npy.read_magic(buffer) == (1, 0), "an array is of an unknown version")
+    check(npy.read_magic(buffer) == (1, 0), "an array has an unknown format version")
     shape, fortran, dtype = npy.read_array_header_1_0(buffer)
-    check(dtype.str in _DTYPES and not fortran, f"an array is of {dtype}")
-    n_bytes = dtype.itemsize * math.prod(shape)  # whole numbers of Python, which cannot overflow
+    check(dtype.str in _DTYPES and not fortran, f"an array has the unsupported dtype {dtype}")
+    n_bytes = dtype.itemsize * math.prod(shape)  # Python ints, which cannot overflow
     left = blob[buffer.tell() :]
-    check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape is not that of its content")
+    check(len(left) == n_bytes and min(shape, default=0) >= 0, "an array's shape does not match its content")
     return np.frombuffer(left, dtype=dtype).astype(dtype.newbyteorder("=")).reshape(shape)

@@ -7,22 +7,22 @@ from groupdro.utils.types import Array, Floats
 
 __all__ = ["largest_eigenpairs"]
 
-_MORE = 32  # directions than are asked for, so that those asked for are found in few rounds
+_MORE = 32  # extra directions, so that those asked for converge in few iterations
 _ROUNDS = 3
 
 
 def largest_eigenpairs(matrix: Array, n: int) -> tuple[Floats, Floats]:
-    """Return the n largest eigenvalues of a positive semidefinite matrix, in rising order, and their vectors.
+    """Return the n largest eigenvalues of a positive semidefinite matrix, in ascending order, with eigenvectors.
 
-    Of a large matrix in single precision, whose digits are few anyway, by subspace iteration from fixed random
-    directions: to about 1% for the least of them, and far better for the largest.
+    Large matrices in single precision, which have few digits anyway, use subspace iteration from fixed random
+    directions. Its relative error is about 1% for the smallest of the n, and far less for the largest.
 
     Parameters
     ----------
     matrix : ndarray of shape (size, size)
         The matrix.
     n : int
-        How many, at most the size.
+        How many eigenvalues, at most `size`.
 
     Returns
     -------

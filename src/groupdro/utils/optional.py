@@ -1,4 +1,4 @@
-"""Packages that only some parts need."""
+"""Imports of optional dependencies."""
 
 import importlib
 from typing import Any
@@ -7,14 +7,14 @@ __all__ = ["import_extra"]
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import a module that an optional dependency brings.
+    """Import a module of an optional dependency, or say how to install it.
 
     Parameters
     ----------
     module : str
-        Its full name.
+        Full name of the module.
     extra : str
-        The extra of this package that installs it.
+        The extra of groupdro that installs it.
 
     Returns
     -------

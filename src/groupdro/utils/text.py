@@ -1,4 +1,4 @@
-"""Names of groups and tables, as text and as HTML."""
+"""Group names and tables, as plain text and as HTML."""
 
 import html
 from collections.abc import Iterable, Iterator
@@ -12,36 +12,36 @@ __all__ = ["group_name", "objective_name", "percent", "records", "table_html", "
 
 
 def group_name(group: Any) -> str:
-    """Return a group's name as text; that of a combination has all its parts."""
+    """Return a group's name as text. A combination of columns shows the value of each."""
     return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, with all its digits."""
+    """Return a share as a percentage, without rounding."""
     return f"{100.0 * share:.10g}%"
 
 
 def records(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return a table as a list of its rows."""
+    """Return a table as a list of rows."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-    """Lay a table out as text.
+    """Format a table as text.
 
     Parameters
     ----------
     title : str
-        Line above it.
+        The line above the table.
     columns : dict of str to list
         The table.
     footer : dict, optional
-        A last row, by column.
+        A last row, as values by column.
 
     Returns
     -------
     str
-        Several lines.
+        The table as several lines.
     """
     rows = [tuple(columns), *_body(columns), *([_footer(columns, footer)] if footer else [])]
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -52,21 +52,21 @@ def table_text(title: str, columns: dict[str, list[Any]], footer: dict[str, Any]
 
 
 def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any] | None = None) -> str:
-    """Lay a table out as HTML.
+    """Format a table as HTML.
 
     Parameters
     ----------
     title : str
-        Its caption.
+        The caption.
     columns : dict of str to list
         The table.
     footer : dict, optional
-        A last row, by column.
+        A last row, as values by column.
 
     Returns
     -------
     str
-        A `table` element; all text is escaped.
+        A `table` element with all text escaped.
     """
 
     def row(cells: Iterable[str], tag: str) -> str:
@@ -81,7 +81,7 @@ def table_html(title: str, columns: dict[str, list[Any]], footer: dict[str, Any]
 
 
 def _body(columns: dict[str, list[Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each row; groups by their full names, whatever kind of label they are."""
+    """Yield the cells of each row, with groups by their full names."""
     texts = [map(group_name if key in ("group", "worst_group") else _text, values) for key, values in columns.items()]
     return zip(*texts, strict=True)
 
@@ -97,8 +97,8 @@ def _text(value: Any) -> str:
 
 
 def objective_name(model: Any) -> str:
-    """Return what the bounds of a fitted model are bounds of, such as "worst risk"."""
-    value = "regret" if model.objective == "excess_risk" else "risk"
+    """Return the name of the objective that a fitted model's bounds are about, such as "worst risk"."""
+    value = "excess risk" if model.objective == "excess_risk" else "risk"
     worst, t = f"worst {value}", float(model.robustness)
     if model.n_worst is not None and model.n_worst > 1:
         worst = f"average of the {model.n_worst} worst {value}s"

@@ -1,4 +1,4 @@
-"""Threads for kernels that release the GIL: fixed pieces of work, whose results do not depend on how many run."""
+"""Threads for kernels that release the GIL. Work is cut into fixed pieces, so results do not depend on how many run."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
-_limits: list[Any] = []  # what gives BLAS its threads back, while anybody needs it to have one
+_limits: list[Any] = []  # restores the threads of BLAS; held while any caller needs a single one
 _limiting = 0
 
 
@@ -34,25 +34,24 @@ def n_cores() -> int:
 
 
 def interruptibly(function: Callable[[], T]) -> T:
-    """Return function() of a long call into compiled code, which Ctrl-C could not end.
+    """Return function(), so that Ctrl-C can interrupt even a long call into compiled code.
 
-    It runs in a thread of its own. Ctrl-C ends the waiting at once; the call goes on until it ends by itself, unheard.
+    The call runs in a thread of its own. Ctrl-C stops waiting at once; the call continues and its result is discarded.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="groupdro")
     try:
         future = pool.submit(function)
         while os.name == "nt" and not wait([future], 0.1).done:
-            pass  # Windows does not end the waiting for a lock by Ctrl-C; between two of them it does
+            pass  # on Windows, Ctrl-C does not interrupt waiting for a lock, but is handled between two waits
         return future.result()
     finally:
         pool.shutdown(wait=False)
 
 
 def map_threads(function: Callable[[int], T], n: int) -> list[T]:
-    """Return function(0), ..., function(n - 1), several at a time.
+    """Return function(0), ..., function(n - 1), computed by several threads.
 
-    The pool belongs to the process that made it: after a fork the child makes its own, because threads do not survive
-    a fork.
+    The pool belongs to the process that made it. Threads do not survive a fork, so a child process makes its own.
     """
     if n == 1 or n_threads() == 1:
         return [function(k) for k in range(n)]
@@ -65,16 +64,16 @@ def map_threads(function: Callable[[int], T], n: int) -> list[T]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()  # looks at all that is loaded
+    return ThreadpoolController()  # inspects all loaded libraries
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let products of matrices run on one thread each: where threads of our own work on pieces, or products are small.
+    """Limit BLAS to one thread, where our own threads work on pieces or the products are small.
 
-    Threads of BLAS wait for each other in every product, which on a busy machine costs many times the product. Those of
-    `map_threads` wait once a pass. The first who asks sets the limit, which takes as long as a small product, and the
-    last one lifts it.
+    The threads of BLAS wait for each other in every product, which on a busy machine can take many times as long as the
+    product. Those of `map_threads` wait once per pass. Setting the limit takes as long as a small product, so the first
+    caller sets it and the last one lifts it.
     """
     global _limiting
     with _lock:

@@ -1,4 +1,4 @@
-"""The types of arrays that every module names."""
+"""Array types used across the package."""
 
 from typing import Any
 

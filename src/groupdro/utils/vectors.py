@@ -1,4 +1,4 @@
-"""Readers of one value per row or group: labels, targets, weights."""
+"""Readers of arguments with one value per row or per group: labels, targets, weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,13 +22,13 @@ __all__ = [
     "refuse_masked",
 ]
 
-LARGEST = 1e150  # number whose square is still finite
+LARGEST = 1e150  # squares of numbers up to this are finite
 
 
 def refuse_masked(values: Any, argument: str) -> None:
-    """Refuse masked entries, which NumPy would take for numbers silently."""
+    """Refuse masked entries, which NumPy would silently treat as numbers."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise ValueError(f"{argument} has masked entries: fill them or drop the rows.")
+        raise ValueError(f"{argument} has masked entries; fill them or drop the rows.")
 
 
 def read_vector(values: Any, argument: str, n_rows: int) -> Array:
@@ -37,19 +37,19 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
     Parameters
     ----------
     values : array-like or Series
-        The values; a single column is taken too.
+        The values. A table with a single column works too.
     argument : str
-        What to call them in an error.
+        Name of the argument in errors.
     n_rows : int
         The number of rows of X.
 
     Returns
     -------
     ndarray of shape (n_rows,)
-        The values, of whatever type they have.
+        The values, with their dtype unchanged.
     """
     refuse_masked(values, argument)
-    # Asking narwhals about an array takes longer than all else here.
+    # Skip narwhals for arrays: asking it takes longer than everything else here.
     plain = isinstance(values, np.ndarray)
     native = values if plain else nw.from_native(values, pass_through=True, allow_series=True)
     with error_prefix(argument):
@@ -62,10 +62,10 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
 
 
 def read_finite(values: Any, argument: str, n_rows: int) -> Array:
-    """Return one finite number per row as an array, of whatever type it has."""
+    """Return one finite number per row as an array, with its dtype unchanged."""
     array = read_vector(values, argument, n_rows)
     if array.dtype.kind not in "fiub":
-        hint = " Groups are passed by keyword, as groups=." if argument == "sample_weight" else ""
+        hint = " Pass groups by keyword, as groups=." if argument == "sample_weight" else ""
         raise ValueError(f"{argument} must be numeric, got dtype {array.dtype}.{hint}")
     if not np.isfinite(array).all():
         raise ValueError(f"{argument} has NaN or infinite values.")
@@ -73,7 +73,7 @@ def read_finite(values: Any, argument: str, n_rows: int) -> Array:
 
 
 def read_offset(values: Any, n_rows: int) -> Floats:
-    """Return the offsets of the rows, one number each, or one per output.
+    """Return the offsets: one number per row, or one per row and output.
 
     Parameters
     ----------
@@ -98,12 +98,12 @@ def read_offset(values: Any, n_rows: int) -> Floats:
         raise ValueError(f"offset must be numeric, got dtype {array.dtype}.")
     array = array.astype(np.float64, copy=False)
     if not (np.abs(array) <= LARGEST).all():
-        raise ValueError(f"offset has values that are NaN or beyond {LARGEST:g}.")
+        raise ValueError(f"offset has NaN or values beyond {LARGEST:g}.")
     return array
 
 
 def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
-    """Return labels or targets, none of them missing.
+    """Return labels or targets; raise if any is missing.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
     if not n_rows:
         raise ValueError("X and y have no rows.")
     if not numeric and any(map(is_missing, _objects_in(y))):
-        raise ValueError("y has missing labels: name them or drop the rows. Input contains NaN or None.")
+        raise ValueError("y has missing labels; give them a name or drop the rows. Input contains NaN or None.")
     target = read_vector(y, "y", n_rows)
     if target.dtype.kind in ("cmM" if numeric else "c"):
         raise ValueError(f"y must be {'numbers' if numeric else 'labels'}, got dtype {target.dtype}.")
@@ -146,7 +146,7 @@ def read_by_group(values: Any, names: Sequence[Any], argument: str) -> Floats:
     names : sequence
         Names of the groups.
     argument : str
-        What to call the numbers in an error.
+        Name of the argument in errors.
 
     Returns
     -------
@@ -170,21 +170,21 @@ def read_by_group(values: Any, names: Sequence[Any], argument: str) -> Floats:
 
 
 def class_codes(y: Any, classes: Array) -> tuple[Indices, Mask]:
-    """Find labels among classes.
+    """Look up labels among classes.
 
     Parameters
     ----------
     y : array-like of shape (n_rows,)
         Labels.
     classes : ndarray of shape (n_classes,)
-        Classes in order.
+        Sorted classes.
 
     Returns
     -------
     codes : ndarray of shape (n_rows,)
-        Place of each label among the classes; any place for a label that is not one of them.
-    known : ndarray of bool of shape (n_rows,)
-        Whether it is.
+        Index of each label among the classes; arbitrary for an unknown label.
+        known : ndarray of bool of shape (n_rows,)
+        Whether each label is one of the classes.
     """
     with error_prefix("y"):
         codes = np.searchsorted(classes, y).clip(0, len(classes) - 1)
@@ -192,7 +192,7 @@ def class_codes(y: Any, classes: Array) -> tuple[Indices, Mask]:
 
 
 def _objects_in(y: Any) -> list[Any]:
-    """Return the labels of a container of objects, or none where the type leaves no room for a missing one."""
+    """Return the labels of a container of objects, or an empty list if its type cannot hold missing values."""
     if isinstance(y, list | tuple):
         return list(y)
     if isinstance(y, np.ndarray):

@@ -1,4 +1,4 @@
-"""Domains: the sets of the player w."""
+"""Domains: the feasible sets of w."""
 
 from groupdro.problem.domains.box import BoxDomain
 from groupdro.problem.domains.domain import Domain, Separable

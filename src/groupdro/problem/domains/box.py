@@ -1,4 +1,4 @@
-"""A box: every coefficient between two numbers."""
+"""A box: every coefficient between two bounds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ __all__ = ["BoxDomain"]
 
 @dataclass(frozen=True)
 class BoxDomain(Domain):
-    """Coefficients between `low` and `high`: signs that are known, or effects that are not believed to be larger.
+    """Coefficients between `low` and `high`, for known signs or limits on the size of effects.
 
     Parameters
     ----------
     low, high : float
-        Least and largest value of every coefficient.
+        Lower and upper bound of every coefficient.
     """
 
     low: float = -1.0
@@ -42,7 +42,7 @@ class BoxDomain(Domain):
         return Separable(0.0, 0.0, np.asarray(self.low), np.asarray(self.high))
 
     def support(self, gradient: Floats) -> float:
-        """Return the sum over entries of the lesser end's product."""
+        """Return the sum over entries of the smaller product with either end."""
         return float(np.minimum(self.low * gradient, self.high * gradient).sum())
 
     def reach(self, gradient: Floats) -> float:
@@ -58,17 +58,17 @@ class BoxDomain(Domain):
         return np.clip(coef, self.low, self.high)
 
     def start(self, shape: tuple[int, ...]) -> Floats:
-        """Return zero, or the end nearest to it."""
+        """Return zero, or the bound nearest to it."""
         return self.feasible(np.zeros(shape))
 
     def geometry(self, n_features: int) -> "_BoxGeometry":
-        """Return Euclidean steps, clipped."""
+        """Return the geometry of clipped Euclidean steps."""
         return _BoxGeometry(self, n_features)
 
 
 @dataclass(frozen=True)
 class _BoxGeometry(Round):
-    """psi(w) = |w|^2 / 2: entries step apart from each other, so that clipping is exact for any diagonal metric."""
+    """psi(w) = |w|^2 / 2. Entries step independently, so clipping is exact for any diagonal metric."""
 
     box: BoxDomain
     n_bound: int

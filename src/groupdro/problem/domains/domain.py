@@ -1,4 +1,4 @@
-"""The contract of a domain: where the coefficients may lie, and what they cost there."""
+"""The interface of a domain: the set of feasible coefficients, and their penalty."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -13,9 +13,10 @@ __all__ = ["Domain", "Separable"]
 
 
 class Separable(NamedTuple):
-    """Penalties and bounds of each coefficient apart: what a program on faces knows of a domain.
+    """Separate penalties and bounds for each coefficient: all that the face solver knows of a domain.
 
-    ``low`` and ``high``, which enclose zero where there is an L1 penalty, are of all coefficients or of each feature.
+    ``low`` and ``high``, which enclose zero if there is an L1 penalty, apply to all coefficients or are given per
+    feature.
     """
 
     l1: float
@@ -24,27 +25,28 @@ class Separable(NamedTuple):
     high: Floats
 
     def ends(self, ndim: int) -> tuple[Floats, Floats]:
-        """Return both ends, as they are compared with coefficients of so many dimensions."""
+        """Return both bounds, shaped to broadcast against coefficients of `ndim` dimensions."""
         low, high = (end[:, None] if ndim == 2 and end.ndim == 1 else end for end in (self.low, self.high))
         return low, high
 
 
 class Domain(ABC):
-    """The set of the player w, which minimises.
+    """The feasible set of w, the minimising player.
 
-    A domain concerns the coefficients alone; an intercept is free of it. It must be convex and closed, and its penalty
-    convex and at least 0. `support` turns a linearisation into a lower bound: if it is too large, bounds are false.
+    A domain concerns only the coefficients; an intercept is unrestricted. The domain must be convex and closed, and its
+    penalty convex and nonnegative. `support` turns a linearisation into a lower bound: if it is too large, bounds are
+    wrong.
     """
 
-    #: Ball and penalty by which kernels and quadratic programs know the domain; None where it is anything else.
+    #: Ball and penalty for kernels and quadratic programs; None if the domain is anything else.
     ball: Ball | None = None
-    #: Penalties and bounds of each coefficient apart, where that is all there is to the domain.
+    #: Separate penalties and bounds of each coefficient, if they describe the domain completely.
     separable: Separable | None = None
-    #: Root mean square of the outputs up to which bounds hold, where nothing bounds the coefficients.
+    #: If nothing bounds the coefficients: root mean square of the outputs up to which bounds hold.
     output_limit: float = np.inf
 
     def check(self, model: LinearModel) -> None:
-        """Refuse a model whose coefficients the domain cannot hold."""
+        """Refuse a model whose coefficients do not fit the domain."""
         del model
 
     def penalty_at(self, coef: Floats) -> float:
@@ -54,11 +56,11 @@ class Domain(ABC):
 
     @abstractmethod
     def support(self, gradient: Floats) -> float:
-        """Return min over the domain of <gradient, coef> + penalty, minus infinity where there is none."""
+        """Return min over the domain of <gradient, coef> + penalty, or minus infinity if unbounded below."""
 
     @abstractmethod
     def reach(self, gradient: Floats) -> float:
-        """Return at least the norm of the coefficients at which `support` is attained: it scales rounding."""
+        """Return an upper bound on the norm of the coefficients that attain `support`; it scales rounding errors."""
 
     @abstractmethod
     def contains(self, coef: Floats) -> bool:
@@ -66,22 +68,22 @@ class Domain(ABC):
 
     @abstractmethod
     def feasible(self, coef: Floats) -> Floats:
-        """Return coef where it lies in the domain, and a point of the domain near it otherwise."""
+        """Return coef if it lies in the domain, otherwise a nearby point of the domain."""
 
     @abstractmethod
     def start(self, shape: tuple[int, ...]) -> Floats:
-        """Return the centre, where solvers begin."""
+        """Return the centre, where solvers start."""
 
     @abstractmethod
     def geometry(self, n_features: int) -> Geometry:
-        """Return how w moves: its first n_features entries or rows are the coefficients, the rest is free."""
+        """Return the geometry of w, whose first n_features entries or rows are the coefficients; the rest are free."""
 
     def within(self, value: float) -> "Domain":
-        """Return a smaller domain that still holds every w whose penalty is at most `value`."""
+        """Return a smaller domain that still contains every w whose penalty is at most `value`."""
         del value
         return self
 
     def no_further_than(self, reach: float) -> "Domain":
-        """Return the part of the domain no further from its centre than `reach`, or more of it."""
+        """Return the part of the domain within `reach` of its centre, or a larger part."""
         del reach
         return self

@@ -1,4 +1,4 @@
-"""An elastic net: an L1 and an L2 penalty, with bounds of each coefficient."""
+"""An elastic net: an L1 and an L2 penalty, with bounds on each coefficient."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,16 +20,16 @@ __all__ = ["ElasticNetDomain"]
 class ElasticNetDomain(Domain):
     """Penalties ``l1 * sum(abs(coef)) + l2 / 2 * sum(coef**2)``, with every coefficient between `low` and `high`.
 
-    Coefficients that do not earn their penalty are exactly zero.
+    Coefficients that do not pay for their penalty are exactly zero.
 
     Parameters
     ----------
     l1, l2 : float
         Weights of the penalties.
     low, high : float or sequence of float
-        Least and largest value of the coefficients, of all or of each feature: at most 0, and at least 0.
+        Lower and upper bounds of the coefficients, for all or per feature. `low` must be at most 0, `high` at least 0.
     total, radius : float
-        Sum of absolute values, and norm, that the solution is known not to exceed.
+        Known upper bounds on the solution's sum of absolute values and on its norm.
     """
 
     l1: float = 0.0
@@ -48,23 +48,21 @@ class ElasticNetDomain(Domain):
             ends = np.asarray(getattr(self, name), dtype=np.float64)
             if ends.ndim > 1 or not (sign * ends >= 0).all():
                 kind = "at most" if sign < 0 else "at least"
-                raise ValueError(f"{name} must be one number, or one of each feature, {kind} 0.")
+                raise ValueError(f"{name} must be one number, or one per feature, {kind} 0.")
             object.__setattr__(self, name, float(ends) if ends.ndim == 0 else tuple(ends.tolist()))
         if not (self.l1 or self.l2 or self._is_box):
-            raise ValueError("l1, l2 or finite low and high must bound the coefficients.")
+            raise ValueError("l1, l2, or finite low and high must bound the coefficients.")
 
     @property
     def _is_box(self) -> bool:
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
 
     def check(self, model: LinearModel) -> None:
-        """Compare the number of bounds with that of the features."""
+        """Check that the number of bounds matches the number of features."""
         for name in ("low", "high"):
             ends = getattr(self, name)
             if isinstance(ends, tuple) and len(ends) != model.n_features:
-                raise ValueError(
-                    f"{name}: there are {len(ends)} bounds of the coefficients, but {model.n_features} features."
-                )
+                raise ValueError(f"{name} has {len(ends)} bounds, but there are {model.n_features} features.")
 
     @cached_property
     def separable(self) -> Separable:  # type: ignore[override]
@@ -76,10 +74,10 @@ class ElasticNetDomain(Domain):
         return self.l1 * float(np.abs(coef).sum()) + 0.5 * self.l2 * float(np.vdot(coef, coef))
 
     def _attained(self, gradient: Floats) -> tuple[float, float]:
-        """Return the minimum of a linear function plus the penalties, or less, and a norm up to which it is attained.
+        """Return a lower bound on a linear function plus the penalties, and a norm within which it is attained.
 
-        Entries are minimised one by one. Where the sum of absolute values is bounded, and where that is better, it is
-        given to the entries with the steepest slopes instead, each as far as its bound, without the L2 penalty.
+        Entries are minimised one by one. If the sum of absolute values is bounded and this gives a better bound, that
+        sum is instead allotted to the entries with the steepest slopes, each up to its bound, ignoring the L2 penalty.
         """
         low, high = self.separable.ends(gradient.ndim)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -105,11 +103,11 @@ class ElasticNetDomain(Domain):
         return self._attained(gradient)[0]
 
     def reach(self, gradient: Floats) -> float:
-        """Return the norm of what `support` found."""
+        """Return the norm of the minimiser of `support`."""
         return self._attained(gradient)[1]
 
     def within(self, value: float) -> "ElasticNetDomain":
-        """Note what sums and norms the penalties allow."""
+        """Record the sums and norms that the penalties allow."""
         value = max(value, 0.0) * (1.0 + 1e-12)  # so that rounding cannot cut the minimiser off
         total = value / self.l1 if self.l1 else np.inf
         radius = min(total, float(np.sqrt(2.0 * value / self.l2)) if self.l2 else np.inf)
@@ -129,13 +127,13 @@ class ElasticNetDomain(Domain):
         return np.zeros(shape)
 
     def geometry(self, n_features: int) -> "_ProximalGeometry":
-        """Return Euclidean steps with soft thresholds."""
+        """Return the geometry of Euclidean steps with soft thresholding."""
         return _ProximalGeometry(self, n_features)
 
 
 @dataclass(frozen=True)
 class _ProximalGeometry(Round):
-    """psi(w) = |w|^2 / 2: entries step apart from each other, so that thresholds are exact for any diagonal metric."""
+    """psi(w) = |w|^2 / 2. Entries step independently, so thresholding is exact for any diagonal metric."""
 
     domain: ElasticNetDomain
     n_bound: int
@@ -143,12 +141,12 @@ class _ProximalGeometry(Round):
 
     @property
     def radius(self) -> float:  # type: ignore[override]
-        """The norm that the solution is known not to exceed."""
+        """Known upper bound on the norm of the solution."""
         low, high = (np.broadcast_to(end, self.n_bound) for end in self.domain.separable.ends(1))
         return min(self.domain.radius, float(np.linalg.norm(np.maximum(-low, high))))
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Descend, shrink towards zero, clip: exact in this order because zero lies within the bounds."""
+        """Descend, shrink towards zero, clip. This order is exact because zero lies within the bounds."""
         w, domain = np.asarray(centre - step * gradient), self.domain
         own = step[: self.n_bound] if isinstance(step, np.ndarray) else step
         bound = w[: self.n_bound]

@@ -12,7 +12,7 @@ from groupdro.utils.types import Floats
 
 __all__ = ["L2Domain"]
 
-_OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a ball that stands for all of space
+_OUTPUTS = 1e-5  # largest outputs for which bounds hold, relative to the radius of a proxy for the whole space
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class L2Domain(Domain):
     penalty : float
         Weight of the penalty; 0 by default. One of the two must bound the coefficients.
     proxy_for_unbounded : bool
-        Whether the ball stands for all of space, because the user set no bound. Solvers stay within it; bounds hold for
-        all models whose outputs are at most 1e-5 of the radius (`OutputBall`), and are claimed only where the
-        outputs of the best model found are far less.
+        Whether the ball is a proxy for the whole space, because the user set no bound. Solvers stay within it. Bounds
+        hold for all models whose outputs are at most 1e-5 of the radius (`OutputBall`), and are claimed only if the
+        outputs of the best model found are far smaller.
     """
 
     radius: float = np.inf
@@ -45,8 +45,8 @@ class L2Domain(Domain):
         check_flag(self.proxy_for_unbounded, "proxy_for_unbounded")
         if np.isinf(self.radius) and self.penalty == 0:
             raise ValueError(
-                "radius or penalty must bound the coefficients: without either, a separable group has no minimiser "
-                "and no lower bound can be proved."
+                "radius or penalty must bound the coefficients: without either, a separable group has no "
+                "minimiser and no lower bound can be proved."
             )
 
     def penalty_at(self, coef: Floats) -> float:
@@ -61,7 +61,7 @@ class L2Domain(Domain):
         return -0.5 * t * (t / self.penalty)
 
     def reach(self, gradient: Floats) -> float:
-        """Return the radius, or less where the penalty holds the minimiser inside."""
+        """Return the radius, or less if the penalty keeps the minimiser inside."""
         if self.penalty == 0:
             return self.radius
         return min(self.radius, float(np.linalg.norm(gradient)) / self.penalty)
@@ -70,7 +70,7 @@ class L2Domain(Domain):
         """Shrink the radius to where the penalty reaches `value`."""
         if self.penalty == 0:
             return self
-        # A little wider, so that rounding cannot cut the minimiser off.
+        # Slightly wider, so that rounding cannot cut the minimiser off.
         radius = float(np.sqrt(2.0 * max(value, 0.0) / self.penalty)) * (1.0 + 1e-12)
         return replace(self, radius=min(self.radius, radius)) if radius > 0 else self
 
@@ -98,9 +98,9 @@ class L2Domain(Domain):
 
     @property
     def output_limit(self) -> float:  # type: ignore[override]
-        """A share of the radius, where the ball stands for all of space."""
+        """A share of the radius if the ball is a proxy for the whole space."""
         return _OUTPUTS * self.radius if self.proxy_for_unbounded else np.inf
 
     def geometry(self, n_features: int) -> Euclidean:
-        """Return Euclidean steps."""
+        """Return the Euclidean geometry."""
         return Euclidean(self.radius, self.penalty, n_features)

@@ -12,7 +12,7 @@ from groupdro.utils.types import Floats
 
 __all__ = ["SimplexDomain"]
 
-_ROUNDED = 1e-9  # of the sum of the weights
+_ROUNDED = 1e-9  # allowed deviation of the sum of the weights from 1
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class SimplexDomain(Domain):
     __init_subclass__ = refuse_subclass
 
     def support(self, gradient: Floats) -> float:
-        """Return the least entry: all weight on the best model."""
+        """Return the smallest entry: all weight on the best model."""
         return float(gradient.min())
 
     def reach(self, gradient: Floats) -> float:
@@ -31,7 +31,7 @@ class SimplexDomain(Domain):
         return 1.0
 
     def feasible(self, coef: Floats) -> Floats:
-        """Cut off negative weights, and let the rest sum to one."""
+        """Set negative weights to zero and rescale the rest to sum to one."""
         kept = np.maximum(coef, 0.0)
         return kept / kept.sum() if kept.sum() > 0 else self.start(coef.shape)
 
@@ -44,12 +44,12 @@ class SimplexDomain(Domain):
         return np.full(shape, 1.0 / shape[0])
 
     def geometry(self, n_features: int) -> Entropy:
-        """Return entropic steps."""
+        """Return the entropic geometry."""
         return Entropy(n_features)
 
     def check(self, model: LinearModel) -> None:
         """Refuse several outputs and a free intercept."""
         if model.n_outputs > 1:
-            raise ValueError("domain: simplex weights need a loss of one output; got the softmax loss.")
+            raise ValueError("domain=SimplexDomain() requires a loss with one output; got the softmax loss.")
         if model.fit_intercept:
-            raise ValueError("fit_intercept must be False on the simplex, whose weights are all there is.")
+            raise ValueError("fit_intercept must be False with SimplexDomain: the weights are its only parameters.")

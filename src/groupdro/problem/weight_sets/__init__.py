@@ -1,4 +1,4 @@
-"""Sets of group weights: the sets of the player q."""
+"""Sets of group weights: the feasible sets of q."""
 
 from groupdro.problem.weight_sets.bounded import Box, Cap, Floor
 from groupdro.problem.weight_sets.moving import Moving

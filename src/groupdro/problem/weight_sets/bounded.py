@@ -1,4 +1,4 @@
-"""Weights between bounds: mixtures with the average, averages of the worst groups, and both."""
+"""Group weights between bounds, for blends with the average, averages of the worst groups, or both."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -16,35 +16,35 @@ from groupdro.utils.types import Floats
 
 __all__ = ["Box", "Cap", "Floor", "read_base"]
 
-_ROUNDED = 1e-12  # of all weights together
+_ROUNDED = 1e-12  # allowed deviation of the sum of the weights
 
 
 class _Bounded(WeightSet):
-    """All distributions between a least and a most weight of every group."""
+    """All distributions between a smallest and a largest weight of every group."""
 
     @abstractmethod
     def moving(self, n_groups: int) -> Moving:
-        """Return the bounds as what is fixed, what moves, and caps of that."""
+        """Return the bounds as a fixed part, a moving share, and caps on it."""
 
     def maximiser(self, values: Floats) -> Floats:
-        """Put what may move on the largest values, each group up to its most."""
+        """Put the moving share on the largest values, each group up to its cap."""
         moving = self.moving(len(values))
         return moving.mixed(moving.fill(values))
 
     def contains(self, q: Floats) -> bool:
         """Check both bounds and the sum."""
         moving, n = self.moving(len(q)), len(q)
-        room = _ROUNDED * np.maximum(q, 1.0 / n)  # so that all together are off by no more than rounding
+        room = _ROUNDED * np.maximum(q, 1.0 / n)  # so that their sum is off by no more than rounding
         inside = bool((q >= moving.least - room).all()) and abs(float(q.sum()) - 1.0) <= _ROUNDED
         return inside and bool((q <= moving.mixed(moving.caps) + room).all() if moving.caps.size else True)
 
     def start(self, n_groups: int) -> Floats:
-        """Let the part that may move be as equal as caps allow."""
+        """Spread the moving share as evenly as the caps allow."""
         moving = self.moving(n_groups)
         return moving.mixed(moving.spread())
 
     def geometry(self, n_groups: int) -> MovingEntropy:
-        """Return entropic steps of the part that may move."""
+        """Return the entropic geometry of the moving share."""
         return MovingEntropy(self.moving(n_groups))
 
 
@@ -52,14 +52,16 @@ class _Bounded(WeightSet):
 class Floor(_Bounded):
     """Distributions q >= (1 - robustness) * base.
 
-    The objective is ``(1 - robustness) * average + robustness * largest value``, the average being that of `base`.
+    The objective is ``(1 - robustness) * average + robustness * largest value``, where `base` gives the weights of the
+    average.
 
     Parameters
     ----------
     robustness : float
-        Share of the weight that the adversary may move, in [0, 1]: 0 is the plain average, 1 the worst group.
+        Share of the weight that may move to the worst group, in [0, 1]: 0 is the plain average, 1 the worst group.
     base : sequence of float, optional
-        The distribution of the average, such as the groups' shares of the rows; by default every group counts alike.
+        The distribution of the average, such as the groups' shares of the rows; by default all groups have equal
+        weight.
     """
 
     robustness: float
@@ -74,11 +76,11 @@ class Floor(_Bounded):
         object.__setattr__(self, "base", read_base(self.base))
 
     def check(self, n_groups: int) -> None:
-        """Refuse a base of another length."""
+        """Refuse a base of the wrong length."""
         _check_length(self.base, "base", n_groups)
 
     def moving(self, n_groups: int) -> Moving:
-        """Fix the share of the average."""
+        """Fix the average's share of the weight."""
         base = np.full(n_groups, 1.0 / n_groups) if self.base is None else np.array(self.base)
         return Moving((1.0 - self.robustness) * base, float(self.robustness))
 
@@ -87,13 +89,13 @@ class Floor(_Bounded):
 class Cap(_Bounded):
     """Distributions q <= most.
 
-    The objective is an average over the worst groups: of the k worst with ``most=1/k``; of the worst share b of all
-    rows, the conditional value at risk, with ``most=shares_of_rows / b``.
+    The objective is an average over the worst groups: over the k worst with ``most=1/k``, or over the worst share b of
+    all rows, the conditional value at risk, with ``most=shares_of_rows / b``.
 
     Parameters
     ----------
     most : float or sequence of float
-        Largest weight of every group, or of each; at least one in all.
+        Largest weight of a group, as one number or one per group. Over all groups they must sum to at least one.
     """
 
     most: float | Sequence[float]
@@ -104,12 +106,12 @@ class Cap(_Bounded):
         object.__setattr__(self, "most", _read_bounds(self.most, "most"))
 
     def check(self, n_groups: int) -> None:
-        """Refuse caps of another length, or that leave weight over."""
+        """Refuse caps of the wrong length, or with a sum below one."""
         _check_length(self.most, "most", n_groups)
         _check_room(np.broadcast_to(self.most, n_groups))
 
     def moving(self, n_groups: int) -> Moving:
-        """Let all move below the caps."""
+        """Let all weight move below the caps."""
         return Moving(np.zeros(n_groups), 1.0, _fitted_caps(np.broadcast_to(np.array(self.most), n_groups)))
 
 
@@ -120,8 +122,8 @@ class Box(_Bounded):
     Parameters
     ----------
     least, most : float or sequence of float
-        Smallest and largest weight of every group, or of each. The smallest sum to at most one, the largest to at
-        least one.
+        Smallest and largest weight of a group, as one number or one per group. The smallest must sum to at most one,
+        the largest to at least one.
     """
 
     least: float | Sequence[float]
@@ -134,7 +136,7 @@ class Box(_Bounded):
             object.__setattr__(self, name, _read_bounds(getattr(self, name), name))
 
     def check(self, n_groups: int) -> None:
-        """Refuse bounds of another length, or that no distribution keeps."""
+        """Refuse bounds of the wrong length, or that no distribution satisfies."""
         for name in ("least", "most"):
             _check_length(getattr(self, name), name, n_groups)
         least, most = np.broadcast_to(self.least, n_groups), np.broadcast_to(self.most, n_groups)
@@ -145,7 +147,7 @@ class Box(_Bounded):
         _check_room(most)
 
     def moving(self, n_groups: int) -> Moving:
-        """Fix the least weights, and cap what moves."""
+        """Fix the smallest weights, and cap the moving share."""
         least = np.broadcast_to(np.array(self.least), n_groups).copy()
         share = 1.0 - float(least.sum())
         if share <= _ROUNDED:
@@ -154,13 +156,13 @@ class Box(_Bounded):
 
 
 def read_base(base: Any) -> tuple[float, ...] | None:
-    """Return a distribution over groups as the package keeps it; None stays None."""
+    """Return a distribution over groups as a tuple; None stays None."""
     if base is None:
         return None
     with error_prefix("base"):
         found = np.asarray(base, dtype=np.float64)
     if found.ndim != 1 or not Simplex().contains(found):
-        raise ValueError("base must be a distribution: entries of at least 0 that sum to one.")
+        raise ValueError("base must be a distribution: nonnegative entries that sum to one.")
     return tuple((found / found.sum()).tolist())
 
 
@@ -168,7 +170,7 @@ def _read_bounds(bounds: Any, name: str) -> float | tuple[float, ...]:
     with error_prefix(name):
         found = np.asarray(bounds, dtype=np.float64)
     if found.ndim > 1 or not (found >= 0).all():
-        raise ValueError(f"{name} must be a number of at least 0, or one for each group, got {bounds!r}.")
+        raise ValueError(f"{name} must be a nonnegative number, or one per group, got {bounds!r}.")
     found = np.minimum(found, 1.0)
     return float(found) if found.ndim == 0 else tuple(found.tolist())
 
@@ -184,5 +186,5 @@ def _check_room(most: Floats) -> None:
 
 
 def _fitted_caps(caps: Floats) -> Floats:
-    """Return caps that leave no weight over, as those of k groups with 1/k each may by rounding."""
+    """Return caps that sum to at least one, which k caps of 1/k may miss by rounding."""
     return caps / min(1.0, float(caps.sum()))

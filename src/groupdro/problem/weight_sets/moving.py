@@ -1,4 +1,4 @@
-"""Sets of group weights as kernels and quadratic programs know them: a share that moves, below caps."""
+"""Sets of group weights in the form of kernels and quadratic programs: a share that moves, below caps."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ class Moving(NamedTuple):
     Attributes
     ----------
     least : ndarray of shape (n_groups,)
-        What every group has in any case; sums to 1 - share.
+        Fixed weight of every group; sums to 1 - share.
     share : float
-        What moves.
+        Total weight that moves.
     caps : ndarray of shape (n_groups,) or (0,)
-        Most that s may have, at least one in all; empty where nothing is capped.
+        Upper bounds on s, which sum to at least one; empty if there are no caps.
     price : float
-        Factor of the relative entropy of s to `base` that is subtracted from the objective.
+        Factor of the relative entropy of s with respect to `base`, which is subtracted from the objective.
     log_base : ndarray of shape (n_groups,) or (0,)
         Logarithms of `base`; empty without a price.
     """
@@ -40,17 +40,17 @@ class Moving(NamedTuple):
     log_base: Floats = _NONE
 
     def moved(self, q: Floats) -> Floats:
-        """Return the s of weights q; where nothing moves, any will do."""
+        """Return the s of weights q, which is arbitrary if nothing moves."""
         if self.share == 0.0:
             return np.full(len(q), 1.0 / len(q))
         return np.maximum(q - self.least, 0.0) / self.share
 
     def mixed(self, s: Floats) -> Floats:
-        """Return the q of a moving part."""
+        """Return the q with moving part s."""
         return self.least + self.share * s
 
     def fill(self, values: Floats) -> Floats:
-        """Return the s with the largest <s, values>: from the worst down, each up to its cap."""
+        """Return the s with the largest <s, values>: filling from the largest value down, each up to its cap."""
         s = np.zeros(len(values))
         if not self.caps.size:
             s[np.argmax(values)] = 1.0
@@ -61,9 +61,9 @@ class Moving(NamedTuple):
         return s
 
     def nearest(self, q: Floats) -> Floats:
-        """Return weights of the set whose moving part is that of any distribution, as far as caps allow."""
+        """Return the weights of the set whose moving part is closest to that of a given distribution."""
         if not q.any():
-            return self.mixed(self.spread())  # no group had weight, as where all rows are one more
+            return self.mixed(self.spread())  # no group had weight: all was on the extra group of all rows
         s = q / q.sum()
         if self.caps.size:
             capped_softmax(np.log(np.maximum(s, 1e-300)), self.caps, s)
@@ -80,10 +80,10 @@ class Moving(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MovingEntropy(Geometry):
-    """Entropic steps of the part that moves; mirror coordinates are the logits of s.
+    """Entropic steps of the moving part s; mirror coordinates are its logits.
 
-    Where caps bind, the nearest point below them in relative entropy is taken, and the logits are those of that point:
-    what lies beyond a cap is forgotten, so that a group whose value falls leaves it at once.
+    If caps bind, the step is projected onto them in relative entropy, and the logits become those of the projection.
+    What lies beyond a cap is forgotten, so a group whose value falls leaves its cap at once.
     """
 
     moving: Moving
@@ -96,7 +96,7 @@ class MovingEntropy(Geometry):
 
     @property
     def squared_diameter(self) -> float:  # type: ignore[override]
-        """Logarithm of the number of groups, which no set of s exceeds."""
+        """Logarithm of the number of groups, an upper bound for any set of s."""
         return self._whole.squared_diameter
 
     def mirror(self, point: Floats) -> Floats:
@@ -112,22 +112,22 @@ class MovingEntropy(Geometry):
         return self.mixed(s)
 
     def moved(self, point: Floats) -> Floats:
-        """Return the part of q that moves."""
+        """Return the moving part of q."""
         return self.moving.moved(point)
 
     def mixed(self, moved: Floats) -> Floats:
-        """Return the q of a moving part."""
+        """Return the q with the given moving part."""
         return self.moving.mixed(moved)
 
     def interior(self, point: Floats) -> Floats:
-        """Lift the parts of s that are nearly zero, as far as caps allow."""
+        """Raise entries of s that are nearly zero, as far as caps allow."""
         s = self._whole.interior(self.moved(point))
         if self.moving.caps.size:
             capped_softmax(self._whole.mirror(s), self.moving.caps, s)
         return self.mixed(s)
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Step s against its own gradient, with the price taken exactly."""
+        """Step s against its own gradient, treating the price exactly."""
         moving = self.moving
         gradient = moving.share * gradient
         if moving.price:
@@ -142,9 +142,9 @@ class MovingEntropy(Geometry):
         return logits
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
-        """Measure the difference of the gradients of s."""
+        """Measure the gradient difference in s."""
         return self._whole.squared_gradient(step, self.moving.share * difference, self.moved(point))
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
-        """Measure the distance of s."""
+        """Measure the distance in s."""
         return self._whole.squared_distance(step, self.moved(a), self.moved(b))

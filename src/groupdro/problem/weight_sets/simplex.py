@@ -1,4 +1,4 @@
-"""All distributions over groups: the worst group counts."""
+"""All distributions over groups: the objective is the worst group."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from groupdro.utils.types import Floats
 
 __all__ = ["Simplex"]
 
-_ROUNDED = 1e-9  # of the sum of the weights
+_ROUNDED = 1e-9  # allowed deviation of the sum of the weights from 1
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Simplex(WeightSet):
         return np.full(n_groups, 1.0 / n_groups)
 
     def geometry(self, n_groups: int) -> MovingEntropy:
-        """Return entropic steps."""
+        """Return the entropic geometry."""
         return MovingEntropy(self.moving(n_groups))
 
     def moving(self, n_groups: int) -> Moving:

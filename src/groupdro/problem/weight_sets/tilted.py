@@ -1,4 +1,4 @@
-"""All distributions, at a price for leaving the average: tilted losses."""
+"""All distributions, with a price for deviating from the average: tilted losses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ __all__ = ["Tilted"]
 
 @dataclass(frozen=True)
 class Tilted(WeightSet):
-    """All distributions q over groups, less ``temperature`` times their relative entropy to `base`.
+    """All distributions q over groups, at a price of ``temperature`` times their relative entropy to `base`.
 
     The objective is ``temperature * log(sum(base * exp(values / temperature)))``, a soft maximum: near the average for
     high temperatures, near the worst group for low ones.
@@ -29,7 +29,7 @@ class Tilted(WeightSet):
     temperature : float
         Price of moving weight, in the units of the loss.
     base : sequence of float, optional
-        The distribution of the average; by default every group counts alike.
+        The weights of the average; by default all groups have equal weight.
     """
 
     temperature: float
@@ -41,11 +41,11 @@ class Tilted(WeightSet):
         check_number(self.temperature, "temperature", positive=True)
         base = read_base(self.base)
         if base is not None and min(base) <= 0:
-            raise ValueError("base must be positive: at no price could a group without a share get any weight.")
+            raise ValueError("base must be positive: a group with base 0 could never get any weight.")
         object.__setattr__(self, "base", base)
 
     def check(self, n_groups: int) -> None:
-        """Refuse a base of another length."""
+        """Refuse a base of the wrong length."""
         if self.base is not None and len(self.base) != n_groups:
             raise ValueError(f"base has {len(self.base)} entries, but there are {n_groups} groups.")
 
@@ -55,8 +55,8 @@ class Tilted(WeightSet):
     def support(self, values: Floats) -> float:
         """Return the soft maximum.
 
-        Where the temperature is far above the values, all but their spread is taken off before the logarithm, or the
-        temperature's rounding would drown them.
+        If the temperature is far above the values, only their spread enters the logarithm; otherwise the temperature's
+        rounding would swamp them.
         """
         base, top = self._base(len(values)), float(values.max())
         below = (values - top) / self.temperature
@@ -65,9 +65,9 @@ class Tilted(WeightSet):
         return top + self.temperature * float(logsumexp(below, b=base))
 
     def price(self, q: Floats) -> float:
-        """Return the relative entropy at its price.
+        """Return the relative entropy times the temperature.
 
-        Its terms are ``q log(q / base) - q + base``, none of which is negative: near the base nothing cancels.
+        Its terms are ``q log(q / base) - q + base``, all nonnegative, so nothing cancels near the base.
         """
         base = self._base(len(q))
         ratio = q / base - 1.0
@@ -77,7 +77,7 @@ class Tilted(WeightSet):
         return self.temperature * max(float(terms.sum()), 0.0)
 
     def maximiser(self, values: Floats) -> Floats:
-        """Weigh groups by the exponentials of their values."""
+        """Weight groups by the exponentials of their values."""
         weights = self._base(len(values)) * np.exp((values - values.max()) / self.temperature)
         return np.asarray(weights / weights.sum())
 
@@ -90,7 +90,7 @@ class Tilted(WeightSet):
         return self._base(n_groups)
 
     def geometry(self, n_groups: int) -> MovingEntropy:
-        """Return entropic steps with the price taken exactly."""
+        """Return the entropic geometry, treating the price exactly."""
         return MovingEntropy(self.moving(n_groups))
 
     def moving(self, n_groups: int) -> Moving:

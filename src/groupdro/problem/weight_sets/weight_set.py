@@ -1,4 +1,4 @@
-"""The contract of a set of group weights: what the player q, which maximises, may choose from."""
+"""The interface of a set of group weights: the feasible set of q, the maximising player."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -11,17 +11,17 @@ __all__ = ["WeightSet"]
 
 
 class WeightSet(ABC):
-    """The set of the player q, which maximises.
+    """The feasible set of q, the maximising player.
 
-    It must be a convex, closed part of the simplex. The objective is ``support(group values)``; any q of the set proves
-    a lower bound. If `support` is too small or `contains` too generous, bounds are false.
+    It must be a closed, convex subset of the simplex. The objective is ``support(group values)``; any q in the set
+    proves a lower bound. If `support` is too small or `contains` too permissive, bounds are wrong.
     """
 
-    #: Whether the set is the whole simplex without a price, as some baselines have it.
+    #: Whether the set is the whole simplex without a price, as some baselines require.
     is_simplex: ClassVar[bool] = False
 
     def check(self, n_groups: int) -> None:
-        """Refuse a number of groups that does not fit."""
+        """Raise if the set does not fit the number of groups."""
         del n_groups
 
     def support(self, values: Floats) -> float:
@@ -30,13 +30,13 @@ class WeightSet(ABC):
         return float(q @ values) - self.price(q)
 
     def price(self, q: Floats) -> float:
-        """Return what weights cost the player, a convex function of at least 0 that is 0 somewhere; 0 by default."""
+        """Return the price of weights, a nonnegative convex function that is 0 somewhere; 0 by default."""
         del q
         return 0.0
 
     @property
     def priced(self) -> bool:
-        """Whether weights may cost something."""
+        """Whether weights may have a price."""
         return type(self).price is not WeightSet.price
 
     @abstractmethod
@@ -45,17 +45,17 @@ class WeightSet(ABC):
 
     @abstractmethod
     def contains(self, q: Floats) -> bool:
-        """Return whether q lies in the set, but for rounding."""
+        """Return whether q lies in the set, up to rounding."""
 
     @abstractmethod
     def start(self, n_groups: int) -> Floats:
-        """Return the centre, where solvers begin."""
+        """Return the centre, where solvers start."""
 
     @abstractmethod
     def geometry(self, n_groups: int) -> Geometry:
-        """Return how q moves."""
+        """Return the geometry of q."""
 
     def moving(self, n_groups: int) -> Moving | None:
-        """Return the set as compiled steps and quadratic programs know it; None where they do not."""
+        """Return the set in the form of compiled steps and quadratic programs; None if it has none."""
         del n_groups
         return None

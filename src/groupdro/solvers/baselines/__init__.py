@@ -1,1 +1,1 @@
-"""What other papers do, for comparison."""
+"""Algorithms from other papers, for comparison."""

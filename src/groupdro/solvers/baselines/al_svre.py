@@ -1,7 +1,7 @@
 """AL-SVRE: loopless variance-reduced extragradient inside Catalyst (after Luo and others 2021).
 
 It is reconstructed from published descriptions; the original text and code were not available. The inner method is that
-of Alacaoglu and Malitsky, Algorithm 1; how it is combined with Catalyst follows from the complexity that is stated.
+of Alacaoglu and Malitsky, Algorithm 1; its combination with Catalyst is inferred from the stated complexity.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ from groupdro.utils.types import Floats
 __all__ = ["ALSVRE", "AlSvreState", "euclidean_constant"]
 
 
-_STEPS_A_PIECE = 20_000  # drawn at once
-_SECONDS_A_CALL = 0.05  # of compiled code: between calls an interrupt can arrive
+_STEPS_PER_PIECE = 20_000  # drawn at once
+_SECONDS_PER_CALL = 0.05  # per call of compiled code, since an interrupt can arrive only between calls
 
 
 def _short_calls(problem: GroupRisk, n_steps: int) -> Iterator[slice]:
-    """Divide steps among calls of compiled code, which change nothing but how long each takes."""
-    seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 300.0 * problem.n_groups)  # two sorts of the groups
-    length = max(1, int(_SECONDS_A_CALL / seconds) // BLOCK) * BLOCK  # so that blocks of rows stay whole
+    """Split steps into calls of compiled code. This affects only the duration of each call."""
+    seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 300.0 * problem.n_groups)  # with two sorts of the groups
+    length = max(1, int(_SECONDS_PER_CALL / seconds) // BLOCK) * BLOCK  # a multiple of the block size
     for start in range(0, n_steps, length):
         yield slice(start, min(start + length, n_steps))
 
@@ -42,7 +42,7 @@ def _short_calls(problem: GroupRisk, n_steps: int) -> Iterator[slice]:
 def euclidean_constant(problem: GroupRisk, radius: float) -> float:
     """Return the mean-square Lipschitz constant of the one-sample operator with q in the Euclidean norm.
 
-    max( sqrt(2 m L^2 + m^2 G^2), G sqrt(2 m) ), G and L the rows' Lipschitz and smoothness constants.
+    max( sqrt(2 m L^2 + m^2 G^2), G sqrt(2 m) ), with G and L the rows' Lipschitz and smoothness constants.
     """
     constants, m = problem.constants(2.0, radius), problem.n_groups
     G, L = constants.lipschitz, constants.smoothness
@@ -60,11 +60,11 @@ class AlSvreState(State):
     w, q : ndarray
         The iterate.
     w_before, anchor : ndarray
-        w at the end of the last epoch, and the point that Catalyst pulls toward.
+        w at the end of the last epoch, and Catalyst's proximal centre.
     tau : float
-        Step.
+        Step size.
     pull, w_curvature, q_curvature : float
-        Strength of Catalyst's pull, and curvature added to either side.
+        Weight of Catalyst's proximal term, and curvature added to either side.
     seed : int
         Seed.
     """
@@ -88,19 +88,19 @@ class ALSVRE(Solver):
     It is reconstructed from published descriptions; the original text and code were not available.
 
     The problem is made strongly convex and concave by eps / (2 R^2) and eps / (2 D^2), and solved by Catalyst on w: an
-    epoch runs the inner method on the problem with a pull toward an extrapolated point. The inner method refreshes its
-    snapshot with probability 2 / n_rows a step.
+    epoch runs the inner method on the problem with a proximal term around an extrapolated point. The inner method
+    refreshes its snapshot with probability 2 / n_rows per step.
 
     Parameters
     ----------
     multiplier : float
-        Factor of the step; 1 is the theory's.
+        Factor of the step size; 1 is the theoretical value.
     geometry : {"euclidean", "kl"}
-        How q moves: by projections, as its authors have it, or by the mirror steps of MPVR.
+        Geometry of q: projections, as published, or the mirror steps of MPVR.
     accuracy : float
-        The eps aimed at.
+        The target accuracy eps.
     inner_passes : float
-        Steps of an epoch, in halves of the number of rows.
+        Steps per epoch, in units of half the number of rows.
     """
 
     name = "al-svre"
@@ -129,7 +129,7 @@ class ALSVRE(Solver):
         geometry = problem.bounded_geometry(at)
         assert isinstance(geometry, Euclidean)
         N, m, p = problem.n_rows, problem.n_groups, self._refresh(problem)
-        diameter = max(1.0 - 1.0 / m, 1e-300)  # of the simplex, squared
+        diameter = max(1.0 - 1.0 / m, 1e-300)  # squared diameter of the simplex
         w_curvature, q_curvature = self.accuracy / (2.0 * geometry.radius**2), self.accuracy / (2.0 * diameter)
         if self.geometry == "euclidean":
             lipschitz = euclidean_constant(problem, geometry.radius)
@@ -148,12 +148,12 @@ class ALSVRE(Solver):
         return min(1.0, 2.0 / problem.n_rows)
 
     def epoch(self, problem: GroupRisk, state: AlSvreState) -> None:
-        """Solve Catalyst's problem roughly by the inner method, and extrapolate."""
+        """Solve Catalyst's subproblem approximately by the inner method, and extrapolate."""
         rng = np.random.default_rng([state.seed, state.epoch])
         p, left = self._refresh(problem), max(1, round(self.inner_passes * problem.n_rows / 2.0))
         advance = self._advance_euclidean if self.geometry == "euclidean" else self._advance_kl
         while left > 0:
-            until = min(left, int(rng.geometric(p)))  # steps until the snapshot is refreshed, or the epoch ends
+            until = min(left, int(rng.geometric(p)))  # steps until the snapshot is refreshed or the epoch ends
             advance(problem, state, until, p, rng)
             left -= until
             state.evaluation = problem.evaluate(state.w, state.q)
@@ -163,13 +163,13 @@ class ALSVRE(Solver):
         state.w_before = state.w.copy()
 
     def _bent(self, state: AlSvreState) -> tuple[Euclidean, Floats]:
-        """Return the domain with all curvature that is added to w, and the snapshot's gradient with the pull."""
+        """Return the domain with all curvature added to w, and the snapshot's gradient with the proximal term."""
         own = state.geometry
         geometry = Euclidean(own.radius, own.penalty + state.w_curvature + state.pull, own.n_bound)
         return geometry, state.evaluation.gradient - state.pull * state.anchor
 
     def _advance_kl(self, problem: GroupRisk, state: AlSvreState, n: int, p: float, rng: np.random.Generator) -> None:
-        """Make n steps with mirror steps of q, the snapshot staying where it is."""
+        """Make n steps with mirror steps of q and a fixed snapshot."""
         geometry, gradient = self._bent(state)
         entropy, at = problem.weight_geometry(), state.evaluation
         loop = InnerLoop(
@@ -186,8 +186,8 @@ class ALSVRE(Solver):
         )
         loop.gradient = gradient
         steps = steps_of(loop, SINGLE_ROWS)
-        for start in range(0, n, _STEPS_A_PIECE):
-            groups = rng.integers(0, problem.n_groups, size=min(_STEPS_A_PIECE, n - start))
+        for start in range(0, n, _STEPS_PER_PIECE):
+            groups = rng.integers(0, problem.n_groups, size=min(_STEPS_PER_PIECE, n - start))
             members = problem.data.draw_members(groups, rng)
             for part in _short_calls(problem, len(groups)):
                 here = groups[part, None]
@@ -199,17 +199,17 @@ class ALSVRE(Solver):
     def _advance_euclidean(
         self, problem: GroupRisk, state: AlSvreState, n: int, p: float, rng: np.random.Generator
     ) -> None:
-        """Make n steps with projections of q, the snapshot staying where it is."""
+        """Make n steps with projections of q and a fixed snapshot."""
         geometry, gradient = self._bent(state)
         at, m, flat = state.evaluation, problem.n_groups, problem.flat
-        values = problem.group_values(at.group_risks) + state.q_curvature / m  # the pull toward equal weights
+        values = problem.group_values(at.group_risks) + state.q_curvature / m  # the pull towards equal weights
         state.w, state.q = state.w.copy(), state.q.copy()
         in_blocks = takes_blocks(problem, geometry, state.tau, p)
         blocks = RowBlocks(problem, at, gradient, state.w) if in_blocks else None
         player = WPlayer(state.w, at.w, gradient, np.full(state.w.shape, state.tau), geometry.penalty, geometry.radius)
         work = np.empty((3, state.w.size)), np.empty((3, m))
-        for start in range(0, n, _STEPS_A_PIECE):
-            groups = rng.integers(0, m, size=min(_STEPS_A_PIECE, n - start))
+        for start in range(0, n, _STEPS_PER_PIECE):
+            groups = rng.integers(0, m, size=min(_STEPS_PER_PIECE, n - start))
             draw = Draw(problem.data.draw_members(groups, rng), groups, np.full(len(groups), float(m)))
             if isinstance(flat, DenseData):
                 rows = problem.drawn_rows(draw.members)
@@ -241,7 +241,7 @@ class ALSVRE(Solver):
         values: Floats,
         p: float,
     ) -> None:
-        """Advance both players by one step on a draw, q by projections.
+        """Advance both players by one step on a draw, with projections for q.
 
         Sets the iterate.
         """
@@ -253,12 +253,12 @@ class ALSVRE(Solver):
         w_half = geometry.step(w_centre, tau, gradient)
         q_half = np.empty_like(q_centre)
         project_simplex((q_centre + tau * values) * shrink, q_half)
-        # 3. The step from the same centre, corrected by what the drawn row shows there.
+        # 3. The step from the same centre, with the drawn row's correction.
         loss_difference, gradient_difference = problem.sampled_difference(draw, at, w_half, q_half)
         state.w = geometry.step(w_centre, tau, gradient + gradient_difference)
         project_simplex((q_centre + tau * (values + loss_difference)) * shrink, state.q)
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
-        """Say which form runs, and that it is reconstructed."""
+        """Describe which variant runs, and that it is reconstructed."""
         del problem, tol
         return f"al-svre ({self.geometry}; reconstructed)"

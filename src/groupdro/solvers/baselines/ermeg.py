@@ -29,17 +29,17 @@ class ErmegState(State):
 
 @dataclass(frozen=True)
 class ERMEG(Solver):
-    """Exponentiated gradient on the weights of groups; the best response of w by an oracle.
+    """Exponentiated gradient on the group weights, with best responses of w from an oracle.
 
-    Before the first epoch the oracle finds every group's own minimum. An epoch calls it once, for the minimiser of the
-    weighted risk, passes over the data there, and multiplies each weight by exp(step * regret). The step falls as
-    multiplier * sqrt(ln m / t) / B, with B the largest regret at the time. The output is the best single model,
-    which is as good as the mixture that the theory speaks of; the mean of all is certified at the end.
+    Before the first epoch, the oracle finds every group's own minimum. An epoch calls it once for the minimiser of the
+    weighted risk, makes a pass there, and multiplies each weight by exp(step * excess risk). The step decreases as
+    multiplier * sqrt(ln m / t) / B, with B the largest excess risk at that time. The output is the best single model,
+    which is at least as good as the mixture of the theory; the mean of all models is certified at the end.
 
     Parameters
     ----------
     multiplier : float
-        Factor of the step; 1 is the theory's.
+        Factor of the step size; 1 is the theoretical value.
     oracle_tol : float
         Relative certified gap at which an oracle's answer is good enough.
     """
@@ -57,11 +57,11 @@ class ERMEG(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """What the oracle needs, and the whole simplex."""
+        """The oracle's requirements, and the whole simplex."""
         return (BALL, SIMPLEX)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
-        """Find every group's own minimum, unless references are given, and call the oracle."""
+        """Find every group's own minimum, unless references are given, then call the oracle."""
         del tol
         first = GroupReferences(GroupSQP("lbfgs"), max_passes=1000.0, finest=1e-8, absolute=False)
         return [self] if problem.regret else [first, self]
@@ -75,7 +75,7 @@ class ERMEG(Solver):
         return ErmegState(at, entropy.mirror(q), np.zeros(problem.shape), 0)
 
     def epoch(self, problem: GroupRisk, state: ErmegState) -> None:
-        """Call the oracle for the present weights, and move them by the regrets of its model."""
+        """Call the oracle for the current weights, and update them by the excess risks of its model."""
         entropy = problem.weight_geometry()
         q = entropy.point(state.logits)
         weighted = problem.weighted(q)
@@ -83,7 +83,7 @@ class ERMEG(Solver):
             weighted.starting_at(state.evaluation.w), GroupSQP("lbfgs"), tol=self.oracle_tol, max_passes=500.0
         )
         if found.interrupted:
-            raise KeyboardInterrupt  # which ended the oracle's run alone
+            raise KeyboardInterrupt  # it ended only the oracle's run
         w = found.w
         state.evaluation = problem.evaluate(w, q)
         state.w_total += w
@@ -94,7 +94,7 @@ class ERMEG(Solver):
         state.logits = entropy.step(state.logits, step, -regrets)
 
     def average(self, state: ErmegState) -> tuple[Floats, Floats] | None:
-        """Return the mean of the oracle's models, with the present weights."""
+        """Return the mean of the oracle's models, with the current weights."""
         if not state.calls:
             return None
         return state.w_total / state.calls, state.evaluation.q

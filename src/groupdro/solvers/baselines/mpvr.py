@@ -1,7 +1,7 @@
 """MPVR: variance-reduced mirror prox with one sample per step (Alacaoglu and Malitsky 2022, Algorithm 2).
 
-The published step and the order of the operations are corrected as in the source: the base step is
-gamma sqrt(alpha) / L, and both halves of a step start from the same centre.
+The published step size and order of operations are corrected as in the original source: the base step is gamma
+sqrt(alpha) / L, and both halves of a step start from the same centre.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -22,14 +22,14 @@ __all__ = ["MPVR", "MpvrState", "sampling_constant"]
 
 Sampling = Literal["uniform", "importance"]
 
-_SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
+_SECONDS_PER_PIECE = 0.05  # an interrupt can arrive only between pieces
 
 
 def sampling_constant(problem: GroupRisk, geometry: Geometry, sampling: Sampling) -> float:
     """Return the mean-square Lipschitz constant of the one-sample operator.
 
-    With D^2 the range of the potential of w, G and L the rows' constants, n the mean, least and harmonic mean group
-    size:
+    D^2 is the range of the potential of w, G and L the rows' constants, and n, n_min, n_harmonic the mean, smallest and
+    harmonic mean group size:
 
         uniform      2 D max( sqrt(2 D^2 L^2 m n/n_min + G^2 m^2 ln m n/n_harmonic), G sqrt(2 m ln m n/n_min) )
         importance   2 D max( sqrt(2 D^2 L^2 m + G^2 m^2 ln m), G sqrt(2 m ln m) )
@@ -60,7 +60,7 @@ class MpvrState(State):
 
 @dataclass(frozen=True)
 class MPVR(Solver):
-    """Variance-reduced mirror prox with one sample a step.
+    """Variance-reduced mirror prox with one sample per step.
 
     An epoch is a pass at the snapshot and K steps. Importance sampling draws a group and then one of its rows;
     uniform sampling draws a row among all.
@@ -68,11 +68,11 @@ class MPVR(Solver):
     Parameters
     ----------
     multiplier : float
-        Factor of the base step; 1 is the theory's.
+        Factor of the base step size; 1 is the theoretical value.
     sampling : {"importance", "uniform"}
         How the sample is drawn.
     epoch_length : int, optional
-        K; by default half the number of rows, as its authors advise.
+        K; by default half the number of rows, as its authors recommend.
     """
 
     name = "mpvr"
@@ -90,7 +90,7 @@ class MPVR(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, from which the step is derived; weights have no price."""
+        """A bounded domain, from which the step size is derived, and weights without a price."""
         return (BOUNDED, UNPRICED)
 
     def length(self, problem: GroupRisk) -> int:
@@ -109,7 +109,7 @@ class MPVR(Solver):
         return MpvrState(at, geometry, mirror, logits, mirror, logits, float(step), seed)
 
     def epoch(self, problem: GroupRisk, state: MpvrState) -> None:
-        """Make K steps, move the snapshot to their mean, and pass over the data there."""
+        """Make K steps, move the snapshot to their mean, and make a pass there."""
         K, geometry = self.length(problem), state.geometry
         loop = InnerLoop(
             problem=problem,
@@ -126,7 +126,7 @@ class MPVR(Solver):
         rng = np.random.default_rng([state.seed, state.epoch])
         steps = steps_of(loop, SINGLE_ROWS)
         seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 20.0 * problem.n_groups)
-        piece = max(1, int(_SECONDS_A_PIECE / seconds))
+        piece = max(1, int(_SECONDS_PER_PIECE / seconds))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for start in range(0, K, piece):
                 plan, members = self.draw(problem, min(piece, K - start), rng)

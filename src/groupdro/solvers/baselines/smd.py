@@ -1,7 +1,7 @@
 """SMD: stochastic mirror descent on both players (after Nemirovski, Juditsky, Lan and Shapiro 2009).
 
 The constants are derived here, see `descent_constant`. The method has no variance reduction and no snapshot, so a step
-costs one row per group and the error falls like one over the square root of the steps.
+costs one row per group and the error decreases like one over the square root of the number of steps.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -19,10 +19,10 @@ __all__ = ["SMD", "SmdState", "descent_constant"]
 
 
 def descent_constant(problem: GroupRisk, geometry: Geometry) -> float:
-    """Return M, the root mean square bound of the operator in the scaled norm: M^2 = 2 D^2 G^2 + 2 B^2 ln m.
+    """Return M, a root-mean-square bound on the operator in the scaled norm: M^2 = 2 D^2 G^2 + 2 B^2 ln m.
 
     D^2 is the range of the potential of w, G the rows' Lipschitz constant, and B = radius * G bounds how far losses on
-    the domain are from those at its centre; a constant common to all groups moves no weight.
+    the domain deviate from those at its centre. A constant common to all groups does not change the weights.
     """
     G = problem.constants(geometry.dual_order, geometry.radius).lipschitz
     log_m = float(np.log(problem.n_groups))
@@ -31,7 +31,7 @@ def descent_constant(problem: GroupRisk, geometry: Geometry) -> float:
 
 @dataclass
 class SmdState(State):
-    """State of SMD: both players in mirror coordinates, and the step-weighted sums of where they were."""
+    """State of SMD: both players in mirror coordinates, and the step-weighted sums of their positions."""
 
     geometry: Geometry
     w: Floats
@@ -48,16 +48,16 @@ class SmdState(State):
 class SMD(Solver):
     """Stochastic mirror descent with one sample of every group per step.
 
-    A base step gamma means steps of 2 D^2 gamma for w and 2 ln(m) gamma for the logits. It falls as
-    multiplier / (M sqrt t); with a horizon of T steps it is the constant 2 multiplier / (M sqrt(5 T)), for which the
-    expected gap of the average is at most 2 M sqrt(5 / T). An epoch is as many steps as draw every row once.
+    A base step gamma means step sizes of 2 D^2 gamma for w and 2 ln(m) gamma for the logits. It decreases as multiplier
+    / (M sqrt t). With a horizon of T steps it is the constant 2 multiplier / (M sqrt(5 T)), for which the expected gap
+    of the average is at most 2 M sqrt(5 / T). An epoch draws about as many rows as there are.
 
     Parameters
     ----------
     multiplier : float
-        Factor of the base step, which is what tuning varies; 1 is the theory's.
+        Factor of the base step size, the parameter to tune; 1 is the theoretical value.
     horizon : int, optional
-        Steps of the whole run, where they are known.
+        Number of steps of the whole run, if known in advance.
     """
 
     name = "smd"
@@ -73,11 +73,11 @@ class SMD(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, from which the steps are derived; weights have no price."""
+        """A bounded domain, from which the step sizes are derived, and weights without a price."""
         return (BOUNDED, UNPRICED)
 
     def init(self, problem: GroupRisk, seed: int) -> SmdState:
-        """Start at the centre; the evaluation there is for the trace alone."""
+        """Start at the centre; the evaluation there is only for the trace."""
         weighting = problem.weight_geometry()
         w, q = problem.start(), weighting.interior(problem.start_weights())
         with problem.uncounted():
@@ -92,7 +92,7 @@ class SMD(Solver):
             q_total=np.zeros_like(q),
             step_total=0.0,
             steps=0,
-            constant=descent_constant(problem, geometry) or 1.0,  # zero where nothing can move
+            constant=descent_constant(problem, geometry) or 1.0,  # zero if nothing can move
             seed=seed,
         )
 
@@ -103,13 +103,13 @@ class SMD(Solver):
         return self.multiplier / (state.constant * np.sqrt(state.steps + 1.0))
 
     def epoch(self, problem: GroupRisk, state: SmdState) -> None:
-        """Make as many steps as draw every row about once."""
+        """Make as many steps as draw about as many rows as there are."""
         rng = np.random.default_rng([state.seed, state.epoch])
         for _ in range(max(1, round(problem.n_rows / problem.n_groups))):
             self.step(problem, state, rng)
 
     def step(self, problem: GroupRisk, state: SmdState, rng: np.random.Generator) -> None:
-        """Move both players along the gradients that one row per group shows."""
+        """Move both players along the gradients estimated from one row per group."""
         gamma, geometry, weighting = self.base_step(state), state.geometry, problem.weight_geometry()
         w, q = geometry.point(state.w), weighting.point(state.logits)
         values, gradient = self.sampled_values(problem, rng, w, q)
@@ -129,7 +129,7 @@ class SMD(Solver):
         return problem.group_values(risks), gradient
 
     def point(self, state: SmdState) -> tuple[Floats, Floats] | None:
-        """Return the step-weighted average, which the theory speaks of."""
+        """Return the step-weighted average, to which the theory applies."""
         if state.step_total == 0.0:
             return None
         return state.w_total / state.step_total, state.q_total / state.step_total

@@ -1,8 +1,8 @@
-"""TSA: stochastic approximation in two stages for the worst regret (after Zhang and Tu 2023).
+"""TSA: stochastic approximation in two stages for the worst excess risk (after Zhang and Tu 2023).
 
 It is reconstructed from published descriptions; the original text and code were not available. This is the two-stage
-reading: each group's minimum by stochastic gradients, then stochastic mirror descent on the regrets against what stage
-one found.
+interpretation: stochastic gradients find each group's minimum, then stochastic mirror descent minimises the excess
+risks over the values found.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ __all__ = ["TSA"]
 _OWN_REFERENCES = Requirement(
     what="a problem without references",
     holds=lambda problem: not problem.regret,
-    remedy="it finds every group's own minimum itself; with references of your own use 'alem'",
+    remedy="it finds every group's own minimum itself; with your own references use 'alem'",
 )
 
 
 @dataclass(frozen=True)
 class _GroupModels(Preparation):
-    """Approach every group's own minimum by stochastic gradients, and measure its risk there by one pass."""
+    """Approach every group's own minimum by stochastic gradients, and measure the risks there in one pass."""
 
     multiplier: float
     passes: float
 
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
-        """Return bounds of the minima, and the models."""
+        """Return bounds on the minima, and the models."""
         del budget
         models = self._models(problem, np.random.default_rng([seed, 1 << 24]))
         upper, lower = np.empty(problem.n_groups), np.empty(problem.n_groups)
@@ -60,7 +60,7 @@ class _GroupModels(Preparation):
             share = 1.0 / np.sqrt(t + 1.0)
             step = self.multiplier * geometry.radius / max(G, 1e-300) * share
             models = geometry.points(mirrored)
-            total += share * models  # not times the step, which vanishes on a domain of one point
+            total += share * models  # not times the step, which is zero on a domain of one point
             weight += share
             gradients = problem.own_losses(problem.data.draw(rng), models)[1]
             mirrored = geometry.steps(mirrored, step, gradients)
@@ -73,20 +73,20 @@ class TSA(SMD):
 
     It is reconstructed from published descriptions; the original text and code were not available.
 
-    Stage one runs projected stochastic gradients on every group at once, one row of each per step, with steps
-    radius / (G sqrt t) times the multiplier, and averages them by their steps. One pass then measures each group's risk
-    there. Stage two is SMD on the regrets.
+    Stage one runs projected stochastic gradients on all groups at once, with one row of each per step and step sizes
+    radius / (G sqrt t) times the multiplier, and averages the iterates weighted by their steps. One pass then measures
+    each group's risk at its average. Stage two is SMD on the excess risks.
 
     Parameters
     ----------
     multiplier : float
-        Factor of the steps of stage two; 1 is the theory's.
+        Factor of the step sizes of stage two; 1 is the theoretical value.
     stage_one_multiplier : float, optional
-        That of stage one; by default the same.
+        The factor for stage one; by default the same.
     stage_one_passes : float
         Passes over the data in stage one.
     form : {"two-stage", "common-random-numbers"}
-        What stage two subtracts from a drawn row's loss: the group's measured risk; or the loss of the same row under
+        What stage two subtracts from a drawn row's loss: the group's measured risk, or the loss of the same row under
         the group's own model, which has the same mean and less variance.
     """
 
@@ -107,11 +107,11 @@ class TSA(SMD):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """All rows in one place and no references, besides what SMD needs."""
+        """All rows in one process and no references, besides the requirements of SMD."""
         return (*super().requires, ONE_MACHINE, _OWN_REFERENCES)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
-        """Approach every group's own minimum, then minimise the regrets."""
+        """Approach every group's own minimum, then minimise the excess risks."""
         del problem, tol
         multiplier = self.multiplier if self.stage_one_multiplier is None else self.stage_one_multiplier
         return (_GroupModels(multiplier, self.stage_one_passes), self)
@@ -119,7 +119,7 @@ class TSA(SMD):
     def sampled_values(
         self, problem: GroupRisk, rng: np.random.Generator, w: Floats, q: Floats
     ) -> tuple[Floats, Floats]:
-        """Return unbiased regrets and the gradient from one row per group."""
+        """Return unbiased excess risks and gradient from one row per group."""
         draw = problem.data.draw(rng)
         risks, gradient = problem.sampled(draw, w, q)
         if self.form == "two-stage":
@@ -127,11 +127,11 @@ class TSA(SMD):
         models = problem.references.models
         assert models is not None  # its own first stage found them
         own = problem.own_losses(draw, models, read=False)[0]
-        # The penalty at a group's own model is part of what it reached there.
+        # A group's reference includes the penalty at its own model.
         penalties = np.array([problem.domain.penalty_at(problem.coef(model)) for model in models])
         return risks - own - penalties + problem.offsets, gradient
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
-        """Say which form runs, and that it is reconstructed."""
+        """Describe which variant runs, and that it is reconstructed."""
         del problem, tol
         return f"tsa ({self.form}; reconstructed)"

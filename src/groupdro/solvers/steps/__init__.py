@@ -1,4 +1,4 @@
-"""The sampled steps between two snapshots: one way to make them per file, and the table of all."""
+"""The sampled steps between two snapshots: one implementation per file, and a table of all."""
 
 from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
 from groupdro.solvers.steps.table import BATCHES, SINGLE_ROWS, make_steps, steps_of

@@ -1,4 +1,4 @@
-"""The same steps in one compiled loop: one output, dense rows of one process, a ball, and bounds of group weights."""
+"""Steps in one compiled loop, for one output, dense rows of one process, a ball, and bounded group weights."""
 
 import numpy as np
 
@@ -16,12 +16,12 @@ class FusedSteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for flat dense rows, a ball and known weights."""
+        """Require flat dense rows, a ball and a supported weight set."""
         plain = loop.geometry.ball is not None and loop.problem.weights_known
         return plain and isinstance(loop.problem.flat, DenseData)
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
-        """Make a step for each row of members."""
+        """Make one step per row of `members`."""
         loop, ball = self.loop, self.loop.geometry.ball
         assert ball is not None
         rows = loop.problem.drawn_rows(members)

@@ -1,4 +1,4 @@
-"""Both players between two snapshots: where they stand, and what the steps add up to."""
+"""Both players between two snapshots: their positions, and the sums over the steps."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -27,26 +27,26 @@ class InnerLoop:
     geometry : Geometry
         The geometry of w.
     w_steps : ndarray or float
-        Step of w: a number, or one for each entry.
+        Step size of w: one number, or one per entry.
     q_step, alpha : float
-        Step of the logits, and weight of the snapshot in the centre.
+        Step size of the logits, and weight of the snapshot in the centre.
     w, w_centre : ndarray
         Mirror coordinates of the iterate (changed by steps) and of the snapshot.
     rotation : ndarray of shape (n_features, n_features) or (0, 0)
-        Columns are the coordinates that `w_steps` belong to; empty for the features themselves. The loop works in
-        these coordinates, in which ball and penalty look the same, and takes and gives those of the features.
+        Columns are the coordinates that `w_steps` refer to; empty for the original features. The loop works in these
+        coordinates, in which ball and penalty look the same. Its inputs and outputs are in those of the features.
     shift : ndarray of shape (n_features,) or (0,)
-        Point of the features at which the loop takes the intercept, such as their mean, where it hardly depends on the
-        coefficients; empty for the origin. The intercept is free, so that any point will do.
+        Point in feature space at which the loop takes the intercept, such as the mean, where it hardly depends on the
+        coefficients; empty for the origin. The intercept is free, so any point will do.
     logits, logit_centre : ndarray of shape (n_groups,)
-        The same of q.
+        The same for q.
     w_total, mirror_total, q_total, logit_total : ndarray
-        Sums over the steps of w, of its mirror coordinates, of the part of q that moves and of the logits.
+        Sums over the steps of w, of its mirror coordinates, of the moving part of q and of the logits.
     sums : ndarray of shape (4,)
-        Sums over the steps of the squared gradient differences of w and q and the squared distances of w and q from
-        the snapshot, as the geometries measure them.
+        Sums over the steps of the squared gradient differences of w and q, and of the squared distances of w and q from
+        the snapshot, as measured by the geometries.
     n_steps : int
-        Steps made.
+        Number of steps made.
     """
 
     problem: GroupRisk
@@ -112,9 +112,9 @@ class InnerLoop:
         return self.turned_back(self.mirror_total / self.n_steps)
 
     def weight_player(self) -> WeightPlayer:
-        """Return q as kernels take it."""
+        """Return q in the form of kernels."""
         moving, q = self.problem.weight_set.moving(self.problem.n_groups), self.at.q
-        assert moving is not None  # asked by what fits
+        assert moving is not None  # checked by `fits`
         pull = moving.share * self.values
         if moving.price:
             pull += moving.price * moving.log_base
@@ -137,23 +137,23 @@ class InnerLoop:
         return self.problem.weight_geometry().mixed(self.q_total / self.q_total.sum())
 
     def totals(self) -> Sums:
-        """Return the sums over the steps as kernels take them."""
+        """Return the sums over the steps in the form of kernels."""
         return Sums(self.w_total, self.logit_total, self.q_total, self.sums)
 
     @property
     def ratio(self) -> float:
-        """What the proof wants below one fifth: squared gradient differences over alpha times squared distances."""
+        """Squared gradient differences over alpha times squared distances, which the proof requires to be below 1/5."""
         gradient_w, gradient_q, distance_w, distance_q = self.sums
         return float((gradient_w + gradient_q) / (self.alpha * (distance_w + distance_q) + 1e-300))
 
 
 class Steps(ABC):
-    """One way to make the steps of an inner loop.
+    """One implementation of the steps of an inner loop.
 
     Parameters
     ----------
     loop : InnerLoop
-        The loop, which the steps change.
+        The loop, modified by the steps.
     """
 
     def __init__(self, loop: InnerLoop):
@@ -162,17 +162,17 @@ class Steps(ABC):
     @classmethod
     @abstractmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Return whether this way knows the loop's problem, geometries and steps."""
+        """Return whether this implementation supports the loop's problem, geometries and steps."""
 
     @property
     def entries(self) -> float:
-        """Time that a drawn row takes, in entries of a dense row."""
+        """Cost of a drawn row, in entries of a dense row."""
         return float(self.loop.problem.data.n_features)
 
     @abstractmethod
     def run(self, plan: BatchPlan, members: Indices) -> None:
-        """Make a step for each row of members."""
+        """Make one step per row of `members`."""
 
     def flush(self) -> None:
-        """Write out the iterate and the sums, where steps put that off."""
+        """Write out the iterate and the sums, if steps deferred that."""
         return

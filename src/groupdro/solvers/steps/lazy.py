@@ -1,4 +1,4 @@
-"""The same steps on sparse rows at the cost of their entries: one output, one step for all features."""
+"""Steps on sparse rows at the cost of their entries, for one output and one step size for all features."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from groupdro.utils.types import Indices
 
 __all__ = ["LazySteps"]
 
-_SCATTERED = 25.0 / 3.0  # time of an entry of a drawn row, in those of a pass
+_SCATTERED = 25.0 / 3.0  # cost of an entry of a drawn row relative to one in a pass
 
 
 class LazySteps(Steps):
@@ -36,17 +36,17 @@ class LazySteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for flat sparse rows, a ball, known weights, the features' own coordinates and one step for all."""
+        """Require flat sparse rows, a ball, a supported weight set, the original coordinates and a single step size."""
         plain = loop.geometry.ball is not None and loop.problem.weights_known
         return plain and not loop.rotation.size and isinstance(loop.problem.flat, CsrData) and np.ndim(loop.w_steps) > 0
 
     @property
     def entries(self) -> float:
-        """Count what is stored."""
+        """Count the stored entries."""
         return _SCATTERED * self.loop.problem.data.rows.n_entries
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
-        """Make a step for each row of members."""
+        """Make one step per row of `members`."""
         loop = self.loop
         drawn = Drawn(loop.problem.drawn_rows(members), plan.groups, plan.weights)
         q, sums, work = loop.weight_player(), loop.totals(), np.empty((3, loop.problem.n_groups))

@@ -1,4 +1,4 @@
-"""The steps of ALEG, written out: any loss, rows, domain and set of weights, and any number of workers."""
+"""The steps of ALEG in plain form, for any loss, rows, domain, set of weights and number of workers."""
 
 import numpy as np
 
@@ -10,16 +10,16 @@ __all__ = ["ReadableSteps"]
 
 
 class ReadableSteps(Steps):
-    """Steps made of the problem's and the geometries' own operations, which the compiled ones must agree with."""
+    """Steps in terms of the problem's and the geometries' operations; compiled steps must agree with them."""
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Fit everything."""
+        """Return True: this implementation supports everything."""
         del loop
         return True
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
-        """Make a step for each row of members."""
+        """Make one step per row of `members`."""
         loop, problem = self.loop, self.loop.problem
         at, geometry, weighting = loop.at, loop.geometry, problem.weight_geometry()
         groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
@@ -30,14 +30,14 @@ class ReadableSteps(Steps):
             # 2. The half point, along the snapshot's gradient.
             w_half = geometry.point(geometry.step(w_centre, loop.w_steps, loop.gradient))
             q_half = weighting.point(weighting.step(q_centre, loop.q_step, -loop.values))
-            # 3. What the drawn rows show there beyond the snapshot.
+            # 3. The drawn rows' differences between there and the snapshot.
             draw = Draw(drawn, groups[k % len(groups)], weights[k % len(weights)])
             loss_difference, sampled = problem.sampled_difference(draw, at, loop.turned_back(w_half), q_half)
             gradient_difference = loop.turned_gradient(sampled)
             # 4. The step, from the same centre.
             loop.w = geometry.step(w_centre, loop.w_steps, loop.gradient + gradient_difference)
             loop.logits = weighting.step(q_centre, loop.q_step, -(loop.values + loss_difference))
-            # 5. What the next snapshot and the choice of steps need.
+            # 5. Sums for the next snapshot and the choice of step sizes.
             loop.w_total += geometry.point(loop.w)
             loop.mirror_total += loop.w
             loop.q_total += weighting.moved(weighting.point(loop.logits))

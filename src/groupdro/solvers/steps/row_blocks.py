@@ -1,4 +1,4 @@
-"""Steps on one row each for several outputs, many at a time: what `kernels.blocks` needs around it."""
+"""Steps on one row each for several outputs, many at a time, using `kernels.blocks`."""
 
 from collections.abc import Callable
 
@@ -14,16 +14,16 @@ from groupdro.utils.types import Floats, Indices
 
 __all__ = ["BlockSteps", "RowBlocks", "takes_blocks"]
 
-#: Makes the steps of a block; sets what each row adds to v, and s after each step.
+#: Makes the steps of a block; sets each row's contribution to v, and s after each step.
 Make = Callable[[RowBlock, Floats], None]
 
-BLOCK = 128  # steps: products of rows with rows and with w then take about as long
+BLOCK = 128  # steps; products of rows with rows then take about as long as those with w
 
 
 def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float, alpha: float) -> bool:
-    """Return whether steps on one row each can be made in blocks: several outputs, one step for all entries.
+    """Return whether steps on one row each can be made in blocks: several outputs, a single step size.
 
-    Where the snapshot is all of the centre (alpha = 1), nothing is left of v, by whose share the blocks divide.
+    If the centre is the snapshot (alpha = 1), nothing is left of v, by whose share the blocks divide.
     """
     known = geometry.ball is not None and problem.weights_known and problem.loss.in_blocks
     whole = problem.data.rows.combinable and problem.data.is_whole
@@ -31,7 +31,7 @@ def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float
 
 
 class RowBlocks:
-    """w as s v + a c + b g, c and g being the snapshot and its gradient.
+    """w as s v + a c + b g, where c and g are the snapshot and its gradient.
 
     Parameters
     ----------
@@ -67,10 +67,10 @@ class RowBlocks:
             X = data.rows.take(rows[place]).dense()
             n = len(X)
             v, c, g = self.v, self.at.w, self.gradient
-            v *= self.coefficients[0]  # s would underflow in the end
+            v *= self.coefficients[0]  # s would eventually underflow
             self.coefficients[0] = 1.0
             self.inner[:3] = np.vdot(v, v), np.vdot(v, c), np.vdot(v, g)
-            # As in the problem's own sampled products, rows of float32 are multiplied in float32.
+            # Float32 rows are multiplied in float32, as in the problem's own sampled products.
             products = np.empty((n, 3, n_outputs))
             products[:, 0] = X @ v.astype(X.dtype, copy=False)
             products[:, 1] = self.at.margins[rows[place]]
@@ -80,7 +80,7 @@ class RowBlocks:
             drawn = data.y[rows[place]], draw.groups[place], draw.weights[place]
             kept = self.coefficients, self.inner, betas
             make(RowBlock(products, gram, *drawn, *kept, step, ball.penalty, ball.radius), scales)
-            # After step j, v holds what the rows up to j added; its sum over steps weighs each by all later s.
+            # After step j, v holds the contributions of rows up to j; its sum over steps weights each by all later s.
             later = np.cumsum(scales[::-1])[::-1]
             self.v_total += later[0] * v
             added = X.T @ np.hstack([betas, later[:, None] * betas]).astype(X.dtype, copy=False)
@@ -98,7 +98,7 @@ class RowBlocks:
 
 
 class BlockSteps(Steps):
-    """Mirror steps on one row each in blocks; the snapshot is the centre too."""
+    """Mirror steps on one row each in blocks; the snapshot is also the centre."""
 
     def __init__(self, loop: InnerLoop):
         super().__init__(loop)
@@ -106,11 +106,11 @@ class BlockSteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for several outputs, dense rows, a ball, known weights and one step for all entries."""
+        """Require several outputs, dense rows, a ball, a supported weight set and a single step size."""
         return takes_blocks(loop.problem, loop.geometry, loop.w_steps, loop.alpha)
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
-        """Make a step for each row of members."""
+        """Make one step per row of `members`."""
         loop, blocks, ball = self.loop, self.blocks, self.loop.geometry.ball
         assert ball is not None
         assert isinstance(loop.w_steps, float)

@@ -1,8 +1,8 @@
-"""The same steps for several outputs of float32 rows in a spectral metric: products in the rows' own precision.
+"""Steps for several outputs of float32 rows in a spectral metric, with products in single precision.
 
-With c the snapshot's coefficients, every point is kept as c + change, the change in float32 with its components along
-the metric's directions in float64. A step then forms no product with the directions that linearity gives: those of the
-centre and of the snapshot's gradient are known.
+With c the snapshot's coefficients, every point is stored as c + change. The change is in float32, with its components
+along the metric's directions in float64. By linearity, a step needs no products with the directions: the components of
+the centre and of the snapshot's gradient are known.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ __all__ = ["SpectralSteps"]
 
 _NOTHING: Floats = np.empty(0)
 _NO_DIFFERENCE: Array = np.empty(0, np.float32)
-_PIECE_ROWS = 200  # of a batch that are worth a thread
+_PIECE_ROWS = 200  # rows of a batch worth a thread
 
 
 class SpectralSteps(Steps):
@@ -36,7 +36,7 @@ class SpectralSteps(Steps):
         self.snapshot, self.gradient = (np.ascontiguousarray(a[:d], np.float32) for a in (snapshot, gradient))
         self.centre = (loop.w_centre[:d] - snapshot[:d]).astype(np.float32)
         self.change = (loop.w[:d] - snapshot[:d]).astype(np.float32)
-        # Components along the directions, in float64: of the snapshot, its gradient, the centre and the iterate.
+        # Components of the snapshot, its gradient, the centre and the iterate along the directions, in float64.
         self.along_snapshot, self.along_gradient = V.T @ snapshot[:d], V.T @ gradient[:d]
         self.along_centre, self.along = V.T @ (loop.w_centre - snapshot)[:d], V.T @ (loop.w - snapshot)[:d]
         self.square = float(np.vdot(snapshot[:d], snapshot[:d]))
@@ -46,13 +46,13 @@ class SpectralSteps(Steps):
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
-        """Ask for float32 rows of this process, a loss that kernels know, and a spectral metric."""
+        """Require float32 rows in this process, a loss supported by kernels, and a spectral metric."""
         problem = loop.problem
         known = problem.data.is_whole and problem.data.rows.single and problem.loss.in_blocks
         return known and isinstance(loop.geometry, Spectral) and not loop.rotation.size
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
-        """Make a step for each row of members."""
+        """Make one step per row of `members`."""
         loop, problem, d = self.loop, self.loop.problem, self.d
         at, weighting, geometry = loop.at, loop.problem.weight_geometry(), self.geometry
         groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
@@ -68,19 +68,19 @@ class SpectralSteps(Steps):
             along, square = self._step(step, _NO_DIFFERENCE, self.along_gradient, self.half, _NOTHING)
             free = around - free_step * free_gradient
             q_half = weighting.point(weighting.step(q_centre, loop.q_step, -loop.values))
-            # 3. What the drawn rows show there beyond the snapshot.
+            # 3. The drawn rows' differences between there and the snapshot.
             values, bent, free_bent = self._difference(drawn, q_half, free)
             along_bent = np.asarray(self.directions.T @ bent, np.float64)
-            loop.sums[2] += self._weighed(1.0 / geometry.scales, 1.0 / geometry.rest, along, square) / step
+            loop.sums[2] += self._squared_size(1.0 / geometry.scales, 1.0 / geometry.rest, along, square) / step
             loop.sums[2] += float(np.vdot(free, free)) / free_step
-            loop.sums[0] += step * self._weighed(geometry.scales, geometry.rest, along_bent, _square(bent))
+            loop.sums[0] += step * self._squared_size(geometry.scales, geometry.rest, along_bent, _square(bent))
             loop.sums[0] += free_step * float(np.vdot(free_bent, free_bent))
             # 4. The step, from the same centre.
             flat = bent.ravel()
             self.along, _ = self._step(step, flat, self.along_gradient + along_bent, self.change, self.change_total)
             self.free = around - free_step * (free_gradient + free_bent)
             loop.logits = weighting.step(q_centre, loop.q_step, -(loop.values + values))
-            # 5. What the next snapshot and the choice of steps need.
+            # 5. Sums for the next snapshot and the choice of step sizes.
             self.free_total += self.free
             loop.q_total += weighting.moved(weighting.point(loop.logits))
             loop.logit_total += loop.logits
@@ -91,8 +91,8 @@ class SpectralSteps(Steps):
     def _step(self, step: float, difference: Array, slope: Floats, out: Array, total: Floats) -> tuple[Floats, float]:
         """Step from the centre against gradient and difference, whose components along the directions are `slope`.
 
-        Sets out to the change there and adds it to the total; returns its components and its squared norm. The centre
-        is the one between the snapshot's and the iterate, which may be out itself.
+        Sets `out` to the change there and adds it to the total; returns its components and its squared norm. The centre
+        lies between the snapshot's centre and the iterate, which may be `out` itself.
         """
         geometry, alpha, shape = self.geometry, self.loop.alpha, (-1,) + (1,) * (slope.ndim - 1)
         s, s0 = step * geometry.scales, step * geometry.rest
@@ -108,9 +108,9 @@ class SpectralSteps(Steps):
         return reached - self.along_snapshot, land(*flat, 1.0 / shrink0 - 1.0, out.ravel(), total.ravel())
 
     def _difference(self, drawn: Drawn, q: Floats, free: Floats) -> tuple[Floats, Array, Floats]:
-        """Return what drawn rows show at the half point beyond the snapshot: values by group, slopes, of the free rows.
+        """Return the drawn rows' differences from the snapshot at the half point: values by group, slopes, free rows.
 
-        Pieces of the batch are fixed by its size, so that threads do not change the result.
+        Pieces depend only on the size of the batch, so that threads do not change the result.
         """
         loop, problem = self.loop, self.loop.problem
         rows, margins, y, n_outputs = drawn.rows, loop.at.margins, problem.data.y, problem.model.n_outputs
@@ -138,13 +138,13 @@ class SpectralSteps(Steps):
         return values, bent, total[None] if len(free) else np.empty((0, n_outputs))
 
     @staticmethod
-    def _weighed(scales: Floats, rest: float, along: Floats, square: float) -> float:
+    def _squared_size(scales: Floats, rest: float, along: Floats, square: float) -> float:
         """Return the squared size in a metric, given the components along its directions and the squared norm."""
         squares = (along**2).reshape(len(scales), -1).sum(axis=1)
         return rest * square + float((scales - rest) @ squares)
 
     def flush(self) -> None:
-        """Write out w and the sum of its iterates, whose mean must not lie outside of the domain by rounding."""
+        """Write out w and the sum of its iterates, keeping their mean inside the domain despite rounding."""
         loop, d = self.loop, self.d
         loop.w = loop.snapshot.copy()
         loop.w[:d] += self.change

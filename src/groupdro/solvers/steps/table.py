@@ -1,4 +1,4 @@
-"""The ways to make steps, fastest first, and an epoch of them."""
+"""The implementations of steps, fastest first, and the loop over an epoch."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,39 +20,39 @@ __all__ = ["BATCHES", "SINGLE_ROWS", "make_steps", "steps_of"]
 
 #: Steps that draw several members each.
 BATCHES: tuple[type[Steps], ...] = (FusedSteps, LazySteps, SpectralSteps, ReadableSteps)
-#: Steps that draw one.
+#: Steps that draw one member each.
 SINGLE_ROWS: tuple[type[Steps], ...] = (FusedSteps, BlockSteps, ReadableSteps)
 
-_SECONDS_A_PIECE = 0.05  # between pieces an interrupt can arrive
-_SECONDS_A_VALUE = 5e-10
-_STEPS_A_STRETCH = 64
+_SECONDS_PER_PIECE = 0.05  # an interrupt can arrive only between pieces
+_SECONDS_PER_VALUE = 5e-10
+_STEPS_PER_STRETCH = 64
 
 
 def steps_of(loop: InnerLoop, table: Sequence[type[Steps]]) -> Steps:
-    """Return the first way of a table that fits a loop."""
+    """Return the first implementation in a table that fits a loop."""
     return next(form for form in table if form.fits(loop))(loop)
 
 
 def make_steps(
     loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool = True
 ) -> None:
-    """Make steps on fresh draws, in pieces short enough for an interrupt to arrive; their products are small."""
+    """Make steps on fresh draws, in pieces short enough for an interrupt to arrive."""
     with one_blas_thread():
         _make_steps(loop, plan, n_steps, rng, replacement=replacement)
 
 
 def _make_steps(loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool) -> None:
     data, steps = loop.problem.data, steps_of(loop, BATCHES)
-    seconds = (len(plan.groups) * (steps.entries + 50.0) + 10.0 * loop.problem.n_groups) * _SECONDS_A_VALUE
-    piece = max(1, int(_SECONDS_A_PIECE / seconds))
+    seconds = (len(plan.groups) * (steps.entries + 50.0) + 10.0 * loop.problem.n_groups) * _SECONDS_PER_VALUE
+    piece = max(1, int(_SECONDS_PER_PIECE / seconds))
     if not data.in_memory:
-        piece = max(piece, _STEPS_A_STRETCH)  # so that what is read at once is used at once
+        piece = max(piece, _STEPS_PER_STRETCH)  # so that rows read together are used together
     whole = None if replacement else data.permute_steps(plan, n_steps, rng)
     pieces = (
         whole[start:stop] if whole is not None else data.draw_steps(plan, stop - start, rng)
         for start, stop in itertools.pairwise([*range(0, n_steps, piece), n_steps])
     )
-    # Steps that are too long may overflow; the ratio is then not finite, which is how the solver learns of it.
+    # Steps that are too long may overflow. The ratio is then not finite, which tells the solver.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for members in pieces if data.in_memory else _reading_ahead(data, pieces):
             steps.run(plan, members)
@@ -60,7 +60,7 @@ def _make_steps(loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.G
 
 
 def _reading_ahead(data: GroupedData, pieces: Iterator[Indices]) -> Iterator[Indices]:
-    """Yield pieces while the system reads the rows of the next one: asking it to may take as long as the reading."""
+    """Yield pieces while the system reads the next one's rows. The request itself may take as long as reading."""
     with ThreadPoolExecutor(1) as reader:
         members = None
         for ahead in pieces:
