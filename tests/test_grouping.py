@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from groupdro.data.grouping import read_groups
 
-NAT = np.datetime64("NaT")
+NAT = np.datetime64("NaT", "ns")
 MEMBERSHIP = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]], dtype=bool)
 SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix]
 

@@ -1,11 +1,15 @@
 """The drawing of the layers and the table of stored results agree with the repository."""
 
 import importlib.util
+import json
 import re
 import xml.etree.ElementTree as ET
 
+import pytest
+
 from tests import test_layers
 from tests.docs.pages import DOCS, ROOT
+from tests.docs.test_links import broken
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -71,3 +75,36 @@ def test_decisions_are_dated_and_name_what_they_rest_on():
         assert re.search(r"^\*20\d\d-\d\d-\d\d\.\*", record, re.MULTILINE), title
         for part in ("**Decision.**", "**Evidence.**", "**Cost.**"):
             assert part in record, f"{title} lacks {part}"
+
+
+def test_numbers_of_the_decisions_are_those_of_the_stored_files():
+    page = " ".join((DOCS / "decisions.md").read_text().split())
+    grid = (RESULTS / "auto_grid.md").read_text()
+    median, most, worst = re.search(r"median ([\d.]+), 90% at most ([\d.]+), largest ([\d.]+)", grid).groups()
+    told = f"is {median} times that of the best single solver in the median, at most {most} in 90% of the cases, and {worst}"
+    assert told in page
+    rows = [
+        re.split(r" *\| *", line)[1:-1] for line in (RESULTS / "products.md").read_text().splitlines() if "gram" in line
+    ]
+    ours = {(row[0], row[1].split(",")[0]): row[3:] for row in rows}
+    random, text = ours["1", "random"], ours["1", "text-like"]
+    assert f"takes {random[0]} ms" in page
+    assert f"takes {random[1]} times as long, SciPy's product {random[2]} times" in page
+    assert f"in {text[1]} of our time" in page
+    regrets = json.loads((RESULTS / "excess_risk.json").read_text())["this version"]["synthetic"]
+    pairs = [
+        (regrets[f"{way}, {tol}"]["mean"]) for tol in ("1e-02", "1e-03") for way in ("default", "every minimum first")
+    ]
+    assert (
+        "to 1e-2 takes {} passes in place of {} with every minimum solved first, and to 1e-3 {} in place of {}".format(
+            *pairs
+        )
+        in page
+    )
+    outputs = json.loads((RESULTS / "several_outputs.json").read_text())
+    assert f"takes {outputs['ratio of a full pass']:.2f} times the two matrix products" in page
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md", "RELEASING.md", "CHANGELOG.md"])
+def test_links_of_files_at_the_root_lead_somewhere(name):
+    assert broken(ROOT / name, (ROOT / name).read_text()) == []
