@@ -12,7 +12,7 @@ import pytest
 
 from groupdro.version import __version__
 from tests.docs.pages import without_fences
-from tests.packaging.first_time import ROOT, build
+from tests.packaging.first_time import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 URLS = PROJECT["project"]["urls"]
@@ -20,14 +20,9 @@ TARGET = re.compile(r"\]\(<?([^)\s>]+)|\b(?:src|srcset|href)=\"([^\"]+)\"")
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("built"))
-
-
-@pytest.fixture(scope="module")
-def page(files):
+def page(built):
     """Return the long description of the wheel: the page of the package index."""
-    with zipfile.ZipFile(files[0]) as wheel:
+    with zipfile.ZipFile(built[0]) as wheel:
         [name] = [name for name in wheel.namelist() if name.endswith("METADATA")]
         about = Parser().parsestr(wheel.read(name).decode())
     assert about["Description-Content-Type"] == "text/markdown"
@@ -94,8 +89,8 @@ def test_the_index_can_show_the_page(page):
     assert "HFPR" not in shown
 
 
-def test_twine_finds_nothing_to_complain_about(files):
-    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
+def test_twine_finds_nothing_to_complain_about(built):
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

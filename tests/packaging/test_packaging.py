@@ -10,14 +10,9 @@ from email.parser import Parser
 
 import pytest
 
-from tests.packaging.first_time import ROOT, build, install, main
+from tests.packaging.first_time import ROOT, install, main
 
 OPTIONAL = ("click", "rich", "matplotlib", "torch", "pyarrow", "mpi4py", "ray", "pyspark", "skl2onnx", "cvxpy")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("built"))
 
 
 def test_the_wheel_has_the_package_and_nothing_else(built):
