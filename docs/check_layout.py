@@ -68,7 +68,7 @@ def main(folder: Path, shots: Path | None, named: list[str]) -> int:
     """Look at all pages, and return how many are wrong."""
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     pages = sorted(path for path in folder.rglob("*.html") if not {"_static", "_modules"} & set(path.parts))
-    n_wrong, scrolled = 0, {width: 0 for width in WIDTHS}
+    n_wrong, scrolled = 0, dict.fromkeys(WIDTHS, 0)
     with sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for width in WIDTHS:
