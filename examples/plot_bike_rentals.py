@@ -65,7 +65,7 @@ for name in ("ERM", "GDRO"):
 
 # %%
 # Robust training does what it promises. The worst hour's error falls from 295 bicycles
-# to 231. The 95% confidence interval of the drop in risk, ``gain_low`` to
+# to 231. The 95% confidence interval of the gain in risk, from ``gain_low`` to
 # ``gain_high``, lies above zero. The quiet hours pay for it, and so does the average.
 INK, ORANGE, BLUE = "#333333", "#D55E00", "#0072B2"
 

@@ -88,10 +88,10 @@ def value(written):
     return float(written.rstrip("%").replace(",", ""))
 
 
-def is_told(written, told):
+def is_stated(written, stated):
     """Return whether a number is one of a text's, rounded to as many digits as it is written with."""
     digits = len(written.rstrip("%").partition(".")[2])
-    candidates = [value(number) for number in told]
+    candidates = [value(number) for number in stated]
     if written.endswith("%"):
         candidates += [100 * candidate for candidate in candidates]
     return any(abs(candidate - value(written)) <= 0.500001 * 10.0**-digits for candidate in candidates)
@@ -105,8 +105,8 @@ def test_every_number_of_the_text_is_printed_or_in_the_code(name):
         text = text.partition("One network is an anecdote.")[0] + text.rpartition("reaches 79.4%.")[2]
     literals = [str(node.value) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
     literals = [f"{float(found):f}" for found in literals if re.fullmatch(r"[\d.]+(e-?\d+)?", found)]
-    told = [*re.findall(r"\d[\d,]*(?:\.\d+)?%?", printed(name)), *literals]
-    unknown = {found for found in numbers(text) if not is_told(found, told)}
+    stated = [*re.findall(r"\d[\d,]*(?:\.\d+)?%?", printed(name)), *literals]
+    unknown = {found for found in numbers(text) if not is_stated(found, stated)}
     assert unknown - {f"{CONFIDENCE:.0%}"} <= FACTS.get(name, set()), unknown
 
 
@@ -114,11 +114,11 @@ def test_numbers_are_found_and_rounded():
     assert numbers("Of 6,497 rows, 1,177 fell by 0.002 (3.1%), in 24-hour days, 2 x 3.") == [
         "6,497", "1,177", "0.002", "3.1%", "2", "3",
     ]  # fmt: skip
-    assert is_told("0.017", ["0.0168"])
-    assert not is_told("0.017", ["0.0164"])
-    assert is_told("39%", ["0.393"])
-    assert is_told("1.8%", ["1.8%"])
-    assert not is_told("295", ["29.5", "296"])
+    assert is_stated("0.017", ["0.0168"])
+    assert not is_stated("0.017", ["0.0164"])
+    assert is_stated("39%", ["0.393"])
+    assert is_stated("1.8%", ["1.8%"])
+    assert not is_stated("295", ["29.5", "296"])
 
 
 # ---------------------------------------------------------------------- statements of the text
