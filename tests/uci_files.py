@@ -1,7 +1,7 @@
 """The files of the UCI archive, written back from the tables that were read from them.
 
 A test that downloads needs the archive's own files. Their form is simple enough to be restored from a table byte for
-byte, apart from the ends of lines: the sizes of `bank-full.csv`, `german.data` and `adult.data` are the archive's.
+byte: the sizes of `adult.data`, `adult.test`, `bank-full.csv` and `german.data` are the archive's.
 """
 
 import csv
