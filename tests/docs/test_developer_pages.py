@@ -15,7 +15,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def load_script():
-    spec = importlib.util.spec_from_file_location("draw_architecture", DOCS / "draw_architecture.py")
+    spec = importlib.util.spec_from_file_location("draw_architecture", DOCS / "tools" / "draw_architecture.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     return script
@@ -24,7 +24,7 @@ def load_script():
 def test_the_stored_drawing_is_that_of_the_imports_of_today():
     script = load_script()
     stored = script.DRAWING.read_text(encoding="utf-8")
-    assert stored == script.draw(), "run `python docs/draw_architecture.py`"
+    assert stored == script.draw(), "run `python docs/tools/draw_architecture.py`"
     names = {text.text for text in ET.fromstring(stored).iter("{http://www.w3.org/2000/svg}text")}
     assert set(test_layers.LAYERS) <= names
 

@@ -33,7 +33,7 @@ def test_both_have_the_same_table():
 
 def test_the_figure_of_the_first_page_is_that_of_the_stored_runs(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("draw_figures", DOCS / "draw_figures.py")
+    spec = importlib.util.spec_from_file_location("draw_figures", DOCS / "tools" / "draw_figures.py")
     drawing = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(drawing)
     runs = json.loads((ROOT / "benchmarks" / "results" / "last_layers.json").read_text())["runs"]

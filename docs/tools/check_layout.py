@@ -1,6 +1,6 @@
 """Look at every page of the built site in headless Chromium: nothing is cut off, missing, or asked of the network.
 
-    python docs/check_layout.py HTML_FOLDER [--shots FOLDER PAGE ...]
+    python docs/tools/check_layout.py HTML_FOLDER [--shots FOLDER PAGE ...]
 
 needs playwright (`pip install playwright`) and a Chromium, found on the path or named by the variable CHROMIUM. Pages
 are opened from the disk at widths of 1,280 and 400 pixels; listings of the source are left out. A page is wrong if it

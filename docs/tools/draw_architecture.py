@@ -1,7 +1,7 @@
 """Draw which layer of the package imports which, from the imports themselves.
 
-    python docs/draw_architecture.py            writes docs/images/architecture.svg
-    python docs/draw_architecture.py --check    exits with 1 where the stored drawing is another one
+    python docs/tools/draw_architecture.py            writes docs/images/architecture.svg
+    python docs/tools/draw_architecture.py --check    exits with 1 where the stored drawing is another one
 
 A layer is a package or module directly under `src/groupdro`, in the order of CONTRIBUTING.md. An arrow leads from a
 layer to one that it imports; arrows that follow from others are left out. Nothing but the standard library is needed.
@@ -16,9 +16,9 @@ from pathlib import Path
 
 __all__ = ["draw", "imports", "main"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "groupdro"
-DRAWING = Path(__file__).parent / "images" / "architecture.svg"
+DRAWING = Path(__file__).parents[1] / "images" / "architecture.svg"
 
 #: Kinds of layers, with the colour of their outline.
 KINDS = {

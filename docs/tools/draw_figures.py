@@ -1,6 +1,6 @@
 """Draw the figures of the tutorials and of the first page.
 
-    python docs/draw_figures.py [NAME ...]
+    python docs/tools/draw_figures.py [NAME ...]
 
 The figures of a tutorial are those that its own code draws, so that a reader gets the same. That of the first page is
 drawn from `benchmarks/results/last_layers.json`. Without names all are drawn.
@@ -17,7 +17,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1]
 IMAGES = DOCS / "images"
 TUTORIALS = {  # the figures of each page, in the order in which it draws them
     "tutorial_table": ["tutorial_hours", "tutorial_frontier"],
