@@ -282,19 +282,19 @@ class RobustnessFrontier:
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, got {value!r}.")
         sandwich = self._sandwich
-        wishes = f"a mean of at most {mean:.6g} and a worst value of at most {worst:.6g}"
+        targets = f"a mean of at most {mean:.6g} and a worst value of at most {worst:.6g}"
         k = sandwich.refutes(mean, worst)
         if k is not None:
             t, least = float(sandwich.t[k]), float(sandwich.lower[k])
             blend = (1.0 - t) * mean + t * worst
             terms = [f"{1 - t:.4g} mean"] * (t < 1) + [f"{t:.4g} worst"] * (t > 0)
             why = f"every model has {' + '.join(terms)} >= {least:.8g}, but the targets have {blend:.8g}"
-            return Attainable("no", None, t, least, f"No model has {wishes}: {why}.")
+            return Attainable("no", None, t, least, f"No model has {targets}: {why}.")
         for model in self._candidates(mean, worst):
             if model.mean <= mean and model.worst <= worst:
-                return Attainable("yes", model, np.nan, np.nan, f"A model has {wishes}: see .model.")
+                return Attainable("yes", model, np.nan, np.nan, f"A model has {targets}: see .model.")
         width = f"the frontier is enclosed to {self.enclosure:.2g}"
-        return Attainable("open", None, np.nan, np.nan, f"It is unknown whether a model has {wishes}: {width}.")
+        return Attainable("open", None, np.nan, np.nan, f"It is unknown whether a model has {targets}: {width}.")
 
     def _candidates(self, mean: float, worst: float) -> Iterator[FrontierModel]:
         """Yield models that may meet both targets: earlier answers, and mixtures, which lie below the chords."""
