@@ -60,6 +60,7 @@ def test_no_other_file_has_the_address():
         path.name
         for path in files
         if path.suffix in texts and path.is_file() and not path.is_relative_to(built)
+        if path.name != "RELEASING.md"  # which says how to replace it
         if any(mark in path.read_bytes() for mark in marks)
     }
     assert found == {"pyproject.toml", "CITATION.cff", "RELEASING.md"}  # the last says how to change it
