@@ -67,9 +67,9 @@ print(pd.DataFrame(columns, index=budgets).round(3).to_string())
 # %%
 # The first percent buys the most per percent. The bounds nearly meet the models, except
 # where the average may not rise at all: there the worst risk is not quite determined. A
-# wish that no linear model can meet is refuted:
-wish = frontier.attainable(mean=1.0, worst=2.0)
-print(textwrap.fill(f"{wish.verdict} - {wish.message}", 88))
+# answer that no linear model can meet is refuted:
+answer = frontier.attainable(mean=1.0, worst=2.0)
+print(textwrap.fill(f"{answer.verdict} - {answer.message}", 88))
 
 # %%
 # On held-out days
