@@ -67,7 +67,7 @@ print(pd.DataFrame(columns, index=budgets).round(3).to_string())
 # %%
 # The first percent buys the most per percent. The bounds nearly meet the models, except
 # where the average may not rise at all: there the worst risk is not quite determined. A
-# answer that no linear model can meet is refuted:
+# target that no linear model can meet is refuted:
 answer = frontier.attainable(mean=1.0, worst=2.0)
 print(textwrap.fill(f"{answer.verdict} - {answer.message}", 88))
 
