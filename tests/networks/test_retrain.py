@@ -412,3 +412,29 @@ def test_two_workers_end_with_one_layer(two_workers, store):
         for name, values in alone["table"].items():
             assert first["table"][name] == pytest.approx(values, rel=1e-6)
         torch.testing.assert_close(first["state"], alone["state"])
+
+
+def test_a_layer_that_is_worse_for_its_worst_group_is_warned_of():
+    """A penalty that allows nothing but the average undoes a layer that was right."""
+    rng = np.random.default_rng(0)
+    y = torch.tensor(rng.integers(0, 2, 400))
+    X = torch.tensor(rng.normal(size=(400, 4)), dtype=torch.float32)
+    X[:, 0] += 4.0 * (y - 0.5)
+    model = nn.Sequential(nn.Linear(4, 2))
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[0].bias.zero_()
+        model[0].weight[1, 0], model[0].weight[0, 0] = 2.0, -2.0
+    groups = torch.tensor(np.r_[np.zeros(380, int), np.ones(20, int)])
+    with pytest.warns(UserWarning, match="risk rises by .*keep the old layer"):
+        result = retrain_last_layer(model, make_loader((X, y, groups)), alpha=1e3)
+    assert result.is_worse
+    assert "the worst group of at least 30 rows" in result.message
+    assert "Groups of fewer than 30 rows, 1 here, are too small for this: 1 from" in result.message
+
+
+@pytest.mark.parametrize("name", ["alpha", "robustness"])
+def test_parameters_of_its_own_are_not_taken_from_the_estimator(network, name):
+    model, rows, _ = network
+    with pytest.raises(ValueError, match=f"estimator must not set {name}"):
+        retrain_last_layer(model, make_loader(rows), estimator=gd.GroupDROClassifier(**{name: 0.25}))

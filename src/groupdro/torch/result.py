@@ -22,6 +22,7 @@ __all__ = ["LastLayerResult", "compare_scores"]
 
 _WIDTH = 88  # line width of text in notebooks and on pages
 _LEAST = 30  # rows a group needs to be judged, as in reports
+_SHOWN = 3  # small groups that a message names
 
 
 class _Scores(ClassifierMixin, BaseEstimator):
@@ -145,8 +146,12 @@ class LastLayerResult:
     def message(self) -> str:
         """The outcome in plain words."""
         old, new = (report.by_group[report.worst_group] for report in (self.before, self.after))
+        small = [
+            group for group, judged in zip(self.before.columns["group"], self.before.judged, strict=True) if not judged
+        ]
+        of = f"the worst group of at least {_LEAST} rows" if small and any(self.before.judged) else "the worst group"
         text = (
-            f"On {self.n_judged} held-out rows{self._by_folds} the accuracy of the worst group goes from "
+            f"On {self.n_judged} held-out rows{self._by_folds} the accuracy of {of} goes from "
             f"{old['accuracy']:.1%} ({group_name(old['group'])}) to {new['accuracy']:.1%} "
             f"({group_name(new['group'])}), that of all rows from {self.before.overall['accuracy']:.1%} to "
             f"{self.after.overall['accuracy']:.1%}."
@@ -157,14 +162,23 @@ class LastLayerResult:
             text += " No group has enough held-out rows to say whether that is significant."
         elif low > 0:
             text += f" The worst group's risk falls by {estimate:.3g} ({level} interval {low:.3g} to {high:.3g})."
+        elif self.is_worse:
+            text += (
+                f" The worst group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}): keep "
+                "the old layer."
+            )
         else:
             text += (
-                f" This is not a significant improvement: the worst group's risk falls by {estimate:.3g} "
-                f"({level} interval {low:.3g} to {high:.3g})."
+                f" This is not a significant improvement: the worst group's risk changes by {-estimate:+.3g} "
+                f"({level} interval {-high:+.3g} to {-low:+.3g})."
             )
-        small = len(self.before.judged) - sum(self.before.judged)
         if small and not np.isnan(estimate):
-            text += f" Groups of fewer than {_LEAST} rows, {small} here, are too small for this."
+            before, after = (report.by_group for report in (self.before, self.after))
+            shown = "; ".join(
+                f"{group_name(group)} from {before[group]['accuracy']:.1%} to {after[group]['accuracy']:.1%}"
+                for group in small[:_SHOWN]
+            )
+            text += f" Groups of fewer than {_LEAST} rows, {len(small)} here, are too small for this: {shown}."
         if self.refitted:
             text += f" The layer in the network was fitted on all {self.n_rows} rows."
         else:
@@ -173,6 +187,11 @@ class LastLayerResult:
         if fitted.status_ != "converged":
             return f"{text} Its fit did not converge: {fitted.message_}"
         return f"{text} Its objective is proven to be within {fitted.gap_:.2g} of the optimum on those rows."
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the risk of the worst judged group is significantly larger than before."""
+        return self.fall[2] < 0
 
     @property
     def _by_folds(self) -> str:

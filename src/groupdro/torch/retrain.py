@@ -2,6 +2,7 @@
 
 import copy
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ def retrain_last_layer(
         always fitted on all rows.
     estimator : GroupDROClassifier, optional
         Estimator that provides all other parameters, such as `l1_ratio`, `small_group_adjustment`, `objective` or
-        `tol`.
+        `tol`. It must leave `alpha` and `robustness` at their defaults.
     cv : int, default=5
         Number of folds for choosing penalty and robustness, and for judging the layer.
     store : str or path-like, optional
@@ -129,6 +130,9 @@ def retrain_last_layer(
     own = GroupDROClassifier() if estimator is None else clone(estimator)
     if not isinstance(own, GroupDROClassifier):
         raise TypeError(f"estimator must be a GroupDROClassifier, got {type(own).__name__}.")
+    for name in ("alpha", "robustness"):
+        if getattr(own, name) != getattr(GroupDROClassifier(), name):
+            raise ValueError(f"estimator must not set {name}: pass {name} to retrain_last_layer itself.")
     folder = None if store is None else check_path(store, "store")
     inner = unwrap(model)
     with workers_of(model) as workers:
@@ -144,7 +148,7 @@ def retrain_last_layer(
         fitted = workers.first(lambda: task.run(features))
     target = inner if inplace else copy.deepcopy(inner)
     write_last_layer(target, fitted.classifier, layer=name)
-    return LastLayerResult(
+    result = LastLayerResult(
         model=model if inplace else target,
         layer=name,
         classifier=fitted.classifier,
@@ -158,6 +162,9 @@ def retrain_last_layer(
         n_folds=1 if folder is not None else cv,
         refitted=folder is None or refit,
     )
+    if result.is_worse:
+        warnings.warn(result.message, UserWarning, stacklevel=2)
+    return result
 
 
 def _check(robustness: Any, alpha: Any) -> None:
