@@ -1078,7 +1078,7 @@ def test_bad_values_are_refused_with_their_column_and_row(tmp_path, pa, table, c
         ({"features": ["x0", "label"]}, "features has the target column 'label'"),
         ({"features": ["x0", "group"]}, r"features has columns that are not numeric: \['group'\]"),
         ({"weight": "nope"}, "weight names the column 'nope'"),
-        ({"weight": "group"}, "weight column 'group' is of .*string"),
+        ({"weight": "group"}, "weight column 'group' has type .*string"),
         ({"dtype": "int32"}, "dtype must be one of"),
         ({"dtype": "nonsense"}, "dtype must be one of"),
         ({"dtype": None}, "dtype must be one of"),
@@ -1141,7 +1141,7 @@ def test_a_column_that_changes_its_type_is_refused(tmp_path, pa):
 
 def test_dates_are_no_labels(tmp_path, pa, table):
     dated = table.append_column("day", pa.array(SITE, pa.int32()).cast(pa.date32()))
-    with pytest.raises(ValueError, match="groups column 'day' is of date32"):
+    with pytest.raises(ValueError, match="groups column 'day' has type date32"):
         write(tmp_path / "s", dated, groups="day")
 
 

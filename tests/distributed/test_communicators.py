@@ -199,7 +199,7 @@ def test_an_unknown_kind_is_refused():
 
 def test_the_missing_variables_are_named(bare):
     bare.setenv("RANK", "0")
-    with pytest.raises(CommunicationError, match="here WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"):
+    with pytest.raises(CommunicationError, match="missing: WORLD_SIZE, MASTER_ADDR, MASTER_PORT"):
         communicator("torch")
 
 

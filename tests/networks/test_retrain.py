@@ -62,6 +62,7 @@ def test_the_worst_group_gains_and_only_the_layer_changes(network):
     assert result.n_judged == sum(result.by_group["n"]) == result.before.overall["n"] == 3000
 
 
+@pytest.mark.filterwarnings("ignore:On .* held-out rows:UserWarning")  # labels are noise
 def test_rows_are_judged_by_fits_without_them(network):
     """A layer that learned its rows by heart would look perfect on them: labels here are noise."""
     rng = np.random.default_rng(0)
@@ -314,6 +315,7 @@ def test_labels_that_are_not_the_outputs_are_refused(tmp_path):
         retrain_last_layer(ConvNet(), make_loader(make_rows(6)), estimator=gd.GroupDRORegressor())
 
 
+@pytest.mark.filterwarnings("ignore:On .* held-out rows:UserWarning")  # its features are no better than chance
 def test_a_vision_transformer_gains():
     models = import_models("torchvision").models
     torch.manual_seed(0)

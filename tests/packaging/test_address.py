@@ -63,7 +63,7 @@ def test_no_other_file_has_the_address():
         if path.name != "RELEASING.md"  # which says how to replace it
         if any(mark in path.read_bytes() for mark in marks)
     }
-    assert found == {"pyproject.toml", "CITATION.cff", "RELEASING.md"}  # the last says how to change it
+    assert found == {"pyproject.toml", "CITATION.cff"}
 
 
 def test_links_and_images_of_the_index_page_are_absolute(page):

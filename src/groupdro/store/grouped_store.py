@@ -368,5 +368,7 @@ class GroupedStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._comm.size > 1:
-            raise TypeError("A store for one of several workers cannot be pickled: open and shard it in each process.")
+            raise TypeError(
+                "A store for one of several workers cannot be copied to another process: open and shard it there."
+            )
         return GroupedStore.open, (os.fspath(self.path),)  # the other process maps the files itself
