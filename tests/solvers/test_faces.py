@@ -207,3 +207,15 @@ def test_weights_at_rest_are_those_of_the_game(seed):
     average = cp.sum(cp.multiply(q[groups] * m / 60, cp.logistic(-margins))) + 0.05 * cp.norm1(w)
     inside = [w >= max(low, -9.0), w <= min(high, 9.0)]
     assert cp.Problem(cp.Minimize(average), inside).solve(solver=cp.CLARABEL) >= best.upper_bound - 1e-7
+
+
+@pytest.mark.parametrize(("m", "d"), [(1, 3), (2, 3_000)])
+def test_no_program_is_solved_where_weights_are_known_or_parameters_are_many(m, d):
+    """A dense identity of 100,000 features took all memory."""
+    X = sp.csr_array(sp.eye_array(8, d))
+    data = gd.GroupedData.from_arrays(X, np.tile([1.0, -1.0], 4), np.arange(8) % m)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(l1=0.5))
+    here = evaluate_groups(problem, problem.start(), problem.start_weights(), hessian=False)
+    moving = problem.weight_set.moving(m)
+    assert weights_at_rest(problem, here, problem.group_values(here.group_risks), moving) is None
+    assert gd.solve(problem, tol=1e-6).converged

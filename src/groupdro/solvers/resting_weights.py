@@ -22,7 +22,8 @@ from groupdro.utils.types import Floats
 
 __all__ = ["weights_at_rest"]
 
-_LARGEST = 10**6  # entries of all groups' slopes beyond which the program would take too long
+_LARGEST = 50_000  # entries of all groups' slopes beyond which the program would take too long
+_MOST_PARAMETERS = 2_000
 _FAR = 100.0  # replaces an infinite bound, relative to the largest coefficient; slopes there must vanish
 
 
@@ -46,7 +47,8 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
         The weights q.
     """
     m, w = len(values), here.w.ravel()
-    if m * w.size > _LARGEST or moving.price > 0.0 or moving.share == 0.0:
+    too_large = w.size > _MOST_PARAMETERS or m * w.size > _LARGEST
+    if m == 1 or too_large or moving.price > 0.0 or moving.share == 0.0:
         return None
     faces, gradients = Faces.of(problem), here.gradients.reshape(m, w.size)
     far = _FAR * max(1.0, float(np.abs(w).max(initial=0.0)))
@@ -55,12 +57,12 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     for u in (np.maximum(faces.low, w - far), np.zeros_like(w), np.minimum(faces.high, w + far)):
         # t_j >= -(u_j - w_j) s_j - l1_j (|u_j| - |w_j|), where s = fixed + share * (moved weights) @ gradients
         u = np.clip(u, faces.low, faces.high)
-        rows.append(np.hstack([-moving.share * (gradients * (u - w)).T, -np.eye(w.size)]))
+        rows.append(sp.hstack([sp.csr_array(-moving.share * (gradients * (u - w)).T), -sp.eye_array(w.size)]))
         limits.append((u - w) * fixed + faces.l1 * (np.abs(u) - np.abs(w)))
     caps = moving.caps if moving.caps.size else np.ones(m)
     found = linprog(
         np.r_[-moving.share * (values - values.max()), np.ones(w.size)],
-        A_ub=sp.csr_array(np.vstack(rows)),
+        A_ub=sp.csr_matrix(sp.vstack(rows)),
         b_ub=np.concatenate(limits),
         A_eq=np.r_[np.ones(m), np.zeros(w.size)][None],
         b_eq=[1.0],
