@@ -1,5 +1,6 @@
 """The pages of the documentation as tests see them: their fences, links and anchors, and how their code is run."""
 
+import importlib.util
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,6 +19,17 @@ PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 
 _OPENING = re.compile(r"^([ >]*)(`{3,}|~{3,})\s*(.*?)\s*$")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+
+
+def load_script(*parts: str) -> ModuleType:
+    """Import a script or an extension of the documentation, which no package holds."""
+    path = DOCS.joinpath(*parts)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

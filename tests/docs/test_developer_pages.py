@@ -1,6 +1,5 @@
 """The drawing of the layers and the table of stored results agree with the repository."""
 
-import importlib.util
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -8,21 +7,14 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tests import test_layers
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, load_script
 from tests.docs.test_links import broken
 
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("draw_architecture", DOCS / "tools" / "draw_architecture.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
 def test_the_stored_drawing_is_that_of_the_imports_of_today():
-    script = load_script()
+    script = load_script("tools", "draw_architecture.py")
     stored = script.DRAWING.read_text(encoding="utf-8")
     assert stored == script.draw(), "run `python docs/tools/draw_architecture.py`"
     names = {text.text for text in ET.fromstring(stored).iter("{http://www.w3.org/2000/svg}text")}
@@ -37,11 +29,11 @@ def test_the_drawing_sees_the_imports_that_the_test_of_layers_sees():
         for _, name in test_layers.imported_modules(source, module, path.name == "__init__.py"):
             if own in found and test_layers.place_of(name) != own:
                 found[own].add(test_layers.place_of(name))
-    assert load_script().imports() == found
+    assert load_script("tools", "draw_architecture.py").imports() == found
 
 
 def test_arrows_that_follow_from_others_are_left_out():
-    script = load_script()
+    script = load_script("tools", "draw_architecture.py")
     graph = {"a": set(), "b": {"a"}, "c": {"a", "b"}}
     assert script.reduced(graph) == {"a": set(), "b": {"a"}, "c": {"b"}}
     assert script.levels(graph) == {"a": 0, "b": 1, "c": 2}

@@ -1,6 +1,5 @@
 """The outline of a fit, the map of the source and the list of the API agree with the package."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -10,23 +9,15 @@ import groupdro
 import groupdro.torch
 from groupdro import certificate, datasets, distributed
 from groupdro.solvers.steps import table
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, load_script
 
 SOURCE = Path(groupdro.__file__).parent
 INSIDE = (DOCS / "inside.md").read_text()
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 
-def load_extension():
-    """Load the extension of the documentation that draws the map."""
-    spec = importlib.util.spec_from_file_location("module_map", DOCS / "_extensions" / "module_map.py")
-    extension = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(extension)
-    return extension
-
-
 def test_the_map_of_the_source_has_every_module_once():
-    extension = load_extension()
+    extension = load_script("_extensions", "module_map.py")
     drawn = re.findall(r"^(?:\| |\*\*)`([\w/]+(?:\.py|/))`", extension.module_map(), re.MULTILINE)
     there = [f"{path.parent}/" if path.name == "__init__.py" else str(path) for path in MODULES if path.parts[1:]]
     there += [path.name for path in MODULES if not path.parts[1:] and path.name != "__init__.py"]
@@ -36,7 +27,7 @@ def test_the_map_of_the_source_has_every_module_once():
 
 @pytest.mark.parametrize("module", MODULES, ids=str)
 def test_a_module_begins_with_a_line_that_says_what_it_holds(module):
-    line = load_extension().summary(SOURCE / module)
+    line = load_script("_extensions", "module_map.py").summary(SOURCE / module)
     assert line.endswith(".")
     assert len(line) > len(module.stem) + 5  # more than its name
 
@@ -44,7 +35,7 @@ def test_a_module_begins_with_a_line_that_says_what_it_holds(module):
 def test_a_module_without_a_docstring_is_refused(tmp_path):
     (tmp_path / "empty.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match=r"empty\.py has no docstring"):
-        load_extension().summary(tmp_path / "empty.py")
+        load_script("_extensions", "module_map.py").summary(tmp_path / "empty.py")
 
 
 def test_every_module_that_the_page_names_exists():

@@ -1,12 +1,11 @@
 """What the README and the first page say beyond their code, which is run with that of the other pages."""
 
-import importlib.util
 import json
 import re
 
 import pytest
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, load_script
 
 README, INDEX = ROOT / "README.md", DOCS / "index.md"
 
@@ -31,15 +30,12 @@ def test_both_have_the_same_table():
     assert tables[0] == tables[1]
 
 
-def test_the_figure_of_the_first_page_is_that_of_the_stored_runs(tmp_path, monkeypatch):
+def test_the_figure_of_the_first_page_is_that_of_the_stored_runs(monkeypatch):
     pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("draw_figures", DOCS / "tools" / "draw_figures.py")
-    drawing = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(drawing)
+    drawing = load_script("tools", "draw_figures.py")
     runs = json.loads((ROOT / "benchmarks" / "results" / "last_layers.json").read_text())["runs"]
     assert sum(run["problem"] == drawing.PROBLEM for run in runs) == 5
     assert "Means over five networks" in _words(INDEX)
-    monkeypatch.setattr(drawing, "IMAGES", tmp_path)
     labels = []
     monkeypatch.setattr(drawing, "save", lambda figure, name: labels.extend(_labels(figure)))
     drawing.draw_last_layer()

@@ -219,3 +219,12 @@ def test_no_program_is_solved_where_weights_are_known_or_parameters_are_many(m, 
     moving = problem.weight_set.moving(m)
     assert weights_at_rest(problem, here, problem.group_values(here.group_risks), moving) is None
     assert gd.solve(problem, tol=1e-6).converged
+
+
+def test_no_weights_come_of_slopes_that_overflowed():
+    problem, _ = random_problem(100, elastic=True)
+    here = evaluate_groups(problem, problem.start(), problem.start_weights(), hessian=False)
+    values, moving = problem.group_values(here.group_risks), problem.weight_set.moving(problem.n_groups)
+    assert weights_at_rest(problem, here, values, moving) is not None
+    here.gradients[0, 0] = np.inf
+    assert weights_at_rest(problem, here, values, moving) is None

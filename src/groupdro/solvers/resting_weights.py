@@ -18,12 +18,14 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation
 from groupdro.problem.weight_sets import Moving
 from groupdro.solvers.faces import Faces
+from groupdro.utils.threads import interruptibly
 from groupdro.utils.types import Floats
 
 __all__ = ["weights_at_rest"]
 
 _LARGEST = 50_000  # entries of all groups' slopes beyond which the program would take too long
 _MOST_PARAMETERS = 2_000
+_ITERATIONS = 20_000  # a limit by the clock would let workers differ
 _FAR = 100.0  # replaces an infinite bound, relative to the largest coefficient; slopes there must vanish
 
 
@@ -51,6 +53,8 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     if m == 1 or too_large or moving.price > 0.0 or moving.share == 0.0:
         return None
     faces, gradients = Faces.of(problem), here.gradients.reshape(m, w.size)
+    if not (np.isfinite(gradients).all() and np.isfinite(values).all()):
+        return None
     far = _FAR * max(1.0, float(np.abs(w).max(initial=0.0)))
     fixed = moving.least @ gradients + faces.bend * w
     rows, limits = [], []
@@ -60,16 +64,19 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
         rows.append(sp.hstack([sp.csr_array(-moving.share * (gradients * (u - w)).T), -sp.eye_array(w.size)]))
         limits.append((u - w) * fixed + faces.l1 * (np.abs(u) - np.abs(w)))
     caps = moving.caps if moving.caps.size else np.ones(m)
-    found = linprog(
-        np.r_[-moving.share * (values - values.max()), np.ones(w.size)],
-        A_ub=sp.csr_matrix(sp.vstack(rows)),
-        b_ub=np.concatenate(limits),
-        A_eq=np.r_[np.ones(m), np.zeros(w.size)][None],
-        b_eq=[1.0],
-        bounds=np.c_[np.zeros(m + w.size), np.r_[caps, np.full(w.size, np.inf)]],
-        method="highs",
+    found = interruptibly(
+        lambda: linprog(
+            np.r_[-moving.share * (values - values.max()), np.ones(w.size)],
+            A_ub=sp.csr_matrix(sp.vstack(rows)),
+            b_ub=np.concatenate(limits),
+            A_eq=np.r_[np.ones(m), np.zeros(w.size)][None],
+            b_eq=[1.0],
+            bounds=np.c_[np.zeros(m + w.size), np.r_[caps, np.full(w.size, np.inf)]],
+            method="highs",
+            options={"maxiter": _ITERATIONS},
+        )
     )
-    if found.x is None:
+    if not found.success:
         return None
     moved = np.clip(found.x[:m], 0.0, caps)
     return moving.mixed(moved / moved.sum())
