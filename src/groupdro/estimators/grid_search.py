@@ -21,7 +21,7 @@ from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["ROUGH", "Given", "GridSearch"]
+__all__ = ["ROUGH", "FoldFits", "Given", "GridSearch"]
 
 ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
 _HOPELESS = 2.0  # a penalty is dropped if its plain training is this many standard errors worse than the best
@@ -169,25 +169,61 @@ class GridSearch:
         return [solutions for _, solutions in found]
 
 
+class FoldFits:
+    """Fits on the training rows of a fold, which are read once, and their losses on its held-out rows.
+
+    Parameters
+    ----------
+    rough : GroupDROClassifier or GroupDRORegressor
+        The estimator, which is not changed.
+    train, test : Given
+        Both parts of the rows.
+    scoring : object, optional
+        Loss of a row, by default that of the estimator.
+    """
+
+    def __init__(self, rough: GroupDROEstimator, train: Given, test: Given, scoring: Any = None):
+        self._model, self._test = clone(rough), test
+        self._loss = "auto" if scoring is None else scoring
+        self._task, _, _ = self._model._read(*train)
+
+    def fit(self, alpha: float, robustness: float, start: tuple[Any, Any]) -> tuple[Floats, tuple[Floats, Floats]]:
+        """Fit from a start, without spending slack on the average.
+
+        Parameters
+        ----------
+        alpha, robustness : float
+            Penalty and robustness.
+        start : tuple
+            w and q to begin with, or (None, None).
+
+        Returns
+        -------
+        losses : ndarray
+            Loss of each held-out row.
+        solution : tuple of ndarray
+            w and q.
+        """
+        model, test = self._model, self._test
+        result = model._solve(self._task, float(alpha), start, robustness=float(robustness), spend=False).result
+        for name, value in model._attributes(result.w).items():
+            setattr(model, name, value)
+        return row_losses(model, test.X, test.y, self._loss, offset=test.offset), (result.w, result.q)
+
+
 def _fit_fold(rough: GroupDROEstimator, train: Given, test: Given, scoring: Any, job: Any) -> tuple[Floats, list[Any]]:
     """Return a fold's held-out losses for each penalty and robustness, and the solution for each penalty."""
     alphas, blends, starts = job
-    model = clone(rough)
     losses, solutions = [], []
     with warnings.catch_warnings():
         for category in (MissingGroupsWarning, SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        task, _, _ = model._read(*train)
+        fits = FoldFits(rough, train, test, scoring)
         last: Any = (None, None)
         for k, alpha in enumerate(alphas):
-            start = last if starts is None else starts[k]
+            last = last if starts is None else starts[k]
             for t in blends:
-                result = model._solve(task, float(alpha), start, robustness=float(t), spend=False).result
-                for name, value in model._attributes(result.w).items():
-                    setattr(model, name, value)
-                loss = "auto" if scoring is None else scoring
-                losses.append(row_losses(model, test.X, test.y, loss, offset=test.offset))
-                start = result.w, result.q
-            solutions.append(start)
-            last = start
+                found, last = fits.fit(alpha, t, last)
+                losses.append(found)
+            solutions.append(last)
     return np.stack(losses, axis=1), solutions

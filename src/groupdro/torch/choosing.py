@@ -9,15 +9,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, SmallGroupWarning
+from groupdro.estimators.grid_search import ROUGH, FoldFits, Given
 from groupdro.evaluation.folds import divide
-from groupdro.evaluation.metrics import row_losses
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["choose"]
 
 # In units of the features' scale, see `_unit`. Below the last one, the layers of the examples no longer change.
 _ALPHAS = (1.0, 3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
-_ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
 _LEAST = 10  # rows a group needs for its held-out loss to count
 # The smallest penalty within this many standard errors of the best held-out value is taken. Calibrated on the test
 # images of four networks of benchmarks/last_layer.py: worst accuracy 77.4%, against 76.4% with the best itself (0), and
@@ -109,17 +108,23 @@ def _choose_alpha(
     shares = np.bincount(codes, each) / each.sum()
     judged = np.flatnonzero(counts >= min(_LEAST, int(counts.max())))
     rough = clone(estimator).set_params(
-        robustness=robustness, tol=max(float(estimator.tol), _ROUGH), verbose=0, callbacks=None, checkpoint_dir=None,
-    )  # fmt: skip
+        tol=max(float(estimator.tol), ROUGH), verbose=0, callbacks=None, checkpoint_dir=None
+    )
+
+    def part(rows: Indices) -> Given:
+        own = None if weights is None else weights[rows]
+        return Given(X[rows], y[rows], own, groups.present_in(rows), None)
+
     found = []
     with warnings.catch_warnings():
         for category in (SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        models = [_Fold(rough, X, y, weights, groups, *fold) for fold in folds]
+        fits = [FoldFits(rough, part(train), part(test)) for train, test in folds]
+        solutions: list[Any] = [(None, None)] * len(folds)
         for alpha in alphas:
             losses = np.zeros(len(y))
-            for model in models:
-                losses[model.test] = model.held_out_losses(float(alpha))
+            for k, (_, test) in enumerate(folds):
+                losses[test], solutions[k] = fits[k].fit(alpha, robustness, solutions[k])
             risks = np.bincount(codes, losses, minlength=n_groups) / np.maximum(counts, 1)
             worst = int(judged[np.argmax(risks[judged])])
             value = (1 - robustness) * shares @ risks + robustness * risks[worst]
@@ -127,34 +132,6 @@ def _choose_alpha(
             if _excess(found)[-1] > _BEYOND:
                 break
     return float(alphas[np.flatnonzero(_excess(found) <= _WITHIN)[-1]])
-
-
-class _Fold:
-    """Fits without the rows of a fold. The rows are read once, and each fit starts from the last solution."""
-
-    def __init__(
-        self,
-        rough: GroupDROClassifier,
-        X: Array,
-        y: Array,
-        weights: Floats | None,
-        groups: Grouping,
-        train: Indices,
-        test: Indices,
-    ):
-        self.model, self.test = clone(rough), test
-        own = None if weights is None else weights[train]
-        self.task, _, _ = self.model._read(X[train], y[train], own, groups.present_in(train))
-        self.X, self.y = X[test], y[test]
-        self.start: tuple[Any, Any] = (None, None)
-
-    def held_out_losses(self, alpha: float) -> Floats:
-        """Return the loss of each row of the fold."""
-        result = self.model._solve(self.task, alpha, self.start, spend=False).result
-        self.start = result.w, result.q
-        for name, value in self.model._attributes(result.w).items():
-            setattr(self.model, name, value)
-        return row_losses(self.model, self.X, self.y)
 
 
 def _excess(found: list[tuple[float, Floats, Mask]]) -> Floats:
