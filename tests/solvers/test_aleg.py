@@ -3,9 +3,10 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.solvers.steps import InnerLoop
+from groupdro.solvers.steps import BATCHES, InnerLoop, steps_of
 from groupdro.solvers.steps.fused import FusedSteps
 from groupdro.solvers.steps.lazy import LazySteps
+from groupdro.solvers.steps.proximal import ProximalSteps
 from groupdro.solvers.steps.readable import ReadableSteps
 from tests.reference.convex import group_minima, worst_value
 
@@ -260,6 +261,66 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
     lazy.flush()
     for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(sparse, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
+
+
+BY_ENTRY = [
+    gd.ElasticNetDomain(l1=0.05),
+    gd.ElasticNetDomain(l1=0.3, l2=0.5),
+    gd.ElasticNetDomain(l1=0.02, l2=0.1, low=-0.03, high=0.02),
+    gd.ElasticNetDomain(l2=0.2, low=0.0),
+]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
+@pytest.mark.parametrize("domain", BY_ENTRY)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("alpha", [0.1, 0.002, 1.0])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, domain, intercept, alpha, sparse):
+    dense = make_problem(loss, domain, intercept=intercept, d=60)
+    X = sp.csr_array(dense.data.rows.X * (np.random.default_rng(3).random((125, 60)) < 0.04))
+    groups = np.repeat(np.arange(3), dense.data.group_sizes)
+    data = gd.GroupedData.from_arrays(X if sparse else X.toarray(), dense.data.y, groups)
+    problem = gd.GroupRisk(data, LOSSES[loss], domain, fit_intercept=intercept)
+    rng = np.random.default_rng(1)
+    plan = data.plan_batches(3)
+    start = domain.feasible(rng.normal(size=60) * 0.1)
+    at = problem.evaluate(np.append(start, np.zeros(int(intercept))), rng.dirichlet(np.ones(3)))
+    steps = np.full(problem.shape, 0.2)
+    if intercept:
+        steps[-1] = 0.3
+
+    def loop():
+        begin = np.append(domain.feasible(start[::-1]), at.w[60:])
+        return InnerLoop(problem, at, problem.geometry(), steps, 0.2, alpha, begin, at.w, np.log(at.q), np.zeros(3))
+
+    form = ProximalSteps if sparse else FusedSteps
+    quick, readable = loop(), loop()
+    assert steps_of(quick, BATCHES).__class__ is form
+    made = form(quick)
+    for n in (40, 25):  # two pieces: the second goes on from the first
+        members = data.draw_steps(plan, n, rng)
+        before = problem.counters.row_reads
+        made.run(plan, members)
+        assert problem.counters.row_reads - before == members.size
+        ReadableSteps(readable).run(plan, members)
+    made.flush()
+    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
+        np.testing.assert_allclose(getattr(quick, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
+    assert (quick.w[:60] == 0.0).sum() == (readable.w[:60] == 0.0).sum()
+
+
+@pytest.mark.parametrize("domain", BY_ENTRY)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_it_converges_with_thresholds(domain, sparse):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((600, 40)) < 0.1, rng.random((600, 40)), 0.0)
+    y = np.sign(X @ rng.normal(size=40) + 0.3 * rng.normal(size=600))
+    data = gd.GroupedData.from_arrays(sp.csr_array(X) if sparse else X, y, rng.integers(0, 4, 600))
+    problem = gd.GroupRisk(data, gd.Logistic(), domain)
+    result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -2,7 +2,19 @@
 
 from typing import Any, NamedTuple
 
-__all__ = ["CsrData", "DenseData", "Drawn", "LazyPlayer", "RowBlock", "Sums", "Turn", "WPlayer", "WeightPlayer"]
+__all__ = [
+    "CsrData",
+    "DenseData",
+    "Drawn",
+    "LazyPlayer",
+    "ProximalPlayer",
+    "RowBlock",
+    "Sums",
+    "Thresholds",
+    "Turn",
+    "WPlayer",
+    "WeightPlayer",
+]
 
 
 class DenseData(NamedTuple):
@@ -58,6 +70,14 @@ class WPlayer(NamedTuple):
     radius: float
 
 
+class Thresholds(NamedTuple):
+    """An L1 penalty and the bounds of each coefficient, finite, of shape (d,); empty if w lies in a ball instead."""
+
+    l1: float
+    low: Any
+    high: Any
+
+
 class WeightPlayer(NamedTuple):
     """The player q = least + share * s, where s is a distribution below caps (empty if there are none).
 
@@ -104,6 +124,29 @@ class LazyPlayer(NamedTuple):
     free_step: float
     penalty: float
     radius: float
+
+
+class ProximalPlayer(NamedTuple):
+    """The representation of w in sparse steps with an L1 penalty or bounds, where features catch up when they are read.
+
+    features, of shape (d, 8), has for each feature: w, its snapshot, the part of a step that stays the same (alpha
+    times the snapshot less the step along the gradient), the sum of w over the steps, the number of steps made, the
+    step that last drew it (-1 at the start), and work space. free is that of `LazyPlayer`. bounds, of shape (d, 2), is
+    empty if there are none.
+
+    sums, of shape (3, K), serve to make k steps at once where they are affine with slope rho. After a first change of
+    delta the k-th leads to w + delta G_k, where G_k = 1 + rho + ... + rho^(k - 1); the rows have G_k, the sum of G_1 to
+    G_k, and that of their squares. Nothing cancels in them, however close to one rho is.
+    """
+
+    features: Any
+    sums: Any
+    free: Any
+    bounds: Any
+    step: float
+    free_step: float
+    l1: float
+    l2: float
 
 
 class RowBlock(NamedTuple):

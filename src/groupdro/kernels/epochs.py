@@ -8,13 +8,13 @@ import numpy as np
 from groupdro.kernels.compile import compiled_fast
 from groupdro.kernels.dense import add_rows, dots
 from groupdro.kernels.losses import slope, value
-from groupdro.kernels.mirror import descend, q_half_step, q_step, weight_of
+from groupdro.kernels.mirror import descend, descend_entries, q_half_step, q_step, weight_of
 
 __all__ = ["dense_steps"]
 
 
 @compiled_fast
-def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
+def dense_steps(data, turn, drawn, margins, player, thresholds, q, sums, work_w, work_q):
     """Make one step per row of `drawn`.
 
     Parameters
@@ -29,6 +29,8 @@ def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
         Outputs at the snapshot.
     player, q : WPlayer, WeightPlayer
         Both players.
+    thresholds : Thresholds
+        L1 penalty and bounds, if they take the place of the ball.
     sums : Sums
         Sums over the steps.
     work_w, work_q : ndarray of shape (5, p), (3, m)
@@ -43,6 +45,7 @@ def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
     p = w.size
     four = np.empty(4)
     inverse_steps = 1.0 / steps
+    by_entry = thresholds.low.size > 0
     rotated, shifted = rotation.size > 0, shift.size > 0
     turned = rotated or shifted
     centre, half, difference = work_w[0], work_w[1], work_w[2]
@@ -54,7 +57,10 @@ def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
             centre[j] = alpha * w_snapshot[j] + (1.0 - alpha) * w[j]
             difference[j] = 0.0
             sampled[j] = 0.0
-        descend(centre, gradient, steps, penalty, radius, d, half)
+        if by_entry:
+            descend_entries(centre, gradient, steps, penalty, thresholds, half)
+        else:
+            descend(centre, gradient, steps, penalty, radius, d, half)
         if rotated:
             for j in range(d):
                 total = 0.0
@@ -109,7 +115,10 @@ def dense_steps(data, turn, drawn, margins, player, q, sums, work_w, work_q):
             changed += steps[j] * change * change
         for j in range(p):
             difference[j] += gradient[j]
-        descend(centre, difference, steps, penalty, radius, d, w)
+        if by_entry:
+            descend_entries(centre, difference, steps, penalty, thresholds, w)
+        else:
+            descend(centre, difference, steps, penalty, radius, d, w)
         for j in range(p):
             sums.w[j] += w[j]
 

@@ -4,7 +4,16 @@ import math
 
 from groupdro.kernels.compile import compiled, compiled_fast
 
-__all__ = ["capped_softmax", "descend", "q_half_step", "q_step", "settle_logits", "softmax_into", "weight_of"]
+__all__ = [
+    "capped_softmax",
+    "descend",
+    "descend_entries",
+    "q_half_step",
+    "q_step",
+    "settle_logits",
+    "softmax_into",
+    "weight_of",
+]
 
 _ROOT_STEPS = 50
 _MOST_LOGIT = 600.0  # largest absolute value where caps bind; its exponential, also times a level, does not overflow
@@ -61,6 +70,22 @@ def descend(centre, gradient, steps, penalty, radius, n_bound, out):
     if norm > radius:
         for j in range(n_bound):
             out[j] *= radius / norm
+
+
+@compiled_fast
+def descend_entries(centre, gradient, steps, penalty, thresholds, out):
+    """Set out to the proximal step for separate penalties and bounds of each coefficient.
+
+    Each entry is shrunk towards zero, then clipped: its own function is convex, so the bounds come last. Entries
+    without bounds, at the end, are free.
+    """
+    l1, low, high = thresholds
+    for j in range(low.size):
+        v = centre[j] - steps[j] * gradient[j]
+        size = max(abs(v) - steps[j] * l1, 0.0) / (1.0 + steps[j] * penalty)
+        out[j] = min(max(size if v > 0.0 else -size, low[j]), high[j])
+    for j in range(low.size, centre.size):
+        out[j] = centre[j] - steps[j] * gradient[j]
 
 
 @compiled

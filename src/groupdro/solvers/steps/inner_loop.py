@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from groupdro.data import BatchPlan
-from groupdro.geometry import Geometry
+from groupdro.geometry import Geometry, Round
 from groupdro.kernels.arguments import Sums, WeightPlayer
 from groupdro.problem import Evaluation, GroupRisk
+from groupdro.problem.domains import Separable
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["InnerLoop", "Steps"]
@@ -71,6 +72,12 @@ class InnerLoop:
         self.sums = np.zeros(4)
         self.n_steps = 0
         self.values = self.problem.group_values(self.at.group_risks)
+
+    @property
+    def separable(self) -> Separable | None:
+        """Separate penalties and bounds of the coefficients, if steps in the loop's coordinates can use them."""
+        turned = self.rotation.size or self.shift.size
+        return self.problem.domain.separable if isinstance(self.geometry, Round) and not turned else None
 
     def turned(self, w: Floats) -> Floats:
         """Return w in the loop's own coordinates."""

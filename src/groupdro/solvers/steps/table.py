@@ -10,6 +10,7 @@ from groupdro.data import BatchPlan, GroupedData
 from groupdro.solvers.steps.fused import FusedSteps
 from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
 from groupdro.solvers.steps.lazy import LazySteps
+from groupdro.solvers.steps.proximal import ProximalSteps
 from groupdro.solvers.steps.readable import ReadableSteps
 from groupdro.solvers.steps.row_blocks import BlockSteps
 from groupdro.solvers.steps.spectral import SpectralSteps
@@ -19,7 +20,7 @@ from groupdro.utils.types import Indices
 __all__ = ["BATCHES", "SINGLE_ROWS", "make_steps", "steps_of"]
 
 #: Steps that draw several members each.
-BATCHES: tuple[type[Steps], ...] = (FusedSteps, LazySteps, SpectralSteps, ReadableSteps)
+BATCHES: tuple[type[Steps], ...] = (FusedSteps, LazySteps, ProximalSteps, SpectralSteps, ReadableSteps)
 #: Steps that draw one member each.
 SINGLE_ROWS: tuple[type[Steps], ...] = (FusedSteps, BlockSteps, ReadableSteps)
 
