@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # noqa: E402
 
 from groupdro.data.grouping import read_groups  # noqa: E402
-from groupdro.torch import Features, extract_features, retrain_last_layer  # noqa: E402
+from groupdro.torch import Features, choosing, extract_features, retrain_last_layer  # noqa: E402
 from groupdro.torch.choosing import choose  # noqa: E402
 from groupdro.torch.rows import sample_rows  # noqa: E402
 from tests.networks.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
@@ -227,6 +227,16 @@ def test_the_least_penalty_that_is_not_worse_than_the_best_is_chosen():
     assert first >= 0.1
     assert second <= 1e-3
     assert choose(gd.GroupDROClassifier(), X, rule, None, groups, **options | {"alpha": 0.7}) == (0.7, 1.0)
+
+
+def test_the_search_goes_on_while_an_l1_penalty_leaves_hardly_anything():
+    """The second model is worse than the constant one by little, but in all rows; only then does the third learn."""
+    rng, rows = np.random.default_rng(0), np.ones(50, bool)
+    constant, tiny = np.full(50, 3.0), 4e-4 + 1e-5 * rng.normal(size=50)
+    learned = 2.5 + 0.1 * rng.normal(size=50)
+    found = [(losses.mean(), losses, rows) for losses in (constant, constant + tiny, learned, learned + 0.2)]
+    assert choosing._excess(found[:2])[1] > 10
+    assert [choosing._has_risen(found[:n]) for n in (1, 2, 3, 4)] == [False, False, False, True]
 
 
 def test_robustness_is_chosen_for_a_group_too_rare_to_matter_to_the_average():

@@ -24,6 +24,7 @@ _LEAST = 10  # rows a group needs for its held-out loss to count
 _WITHIN = 1.0
 _TINY = 1e-12  # replaces a standard error of zero
 _BEYOND = 2.0  # standard errors beyond which smaller penalties are not tried
+_FALLEN = 0.99  # share of the largest penalty's value below which the best one counts as better
 _ANY_PRICE = 1e9  # relative amount by which the average may be worse
 
 
@@ -129,9 +130,19 @@ def _choose_alpha(
             worst = int(judged[np.argmax(risks[judged])])
             value = (1 - robustness) * shares @ risks + robustness * risks[worst]
             found.append((value, losses, tested & (codes == worst)))
-            if _excess(found)[-1] > _BEYOND:
+            if _has_risen(found):
                 break
     return float(alphas[np.flatnonzero(_excess(found) <= _WITHIN)[-1]])
+
+
+def _has_risen(found: list[tuple[float, Floats, Mask]]) -> bool:
+    """Return whether the held-out value, having fallen, rises again.
+
+    An L1 penalty leaves the first models almost constant. They differ by tiny amounts, which may be significant, and
+    one that is worse than the constant model by so little says nothing of those that follow.
+    """
+    least = min(value for value, _, _ in found)
+    return bool(least < _FALLEN * found[0][0] and _excess(found)[-1] > _BEYOND)
 
 
 def _excess(found: list[tuple[float, Floats, Mask]]) -> Floats:
