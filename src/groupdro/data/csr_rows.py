@@ -6,26 +6,44 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from groupdro.data.rows import Rows, as_writable, piece_rows
 from groupdro.data.shares import Shares
 from groupdro.kernels.arguments import CsrData
-from groupdro.kernels.gram import add_csr_by_group, add_csr_gram
+from groupdro.kernels.csr import (
+    SHORT,
+    add_csr_by_group,
+    add_csr_gram,
+    add_csr_products,
+    csr_moments,
+    csr_outputs,
+    csr_pass,
+)
+from groupdro.utils.threads import map_threads
 from groupdro.utils.types import Array, Floats, Indices
 
-__all__ = ["CsrRows"]
+__all__ = ["CsrRows", "csr_of"]
 
-_BLOCK_ENTRIES = 1 << 23  # converted to float64 at once
 _ENTRY = 6.0  # cost of an entry relative to one of a dense row
+_PIECE_ENTRIES = 1 << 22  # worth a thread of its own
+_MOST_PIECES = 4  # each has a table of four numbers per feature
+_CALL_ENTRIES = 1 << 24  # an interrupt can arrive only between calls
 
 
-def _widened(X: Any) -> Any:
-    """Return X in float64, without a copy if it already is: SciPy's own conversion scans every index even then."""
-    return X if X.dtype == np.float64 else X.astype(np.float64)
+def csr_of(data: Array, indices: Indices, indptr: Indices, n_features: int) -> Any:
+    """Return a matrix with the given arrays, as they are: SciPy's constructor would read and convert the indices."""
+    matrix = sp.csr_array((len(indptr) - 1, n_features), dtype=data.dtype)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    matrix.has_sorted_indices = matrix.has_canonical_format = True
+    return matrix
 
 
 class CsrRows(Rows):
-    """Rows of a compressed sparse row matrix."""
+    """Rows of a compressed sparse row matrix.
+
+    If all entries have the same value, as in one-hot rows, `X.data` may be a broadcast array, which takes no memory.
+    """
 
     sparse = True
     combinable = False
@@ -38,8 +56,23 @@ class CsrRows(Rows):
     # ------------------------------------------------------------------ products
 
     def like(self, v: Floats) -> Any:
-        """Convert to float64 for one output."""
-        return _widened(self.X) if v.ndim == 1 else self.X
+        """Return the rows as they are: kernels convert each entry."""
+        del v
+        return self.X
+
+    def matvec(self, w: Floats) -> Floats:
+        """Return X w, in float64."""
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        out = np.empty((self.n_rows, *w.shape[1:]))
+        csr_outputs(*self._memory, _columns(w), _columns(out))
+        return out
+
+    def rmatvec(self, v: Floats) -> Floats:
+        """Return X' v, compensated."""
+        v = np.ascontiguousarray(v, dtype=np.float64)
+        sums = np.zeros((self.n_features, *v.shape[1:], 2))
+        add_csr_products(*self._memory, _columns(v), sums.reshape(self.n_features, -1))
+        return np.asarray(sums[..., 0] + sums[..., 1])
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
@@ -49,25 +82,18 @@ class CsrRows(Rows):
 
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
         """Add up the entries of each group's rows."""
-        members = np.asarray(shares.rows, dtype=np.int64)
+        members, offsets = np.asarray(shares.rows, dtype=np.int64), np.asarray(shares.offsets, np.int64)
         out = out[shares.listed]
-        columns = (v, out) if v.ndim == 2 else (v[:, None], out[:, :, None])
-        add_csr_by_group(*self._memory, np.asarray(shares.offsets, np.int64), members, shares.weights, *columns)
+        v, out = (v, out) if v.ndim == 2 else (v[:, None], out[:, :, None])
+        many = np.diff(offsets).max(initial=0) > SHORT
+        sums = np.empty((self.n_features if many else 0, 2 * v.shape[1]))
+        add_csr_by_group(self._memory, offsets, members, shares.weights, v, sums, out)
 
     # ------------------------------------------------------------------ parts
 
     def blocks(self) -> Iterator[tuple[slice, "CsrRows"]]:
-        """Yield the rows in one block: a dense gradient per block would cost more than the entries.
-
-        If entries must be converted to float64, blocks are limited so that the copies stay small.
-        """
-        if self.X.dtype == np.float64 or self.X.nnz <= _BLOCK_ENTRIES:
-            yield slice(0, self.n_rows), CsrRows(_widened(self.X))
-            return
-        marks = np.arange(0, self.X.nnz + _BLOCK_ENTRIES, _BLOCK_ENTRIES)
-        bounds = np.unique(np.append(np.searchsorted(self.X.indptr, marks), self.n_rows).clip(0, self.n_rows))
-        for start, stop in itertools.pairwise(bounds.tolist()):
-            yield slice(start, stop), CsrRows(_widened(self.X[start:stop]))
+        """Yield the rows in one block: a dense gradient per block would cost more than the entries."""
+        yield slice(0, self.n_rows), self
 
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
         """Split the rows by their entries, at twelve bytes each and as many again for a copy."""
@@ -77,11 +103,23 @@ class CsrRows(Rows):
             stop = max(start + 1, int(np.searchsorted(self.X.indptr, most, side="right")) - 1)
             place = slice(start, min(stop, start + piece_rows(n_bytes, self.n_features if dense else 0), self.n_rows))
             start = place.stop
-            yield place, self.X[place].toarray() if dense else self.X[place]
+            part = self.take(place).X
+            yield place, part.toarray() if dense else part
 
     def take(self, rows: Indices | slice) -> "CsrRows":
-        """Select rows."""
-        return CsrRows(self.X[rows])
+        """Select rows, without a copy of the entries if they are consecutive."""
+        data, indices, indptr = self.X.data, self.X.indices, self.X.indptr
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            start, stop, _ = rows.indices(self.n_rows)
+            begin, end = int(indptr[start]), int(indptr[max(stop, start)])
+            indptr = indptr[start : max(stop, start) + 1] - indptr[start]
+            return CsrRows(csr_of(data[begin:end], indices[begin:end], indptr, self.n_features))
+        rows = np.arange(self.n_rows)[rows]
+        lengths = np.asarray(indptr[rows + 1] - indptr[rows])
+        ends = np.append(np.zeros(1, indptr.dtype), np.cumsum(lengths, dtype=indptr.dtype))
+        entries = np.arange(ends[-1]) + np.repeat(indptr[rows] - ends[:-1], lengths)
+        chosen = np.broadcast_to(data[:1], entries.shape) if self._repeats and entries.size else data[entries]
+        return CsrRows(csr_of(chosen, indices[entries], ends, self.n_features))
 
     def dense(self) -> Array:
         """Return a dense array."""
@@ -89,7 +127,8 @@ class CsrRows(Rows):
 
     def columns(self, features: Indices) -> "CsrRows":
         """Select columns."""
-        return CsrRows(_widened(self._by_column[:, features].tocsr()))
+        chosen = self._by_column[:, features].tocsr()
+        return CsrRows(chosen if chosen.dtype == np.float64 else chosen.astype(np.float64))
 
     @cached_property
     def _by_column(self) -> Any:
@@ -97,9 +136,7 @@ class CsrRows(Rows):
 
     def scaled(self, factors: Floats) -> "CsrRows":
         """Scale columns."""
-        scaled = self.X.astype(np.float64)
-        scaled.data *= factors[scaled.indices]
-        return CsrRows(scaled)
+        return CsrRows(csr_of(self.X.data * factors[self.X.indices], self.X.indices, self.X.indptr, self.n_features))
 
     # ------------------------------------------------------------------ properties
 
@@ -109,21 +146,27 @@ class CsrRows(Rows):
         return _ENTRY * self.X.nnz / max(self.n_rows, 1)
 
     def longest_sum(self) -> int:
-        """Return the number of rows, which are summed sequentially, plus the entries of the longest row."""
-        return self.n_rows + int(np.diff(self.X.indptr).max(initial=0))
+        """Return the entries of the longest row, plus the rows of a sum that is not compensated."""
+        longest = max((int(np.diff(part).max(initial=0)) for part in self._pointers()), default=0)
+        return longest + min(self.n_rows, SHORT) + 4
+
+    def _pointers(self) -> Iterator[Indices]:
+        for start in range(0, self.n_rows, _CALL_ENTRIES):
+            yield self.X.indptr[start : start + _CALL_ENTRIES + 1]
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
         """Compute row norms, column squares and column sums."""
+        squares, sums = np.empty(self.n_rows), np.zeros((self.n_features, 4))
         with np.errstate(over="ignore", invalid="ignore"):
-            X = _widened(self.X)
-            squared = X.power(2)
-            return np.sqrt(squared @ np.ones(self.n_features)), squared.T @ row_weights, X.T @ row_weights
+            csr_moments(*self._memory, np.ascontiguousarray(row_weights, dtype=np.float64), squares, sums)
+            return np.sqrt(squares), sums[:, 0] + sums[:, 1], sums[:, 2] + sums[:, 3]
 
     def largest(self) -> Floats:
         """Compute the maximum norm of each row."""
-        row = np.repeat(np.arange(self.n_rows), np.diff(self.X.indptr))
-        out = np.zeros(self.n_rows)
-        np.maximum.at(out, row, np.abs(self.X.data.astype(np.float64)))
+        out, filled = np.zeros(self.n_rows), np.diff(self.X.indptr) > 0
+        if filled.any():
+            sizes = np.abs(self.X.data[:1] if self._repeats else self.X.data).astype(np.float64)
+            out[filled] = sizes if self._repeats else np.maximum.reduceat(sizes, self.X.indptr[:-1][filled])
         return out
 
     def entries(self) -> tuple[Floats, Indices]:
@@ -133,11 +176,16 @@ class CsrRows(Rows):
     def update_digest(self, update: Callable[[Any], object]) -> None:
         """Add types, shape and entries to the digest."""
         update(f"csr{self.X.shape}".encode())
-        for array in (self.X.data, self.X.indices, self.X.indptr):
+        for array in (self.X.data[:1] if self._repeats else self.X.data, self.X.indices, self.X.indptr):
             update(f"{array.dtype.str}{array.shape}".encode())
             update(np.ascontiguousarray(array).data)
 
     # ------------------------------------------------------------------ compiled code
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether one value stands for all entries."""
+        return bool(self.X.data.size) and self.X.data.strides == (0,)
 
     @cached_property
     def _memory(self) -> tuple[Array, ...]:
@@ -145,9 +193,37 @@ class CsrRows(Rows):
         if max(self.n_features, self.X.nnz) <= np.iinfo(np.int32).max:
             # int32, so that one kernel is compiled instead of two.
             indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)
-        return tuple(map(as_writable, (self.X.data, *indices)))
+        return tuple(map(as_writable, (self.X.data[:1].copy() if self._repeats else self.X.data, *indices)))
 
     def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> CsrData:
         """Return the arrays with labels and loss."""
         data, indices, indptr = self._memory
         return CsrData(data, indices, indptr, y, *loss, intercept)
+
+    def fused_pass(
+        self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
+    ) -> tuple[Floats, float]:
+        """Process pieces that depend only on the data, so that the number of threads does not change the result."""
+        nnz = int(flat.indptr[-1])
+        n_pieces = max(1, min(_MOST_PIECES, nnz // max(_PIECE_ENTRIES, 8 * len(w))))
+        bounds = [0, *self._rows_at(np.linspace(0, nnz, n_pieces + 1)[1:-1]).tolist(), self.n_rows]
+
+        def piece(k: int) -> tuple[Floats, float]:
+            table, mass = np.zeros((len(w), 4)), 0.0
+            table[:, 0] = w
+            inner = np.arange(flat.indptr[bounds[k]], flat.indptr[bounds[k + 1]], _CALL_ENTRIES)[1:]
+            for first, last in itertools.pairwise([bounds[k], *self._rows_at(inner).tolist(), bounds[k + 1]]):
+                mass += csr_pass(flat, first, last, row_weights, norms, margins, losses, table)
+            return table[:, 1] + table[:, 2], mass
+
+        found = map_threads(piece, n_pieces)
+        return np.asarray(sum(gradient for gradient, _ in found)), float(sum(mass for _, mass in found))
+
+    def _rows_at(self, entries: Floats) -> Indices:
+        """Return the first row that begins at or after each entry."""
+        return np.searchsorted(self.X.indptr, entries.astype(self.X.indptr.dtype))
+
+
+def _columns(values: Floats) -> Floats:
+    """Return values with one column per output."""
+    return values if values.ndim == 2 else values[:, None]

@@ -28,7 +28,7 @@ class DenseData(NamedTuple):
 
 
 class CsrData(NamedTuple):
-    """The same with compressed sparse rows."""
+    """The same with compressed sparse rows. data has one value per entry, or a single one for all."""
 
     data: Any
     indices: Any

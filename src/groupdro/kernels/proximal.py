@@ -105,6 +105,7 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
         Work space.
     """
     data, indices, indptr, y, code, parameter, intercept = flat
+    own = 1 if data.size > 1 else 0  # one value may stand for all entries
     rows, groups, weights = drawn
     features, free = player.features, player.free
     step, free_step, alpha = player.step, player.free_step, q.alpha
@@ -140,7 +141,7 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
                     features[j, 5], features[j, 6], features[j, 7] = now, 0.0, half
                     touched[count] = j
                     count += 1
-                new += data[n] * features[j, 7]
+                new += data[n * own] * features[j, 7]
             old = margins[row]
             change = value(code, parameter, new, y[row]) - value(code, parameter, old, y[row])
             loss_difference[i] += weights[e] * change
@@ -150,7 +151,7 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
             )
             free_difference += c
             for n in range(indptr[row], indptr[row + 1]):
-                features[indices[n], 6] += c * data[n]
+                features[indices[n], 6] += c * data[n * own]
 
         squared = 0.0
         for n in range(count):

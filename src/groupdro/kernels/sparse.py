@@ -51,6 +51,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
         Work space.
     """
     data, indices, indptr, y, code, parameter, intercept = flat
+    own = 1 if data.size > 1 else 0  # one value may stand for all entries
     rows, groups, weights = drawn
     features, gram, coefficients, free, step, free_step, penalty, radius = player
     alpha, q_snapshot = q.alpha, q.snapshot
@@ -93,9 +94,9 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
             on_start, on_gradient, on_u = 0.0, 0.0, 0.0
             for n in range(first, last):
                 j = indices[n]
-                on_start += data[n] * features[j, 0]
-                on_gradient += data[n] * features[j, 2]
-                on_u += data[n] * features[j, 3]
+                on_start += data[n * own] * features[j, 0]
+                on_gradient += data[n * own] * features[j, 2]
+                on_u += data[n * own] * features[j, 3]
             old = margins[row]
             on_snapshot = old - (free[1] if intercept else 0.0)
             new = h0 * on_start + h1 * on_snapshot + h2 * on_gradient + h3 * on_u
@@ -115,7 +116,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
                     features[j, 6] = 0.0
                     touched[count] = j
                     count += 1
-                features[j, 6] += c * data[n]
+                features[j, 6] += c * data[n * own]
 
         # Update the inner products for the gradient difference.
         squared, with_start, with_snapshot, with_gradient, with_u = 0.0, 0.0, 0.0, 0.0, 0.0

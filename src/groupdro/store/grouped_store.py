@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from groupdro.data import GroupedData
 from groupdro.data.communicator import Communicator, SerialCommunicator
-from groupdro.data.csr_rows import CsrRows
+from groupdro.data.csr_rows import CsrRows, csr_of
 from groupdro.data.dense_rows import dense_rows
 from groupdro.distributed.sharding import shard
 from groupdro.store.arrow import ArrowSource
@@ -343,12 +342,8 @@ class GroupedStore:
         """The memory-mapped features."""
         if self._manifest.nnz is None:
             return self._arrays["X.bin"]
-        parts = [np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin")]
-        # The constructor would read 64-bit indices to see whether 32 bits suffice.
-        matrix = sp.csr_array((self.n_rows, self.n_features), dtype=parts[0].dtype)
-        matrix.data, matrix.indices, matrix.indptr = parts
-        matrix.has_sorted_indices = matrix.has_canonical_format = True  # guaranteed by the writer
-        return matrix
+        data, indices, indptr = (np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin"))
+        return csr_of(data, indices, indptr, self.n_features)
 
     @cached_property
     def y(self) -> Array:

@@ -1,0 +1,158 @@
+"""Products with compressed sparse rows.
+
+`data` has one value per entry, or a single one that all entries share, as in one-hot rows: entry n has the value
+``data[n * own]``, where `own` is 1 or 0.
+
+Sums over rows are compensated (Knuth's two-sum), so that they lose nothing to the number of rows. The cost is hidden:
+both parts of a sum share a cache line, and waiting for it takes most of the time.
+"""
+
+from groupdro.kernels.compile import compiled
+from groupdro.kernels.losses import slope, value
+from groupdro.kernels.prefetch import prefetch
+
+__all__ = ["SHORT", "add_csr_by_group", "add_csr_gram", "add_csr_products", "csr_moments", "csr_outputs", "csr_pass"]
+
+_AHEAD = 32  # entries
+SHORT = 512  # rows whose sum is not compensated
+
+
+@compiled
+def _add(sums, j, k, term):
+    """Add a number to sums[j, k], and what rounding takes away to sums[j, k + 1]."""
+    before = sums[j, k]
+    after = before + term
+    part = after - before
+    sums[j, k + 1] += (before - (after - part)) + (term - part)
+    sums[j, k] = after
+
+
+@compiled
+def csr_outputs(data, indices, indptr, w, out):
+    """Set out[r, c] to the product of row r with w[:, c]."""
+    own = 1 if data.size > 1 else 0
+    for r in range(indptr.size - 1):
+        for c in range(w.shape[1]):
+            total = 0.0
+            for n in range(indptr[r], indptr[r + 1]):
+                total += data[n * own] * w[indices[n], c]
+            out[r, c] = total
+
+
+@compiled
+def add_csr_products(data, indices, indptr, v, sums):
+    """Add to sums[:, 2 * c] and the column after it the compensated sum over rows of v[r, c] x_r."""
+    own = 1 if data.size > 1 else 0
+    for r in range(indptr.size - 1):
+        for n in range(indptr[r], indptr[r + 1]):
+            for c in range(v.shape[1]):
+                _add(sums, indices[n], 2 * c, data[n * own] * v[r, c])
+
+
+@compiled
+def csr_moments(data, indices, indptr, weights, norms, sums):
+    """Set the squared norm of each row; add the weighted squares and values of each column to sums, compensated.
+
+    sums has the shape (d, 4).
+    """
+    own = 1 if data.size > 1 else 0
+    for r in range(indptr.size - 1):
+        square = 0.0
+        for n in range(indptr[r], indptr[r + 1]):
+            x = 1.0 * data[n * own]
+            square += x * x
+            _add(sums, indices[n], 0, weights[r] * x * x)
+            _add(sums, indices[n], 2, weights[r] * x)
+        norms[r] = square
+
+
+@compiled
+def csr_pass(flat, first, last, row_weights, norms, margins, losses, table):
+    """Set margins and losses of rows first .. last, add their weighted gradient, and return the mass of its terms.
+
+    Parameters
+    ----------
+    flat : CsrData
+        Rows, labels and loss.
+    first, last : int
+        The rows.
+    row_weights, norms, margins, losses : ndarray of shape (n,)
+        Weight and norm of each row; outputs and losses (set).
+    table : ndarray of shape (p, 4)
+        For each parameter, the intercept last if there is one: its value, its derivative and what rounding took from
+        it (accumulated). They share a cache line, so an entry of a row waits for memory once.
+    """
+    data, indices, indptr, y, code, parameter, intercept = flat
+    own = 1 if data.size > 1 else 0
+    mass = 0.0
+    free, end = table.shape[0] - 1, indptr[last] - _AHEAD
+    for r in range(first, last):
+        u = table[free, 0] if intercept else 0.0
+        for n in range(indptr[r], indptr[r + 1]):
+            u += data[n * own] * table[indices[n], 0]
+            if n < end:
+                prefetch(table, indices[n + _AHEAD], 0)  # type: ignore[call-arg]
+        margins[r] = u
+        losses[r] = value(code, parameter, u, y[r])
+        c = row_weights[r] * slope(code, parameter, u, y[r])
+        mass += abs(c) * norms[r]
+        if intercept:
+            _add(table, free, 1, c)
+        for n in range(indptr[r], indptr[r + 1]):
+            _add(table, indices[n], 1, c * data[n * own])
+    return mass
+
+
+@compiled
+def add_csr_gram(data, indices, indptr, weights, half):
+    """Add to `half` a matrix whose sum with its transpose is X' diag(weights) X.
+
+    Each pair of entries of a row is multiplied once, and the square of an entry is halved.
+    """
+    own = 1 if data.size > 1 else 0
+    for i in range(weights.size):
+        for a in range(indptr[i], indptr[i + 1]):
+            scaled = weights[i] * data[a * own]
+            sums = half[indices[a]]
+            sums[indices[a]] += 0.5 * scaled * data[a * own]
+            for b in range(a + 1, indptr[i + 1]):
+                sums[indices[b]] += scaled * data[b * own]
+
+
+@compiled
+def add_csr_by_group(rows, offsets, members, weights, v, sums, out):
+    """Add to out[i], for every output, the sum over members e of group i of weights[e] v[row] x_row.
+
+    Parameters
+    ----------
+    rows : tuple of ndarray
+        data, indices and indptr.
+    offsets, members, weights : ndarray
+        Where each group's members begin and end; their rows, empty if member e is row e; their weights.
+    v : ndarray of shape (n_rows, n_outputs)
+        Factors.
+    sums : ndarray of shape (n_features, 2 * n_outputs)
+        Work space: a group of many rows is summed here, compensated.
+    out : ndarray of shape (n_groups, n_features, n_outputs)
+        Results, accumulated.
+    """
+    data, indices, indptr = rows
+    own, n_outputs = 1 if data.size > 1 else 0, v.shape[1]
+    for i in range(offsets.size - 1):
+        total = out[i]
+        many = offsets[i + 1] - offsets[i] > SHORT
+        if many:
+            sums[:] = 0.0
+        for e in range(offsets[i], offsets[i + 1]):
+            row = members[e] if members.size else e
+            for k in range(indptr[row], indptr[row + 1]):
+                scaled = weights[e] * data[k * own]
+                for c in range(n_outputs):
+                    if many:
+                        _add(sums, indices[k], 2 * c, scaled * v[row, c])
+                    else:
+                        total[indices[k], c] += scaled * v[row, c]
+        if many:
+            for j in range(sums.shape[0]):
+                for c in range(n_outputs):
+                    total[j, c] += sums[j, 2 * c] + sums[j, 2 * c + 1]
