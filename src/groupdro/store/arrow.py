@@ -12,10 +12,10 @@ from groupdro.store.tables import import_pyarrow, open_table
 from groupdro.utils.arguments import check_whole, short_repr
 from groupdro.utils.types import Array, Indices
 
-__all__ = ["ArrowSource"]
+__all__ = ["NUMERIC", "ArrowSource", "to_numpy"]
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a row's number or id, not a feature
-_NUMERIC = ("boolean", "integer", "floating")  # pyarrow's names of numeric types
+NUMERIC = ("boolean", "integer", "floating")  # pyarrow's names of numeric types
 _LABEL_BYTES = 64  # approximate size of a row's labels
 _LIST_ROWS = 2048  # sparse rows have unknown length, so read few at a time
 
@@ -43,6 +43,8 @@ class ArrowSource(Source):
 
     target_name: str
     group_names: tuple[str, ...]
+    _row_bytes: int
+    _lists: bool
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class ArrowSource(Source):
         n_rows = memory // _LABEL_BYTES
         if not labels_only:
             columns += self._features
-            n_rows = min(_LIST_ROWS, memory // 2**12) if self._lists else memory // (8 * self.n_features + _LABEL_BYTES)
+            n_rows = min(_LIST_ROWS, memory // 2**12) if self._lists else memory // (self._row_bytes + _LABEL_BYTES)
         n_rows = max(1, min(2**16, n_rows))
         row = 0
         for given in self._read(list(dict.fromkeys(columns)), n_rows):
@@ -103,7 +105,7 @@ class ArrowSource(Source):
             weight = self._numbers(batch, "weight", self._weight, row).astype(np.float64)
             refuse_not_finite(f"weight column {self._weight!r}", weight, row, nor_negative=True)
         return LabelBlock(
-            target=_coded(target) if self.has_classes else _to_numpy(target).astype(np.float64),
+            target=_coded(target) if self.has_classes else to_numpy(target).astype(np.float64),
             groups=_combined([_coded(self._label(batch, "groups", name, row)) for name in self.group_names]),
             weight=weight,
         )
@@ -118,7 +120,7 @@ class ArrowSource(Source):
         except self._pa.ArrowException as error:
             raise ValueError(f"{argument} column {name!r} changes its type from row {row} on: {error}.") from None
         if self._kind(wanted) == "floating":
-            refuse_not_finite(f"{argument} column {name!r}", _to_numpy(column), row)
+            refuse_not_finite(f"{argument} column {name!r}", to_numpy(column), row)
         return column
 
     @staticmethod
@@ -126,16 +128,16 @@ class ArrowSource(Source):
         """Return whether a cast between types keeps distinct labels distinct, or fails."""
         if "boolean" in (given, wanted):
             return given == wanted
-        return given in _NUMERIC or wanted == "text"
+        return given in NUMERIC or wanted == "text"
 
     def _rows(self, batch: Any, row: int) -> Any:
         if self._lists:
             return self.stored(self._sparse_rows(batch, row), row)
         if self._vector:
             flat = self._present(batch, "features", self._features[0], row).flatten()
-            missing = _to_numpy(flat.is_null()).reshape(len(batch), self.n_features)
+            missing = to_numpy(flat.is_null()).reshape(len(batch), self.n_features)
             refuse(f"features column {self._features[0]!r}", "a missing value", np.logical_or.reduce(missing, 1), row)
-            return self.stored(_to_numpy(flat).reshape(len(batch), self.n_features), row)
+            return self.stored(to_numpy(flat).reshape(len(batch), self.n_features), row)
         columns = [self._numbers(batch, "features", name, row) for name in self._features]
         safe = all(self.rounding.is_safe(column.dtype) for column in columns)
         dtype = self.rounding.dtype if safe else np.dtype(np.float64)
@@ -143,28 +145,28 @@ class ArrowSource(Source):
 
     def _sparse_rows(self, batch: Any, row: int) -> Any:
         columns = [self._present(batch, "features", name, row) for name in self._features]
-        lengths = [_to_numpy(column.value_lengths()) for column in columns]
+        lengths = [to_numpy(column.value_lengths()) for column in columns]
         refuse("features", "lists of different lengths", lengths[0] != lengths[-1], row)
         flat = [column.flatten() for column in columns]
         parts = flat if len(flat) == 2 else [flat[0].field(0), flat[0].field(1)]
-        missing = np.logical_or.reduce([_to_numpy(part.is_null()) for part in (*flat, *parts)])
+        missing = np.logical_or.reduce([to_numpy(part.is_null()) for part in (*flat, *parts)])
         indptr = np.concatenate([[0], np.cumsum(lengths[0], dtype=np.int64)])
         owner = np.repeat(np.arange(len(batch)), lengths[0])
-        indices = _to_numpy(parts[0])
+        indices = to_numpy(parts[0])
         outside = (indices < 0) | (indices > self.n_features - 1)
         for fault, bad in {
             "a missing entry": missing,
             f"an index outside 0 to n_features - 1 = {self.n_features - 1}": outside,
         }.items():
             refuse(f"features column {self._features[0]!r}", fault, np.bincount(owner, bad, len(batch)) > 0, row)
-        values = _to_numpy(parts[1]).astype(np.float64)
+        values = to_numpy(parts[1]).astype(np.float64)
         return sp.csr_array((values, indices.astype(np.int64), indptr), shape=(len(batch), self.n_features))
 
     def _numbers(self, batch: Any, argument: str, name: str, row: int) -> Array:
         column = self._present(batch, argument, name, row)
-        if self._kind(column.type) not in _NUMERIC:
+        if self._kind(column.type) not in NUMERIC:
             raise ValueError(f"{argument} column {name!r} has type {column.type} from row {row} on, not a number.")
-        return _to_numpy(column)
+        return to_numpy(column)
 
     def _present(self, batch: Any, argument: str, name: str, row: int) -> Any:
         """Return a column without missing values, in the type of its stored values."""
@@ -177,7 +179,7 @@ class ArrowSource(Source):
         if self._pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count:
-            refuse(f"{argument} column {name!r}", "a missing value", _to_numpy(column.is_null()), row)
+            refuse(f"{argument} column {name!r}", "a missing value", to_numpy(column.is_null()), row)
         return column
 
     # ------------------------------------------------------------------ columns
@@ -205,7 +207,7 @@ class ArrowSource(Source):
         types = self._pa.types
         if types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view":
             return "text"
-        return next((name for name in _NUMERIC if getattr(types, f"is_{name}")(kind)), None)
+        return next((name for name in NUMERIC if getattr(types, f"is_{name}")(kind)), None)
 
     def _label_type(self, name: str, argument: str) -> Any:
         given = self._type(name)
@@ -246,10 +248,11 @@ class ArrowSource(Source):
             self.n_features = int(n_features)
             return
         values = [kinds[0].value_type] if self._vector else kinds
-        text = [name for name, kind in zip(self._features, values, strict=True) if self._kind(kind) not in _NUMERIC]
+        text = [name for name, kind in zip(self._features, values, strict=True) if self._kind(kind) not in NUMERIC]
         if text:
             raise ValueError(f"features has columns that are not numeric: {text[:10]}.")
         self.n_features = kinds[0].list_size if self._vector else len(kinds)
+        self._row_bytes = 8 * self.n_features
         if n_features not in (None, self.n_features):
             raise ValueError(f"n_features is {n_features}, but features have {self.n_features}.")
         if not self.n_features:
@@ -267,7 +270,7 @@ class ArrowSource(Source):
         if len(kinds) == 1 and self._pa.types.is_struct(values[0]):
             values = [values[0].field(j).type for j in range(values[0].num_fields)]
         found = [self._kind(value) for value in values]
-        if len(kinds) > 2 or len(found) != 2 or found[0] != "integer" or found[1] not in _NUMERIC:
+        if len(kinds) > 2 or len(found) != 2 or found[0] != "integer" or found[1] not in NUMERIC:
             raise ValueError(
                 "features of a sparse store must be numeric columns, one column of lists of (index, value), or a "
                 f"column of lists of indices and one of lists of values; got {[str(kind) for kind in kinds]}."
@@ -277,13 +280,14 @@ class ArrowSource(Source):
         return bool(self._pa.types.is_list(kind) or self._pa.types.is_large_list(kind))
 
 
-def _to_numpy(column: Any) -> Array:
+def to_numpy(column: Any) -> Array:
+    """Return an Arrow array as a NumPy array."""
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _coded(column: Any) -> Coded:
     encoded = column.dictionary_encode()
-    return Coded(_to_numpy(encoded.indices).astype(np.int64), encoded.dictionary.to_pylist())
+    return Coded(to_numpy(encoded.indices).astype(np.int64), encoded.dictionary.to_pylist())
 
 
 def _combined(columns: list[Coded]) -> Coded:

@@ -17,12 +17,13 @@ from groupdro.data.dense_rows import dense_rows
 from groupdro.distributed.sharding import shard
 from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
+from groupdro.store.hashed import HashedSource
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import manifest_bytes
 from groupdro.store.reader import Opened, RowsCheck, read_manifest, read_store
 from groupdro.store.sources import ArraySource, Task
 from groupdro.store.writer import write_store
-from groupdro.utils.arguments import check_choice, check_kind, check_path
+from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_path
 from groupdro.utils.bundle import BundleError
 from groupdro.utils.types import Array, Indices
 
@@ -107,6 +108,7 @@ class GroupedStore:
         dtype: Any = "float32",
         sparse: bool = False,
         n_features: int | None = None,
+        hashed: bool = False,
         task: Task = "auto",
         seed: int = 0,
         memory: int = _MEMORY,
@@ -138,14 +140,20 @@ class GroupedStore:
             a pandas index.
         weight : str, optional
             Column with nonnegative weights, relative to the total of the group.
-        dtype : {"float16", "float32", "float64"}
-            Type of the stored features; "float16" for dense features only. Use "float64" if a warning or an error
+        dtype : {"float16", "float32", "float64", "bool"}
+            Type of the stored features; "float16" for dense features only, "bool" for sparse features that are all zero
+            or one, of which no values are stored. Use "float64" if a warning or an error
             says so: integer columns that the type cannot represent (beyond 2^24 in float32, 2^11 in float16) are
             refused, and a warning names columns whose rounding error is not small compared to their spread.
         sparse : bool
             Whether to store only nonzero entries. Use it for data that are mostly zeros.
         n_features : int, optional
-            Number of features; required if they are lists of indices and values.
+            Number of features; required if they are lists of indices and values, and if they are hashed.
+        hashed : bool
+            Whether to hash the columns into `n_features` sparse features. A value v of a text, integer or boolean
+            column c becomes the feature that ``FeatureHasher(n_features, alternate_sign=False)`` of scikit-learn gives
+            to the text "c=v", with value one; so does every item of a list. A floating-point column c becomes the
+            feature of the text "c", with its values. With ``dtype="bool"``, features that collide in a row count once.
         task : {"auto", "classes", "regression"}
             Kind of target. "auto" treats text, booleans and integers as classes, and floating-point values as numbers.
         seed : int
@@ -169,7 +177,9 @@ class GroupedStore:
         FileExistsError
             If the path exists and `overwrite` is false, or if it is not a store.
         """
-        table = ArrowSource(
+        check_flag(hashed, "hashed")
+        kind = HashedSource if hashed else ArrowSource
+        table = kind(
             source,
             target=target,
             groups=groups,
@@ -342,7 +352,9 @@ class GroupedStore:
         """The memory-mapped features."""
         if self._manifest.nnz is None:
             return self._arrays["X.bin"]
-        data, indices, indptr = (np.asarray(self._arrays[name]) for name in ("data.bin", "indices.bin", "indptr.bin"))
+        indices, indptr = (np.asarray(self._arrays[name]) for name in ("indices.bin", "indptr.bin"))
+        ones = np.broadcast_to(np.ones(1, np.float32), indices.shape)
+        data = np.asarray(self._arrays["data.bin"]) if "data.bin" in self._arrays else ones
         return csr_of(data, indices, indptr, self.n_features)
 
     @cached_property

@@ -25,9 +25,10 @@ __all__ = [
     "DTYPES",
     "FILES",
     "FORMAT",
+    "SPARSE_DTYPES",
     "FileRecord",
     "Manifest",
-    "index_dtype",
+    "index_dtypes",
     "manifest_bytes",
     "parse_manifest",
 ]
@@ -39,6 +40,7 @@ FILES = (
 )  # fmt: skip
 DIRECTORY = re.compile(r"rows-[0-9a-f]{16}")
 DTYPES = ("float16", "float32", "float64")
+SPARSE_DTYPES = ("bool", "float32", "float64")  # the first stores no values: all entries are one
 BLOCK = 64 * 2**20  # bytes that share a checksum
 
 _DERIVED = {"format", "version", "crc32", "kind", "label_kind"}  # keys of the file that are not fields of `Manifest`
@@ -72,7 +74,7 @@ class Manifest:
     nnz : int or None
         Stored entries of a sparse table; None if the rows are dense.
     dtype : str
-        Type of the entries of X.
+        Type of the entries of X; "bool" if all stored entries are one, which has no file of values.
     seed : int
         Seed of the shuffling within groups.
     weighted : bool
@@ -123,26 +125,31 @@ class Manifest:
         if self.nnz is None:
             arrays["X.bin"] = (self.dtype, (n_rows, self.n_features))
         else:
-            index = index_dtype(self.n_features, self.nnz)
-            arrays |= {"indices.bin": (index, (self.nnz,)), "indptr.bin": (index, (n_rows + 1,))}
-            arrays["data.bin"] = (self.dtype, (self.nnz,))
+            column, pointer = index_dtypes(self.n_features, self.nnz, self.dtype)
+            arrays |= {"indices.bin": (column, (self.nnz,)), "indptr.bin": (pointer, (n_rows + 1,))}
+            if self.dtype != "bool":
+                arrays["data.bin"] = (self.dtype, (self.nnz,))
         return {name: (np.dtype(dtype).newbyteorder("<"), shape) for name, (dtype, shape) in arrays.items()}
 
 
-def index_dtype(n_features: int, nnz: int) -> np.dtype[Any]:
-    """Return the type of both index arrays of a sparse table: with different types, SciPy would copy the narrower one.
+def index_dtypes(n_features: int, nnz: int, dtype: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the types of the column numbers and of the row pointers of a sparse table.
 
     Parameters
     ----------
     n_features, nnz : int
         Number of columns and of stored entries.
+    dtype : str
+        Type of the entries. With values, both types are the same: if they differ, SciPy copies the narrower one.
 
     Returns
     -------
-    dtype
-        int32 if it can represent both, else int64.
+    columns, pointers : dtype
+        int32 where it suffices, else int64.
     """
-    return np.dtype("<i4" if max(n_features, nnz) <= np.iinfo(np.int32).max else "<i8")
+    largest = (n_features, nnz) if dtype == "bool" else (max(n_features, nnz),) * 2
+    columns, pointers = (np.dtype("<i4" if most <= np.iinfo(np.int32).max else "<i8") for most in largest)
+    return columns, pointers
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -191,7 +198,7 @@ def parse_manifest(content: bytes) -> Manifest:
     for key, fits in {
         "n_groups": n_groups <= n_rows,
         "kind": document["kind"] in ("dense", "csr"),
-        "dtype": document["dtype"] in (DTYPES[1:] if sparse else DTYPES),
+        "dtype": document["dtype"] in (SPARSE_DTYPES if sparse else DTYPES),
         "nnz": _is_count(nnz, 0, min(n_rows * n_features, _LARGEST_COUNT)) if sparse else nnz is None,
         "seed": _is_count(document["seed"], 0, 2**64 - 1),
         "weighted": isinstance(document["weighted"], bool),

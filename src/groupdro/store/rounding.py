@@ -35,7 +35,7 @@ class Rounding:
 
     def __init__(self, dtype: np.dtype[Any], describe: Callable[[int], str]):
         self.dtype, self._describe = dtype, describe
-        self._exact_to = 2.0 ** (np.finfo(dtype).nmant + 1)  # integers up to this are exact
+        self._exact_to = 1.0 if dtype.kind == "b" else 2.0 ** (np.finfo(dtype).nmant + 1)  # integers up to it are exact
         self._first: Floats | None = None
         self._sums: Floats = np.zeros((3, 0))  # of differences from the first row, their squares, and squared errors
         self._n = 0
@@ -92,6 +92,8 @@ class Rounding:
         """
         matrix = sp.csr_array(block, copy=True)
         matrix.sum_duplicates()
+        if self.dtype.kind == "b":
+            self._check_ones(matrix, first_row)
         with np.errstate(over="ignore"):
             rounded = matrix.astype(self.dtype)
 
@@ -135,6 +137,17 @@ class Rounding:
             f"row {row}, which would become {self.dtype.type(exact):.0f}: "
             'pass dtype="float64", or subtract an offset first.'
         )
+
+    def _check_ones(self, matrix: Any, first_row: int) -> None:
+        """Refuse entries other than zero and one."""
+        other = (matrix.data != 0) & (matrix.data != 1)
+        if other.any():
+            entry = int(np.argmax(other))
+            row, column = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1, int(matrix.indices[entry])
+            raise ValueError(
+                f"{self._describe(column)} has the value {matrix.data[entry]:g}, first in row {first_row + row}, but "
+                'dtype="bool" stores only zeros and ones: pass dtype="float32".'
+            )
 
     def _check_finite(self, values: Array, locate: Callable[[int], tuple[int, int]], first_row: int) -> None:
         """Refuse numbers that are not finite; `locate` finds the row and the column of an entry."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
-from groupdro.store.layout import DTYPES
+from groupdro.store.layout import DTYPES, SPARSE_DTYPES
 from groupdro.store.rounding import Rounding
 from groupdro.utils.arguments import check_choice, check_flag, error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
@@ -62,7 +62,7 @@ class Source(ABC):
     Parameters
     ----------
     dtype : str, type or dtype
-        Type of the entries of the store: float16, float32 or float64.
+        Type of the entries of the store: float16, float32 or float64, or bool for sparse rows of ones.
     sparse : bool
         Whether rows are returned as CSR, which does not support float16.
 
@@ -97,7 +97,7 @@ class Source(ABC):
             name = None if dtype is None else np.dtype(dtype).name
         except TypeError:
             name = None
-        allowed = DTYPES[1:] if sparse else DTYPES
+        allowed = SPARSE_DTYPES if sparse else DTYPES
         if name not in allowed:
             where = " if rows are sparse" if sparse else ""
             raise ValueError(f"dtype must be one of {allowed}{where}, got {dtype!r}.")

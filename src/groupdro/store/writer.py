@@ -20,7 +20,7 @@ from groupdro.store.directories import new_store
 from groupdro.store.document import GROUPS
 from groupdro.store.files import ChecksummedFile, write_bytes
 from groupdro.store.labels import label_to_json, names_bytes
-from groupdro.store.layout import FileRecord, Manifest, index_dtype
+from groupdro.store.layout import FileRecord, Manifest, index_dtypes
 from groupdro.store.reader import PIECE, sums_by_group
 from groupdro.store.shuffle import shuffled_places
 from groupdro.store.sources import Coded, Source
@@ -192,7 +192,9 @@ def _place_rows(source: Source, groups: _Groups, classes: _Names | None, seed: i
             rows["weights.bin"] = labels.weight / groups.largest_weight[codes]
         if source.sparse:
             rows["n_entries"] = np.diff(X.indptr)
-            entries["indices.bin"], entries["data.bin"] = X.indices, X.data
+            entries["indices.bin"] = X.indices
+            if "data.bin" in (entry_dtype.names or ()):
+                entries["data.bin"] = X.data
         else:
             rows["X.bin"] = X
         sorter.add(Chunk(rows, entries))
@@ -212,7 +214,8 @@ def _record_dtypes(source: Source) -> tuple[np.dtype[Any], np.dtype[Any]]:
         rows.append(("weights.bin", "<f8"))
     if not source.sparse:
         rows.append(("X.bin", dtype, (source.n_features,)))
-    return np.dtype(rows), np.dtype([("indices.bin", index_dtype(source.n_features, 0)), ("data.bin", dtype)])
+    values: list[Any] = [] if dtype.name == "bool" else [("data.bin", dtype)]
+    return np.dtype(rows), np.dtype([("indices.bin", index_dtypes(source.n_features, 0, dtype.name)[0]), *values])
 
 
 def _arrival(codes: Indices, seen: Indices) -> Indices:

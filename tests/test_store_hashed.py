@@ -1,0 +1,113 @@
+"""Hashed columns, and stores of ones, which have no values."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction import FeatureHasher
+
+import groupdro as gd
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def make_table(n=500, seed=0):
+    rng = np.random.default_rng(seed)
+    words = np.array(["", "é", "DE", "a longer word", "Zürich"])
+    return pa.table(
+        {
+            "y": rng.integers(0, 2, n),
+            "site": rng.integers(0, 3, n),
+            "city": words[rng.integers(0, 5, n)],
+            "code": rng.integers(-5, 300, n).astype(np.int32),
+            "seen": rng.random(n) < 0.5,
+            "price": rng.normal(size=n).astype(np.float32),
+            "words": [[str(word) for word in words[rng.integers(0, 5, rng.integers(0, 4))]] for _ in range(n)],
+        }
+    )
+
+
+def expected_rows(table, columns, n_features):
+    def entries(row):
+        for name in columns:
+            value = row[name]
+            if isinstance(value, float):
+                yield name, value
+                continue
+            for item in value if isinstance(value, list) else [value]:
+                yield f"{name}={str(item).lower() if isinstance(item, bool) else item}", 1.0
+
+    hasher = FeatureHasher(n_features, input_type="pair", alternate_sign=False)
+    return hasher.transform(list(entries(row)) for row in table.to_pylist()).toarray()
+
+
+@pytest.mark.parametrize(
+    "columns", [["city"], ["code", "seen"], ["price"], ["words"], ["city", "code", "price", "words"]]
+)
+@pytest.mark.parametrize("n_features", [7, 2**18])
+def test_features_are_those_of_scikit_learn(tmp_path, columns, n_features):
+    table = make_table()
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
+    store = gd.GroupedStore.write(
+        tmp_path / "store", tmp_path / "rows.parquet", target="y", groups="site", features=columns, dtype="float64",
+        sparse=True, hashed=True, n_features=n_features, memory=20_000,
+    )  # fmt: skip
+    expected = expected_rows(table, columns, n_features)[store.source]
+    np.testing.assert_allclose(store.X.toarray(), expected, rtol=1e-6)
+
+
+def test_ones_are_stored_without_values_and_fitted_alike(tmp_path):
+    table = make_table()
+    options = {"target": "y", "groups": "site", "features": ["city", "code", "words"], "n_features": 64}
+    options |= {"sparse": True, "hashed": True}
+    ones = gd.GroupedStore.write(tmp_path / "ones", table, dtype="bool", **options)
+    counts = gd.GroupedStore.write(tmp_path / "counts", table, **options)
+    assert not (tmp_path / "ones" / "data.bin").exists()
+    assert counts.X.toarray().max() > 1
+    np.testing.assert_array_equal(ones.X.toarray(), counts.X.toarray() != 0)
+    again = gd.GroupedStore.write_arrays(
+        tmp_path / "again",
+        sp.csr_array((counts.X.toarray() != 0) * 1.0),
+        counts.y,
+        np.repeat([0, 1, 2], counts.group_sizes),
+    )
+    models = [gd.GroupDROClassifier(alpha=0.1).fit(store) for store in (ones, again)]
+    assert models[0].status_ == "converged"
+    assert models[0].upper_bound_ == pytest.approx(models[1].upper_bound_, rel=1e-3)
+    gd.GroupedStore.open(tmp_path / "ones", verify="full")
+    file = tmp_path / "ones" / "indices.bin"
+    content = bytearray(file.read_bytes())
+    content[5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(gd.StoreError):
+        gd.GroupedStore.open(tmp_path / "ones", verify="full")
+
+
+def test_column_numbers_of_ones_are_narrow_whatever_their_number(tmp_path):
+    store = gd.GroupedStore.write_arrays(tmp_path / "s", sp.csr_array(np.eye(3)), [0, 1, 0], [0, 0, 1], dtype="bool")
+    assert store.X.indices.dtype == np.int32
+
+
+def test_values_other_than_ones_are_refused(tmp_path):
+    X = sp.csr_array(np.array([[1.0, 0.0], [0.0, 2.5]]))
+    with pytest.raises(ValueError, match=r'column 1, has the value 2.5, first in row 1, but dtype="bool"'):
+        gd.GroupedStore.write_arrays(tmp_path / "s", X, [0, 1], [0, 1], dtype="bool")
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        gd.GroupedStore.write_arrays(tmp_path / "s", X.toarray(), [0, 1], [0, 1], dtype="bool")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_features": None}, "requires sparse=True and n_features"),
+        ({"sparse": False, "dtype": "float32"}, "requires sparse=True and n_features"),
+        ({"features": ["dates"]}, "'dates' has type"),
+        ({"features": ["holes"]}, "'holes' has a missing item, first in row 1"),
+    ],
+)
+def test_what_cannot_be_hashed_is_refused(tmp_path, options, message):
+    table = make_table(2).append_column("dates", pa.array([0, 1], pa.date32()))
+    table = table.append_column("holes", pa.array([["a"], [None]]))
+    options = {"features": ["city"], "n_features": 8, "sparse": True, "dtype": "bool"} | options
+    with pytest.raises(ValueError, match=message):
+        gd.GroupedStore.write(tmp_path / "s", table, target="y", groups="site", hashed=True, **options)
