@@ -4,8 +4,9 @@ Income by sex and race: when robustness buys nothing
 
 Who earns more than 50,000 dollars a year? The table has 48,842 people in ten groups by
 sex and race; neither is a feature. This example fits the same linear model in three
-ways, for the average, for the worst risk and for the worst regret, and asks whether the
-worst group gains on held-out data. It does not, and :func:`groupdro.compare` says so.
+ways, for the average, for the worst risk and for the worst excess risk, and asks
+whether the worst group gains on held-out data. It does not, and
+:func:`groupdro.compare` says so.
 """
 
 # %%
@@ -43,7 +44,7 @@ print(sizes.sort_values("training", ascending=False).to_string())
 # ---------------------------
 # Numbers are standardised and text becomes indicator columns. Any pipeline will do; the
 # groups go to its last step, by name. ``objective="excess_risk"`` minimises the worst
-# *regret*: a group's risk minus the lowest risk that a model of its own reaches.
+# *excess risk*: a group's risk minus the lowest risk that a model of its own reaches.
 def pipeline(model):
     numbers = StandardScaler(), make_column_selector(dtype_include="number")
     indicators = OneHotEncoder(handle_unknown="ignore", min_frequency=20)
@@ -52,12 +53,12 @@ def pipeline(model):
 
 
 robust = GroupDROClassifier(alpha=1e-3, random_state=0)
-regret = GroupDROClassifier(alpha=1e-3, random_state=0, objective="excess_risk")
+excess = GroupDROClassifier(alpha=1e-3, random_state=0, objective="excess_risk")
 to_groups = {"groupdroclassifier__groups": groups.iloc[train]}
 models = {
     "plain": pipeline(LogisticRegression(max_iter=1000)).fit(*training),
     "worst risk": pipeline(robust).fit(*training, **to_groups),
-    "worst regret": pipeline(regret).fit(*training, **to_groups),
+    "worst excess risk": pipeline(excess).fit(*training, **to_groups),
 }
 low, high = robust.lower_bound_, robust.upper_bound_
 print(f"least possible worst risk on the training data: {low:.5f} to {high:.5f}")
@@ -77,7 +78,7 @@ def losses(model):
 reports = {name: group_report(model, *held_out) for name, model in models.items()}
 order = reports["plain"].columns["group"]
 plain_losses, changes = losses(models["plain"]), {}
-for name in ("worst risk", "worst regret"):
+for name in ("worst risk", "worst excess risk"):
     change = (losses(models[name]) - plain_losses).groupby(held_out[2])
     changes[name] = change.agg(["mean", "sem"]).loc[order]
 table = pd.DataFrame({"plain risk": reports["plain"].columns["risk"]}, index=order)
@@ -90,10 +91,14 @@ print(table.to_string(float_format="%.3f"))
 # The worst group of the plain model is men of Asian and Pacific origin. The model for
 # the worst risk lowers their risk by 0.017, but the interval of the change includes
 # zero. For white women, a much larger group, it raises the risk by 0.026, and that
-# interval is far from zero. The model for the worst regret does no better: it raises
-# the risk of both groups.
+# interval is far from zero. The model for the worst excess risk does no better: it
+# raises the risk of both groups.
 INK, ORANGE, BLUE = "#333333", "#D55E00", "#0072B2"
-looks = {"plain": (INK, "o"), "worst risk": (ORANGE, "s"), "worst regret": (BLUE, "^")}
+looks = {
+    "plain": (INK, "o"),
+    "worst risk": (ORANGE, "s"),
+    "worst excess risk": (BLUE, "^"),
+}
 place = np.arange(len(order))[::-1]
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(9.5, 4.6), sharey=True, layout="constrained"
@@ -124,12 +129,12 @@ for ax in (left, right):
         ax.axhspan(k - 0.5, k + 0.5, color="#8A8A8A", alpha=0.1, lw=0, zorder=-1)
 
 # %%
-# In brackets: held-out people. Why does regret go wrong? It compares with the lowest
-# risk that a model of its own reaches on the *training* data of a group, and one or two
-# hundred people can be fitted far better than they can be predicted. So the smallest
-# groups seem to have the largest regret. The four smallest hold 1.8% of the training
-# data, and 78% of the weight:
-weights = pd.Series(regret.group_weights_, regret.groups_)
+# In brackets: held-out people. Why does excess risk go wrong? It compares with the
+# lowest risk that a model of its own reaches on the *training* data of a group, and one
+# or two hundred people can be fitted far better than they can be predicted. So the
+# smallest groups seem to have the largest excess risk. The four smallest hold 1.8% of
+# the training data, and 78% of the weight:
+weights = pd.Series(excess.group_weights_, excess.groups_)
 smallest = sizes["training"].nsmallest(4).index
 print(weights[smallest].round(3).to_string())
 share = sizes["training"][smallest].sum() / len(train)

@@ -115,7 +115,7 @@ print(f"{n_worse} of 100 classes have a larger test risk under groupdro")
 # :func:`groupdro.compare` lays it out for your data.
 #
 # Every class has one label only, so a model of its own would predict it without loss.
-# The regret of ``objective="excess_risk"`` is then nearly the risk itself.
+# The excess risk of ``objective="excess_risk"`` is then nearly the risk itself.
 looks = {"plain": ("#333333", "-"), "groupdro": ("#D55E00", "--")}
 _, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 for ax, part in zip(axes, rows, strict=True):

@@ -135,8 +135,8 @@ print(f"chosen: C = {C:g}")
 # The worst group's risk
 # ----------------------
 # All rows, one fit, nothing to choose. Each group has a single label here, so a model
-# of its own would predict it without loss, and regret (``objective="excess_risk"``)
-# would be nearly the same as risk.
+# of its own would predict it without loss, and the excess risk
+# (``objective="excess_risk"``) would be nearly the same as the risk.
 model = GroupDROClassifier(random_state=0).fit(X, y, groups=groups)
 found["groupdro"] = accuracy_by_group(model.predict(X_test))
 low, high = model.lower_bound_, model.upper_bound_

@@ -1,11 +1,11 @@
 """
-Regret or risk: a group that nobody can predict
-===============================================
+Excess risk or risk: a group that nobody can predict
+====================================================
 
 If one group is far noisier than the others, its risk is the largest whatever the model
 does. Minimising the worst risk (GDRO) then serves that group alone. Minimising the
-worst *regret* (MERO) counts only what a better model could improve. This example shows
-the difference with three lines that you can see.
+worst *excess risk* (MERO) counts only what a better model could improve. This example
+shows the difference with three lines that you can see.
 """
 
 # %%
@@ -33,7 +33,9 @@ X = x[:, None]
 models = {
     "plain": GroupDRORegressor().fit(X, y, groups=np.zeros(len(y))),
     "worst risk": GroupDRORegressor().fit(X, y, groups=site),
-    "worst regret": GroupDRORegressor(objective="excess_risk").fit(X, y, groups=site),
+    "worst excess risk": GroupDRORegressor(objective="excess_risk").fit(
+        X, y, groups=site
+    ),
 }
 for name, model in models.items():
     print(f"{name}: slope {model.coef_[0]:+.2f}", end="")
@@ -45,12 +47,12 @@ for name, model in models.items():
 # %%
 # Under every line the noisy site has by far the largest risk. GDRO gives it all the
 # weight and takes its slope, which is the opposite of what the others need. MERO turns
-# the line only until the regret of north equals that of the noisy site.
+# the line only until the excess risk of north equals that of the noisy site.
 INK, ORANGE, BLUE = "#333333", "#D55E00", "#0072B2"
 looks = {
     "plain": (INK, "-"),
     "worst risk": (ORANGE, "--"),
-    "worst regret": (BLUE, "-."),
+    "worst excess risk": (BLUE, "-."),
 }
 figure, axes = plt.subplots(
     1, 3, figsize=(9.5, 3.4), sharex=True, sharey=True, layout="constrained"
@@ -73,24 +75,25 @@ for way, (colour, _) in looks.items():
     axes[2].annotate(way, (3, end), color=colour, weight="bold", **place)
 
 # %%
-# Risks and regrets
-# -----------------
-# Regret is a site's risk minus the lowest risk that any line reaches there. That lowest
-# risk is part of the fit, and certified too.
-regret = models["worst regret"]
-least = pd.Series(regret.reference_risks_, regret.groups_)[sites.index]
+# Risks and excess risks
+# ----------------------
+# Excess risk is a site's risk minus the lowest risk that any line reaches there. That
+# lowest risk is part of the fit, and certified too.
+by_excess = models["worst excess risk"]
+least = pd.Series(by_excess.reference_risks_, by_excess.groups_)[sites.index]
 risks = pd.DataFrame(index=sites.index)
 for way, model in models.items():
     risks[way] = pd.Series(0.5 * (model.predict(X) - y) ** 2).groupby(site).mean()
-regrets = risks.sub(least, axis=0)
+excess = risks.sub(least, axis=0)
 print("risks\n" + risks.assign(least=least).round(2).to_string())
-print("regrets\n" + regrets.round(2).to_string())
-low, high = regret.lower_bound_, regret.upper_bound_
-print(f"least possible worst regret: {low:.5f} to {high:.5f}")
+print("excess risks\n" + excess.round(2).to_string())
+low, high = by_excess.lower_bound_, by_excess.upper_bound_
+print(f"least possible worst excess risk: {low:.5f} to {high:.5f}")
 
 figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.8), sharey=True, layout="constrained")
-markers = {"plain": "o", "worst risk": "s", "worst regret": "^"}
-for ax, values, title in zip(axes, (risks, regrets), ("risk", "regret"), strict=True):
+markers = {"plain": "o", "worst risk": "s", "worst excess risk": "^"}
+titles = "risk", "excess risk"
+for ax, values, title in zip(axes, (risks, excess), titles, strict=True):
     for k, (way, (colour, style)) in enumerate(looks.items()):
         place = np.array([2, 1, 0]) + 0.2 * (1 - k)
         ax.plot(values[way], place, markers[way], ms=7, color=colour)
@@ -102,14 +105,14 @@ for ax, values, title in zip(axes, (risks, regrets), ("risk", "regret"), strict=
     ax.set_yticks([2, 1, 0], sites.index)
     ax.spines[["top", "right"]].set_visible(False)
 for way, (colour, _) in looks.items():
-    side, shift = ("left", 4) if way == "worst regret" else ("right", -4)
+    side, shift = ("left", 4) if way == "worst excess risk" else ("right", -4)
     place = {"xytext": (shift, 0), "textcoords": "offset points"}
-    axes[1].annotate(way, (regrets[way].max(), 2.4), ha=side, color=colour, **place)
+    axes[1].annotate(way, (excess[way].max(), 2.4), ha=side, color=colour, **place)
 
 # %%
 # Judged by the worst risk, GDRO is right: 8.46 is less than 12.28. Judged by the worst
-# regret, it is the worst of the three. Neither view is true in itself. Choose regret
-# where groups differ in how predictable they are and you do not want the least
-# predictable one to decide; choose risk where the size of the loss itself is what
-# hurts. One caution: regret needs enough rows in every group, because the lowest risk
-# is computed on the training data, and few rows can be fitted too well.
+# excess risk, it is the worst of the three. Neither view is true in itself. Choose
+# excess risk where groups differ in how predictable they are and you do not want the
+# least predictable one to decide; choose risk where the size of the loss itself is what
+# hurts. One caution: excess risk needs enough rows in every group, because the lowest
+# risk is computed on the training data, and few rows can be fitted too well.

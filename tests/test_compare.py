@@ -832,11 +832,14 @@ def test_differences_are_those_of_each_group_with_intervals_for_all_of_them():
 def test_the_plot_has_what_each_model_changes():
     found = compared("binary")
     display = found.plot()
-    assert [label.get_text() for label in display.ax_.get_yticklabels()] == MODELS[1:]
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names[0] == "groups balanced (ERM)"
+    assert names[1:] == ["blend 0.5", "worst risk (GDRO)", "worst excess risk (MERO)", "chosen by cross-validation"]
     falls = [found.changes[name].fall[0] for name in MODELS[1:]]
     np.testing.assert_allclose(display.worst_points_.get_xdata(), [-fall for fall in falls])
     np.testing.assert_allclose(display.mean_points_.get_xdata(), [found.changes[name].rise[0] for name in MODELS[1:]])
-    assert "ERM" in display.ax_.get_xlabel()
+    assert display.ax_.get_xlabel().startswith("change from plain training (ERM), with")
+    assert display.worst_points_.get_marker() != display.mean_points_.get_marker()
     plt.close(display.figure_)
 
 

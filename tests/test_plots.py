@@ -257,8 +257,9 @@ def test_the_legend_names_the_models():
     display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays(), labels=("old", "new"))
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["old", "new"]
     assert (display.before_points_.get_label(), display.after_points_.get_label()) == ("old", "new")
+    assert display.before_points_.get_marker() != display.after_points_.get_marker()  # told apart in grey print
     default = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
-    assert [text.get_text() for text in default.ax_.get_legend().get_texts()] == ["ERM", "GDRO"]
+    assert [text.get_text() for text in default.ax_.get_legend().get_texts()] == ["plain", "robust"]
 
 
 @pytest.mark.parametrize("max_groups", [1, 5, 12, 100])

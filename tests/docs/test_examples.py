@@ -332,14 +332,15 @@ def test_readmission():
 def test_regret_or_risk():
     name = "plot_regret_or_risk"
     risks = {site: found(name, rf"risks\n(?:.*\n)+?{site} +(\S+) +(\S+) +(\S+) +(\S+)") for site in ("north", "noisy")}
-    regrets = {
-        site: found(name, rf"regrets\n(?:.*\n)+?{site} +(\S+) +(\S+) +(\S+)") for site in ("north", "south", "noisy")
+    excess = {
+        site: found(name, rf"excess risks\n(?:.*\n)+?{site} +(\S+) +(\S+) +(\S+)")
+        for site in ("north", "south", "noisy")
     }
     says(name, "8.46 is less than 12.28", "it is the worst of the three", "gives it all the weight and takes its slope")
     assert risks["noisy"][:2] == [12.28, 8.46]
-    worst = [max(regrets[site][k] for site in regrets) for k in range(3)]
+    worst = [max(excess[site][k] for site in excess) for k in range(3)]
     assert worst.index(max(worst)) == 1
-    assert regrets["north"][2] == regrets["noisy"][2]
+    assert excess["north"][2] == excess["noisy"][2]
     assert "weights {'noisy': 1.0, 'north': 0.0, 'south': 0.0}" in printed(name)
 
 

@@ -4,6 +4,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+from groupdro.compare.contenders import IN_WORDS
 from groupdro.evaluation.change_display import ChangeDisplay
 from groupdro.evaluation.headroom import Headroom
 from groupdro.evaluation.report import GroupReport
@@ -161,10 +162,10 @@ class Comparison:
         """
         others = {name: change for name, change in self.changes.items() if name != self.columns["model"][0]}
         return ChangeDisplay(
-            models=list(others),
+            models=[IN_WORDS.get(name, name) for name in others],
             worst=[(-fall, -high, -low) for fall, low, high in (change.fall for change in others.values())],
             mean=[change.rise for change in others.values()],
-            baseline=self.columns["model"][0],
+            baseline=IN_WORDS[self.columns["model"][0]],
             confidence=self.confidence,
         ).plot(ax=ax)
 

@@ -30,6 +30,7 @@ __all__ = [
     "CHOSEN",
     "ERM",
     "GDRO",
+    "IN_WORDS",
     "MERO",
     "Rows",
     "check_models",
@@ -40,6 +41,14 @@ __all__ = [
 
 ERM, BALANCED, GDRO, MERO, CHOSEN = "ERM", "balanced ERM", "GDRO", "MERO", "CV choice"
 _OWN = {ERM, BALANCED, GDRO, MERO, CHOSEN}
+#: What a figure calls them: it has room for more than a column of a table.
+IN_WORDS = {
+    ERM: "plain training (ERM)",
+    BALANCED: "groups balanced (ERM)",
+    GDRO: "worst risk (GDRO)",
+    MERO: "worst excess risk (MERO)",
+    CHOSEN: "chosen by cross-validation",
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,13 +58,13 @@ class ChangeDisplay(Display):
         n = len(self.models)
         (ax,) = axes_for(ax, (6.5, 1.4 + 0.45 * n))
         place, points = np.arange(n)[::-1], []
-        for changes, colour, label, shift in (
-            (self.worst, ORANGE, "worst group's risk", 0.16),
-            (self.mean, BLUE, "average risk", -0.16),
+        for changes, colour, marker, label, shift in (
+            (self.worst, ORANGE, "D", "worst group's risk", 0.16),
+            (self.mean, BLUE, "o", "average risk", -0.16),
         ):
             values = np.array(changes).reshape(n, 3)
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
-            points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
+            points.append(ax.plot(values[:, 0], place + shift, marker, color=colour, ms=5, label=label)[0])
         self.worst_points_, self.mean_points_ = points
         ax.axvline(0.0, color=GREY, lw=1, zorder=0)
         for k in place[1::2]:

@@ -11,6 +11,7 @@ from groupdro.utils.types import Floats, Indices
 __all__ = [
     "BLUE",
     "GREY",
+    "INK",
     "ORANGE",
     "Display",
     "axes_for",
@@ -20,7 +21,8 @@ __all__ = [
     "heaviest_groups",
 ]
 
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8A8A8A"  # distinguishable for colour-blind readers
+# Distinguishable for colour-blind readers. Printed in grey only ink stands out: the rest need markers of their own.
+BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#8A8A8A", "#333333"
 _BINDING = 1e-3  # weight from which a group counts as binding
 
 

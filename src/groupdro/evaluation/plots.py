@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.evaluation.drawing import (
     BLUE,
     GREY,
+    INK,
     ORANGE,
     Display,
     axes_for,
@@ -130,8 +131,8 @@ class ConvergenceDisplay(Display):
         check_choice(x, "x", ("passes", "seconds"))
         ax, *below = axes_for(ax, (6.0, 4.6), with_second=True)
         along = self.passes if x == "passes" else self.seconds
-        (self.upper_line_,) = ax.plot(along, self.upper, color=ORANGE, marker="o", ms=3, label="this model")
-        (self.lower_line_,) = ax.plot(along, self.lower, color=BLUE, marker="o", ms=3, label="no model is below")
+        (self.upper_line_,) = ax.plot(along, self.upper, color=ORANGE, marker="v", ms=3, label="this model")
+        (self.lower_line_,) = ax.plot(along, self.lower, color=BLUE, marker="^", ms=3, label="no model is below")
         self.band_ = ax.fill_between(along, self.lower, self.upper, color=GREY, alpha=0.2, lw=0, label="certified gap")
         ax.set_ylim(*bounds_window(self.upper, self.lower))
         final = self.upper[-1]
@@ -191,7 +192,7 @@ class GroupRiskDisplay(Display):
         y: Any,
         groups: Any,
         *,
-        labels: tuple[str, str] = ("ERM", "GDRO"),
+        labels: tuple[str, str] = ("plain", "robust"),
         max_groups: int = 25,
         ax: Any = None,
     ) -> Self:
@@ -226,7 +227,7 @@ class GroupRiskDisplay(Display):
         before: GroupReport,
         after: GroupReport,
         *,
-        labels: tuple[str, str] = ("ERM", "GDRO"),
+        labels: tuple[str, str] = ("plain", "robust"),
         max_groups: int = 25,
         ax: Any = None,
     ) -> Self:
@@ -288,13 +289,13 @@ class GroupRiskDisplay(Display):
         judged = np.ones(n, bool) if self.judged is None or not self.judged.any() else self.judged
         worst = self.worst or (self.before[judged, 0].max(), self.after[judged, 0].max())
         points = []
-        for values, colour, label, shift, mark in (
-            (self.before, GREY, self.labels[0], 0.14, worst[0]),
-            (self.after, ORANGE, self.labels[1], -0.14, worst[1]),
+        for values, colour, marker, label, shift, mark in (
+            (self.before, INK, "o", self.labels[0], 0.14, worst[0]),
+            (self.after, ORANGE, "D", self.labels[1], -0.14, worst[1]),
         ):
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
-            points.append(ax.plot(values[:, 0], place + shift, "o", color=colour, ms=5, label=label)[0])
-            ax.plot(values[~judged, 0], (place + shift)[~judged], "o", color="white", ms=3)  # hollow
+            points.append(ax.plot(values[:, 0], place + shift, marker, color=colour, ms=5, label=label)[0])
+            ax.plot(values[~judged, 0], (place + shift)[~judged], marker, color="white", ms=3)  # hollow
             ax.axvline(mark, color=colour, lw=1, ls="--", zorder=0)
         self.before_points_, self.after_points_ = points
         for k in place[1::2]:
