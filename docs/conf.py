@@ -8,15 +8,16 @@ Nothing is fetched from the network, apart from the data of the gallery where no
 """
 
 import sys
-from importlib.metadata import version as installed_version
 from pathlib import Path
+
+from groupdro import __version__
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project = "groupdro"
 author = "The groupdro developers"
 project_copyright = author
-release = installed_version("groupdro")
+release = __version__
 version = release
 
 extensions = [
@@ -70,7 +71,6 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "backreferences_dir": "api/generated/backreferences",
     "doc_module": ("groupdro",),
-    "reference_url": {"groupdro": None},
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_memory": False,

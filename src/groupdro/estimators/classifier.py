@@ -31,7 +31,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
 
     Minimises, over the coefficients and a free intercept,
 
-        (1 - robustness) * average of V_i(w)  +  robustness * max of V_i(w)  +  alpha / 2 * norm(coef)**2,
+        (1 - robustness) * average of V_i(w)  +  robustness * max of V_i(w)
+            +  alpha / 2 * norm(coef)**2,
         norm(coef) <= radius,    V_i(w) = R_i(w) [- R_i*] [+ C / sqrt(n_i)],
 
     where R_i is the average loss of group i. By default only the worst group counts. There is no step size to tune, and

@@ -111,8 +111,10 @@ def extract_features(
     --------
     >>> import torch
     >>> from groupdro.torch import extract_features
-    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
-    >>> batches = [(torch.ones(5, 4), torch.tensor([0, 1, 0, 1, 1]), ["a", "a", "b", "b", "b"])]
+    >>> layers = torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)
+    >>> network = torch.nn.Sequential(*layers)
+    >>> y, groups = torch.tensor([0, 1, 0, 1, 1]), ["a", "a", "b", "b", "b"]
+    >>> batches = [(torch.ones(5, 4), y, groups)]
     >>> features = extract_features(network, batches)
     >>> features.layer, features.X.shape, features.names
     ('2', (5, 3), ('a', 'b'))

@@ -68,7 +68,8 @@ class GroupDROLoss(nn.Module):
     >>> import torch
     >>> from groupdro.torch import GroupDROLoss
     >>> criterion = GroupDROLoss(n_groups=2, step_size=0.1)
-    >>> logits, targets, groups = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1])
+    >>> logits, targets = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+    >>> groups = torch.tensor([0, 0, 1, 1])
     >>> round(float(criterion(logits, targets, groups)), 4)
     1.0986
     >>> criterion.group_weights.tolist()

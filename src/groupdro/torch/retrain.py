@@ -114,9 +114,11 @@ def retrain_last_layer(
     --------
     >>> import torch
     >>> from groupdro.torch import retrain_last_layer
-    >>> images, y, groups = torch.randn(400, 8), torch.arange(400) % 2, torch.arange(400) // 2 % 2
+    >>> images, place = torch.randn(400, 8), torch.arange(400)
+    >>> y, groups = place % 2, place // 2 % 2
     >>> images[:, 0] += y
-    >>> network = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> layers = torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    >>> network = torch.nn.Sequential(*layers)
     >>> result = retrain_last_layer(network, [(images, y, groups)])
     >>> result.layer, result.n_judged
     ('2', 400)
