@@ -25,6 +25,7 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -32,8 +33,10 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "docstrings",
+    "external_names",
     "module_map",
     "repository",
+    "versions",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "snippets", "**/GALLERY_HEADER.rst"]
@@ -96,14 +99,19 @@ html_context = {"default_mode": "auto"}  # as the reader's system has it
 html_sidebars = {"index": [], "tutorials": []}
 html_theme_options = {
     "logo": {
-        "text": f"groupdro {release}",
+        "text": "groupdro",
         "image_light": "_static/logo.svg",
         "image_dark": "_static/logo_dark.svg",
         "alt_text": "groupdro: home",
     },
     "header_links_before_dropdown": 7,
     "navbar_align": "left",
-    "navbar_end": ["theme-switcher"],
+    "navbar_end": ["version-switcher", "theme-switcher"],
+    "switcher": {
+        "json_url": "_static/switcher.json",  # relative to the root of the site
+        "version_match": "dev" if "dev" in release else release,
+    },
+    "check_switcher": False,  # it is written when the pages are
     "show_toc_level": 2,
     "show_prev_next": True,
     "footer_start": ["copyright"],
