@@ -35,14 +35,17 @@ MEASURE = """narrow => {
   const parts = ['pre', 'table', 'img', 'p', 'li', 'dt', 'dd', 'h1', 'h2', 'h3', 'mjx-container'];
   const shown = [...document.querySelectorAll(parts.map(part => `.bd-article ${part}`).join())]
     .filter(block => block.offsetParent !== null);
-  const wrong = [];
+  const wrong = [], wide = [];
   for (const block of shown) {
+    if (wide.some(outer => outer.contains(block))) continue;  // named already
     const over = block.scrollWidth - block.clientWidth;
     const name = block.tagName.toLowerCase();
     if (name === 'pre' && over > 1 && (!narrow || !inside(block)))
       wrong.push(`code is ${over} pixels too wide: ${first(block)}`);
-    else if (block.getBoundingClientRect().right > innerWidth + 1 && !inside(block))
+    else if (block.getBoundingClientRect().right > innerWidth + 1 && !inside(block)) {
+      wide.push(block);
       wrong.push(`${name} reaches beyond the page: ${name === 'img' ? block.getAttribute('src') : first(block)}`);
+    }
   }
   for (const image of document.images)
     if (image.complete && image.naturalWidth === 0 && image.offsetParent !== null)
