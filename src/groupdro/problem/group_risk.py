@@ -29,17 +29,15 @@ __all__ = ["GroupRisk"]
 class GroupRisk(Samples):
     """A loss of a linear model, averaged within groups, over a domain.
 
-    The problem is to minimise over w the largest of the groups' values, or another aggregate given by the set of group
-    weights. This is the saddle point of
+    The problem is to minimise over w the largest of the groups' values, or another aggregate: the saddle point of
 
         F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) - price(q) + penalty(w),
-                  w in the domain, q in the set,
         R_i(w)  = mean over group i of loss(o + x.w, y),
-                  o the row's offset, 0 if there is none,
-        grad_w  = sum_i q_i mean over group i of loss'(o + x.w, y) x + grad penalty(w).
+        grad_w  = sum_i q_i mean over group i of loss'(o + x.w, y) x + grad penalty(w),
 
-    Shapes: w is (n_features + fit_intercept,) or (n_features + fit_intercept, n_outputs); the intercept is the last
-    entry or row, not subject to radius and penalty. q, risks and references are (n_groups,).
+    where w lies in the domain and q in the set; o is the row's offset, or 0. Shapes: w is (n_features + fit_intercept,)
+    or (n_features + fit_intercept, n_outputs); the intercept is the last entry or row, which nothing bounds. q, risks
+    and references are (n_groups,).
 
     Parameters
     ----------

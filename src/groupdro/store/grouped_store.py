@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,30 +14,24 @@ from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.data.csr_rows import CsrRows, csr_of
 from groupdro.data.dense_rows import dense_rows
 from groupdro.distributed.sharding import shard
-from groupdro.store.arrow import ArrowSource
 from groupdro.store.document import StoreError
-from groupdro.store.hashed import HashedSource
 from groupdro.store.labels import classes_array
 from groupdro.store.layout import manifest_bytes
 from groupdro.store.reader import Opened, RowsCheck, read_manifest, read_store
-from groupdro.store.sources import ArraySource, Task
-from groupdro.store.writer import write_store
-from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_path
+from groupdro.store.writing import StoreWriting
+from groupdro.utils.arguments import check_choice, check_kind, check_path
 from groupdro.utils.bundle import BundleError
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["GroupedStore"]
 
 
-_MEMORY = 256 * 2**20
-
-
-class GroupedStore:
+class GroupedStore(StoreWriting):
     """A table on disk whose rows are ordered by group and shuffled within each group.
 
     Any range of a group's rows is a random sample of the group, so mini-batches can be read contiguously. The arrays
-    are memory-mapped, so a table may be larger than memory. Create a store with `write` or `write_arrays`, and open it
-    with `open`.
+    are memory-mapped, so a table may be larger than memory. Create a store with `write`, `write_arrays` or
+    `write_lines`, and open it with `open`.
 
     A store is a directory of raw little-endian arrays, with a JSON manifest of their sizes and checksums. It holds no
     code, and the reader refuses anything it does not know.
@@ -92,150 +85,6 @@ class GroupedStore:
         self.classes = None if manifest.classes is None else classes_array(manifest.classes)
         self.source: Indices = opened.arrays["source.bin"]
         self.nbytes = sum(manifest.files[name].size for name in manifest.arrays)
-
-    # ------------------------------------------------------------------ writing
-
-    @classmethod
-    def write(
-        cls,
-        path: str | os.PathLike[str],
-        source: Any,
-        *,
-        target: str,
-        groups: str | Sequence[str],
-        features: Sequence[str] | None = None,
-        weight: str | None = None,
-        dtype: Any = "float32",
-        sparse: bool = False,
-        n_features: int | None = None,
-        hashed: bool = False,
-        task: Task = "auto",
-        seed: int = 0,
-        memory: int = _MEMORY,
-        overwrite: bool = False,
-    ) -> "GroupedStore":
-        """Write a table of any size to a store. Requires pyarrow (``pip install "groupdro[store]"``).
-
-        The source is read twice: first the labels, then everything. Rows that do not fit into `memory` are sorted on
-        disk, which needs space for two copies of the table. The store appears only when it is complete; an error or an
-        interrupt leaves nothing behind.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Directory of the store.
-        source : str, path-like, list of them, pyarrow Dataset or Table, or callable
-            Parquet, CSV or Arrow IPC (Feather) files; or one directory of Parquet files, where columns may be encoded
-            in directory names ("column=value"); or a function without arguments that returns an iterator of pyarrow
-            record batches, the same each time. Parquet files given by path are read in small batches, whereas the
-            scanner of a Dataset holds a whole row group in memory.
-        target : str
-            Column with class labels or numbers.
-        groups : str or list of str
-            Column with group labels: text, numbers or booleans. With several columns, each combination that occurs is a
-            group.
-        features : list of str, optional
-            Numeric columns, or one column of fixed-size lists. For a sparse store, also one column of lists of (index,
-            value), or a column of lists of indices and one of lists of values. The default is all other columns, except
-            a pandas index.
-        weight : str, optional
-            Column with nonnegative weights, relative to the total of the group.
-        dtype : {"float16", "float32", "float64", "bool"}
-            Type of the stored features; "float16" for dense features only, "bool" for sparse features that are all zero
-            or one, of which no values are stored. Use "float64" if a warning or an error
-            says so: integer columns that the type cannot represent (beyond 2^24 in float32, 2^11 in float16) are
-            refused, and a warning names columns whose rounding error is not small compared to their spread.
-        sparse : bool
-            Whether to store only nonzero entries. Use it for data that are mostly zeros.
-        n_features : int, optional
-            Number of features; required if they are lists of indices and values, and if they are hashed.
-        hashed : bool
-            Whether to hash the columns into `n_features` sparse features. A value v of a text, integer or boolean
-            column c becomes the feature that ``FeatureHasher(n_features, alternate_sign=False)`` of scikit-learn gives
-            to the text "c=v", with value one; so does every item of a list. A floating-point column c becomes the
-            feature of the text "c", with its values. With ``dtype="bool"``, features that collide in a row count once.
-        task : {"auto", "classes", "regression"}
-            Kind of target. "auto" treats text, booleans and integers as classes, and floating-point values as numbers.
-        seed : int
-            Seed for the shuffling within groups. The same seed and rows give the same bytes on disk.
-        memory : int
-            Bytes of rows to hold at once. Peak use is up to three times as much, in addition to what pyarrow needs.
-            Increase it to sort less on disk.
-        overwrite : bool
-            Whether to replace an existing store, atomically. Anything other than a store is never replaced.
-
-        Returns
-        -------
-        GroupedStore
-            The opened store.
-
-        Raises
-        ------
-        ValueError
-            If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or integers that
-            the type cannot represent.
-        FileExistsError
-            If the path exists and `overwrite` is false, or if it is not a store.
-        """
-        check_flag(hashed, "hashed")
-        kind = HashedSource if hashed else ArrowSource
-        table = kind(
-            source,
-            target=target,
-            groups=groups,
-            features=features,
-            weight=weight,
-            n_features=n_features,
-            dtype=dtype,
-            sparse=sparse,
-            task=task,
-        )
-        write_store(path, table, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(path)
-
-    @classmethod
-    def write_arrays(
-        cls,
-        path: str | os.PathLike[str],
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        *,
-        sample_weight: Any = None,
-        dtype: Any = "float32",
-        sparse: bool | None = None,
-        task: Task = "auto",
-        seed: int = 0,
-        memory: int = _MEMORY,
-        overwrite: bool = False,
-    ) -> "GroupedStore":
-        """Write arrays to a store.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Directory of the store.
-        X : ndarray, memmap, DataFrame, or sparse matrix or array of shape (n_rows, n_features)
-            Numeric features.
-        y : array-like of shape (n_rows,)
-            Labels or numbers.
-        groups : array-like, Series or DataFrame, or None
-            One label per row, or several columns, whose combinations are the groups. None for one group of all rows.
-        sample_weight : array-like of shape (n_rows,), optional
-            Nonnegative weights, relative to the total of the group.
-        dtype, task, seed, memory, overwrite
-            As in `write`.
-        sparse : bool, optional
-            Whether to store only nonzero entries. The default is True if X is sparse.
-
-        Returns
-        -------
-        GroupedStore
-            The opened store.
-        """
-        arrays = ArraySource(X, y, groups, sample_weight, dtype, sparse, task)
-        write_store(path, arrays, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(path)
 
     # ------------------------------------------------------------------ reading
 

@@ -1,0 +1,192 @@
+"""Text files with one sparse row per line: those of svmlight and libsvm, and those of Vowpal Wabbit."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.datasets import load_svmlight_file
+
+from groupdro.store.hashed import hashed_features
+from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse, refuse_not_finite
+from groupdro.utils.arguments import check_flag, check_path, check_whole
+from groupdro.utils.types import Array, Floats
+
+__all__ = ["SvmlightSource", "VowpalSource"]
+
+_LEAST_BYTES = 1 << 16  # of a block
+_TEXT_SHARE = 8  # memory of a parsed block in bytes per byte of text
+
+
+class _LineSource(Source):
+    """Files that are read line by line.
+
+    Parameters
+    ----------
+    files : str, path-like, or list of them
+        The files.
+    n_features : int
+        Number of features.
+    dtype : str, type or dtype
+        Type of the entries of the store.
+    task : {"classes", "regression"}
+        Kind of label.
+    """
+
+    feature_names = None
+    weighted = False
+
+    def __init__(self, files: Any, n_features: int, dtype: Any, task: str):
+        super().__init__(dtype, sparse=True)
+        listed = list(files) if isinstance(files, Sequence) and not isinstance(files, str) else [files]
+        if not listed:
+            raise ValueError("source has no file.")
+        self._files = [check_path(file, "source") for file in listed]
+        check_whole(n_features, "n_features", least=1, most=2**31)
+        self.n_features = int(n_features)
+        self.has_classes = has_classes("floating", task, "the label")
+
+    def feature(self, column: int) -> str:
+        """Describe a column of X for an error."""
+        return f"feature {column}"
+
+    def _target(self, labels: Floats, row: int) -> Coded | Floats:
+        refuse_not_finite("the label", labels, row)
+        if not self.has_classes:
+            return labels
+        values, codes = np.unique(labels, return_inverse=True)
+        whole = (values == np.floor(values)).all()
+        return Coded(codes.ravel().astype(np.int64), [int(value) if whole else value for value in values.tolist()])
+
+    def _stored_rows(self, matrix: Any, row: int) -> Any:
+        if self.rounding.dtype.kind == "b":
+            matrix.sum_duplicates()
+            matrix.data = (matrix.data != 0).astype(np.float64)
+        return self.stored(matrix, row)
+
+
+class SvmlightSource(_LineSource):
+    """Files of svmlight and libsvm, with lines such as "1 qid:3 2:0.5 7:1"; the query is the group.
+
+    Parameters
+    ----------
+    files, n_features, dtype, task
+        As for any file of lines.
+    zero_based : bool
+        Whether columns are numbered from 0 instead of 1.
+    """
+
+    group_names = ("qid",)
+
+    def __init__(self, files: Any, n_features: int, dtype: Any, task: str, *, zero_based: bool):
+        super().__init__(files, n_features, dtype, task)
+        check_flag(zero_based, "zero_based")
+        self._zero_based = zero_based
+
+    def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
+        """Read ranges of bytes, each up to the end of a line."""
+        row = 0
+        for file in self._files:
+            size, length = os.path.getsize(file), max(_LEAST_BYTES, memory // _TEXT_SHARE)
+            for offset in range(0, size, length):
+                X, y, queries = load_svmlight_file(
+                    os.fspath(file), n_features=self.n_features, zero_based=self._zero_based, query_id=True,
+                    offset=offset, length=length,
+                )  # fmt: skip
+                if len(queries) != len(y):
+                    raise ValueError(f"{os.fspath(file)!r} has rows without a qid, which is the group.")
+                values, codes = np.unique(queries, return_inverse=True)
+                labels = LabelBlock(self._target(y, row), Coded(codes.ravel(), values.tolist()), None)
+                yield labels, None if labels_only else self._stored_rows(sp.csr_array(X), row)
+                row += len(y)
+
+
+class VowpalSource(_LineSource):
+    """Files of Vowpal Wabbit, with lines such as "1 0.5 |country DE |page url_7 price:2.5".
+
+    The feature of name v in namespace c is hashed from the text "c=v", or from "v" if the namespace has no name: not as
+    Vowpal Wabbit hashes, but as `GroupedStore.write` does with ``hashed=True``. Importance weights are the weights of
+    the rows.
+
+    Parameters
+    ----------
+    files, n_features, dtype, task
+        As for any file of lines.
+    groups : str
+        Namespace whose only feature is the group.
+    """
+
+    weighted = True
+
+    def __init__(self, files: Any, n_features: int, dtype: Any, task: str, *, groups: str):
+        super().__init__(files, n_features, dtype, task)
+        if not isinstance(groups, str) or not groups:
+            raise ValueError(f"groups must be the name of a namespace, got {groups!r}.")
+        self.group_names, self._own = (groups,), groups.encode()
+
+    def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
+        """Parse some lines at a time."""
+        row = 0
+        for file in self._files:
+            with Path(file).open("rb") as stream:
+                while lines := stream.readlines(max(_LEAST_BYTES, memory // _TEXT_SHARE)):
+                    parsed = [self._parse(line, row + k) for k, line in enumerate(lines) if line.strip()]
+                    if parsed:
+                        yield self._labels(parsed, row), None if labels_only else self._rows(parsed, row)
+                    row += len(parsed)
+
+    def _parse(self, line: bytes, row: int) -> tuple[list[bytes], list[tuple[bytes, float, list[bytes]]]]:
+        """Return the words before the first bar, and name, factor and features of each namespace."""
+        head, *parts = line.rstrip(b"\r\n").split(b"|")
+        found = []
+        for part in parts:
+            words = part.split()
+            name, factor = b"", 1.0
+            if words and not part[:1].isspace():
+                name, _, given = words.pop(0).partition(b":")
+                factor = self._number(given, row) if given else 1.0
+            found.append((name, factor, words))
+        return head.split(), found
+
+    @staticmethod
+    def _number(text: bytes, row: int) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"source, row {row}: {text[:40].decode(errors='replace')!r} is not a number.") from None
+
+    def _labels(self, parsed: list[Any], row: int) -> LabelBlock:
+        own, labels, weights, names = self._own, [], [], []
+        for k, (head, spaces) in enumerate(parsed):
+            numbers = [self._number(word, row + k) for word in head if not word.startswith(b"'")]
+            if not numbers:
+                raise ValueError(f"source, row {row + k}: has no label.")
+            labels.append(numbers[0])
+            weights.append(numbers[1] if len(numbers) > 1 else 1.0)
+            groups = [word for name, _, words in spaces if name == own for word in words]
+            if len(groups) != 1:
+                raise ValueError(f"source, row {row + k}: namespace {own.decode()!r} must have one feature, the group.")
+            names.append(groups[0].decode())
+        weight = np.array(weights)
+        refuse_not_finite("the importance weight", weight, row, nor_negative=True)
+        values, codes = np.unique(np.array(names, dtype=object), return_inverse=True)
+        return LabelBlock(self._target(np.array(labels), row), Coded(codes.ravel(), values.tolist()), weight)
+
+    def _rows(self, parsed: list[Any], row: int) -> Any:
+        own, texts, values, owner = self._own, [], [], []
+        for k, (_, spaces) in enumerate(parsed):
+            for name, factor, words in spaces:
+                if name == own:
+                    continue
+                for word in words:
+                    text, _, given = word.partition(b":")
+                    texts.append(name + b"=" + text if name else text)
+                    values.append(factor * (self._number(given, row + k) if given else 1.0))
+                    owner.append(k)
+        columns, numbers = hashed_features("", texts, self.n_features), np.array(values, np.float64)
+        bad: Array = np.bincount(np.array(owner, np.int64), ~np.isfinite(numbers), minlength=len(parsed)) > 0
+        refuse("source", "a value that is NaN or infinite", bad, row)
+        matrix = sp.coo_array((numbers, (np.array(owner, np.int64), columns)), shape=(len(parsed), self.n_features))
+        return self._stored_rows(matrix.tocsr(), row)

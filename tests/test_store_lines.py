@@ -1,0 +1,101 @@
+"""Stores of text files with one sparse row per line."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+from sklearn.feature_extraction import FeatureHasher
+
+import groupdro as gd
+from groupdro.store import lines
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(lines, "_LEAST_BYTES", 200)
+
+
+@pytest.mark.parametrize("zero_based", [False, True])
+def test_svmlight_files_are_read_in_blocks(tmp_path, small_blocks, zero_based):
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(np.where(rng.random((300, 20)) < 0.3, rng.normal(size=(300, 20)).round(3), 0.0))
+    y, groups = rng.choice([-1, 1], 300), rng.integers(5, 9, 300)
+    files = []
+    for k, rows in enumerate((slice(0, 120), slice(120, 300))):
+        files.append(tmp_path / f"{k}.svm")
+        dump_svmlight_file(X[rows], y[rows], str(files[-1]), zero_based=zero_based, query_id=groups[rows])
+    store = gd.GroupedStore.write_lines(
+        tmp_path / "s", files, form="svmlight", n_features=20, zero_based=zero_based, memory=1000, dtype="float64"
+    )
+    assert store.names == (5, 6, 7, 8)
+    np.testing.assert_array_equal(store.X.toarray(), X.toarray()[store.source])
+    np.testing.assert_array_equal(store.y, y[store.source])
+    np.testing.assert_array_equal(np.repeat(store.names, store.group_sizes), groups[store.source])
+    with pytest.raises(ValueError, match="qid"):
+        gd.GroupedStore.write_lines(tmp_path / "t", files, form="svmlight", n_features=20, groups="site")
+
+
+def test_a_row_without_a_query_is_refused(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:2\n-1 2:3\n")
+    with pytest.raises(ValueError, match="has rows without a qid"):
+        gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "a.svm", form="svmlight", n_features=5)
+
+
+LINES = """1 2.0 'first|country DE |page url_7 price:2.5 | plain
+-1 |country FR|page:3 url_8
+
+1 0.5|country DE |page url_7:-1
+-1 1 0.25 |country FR | plain:4 other
+"""
+
+
+def test_lines_of_vowpal_wabbit(tmp_path, small_blocks):
+    (tmp_path / "rows.vw").write_text(LINES)
+    store = gd.GroupedStore.write_lines(
+        tmp_path / "s", tmp_path / "rows.vw", form="vw", n_features=2**16, groups="country", dtype="float64"
+    )
+    pairs = [
+        [("page=url_7", 1.0), ("page=price", 2.5), ("plain", 1.0)],
+        [("page=url_8", 3.0)],
+        [("page=url_7", -1.0)],
+        [("plain", 4.0), ("other", 1.0)],
+    ]
+    hasher = FeatureHasher(2**16, input_type="pair", alternate_sign=False)
+    np.testing.assert_allclose(store.X.toarray(), hasher.transform(pairs).toarray()[store.source])
+    assert store.names == ("DE", "FR")
+    assert store.y.tolist() == np.array([1, -1, 1, -1])[store.source].tolist()
+    np.testing.assert_allclose(store.data().weights[np.argsort(store.source)], [0.8, 0.5, 0.2, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("|country DE |page a\n", "row 0: has no label"),
+        ("1 |country DE\nx |country DE\n", "row 1: 'x' is not a number"),
+        ("1 |page a\n", "row 0: namespace 'country' must have one feature"),
+        ("1 |country DE FR\n", "must have one feature"),
+        ("1 |country DE |page a:b\n", "'b' is not a number"),
+        ("1 |country DE |page a:inf\n", "NaN or infinite, first in row 0"),
+        ("1 -2 |country DE |page a\n", "importance weight has a value"),
+        ("nan |country DE |page a\n", "label has a value that is NaN"),
+    ],
+)
+def test_lines_that_cannot_be_read_are_refused(tmp_path, text, message):
+    (tmp_path / "rows.vw").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows.vw", form="vw", n_features=8, groups="country")
+    assert not (tmp_path / "s").exists()
+
+
+def test_arguments_are_checked(tmp_path):
+    options = {"n_features": 8, "groups": "country"}
+    for wrong, message in (
+        ({"form": "csv"}, "form must be"),
+        ({"form": "vw", "groups": None}, "groups must be the name of a namespace"),
+        ({"form": "vw", "n_features": 0}, "n_features"),
+        ({"form": "vw", "task": "auto"}, "task"),
+        ({"form": "vw", "source": []}, "source has no file"),
+    ):
+        given = options | {"source": "rows.vw"} | wrong
+        with pytest.raises(ValueError, match=message):
+            gd.GroupedStore.write_lines(tmp_path / "s", **given)
