@@ -39,6 +39,7 @@ def test_the_figure_of_the_first_page_is_that_of_the_stored_runs(monkeypatch):
     labels = []
     monkeypatch.setattr(drawing, "save", lambda figure, name: labels.extend(_labels(figure)))
     drawing.draw_last_layer()
+    pytest.importorskip("matplotlib.pyplot").close("all")  # the figure would stay open for tests that follow
     drawn = re.findall(r"<!-- (\d+) -->", (DOCS / "images" / "last_layer.svg").read_text())
     assert [label for label in labels if label] == drawn[-len(labels) :]
 
