@@ -1,0 +1,50 @@
+"""Run the paper's experiments.
+
+    python -m benchmarks.paper                     everything, with its duration; resumes where it stopped
+    python -m benchmarks.paper runs [SET-UP ...]   tune on seed 0 and repeat, for some set-ups or all
+    python -m benchmarks.paper timings             the seconds of chosen settings, one run at a time
+    python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
+    python -m benchmarks.paper draw                figures
+    python -m benchmarks.paper write               RESULTS.md from its template
+"""
+
+import argparse
+import time
+
+from benchmarks.paper import complexity
+from benchmarks.paper.methods import METHODS
+from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.tuning import chosen, repeat, tune
+
+#: Where a search starts from another set-up's result, to save runs: the search itself is the same.
+NEAR = {"gdro_4000": "gdro_synthetic", "mero_4000": "mero_synthetic"}
+
+
+def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None:
+    """Tune and repeat every set-up that is asked for."""
+    for name in names or SETUPS:
+        begun, setup = time.perf_counter(), SETUPS[name]
+        fitting = [m for m, method in METHODS.items() if method.fits(setup) and (not methods or m in methods)]
+        tune(name, fitting, chosen(NEAR[name]) if name in NEAR else None)
+        repeat(name, fitting, seeds or setup.seeds)
+        print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description="The paper's experiments.")
+    parser.add_argument("stage", nargs="?", default="all")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--methods", nargs="*")
+    given = parser.parse_args()
+    begun = time.perf_counter()
+    stages = {"runs": lambda: runs(given.names, given.seeds, given.methods), "complexity": complexity.run}
+    for name, stage in stages.items():
+        if given.stage in (name, "all"):
+            stage()
+    print(f"in all: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The paper's methods with one more parameter to tune: the balance of both players.
+
+A balance b divides the steps of w by b and multiplies those of the group weights by b; 1 is the theory's. The classes
+also return the outputs that each method may be judged by: the average to which its theory applies, and its snapshot or
+last point.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+
+import groupdro as gd
+from groupdro.data import Draw
+from groupdro.geometry import Euclidean
+from groupdro.problem import GroupRisk
+from groupdro.run.solver import Solver, State
+from groupdro.run.stages import Preparation
+from groupdro.solvers.baselines.al_svre import AlSvreState
+from groupdro.solvers.baselines.mpvr import MpvrState
+from groupdro.solvers.baselines.smd import SmdState
+from groupdro.solvers.references import RefinedReferences
+
+__all__ = ["ALEGOfThePaper", "AlSvre", "Ermeg", "Mpvr", "Sagawa", "Smd", "Tsa"]
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Scaled(Euclidean):
+    """A ball whose diameter counts as another one when steps are derived from it."""
+
+    share: float = 1.0
+
+    @property
+    def squared_diameter(self) -> float:
+        return self.share * super().squared_diameter
+
+
+def _scaled(ball: Any, balance: float) -> _Scaled:
+    """Return the ball with steps of w divided by the squared balance: the base step is multiplied by the balance."""
+    return _Scaled(ball.radius, ball.penalty, ball.n_bound, balance**-2)
+
+
+@dataclass(frozen=True)
+class ALEGOfThePaper(gd.ALEGTheory):
+    """ALEG as published."""
+
+    _: KW_ONLY
+    balance: float = 1.0
+
+    def init(self, problem: GroupRisk, seed: int) -> Any:
+        state = super().init(problem, seed)
+        state.w.scale /= self.balance
+        state.q.scale *= self.balance
+        return state
+
+
+@dataclass
+class _MpvrState(MpvrState):
+    w_total: Any = 0.0
+    q_total: Any = 0.0
+
+
+@dataclass(frozen=True)
+class Mpvr(gd.MPVR):
+    """MPVR, which also averages its iterates z_k over all epochs."""
+
+    _: KW_ONLY
+    balance: float = 1.0
+
+    def init(self, problem: GroupRisk, seed: int) -> Any:
+        begun = super().init(problem, seed)
+        fields = {name: getattr(begun, name) for name in ("evaluation", "geometry", "w", "logits", "w_centre",
+                                                          "logit_centre", "step", "seed")}  # fmt: skip
+        state = _MpvrState(**fields)
+        state.geometry, state.step = _scaled(state.geometry, self.balance), state.step * self.balance
+        return state
+
+    def epoch(self, problem: GroupRisk, state: Any) -> None:
+        super().epoch(problem, state)
+        # A snapshot is the mean of an epoch's iterates, and all epochs are equally long.
+        state.w_total = state.w_total + state.evaluation.w
+        state.q_total = state.q_total + state.evaluation.q
+
+    def average(self, state: Any) -> Pair | None:
+        if np.ndim(state.q_total) == 0:
+            return None
+        total = state.q_total.sum()
+        return state.w_total / total, state.q_total / total
+
+
+@dataclass(frozen=True)
+class AlSvre(gd.ALSVRE):
+    """AL-SVRE; its Euclidean form has one step for both players and no balance."""
+
+    _: KW_ONLY
+    balance: float = 1.0
+
+    def init(self, problem: GroupRisk, seed: int) -> AlSvreState:
+        state = super().init(problem, seed)
+        state.tau *= self.balance
+        return state
+
+    def _bent(self, state: AlSvreState) -> Any:
+        geometry, gradient = super()._bent(state)
+        return _scaled(geometry, self.balance), gradient
+
+
+class _Descent:
+    """What SMD and TSA share: the balance, and no evaluation by the driver, which would be timed."""
+
+    balance: float
+
+    def init(self, problem: GroupRisk, seed: int) -> SmdState:
+        state: SmdState = super().init(problem, seed)  # type: ignore[misc]
+        state.geometry, state.constant = _scaled(state.geometry, self.balance), state.constant / self.balance
+        return state
+
+    def point(self, state: SmdState) -> None:
+        del state
+
+    def average(self, state: SmdState) -> Pair | None:
+        return None if state.step_total == 0.0 else (state.w_total / state.step_total, state.q_total / state.step_total)
+
+    def last(self, state: SmdState) -> Pair:
+        weights = np.exp(state.logits - state.logits.max())
+        return state.geometry.point(state.w), weights / weights.sum()
+
+
+@dataclass(frozen=True)
+class Smd(_Descent, gd.SMD):
+    """Stochastic mirror descent."""
+
+    _: KW_ONLY
+    balance: float = 1.0
+
+
+@dataclass(frozen=True)
+class Tsa(_Descent, gd.TSA):
+    """Two-stage stochastic approximation."""
+
+    _: KW_ONLY
+    balance: float = 1.0
+
+
+@dataclass(frozen=True)
+class Ermeg(gd.ERMEG):
+    """ERMEG with ALEM's own first stage: the same oracle, to the same tolerance, refined only where it matters."""
+
+    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+        del problem, tol
+        return [RefinedReferences(), self]
+
+
+@dataclass
+class _SagawaState(State):
+    w: np.ndarray
+    q: np.ndarray
+    w_total: np.ndarray
+    q_total: np.ndarray
+    steps: int
+    step: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Sagawa(Solver):
+    """Group DRO's online algorithm: mini-batch gradients weighted by group weights that grow with the losses.
+
+    Written from its published description (Sagawa, Koh, Hashimoto and Liang 2020, Algorithm 1), for linear models.
+    """
+
+    multiplier: float = 1.0
+    _: KW_ONLY
+    balance: float = 1.0
+    batch: int = 128
+
+    name = "benchmark-sagawa"
+
+    def init(self, problem: GroupRisk, seed: int) -> _SagawaState:
+        w, q = problem.start(), np.full(problem.n_groups, 1.0 / problem.n_groups)
+        with problem.uncounted():
+            at = problem.evaluate(w, q)
+        step = self.multiplier * 1e-2 / float(np.mean(problem.data.row_norms**2))
+        return _SagawaState(at, w, q, np.zeros_like(w), np.zeros_like(q), 0, step, seed)
+
+    def epoch(self, problem: GroupRisk, state: _SagawaState) -> None:
+        rng = np.random.default_rng([state.seed, state.epoch])
+        m, radius = problem.n_groups, problem.domain.radius  # type: ignore[attr-defined]
+        for _ in range(max(1, problem.n_rows // self.batch)):
+            groups = np.sort(rng.integers(0, m, size=self.batch))
+            members = problem.data.draw_members(groups, rng)
+            counts = np.bincount(groups, minlength=m)
+            risks, gradient = problem.sampled(Draw(members, groups, 1.0 / counts[groups]), state.w, state.q)
+            state.w_total += state.w
+            state.q_total += state.q
+            state.steps += 1
+            q = np.where(counts > 0, state.q * np.exp(0.01 * self.balance * risks), state.q)
+            state.q = q / q.sum()
+            w = state.w - state.step * gradient
+            state.w = w * min(1.0, radius / max(float(np.linalg.norm(w)), 1e-300))
+
+    def average(self, state: _SagawaState) -> Pair | None:
+        return None if not state.steps else (state.w_total / state.steps, state.q_total / state.steps)
+
+    def last(self, state: _SagawaState) -> Pair:
+        return state.w, state.q

@@ -1,0 +1,120 @@
+"""The methods, what is tuned of each, and the outputs by which it is judged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import groupdro as gd
+from benchmarks.paper.balanced import ALEGOfThePaper, AlSvre, Ermeg, Mpvr, Sagawa, Smd, Tsa
+from benchmarks.paper.setups import Setup
+from benchmarks.paper.smoothed import SmoothedLBFGS
+
+__all__ = ["METHODS", "OURS", "Method", "Setting"]
+
+#: Exponents of the tuned parameters, in the order of `Method.tuned`: a factor of `STEP[name]` each.
+Setting = tuple[int, ...]
+STEP = {"multiplier": np.sqrt(10.0), "length": 2.0, "balance": np.sqrt(10.0)}
+
+OURS = ("ALEG", "ALEM", "auto", "group SQP")
+TOL = 1e-8  # relative certified gap at which our own solvers end before the budget
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method.
+
+    Attributes
+    ----------
+    kind : {"gdro", "mero"}
+        The problems that it solves.
+    make : callable
+        Returns the solver from the factors of its tuned parameters and the shape of the problem.
+    tuned : tuple of str
+        Parameters that are tuned, all by the same rule.
+    start : tuple of int
+        Exponents at which the search starts.
+    outputs : tuple of str
+        "average", "snapshot" or "last"; "best" is the best certified pair so far.
+    random : bool
+        Whether it depends on a seed.
+    """
+
+    kind: str
+    make: Callable[..., gd.Solver]
+    tuned: tuple[str, ...] = ()
+    start: Setting = ()
+    outputs: tuple[str, ...] = ("best",)
+    random: bool = True
+
+    def solver(self, setting: Setting, problem: gd.GroupRisk) -> gd.Solver:
+        """Return the solver at a setting."""
+        factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
+        return self.make(problem, **factors)
+
+    def shown(self, setting: Setting) -> str:
+        """Return a setting in words."""
+        return ", ".join(
+            f"{name} {float(STEP[name] ** e):.3g}" for name, e in zip(self.tuned, setting, strict=True)
+        )
+
+    def fits(self, setup: Setup) -> bool:
+        """Return whether the method is run on a set-up."""
+        return self.kind == setup.kind
+
+
+def _paper(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+    K = max(1, round(length * float(problem.data.all_sizes.mean())))
+    return ALEGOfThePaper(K, multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
+
+
+def _mpvr(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+    return Mpvr(multiplier, epoch_length=max(1, round(length * problem.n_rows / 2)), balance=balance)
+
+
+def _svre(form: Any) -> Callable[..., gd.Solver]:
+    def make(problem: gd.GroupRisk, multiplier: float, length: float, balance: float = 1.0) -> gd.Solver:
+        del problem
+        return AlSvre(multiplier, geometry=form, inner_passes=2.0 * length, balance=balance)
+
+    return make
+
+
+def _alem(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+    del problem
+    first = gd.ALEGTheory(multiplier=multiplier, guarantee=False, constant="paper")
+    second = ALEGOfThePaper(multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
+    return gd.ALEM(first, second, stage_one_passes=1.0 + 10.0 * length)
+
+
+def _tsa(form: Any) -> Callable[..., gd.Solver]:
+    def make(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+        del problem
+        return Tsa(multiplier, stage_one_passes=10.0 * length, form=form, balance=balance)
+
+    return make
+
+
+_ALL = ("multiplier", "length", "balance")
+METHODS: dict[str, Method] = {
+    "auto": Method("gdro", lambda problem: gd.Auto()),
+    "ALEG": Method("gdro", lambda problem: gd.ALEG()),
+    "group SQP": Method("gdro", lambda problem: gd.GroupSQP("lbfgs"), random=False),
+    "ALEG of the paper": Method("gdro", _paper, _ALL, (6, 0, 0), ("average", "snapshot")),
+    "MPVR": Method("gdro", _mpvr, _ALL, (6, 0, 0), ("average", "snapshot")),
+    "SMD": Method("gdro", lambda problem, multiplier, balance: Smd(multiplier, balance=balance),
+                  ("multiplier", "balance"), (3, 0), ("average", "last")),
+    "AL-SVRE, KL": Method("gdro", _svre("kl"), _ALL, (4, 0, 0), ("snapshot",)),
+    "AL-SVRE, Euclidean": Method("gdro", _svre("euclidean"), ("multiplier", "length"), (4, 0), ("snapshot",)),
+    "Sagawa": Method("gdro", lambda problem, multiplier, balance: Sagawa(multiplier, balance=balance),
+                     ("multiplier", "balance"), (4, 0), ("average", "last")),
+    "smoothed L-BFGS": Method("gdro", lambda problem, multiplier, length: SmoothedLBFGS(multiplier, length=length),
+                              ("multiplier", "length"), (0, 0), ("best",), random=False),
+    "auto, excess risk": Method("mero", lambda problem: gd.ALEM()),
+    "ALEM": Method("mero", lambda problem: gd.ALEM(stage_two=gd.ALEG())),
+    "ALEM of the paper": Method("mero", _alem, _ALL, (6, 0, 0), ("average", "snapshot")),
+    "TSA": Method("mero", _tsa("two-stage"), _ALL, (3, 0, 0), ("average", "last")),
+    "ERMEG": Method("mero", lambda problem, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
+                    ("multiplier", "length"), (0, 0), ("average", "best")),
+}  # fmt: skip

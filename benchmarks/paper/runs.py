@@ -1,0 +1,158 @@
+"""One run of a method at a setting: recorded to the common budget, and kept in a file, so that everything resumes."""
+
+import os
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import groupdro as gd
+from benchmarks.paper.methods import METHODS, TOL, Method, Setting
+from benchmarks.paper.optimum import Optimum, optimum
+from benchmarks.paper.setups import SETUPS, Split
+from benchmarks.paper.store import CACHE
+from groupdro.certificate import Certificate
+from groupdro.run.result import Progress
+
+__all__ = ["BUDGET", "curve_of", "stored_run"]
+
+BUDGET = 40.0  # multiples of the rows, in gradient evaluations as the paper counts them
+MOST_SECONDS = 900.0
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A set-up's rows of one seed, and what its best value is."""
+
+    split: Split
+    train: gd.GroupedData
+    n_outputs: int
+    test: gd.GroupRisk
+    best: Optimum
+    test_references: np.ndarray
+
+
+@lru_cache(1)
+def prepared(setup_name: str, seed: int) -> Prepared:
+    """Return the rows of a seed, with the certified best value."""
+    setup = SETUPS[setup_name]
+    split = setup.make(seed)
+    n_outputs = int(split.train.y.max()) + 1
+    problem = setup.problem(split.train)
+    test = setup.problem(split.test, n_outputs)
+    best = optimum(setup_name, seed if setup.new_data else 0, problem)
+    place = {name: k for k, name in enumerate(problem.data.names)}
+    return Prepared(split, problem.data, n_outputs, test, best,
+                    np.array([best.references[place[name]] for name in test.data.names]))  # fmt: skip
+
+
+def cost(progress: Progress, n_rows: int) -> float:
+    """Return the multiples of the rows spent: the paper's count, and once for every row read without a gradient."""
+    row = progress.latest
+    return float(row.grad_evals_paper / n_rows + max(0.0, row.passes - row.grad_evals / n_rows))
+
+
+class Recorder:
+    """Keeps points of a run while it goes on, off its clocks.
+
+    A point is stored if the next epoch is expected to pass a multiple of the spacing. A method that makes a counted
+    pass at its snapshot returns the best snapshot so far; averages and last points are what they are.
+    """
+
+    def __init__(self, ready: Prepared, method: Method, solver: gd.Solver, spacing: float, n_rows: int):
+        self.ready, self.method, self.solver = ready, method, solver
+        self.spacing, self.n_rows = spacing, n_rows
+        self.rows: list[dict[str, float | str]] = []
+        self.certificates: dict[str, Certificate] = {}
+        self.cpu, self.before, self.ended = 0.0, 0.0, False
+        self.best: tuple[float, Any] = (np.inf, None)
+        self.since = time.process_time()
+
+    def __call__(self, progress: Progress) -> bool:
+        self.cpu += time.process_time() - self.since
+        at, spent = progress.state.evaluation, cost(progress, self.n_rows)
+        if self.method.outputs != ("average", "last"):
+            value = self._value(at.group_risks)
+            if value < self.best[0]:
+                self.best = value, at.w.copy()
+        expected = spent + (spent - self.before)
+        if expected >= BUDGET or np.floor(expected / self.spacing) > np.floor(spent / self.spacing) or not self.before:
+            for output in self.method.outputs:
+                self._store(output, progress, spent)
+        self.before, self.ended = spent, spent >= BUDGET
+        self.since = time.process_time()
+        return self.ended
+
+    def _value(self, risks: np.ndarray) -> float:
+        return float((risks - self.ready.best.references).max())
+
+    def _store(self, output: str, progress: Progress, spent: float) -> None:
+        row = progress.latest
+        if output in ("best", "snapshot"):
+            train, w, gap = *self.best, row.upper - row.lower
+        else:
+            pair = getattr(self.solver, output)(progress.state)
+            if pair is None:
+                return
+            problem = progress.certificate.problem
+            with problem.uncounted():
+                at = problem.evaluate(*pair)
+            if not np.isfinite(at.group_risks).all():
+                return
+            own = self.certificates.setdefault(output, Certificate(problem))
+            own.observe(at)
+            train, w, gap = self._value(at.group_risks), pair[0], own.upper - own.lower
+        if w is None:
+            return
+        test = float((self.ready.test.risks(w) - self.ready.test_references).max())
+        self.rows.append({"output": output, "multiples": spent, "train": train, "test": test, "gap": gap,
+                          "seconds": row.seconds, "cpu": self.cpu})  # fmt: skip
+
+
+def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.DataFrame:
+    """Run a method and return its points up to the budget, with the loads of the machine at its start and end."""
+    setup, method = SETUPS[setup_name], METHODS[name]
+    ready = prepared(setup_name, seed if setup.new_data else 0)
+    problem = setup.on(ready.train, ready.n_outputs)
+    solver = method.solver(setting, problem)
+    with np.errstate(all="ignore"):
+        gd.solve(setup.on(ready.train, ready.n_outputs), solver, tol=0.0, max_passes=1e-9)  # compiles
+        final = solver.stage_two if isinstance(solver, gd.ALEM) else solver
+        recorder = Recorder(ready, method, final, setup.spacing, problem.n_rows)
+        load, begun = os.getloadavg()[0], time.perf_counter()
+        recorder.since = time.process_time()
+        try:
+            result = gd.solve(
+                problem, solver, tol=TOL, max_passes=np.inf, max_time=MOST_SECONDS, seed=seed, callbacks=[recorder]
+            )
+            status = "budget" if recorder.ended else result.status.name.lower()
+        except (FloatingPointError, ValueError, AssertionError) as error:
+            status = f"failed: {type(error).__name__}"
+    points = pd.DataFrame(recorder.rows, columns=["output", "multiples", "train", "test", "gap", "seconds", "cpu"])
+    return points.assign(status=status, load_start=load, load_end=os.getloadavg()[0],
+                         wall=time.perf_counter() - begun)  # fmt: skip
+
+
+def place_of(setup_name: str, name: str, setting: Setting, seed: int) -> Path:
+    """Return where a run is kept."""
+    key = "_".join(map(str, setting)) or "default"
+    return CACHE / setup_name / name.replace(" ", "-").replace(",", "") / f"{key}__{seed}.parquet"
+
+
+def stored_run(setup_name: str, name: str, setting: Setting, seed: int) -> pd.DataFrame:
+    """Return a run from its file, after running it if it is not there."""
+    path = place_of(setup_name, name, setting, seed)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        points = curve_of(setup_name, name, setting, seed)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        points.to_parquet(part, compression="zstd", index=False)
+        part.replace(path)
+        ends = points.groupby("output")["train"].last().round(6).to_dict()
+        print(f"{setup_name} | {name} | {METHODS[name].shown(setting) or 'default'} | seed {seed} | "
+              f"{points['wall'].max() if len(points) else 0:.1f} s | {ends} | {len(points)}", flush=True)  # fmt: skip
+    return pd.read_parquet(path)

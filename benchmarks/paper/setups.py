@@ -1,0 +1,137 @@
+"""The problems: rows to train on, rows to test on, radius and seeds."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+import groupdro as gd
+from benchmarks import real_data
+from benchmarks.between.problems import halves, kdd_census
+
+__all__ = ["SETUPS", "Part", "Setup", "Split", "synthetic_rows"]
+
+N_GROUPS, N_FEATURES = 25, 1024  # of the paper's synthetic data
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows with labels and groups."""
+
+    X: Any
+    y: np.ndarray
+    groups: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows to train on and rows to test on."""
+
+    train: Part
+    test: Part
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One problem of the comparison.
+
+    Attributes
+    ----------
+    title : str
+        For headings.
+    kind : {"gdro", "mero"}
+        Whether the worst risk or the worst excess risk is minimised.
+    make : callable
+        Returns the rows of a seed.
+    task : {"binary", "classes"}
+        Logistic or softmax loss.
+    radius : float
+        Of the ball.
+    seeds : int
+        How many repetitions; each method is tuned on seed 0 only.
+    new_data : bool
+        Whether a seed gives new rows or a new split, or only new random numbers of the methods.
+    spacing : float
+        Multiples of the rows between stored points.
+    """
+
+    title: str
+    kind: Literal["gdro", "mero"]
+    make: Callable[[int], Split]
+    task: Literal["binary", "classes"]
+    radius: float
+    seeds: int
+    new_data: bool = True
+    spacing: float = 1.0
+
+    def problem(self, part: Part, n_outputs: int | None = None) -> gd.GroupRisk:
+        """Return a problem on some rows, with counters of its own."""
+        data = gd.GroupedData.from_arrays(part.X, part.y, part.groups)
+        return self.on(data, n_outputs or int(part.y.max()) + 1)
+
+    def on(self, data: gd.GroupedData, n_outputs: int) -> gd.GroupRisk:
+        """Return a problem on prepared rows, with counters of its own."""
+        loss = gd.Logistic() if self.task == "binary" else gd.Softmax(n_outputs)
+        return gd.GroupRisk(data, loss, gd.L2Domain(radius=self.radius))
+
+
+def synthetic_rows(kind: str, sizes: tuple[int, ...], seed: int, dtype: Any = np.float64) -> list[Part]:
+    """Return parts of one synthetic problem, each with so many rows of every group."""
+    make = gd.datasets.make_gdro if kind == "gdro" else gd.datasets.make_mero
+    X, y, groups = make(n_groups=N_GROUPS, n_per_group=sum(sizes), n_features=N_FEATURES, seed=seed)
+    X, y = X.reshape(N_GROUPS, sum(sizes), -1), y.reshape(N_GROUPS, -1)
+    ends = np.cumsum(sizes)
+    parts = []
+    for end, size in zip(ends, sizes, strict=True):
+        place = slice(end - size, end)
+        rows = X[:, place].reshape(-1, N_FEATURES).astype(dtype)
+        parts.append(Part(rows, y[:, place].ravel(), np.repeat(np.arange(N_GROUPS), size)))
+    return parts
+
+
+def _synthetic(kind: str, n: int) -> Callable[[int], Split]:
+    # Test rows come after those that the radius was chosen on, which no run uses.
+    dtype = np.float64 if n == 1000 else np.float32  # half the memory of 100,000 rows
+    return lambda seed: Split(*synthetic_rows(kind, (n, 1000), seed, dtype))
+
+
+@lru_cache(1)
+def _cifar_parts(superclasses: bool) -> Split:
+    folder = os.environ.get("GROUPDRO_CIFAR")
+    if not folder:
+        raise SystemExit("Set GROUPDRO_CIFAR to the official folder cifar-100-python.")
+    train, test = (real_data.cifar(Path(folder), part) for part in ("train", "test"))
+    groups = [train.y, test.y]
+    if superclasses:
+        of_class = np.zeros(100, dtype=int)
+        of_class[train.y] = real_data.superclasses(Path(folder))
+        groups = [of_class[train.y], of_class[test.y]]
+    return Split(Part(train.X, train.y, groups[0]), Part(test.X, test.y, groups[1]))
+
+
+@lru_cache(1)
+def _census_table() -> real_data.Problem:
+    return kdd_census()
+
+
+def _census(seed: int) -> Split:
+    parts = [Part(p.X.toarray().astype(np.float32), p.y, p.groups) for p in halves(_census_table(), seed)]
+    return Split(*parts)
+
+
+SETUPS: dict[str, Setup] = {
+    "gdro_synthetic": Setup("GDRO, synthetic, 1,000 rows per group", "gdro", _synthetic("gdro", 1000), "binary", 3.0, 10),
+    "mero_synthetic": Setup("MERO, synthetic, 1,000 rows per group", "mero", _synthetic("mero", 1000), "binary", 3.0, 10),
+    "gdro_4000": Setup("GDRO, synthetic, 4,000 rows per group", "gdro", _synthetic("gdro", 4000), "binary", 1.0, 10),
+    "mero_4000": Setup("MERO, synthetic, 4,000 rows per group", "mero", _synthetic("mero", 4000), "binary", 1.0, 10),
+    "gdro_census": Setup("GDRO, census by race and sex", "gdro", _census, "binary", 10.0, 10),
+    "mero_census": Setup("MERO, census by race and sex", "mero", _census, "binary", 10.0, 10),
+    "gdro_cifar": Setup("GDRO, CIFAR-100, classes as groups", "gdro", lambda seed: _cifar_parts(False), "classes",
+                        20.0, 5, new_data=False, spacing=2.5),
+    "mero_cifar": Setup("MERO, CIFAR-100, superclasses as groups", "mero", lambda seed: _cifar_parts(True), "classes",
+                        20.0, 5, new_data=False, spacing=2.5),
+}  # fmt: skip

@@ -1,0 +1,112 @@
+"""One rule for the parameters of every method: climb on seed 0 until every neighbour was tried and none is better.
+
+The grid is therefore extended until the best setting is inside of it, in every parameter. Each output of a method
+(average, snapshot, last point) is tuned for itself, by its suboptimality on training rows at the whole budget.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.paper.methods import METHODS, Setting
+from benchmarks.paper.optimum import Optimum
+from benchmarks.paper.runs import BUDGET, place_of, prepared, stored_run
+from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.store import CACHE
+
+__all__ = ["at_budget", "chosen", "climb", "tune"]
+
+BETTER = 0.98  # a neighbour is better if its suboptimality is at most this share
+MOST_RUNS = 40
+
+
+def at_budget(points: pd.DataFrame, output: str, budget: float = BUDGET, column: str = "train") -> float:
+    """Return what a run had by a budget: NaN before its first point and after its end."""
+    own = points[points["output"] == output]
+    if not len(own):
+        return np.nan
+    inside = own[own["multiples"] <= budget + 1e-9]
+    ended = own["status"].iloc[0] != "budget" and budget > own["multiples"].max() + 1e-9
+    return float(inside[column].iloc[-1]) if len(inside) and not ended else np.nan
+
+
+def climb(cost: Callable[[Setting], float], start: Setting) -> tuple[Setting, dict[Setting, float]]:
+    """Return a setting of which no neighbour is better, and the costs of all settings tried."""
+    tried: dict[Setting, float] = {}
+
+    def of(setting: Setting) -> float:
+        if setting not in tried:
+            value = cost(setting) if len(tried) < MOST_RUNS else np.inf
+            tried[setting] = value if np.isfinite(value) else np.inf
+        return tried[setting]
+
+    best, moved = start, True
+    while not np.isfinite(of(best)) and best[0] > start[0] - 8:  # a step that is too long
+        best = (best[0] - 1, *best[1:])
+    while moved:
+        moved = False
+        for k in range(len(best)):
+            for direction in (1, -1):
+                while True:
+                    neighbour = (*best[:k], best[k] + direction, *best[k + 1 :])
+                    if not of(neighbour) < BETTER * of(best):
+                        break
+                    best, moved = neighbour, True
+    return best, tried
+
+
+def _cost(setup_name: str, name: str, output: str, best: Optimum) -> Callable[[Setting], float]:
+    def cost(setting: Setting) -> float:
+        value = at_budget(stored_run(setup_name, name, setting, 0), output)
+        return value - best.lower if np.isfinite(value) else np.inf
+
+    return cost
+
+
+def _file(setup_name: str) -> Path:
+    return CACHE / setup_name / "chosen.json"
+
+
+def chosen(setup_name: str) -> dict[str, dict[str, Setting]]:
+    """Return the settings found so far: method, output, setting."""
+    path = _file(setup_name)
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    return {name: {output: tuple(s) for output, s in outputs.items()} for name, outputs in stored.items()}
+
+
+def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]] | None = None) -> None:
+    """Find the settings of methods on seed 0, each from where another set-up's search ended if that is known."""
+    for name in names:
+        method, found = METHODS[name], chosen(setup_name)
+        for output in method.outputs:
+            if output in found.get(name, {}):
+                continue
+            begin = (starts or {}).get(name, {}).get(output, method.start)
+            begin = found.get(name, {}).get(next(iter(found.get(name, {})), ""), begin)  # near the other output's best
+            best, tried = begin, {}
+            if method.tuned:
+                cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
+                best, tried = climb(cost, begin)
+            found.setdefault(name, {})[output] = best
+            _file(setup_name).parent.mkdir(parents=True, exist_ok=True)
+            _file(setup_name).write_text(json.dumps(found))
+            print(f"{setup_name} | {name}, {output} | {method.shown(best) or 'default'} of {len(tried)}", flush=True)
+
+
+def repeat(setup_name: str, names: list[str], seeds: int) -> None:
+    """Run the chosen settings on all seeds, seed by seed, so that whatever is there is balanced."""
+    setup = SETUPS[setup_name]
+    for seed in range(seeds):
+        for name in names:
+            if seed and not METHODS[name].random and not setup.new_data:
+                continue  # the same run again
+            for setting in sorted(set(chosen(setup_name).get(name, {}).values())):
+                stored_run(setup_name, name, setting, seed)
+
+
+def is_there(setup_name: str, name: str, setting: Setting, seed: int) -> bool:
+    """Return whether a run was made."""
+    return place_of(setup_name, name, setting, seed).exists()
