@@ -1,19 +1,24 @@
 """Run the paper's experiments.
 
     python -m benchmarks.paper                     everything, with its duration; resumes where it stopped
+    python -m benchmarks.paper radius              the radius of the set-ups with test panels
     python -m benchmarks.paper runs [SET-UP ...]   tune on seed 0 and repeat, for some set-ups or all
-    python -m benchmarks.paper timings             the seconds of chosen settings, one run at a time
+    python -m benchmarks.paper complexity          evaluations until certified gaps
+    python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
     python -m benchmarks.paper draw                figures
     python -m benchmarks.paper write               RESULTS.md from its template
+
+`--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 
 import argparse
 import time
 
-from benchmarks.paper import complexity
+from benchmarks.paper import collect, complexity, figures, page, radius, timings
 from benchmarks.paper.methods import METHODS
 from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tuning import chosen, repeat, tune
 
 #: Where a search starts from another set-up's result, to save runs: the search itself is the same.
@@ -30,16 +35,30 @@ def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None
         print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
 
 
+def choose_radius() -> None:
+    """Choose the radius, unless that was done."""
+    if not (RESULTS / "paper_radius.parquet").exists():
+        radius.choose()
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description="The paper's experiments.")
-    parser.add_argument("stage", nargs="?", default="all")
-    parser.add_argument("names", nargs="*")
+    stages = {
+        "radius": choose_radius,
+        "runs": lambda: runs(given.names, given.seeds, given.methods),
+        "complexity": lambda: complexity.run(given.seeds),
+        "timings": lambda: timings.measure(given.names),
+        "collect": collect.collect,
+        "draw": figures.draw,
+        "write": page.write,
+    }
+    parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages])
+    parser.add_argument("names", nargs="*", metavar="SET-UP")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--methods", nargs="*")
     given = parser.parse_args()
     begun = time.perf_counter()
-    stages = {"runs": lambda: runs(given.names, given.seeds, given.methods), "complexity": complexity.run}
     for name, stage in stages.items():
         if given.stage in (name, "all"):
             stage()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import groupdro as gd
-from benchmarks.paper.balanced import ALEGOfThePaper, AlSvre, Ermeg, Mpvr, Sagawa, Smd, Tsa
+from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Ermeg, Mpvr, Sagawa, Smd, Tsa
 from benchmarks.paper.setups import Setup
 from benchmarks.paper.smoothed import SmoothedLBFGS
 
@@ -55,9 +55,8 @@ class Method:
 
     def shown(self, setting: Setting) -> str:
         """Return a setting in words."""
-        return ", ".join(
-            f"{name} {float(STEP[name] ** e):.3g}" for name, e in zip(self.tuned, setting, strict=True)
-        )
+        factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
+        return ", ".join(f"{name} {f:,.0f}" if f >= 100 else f"{name} {f:.3g}" for name, f in factors.items())
 
     def fits(self, setup: Setup) -> bool:
         """Return whether the method is run on a set-up."""
@@ -83,7 +82,7 @@ def _svre(form: Any) -> Callable[..., gd.Solver]:
 
 def _alem(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
     del problem
-    first = gd.ALEGTheory(multiplier=multiplier, guarantee=False, constant="paper")
+    first = AlegOfOneGroup(multiplier)
     second = ALEGOfThePaper(multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
     return gd.ALEM(first, second, stage_one_passes=1.0 + 10.0 * length)
 
@@ -98,23 +97,23 @@ def _tsa(form: Any) -> Callable[..., gd.Solver]:
 
 _ALL = ("multiplier", "length", "balance")
 METHODS: dict[str, Method] = {
-    "auto": Method("gdro", lambda problem: gd.Auto()),
-    "ALEG": Method("gdro", lambda problem: gd.ALEG()),
-    "group SQP": Method("gdro", lambda problem: gd.GroupSQP("lbfgs"), random=False),
+    "auto": Method("gdro", lambda _: gd.Auto()),
+    "ALEG": Method("gdro", lambda _: gd.ALEG()),
+    "group SQP": Method("gdro", lambda _: gd.GroupSQP("lbfgs"), random=False),
     "ALEG of the paper": Method("gdro", _paper, _ALL, (6, 0, 0), ("average", "snapshot")),
     "MPVR": Method("gdro", _mpvr, _ALL, (6, 0, 0), ("average", "snapshot")),
-    "SMD": Method("gdro", lambda problem, multiplier, balance: Smd(multiplier, balance=balance),
+    "SMD": Method("gdro", lambda _, multiplier, balance: Smd(multiplier, balance=balance),
                   ("multiplier", "balance"), (3, 0), ("average", "last")),
     "AL-SVRE, KL": Method("gdro", _svre("kl"), _ALL, (4, 0, 0), ("snapshot",)),
     "AL-SVRE, Euclidean": Method("gdro", _svre("euclidean"), ("multiplier", "length"), (4, 0), ("snapshot",)),
-    "Sagawa": Method("gdro", lambda problem, multiplier, balance: Sagawa(multiplier, balance=balance),
+    "Sagawa": Method("gdro", lambda _, multiplier, balance: Sagawa(multiplier, balance=balance),
                      ("multiplier", "balance"), (4, 0), ("average", "last")),
-    "smoothed L-BFGS": Method("gdro", lambda problem, multiplier, length: SmoothedLBFGS(multiplier, length=length),
+    "smoothed L-BFGS": Method("gdro", lambda _, multiplier, length: SmoothedLBFGS(multiplier, length=length),
                               ("multiplier", "length"), (0, 0), ("best",), random=False),
-    "auto, excess risk": Method("mero", lambda problem: gd.ALEM()),
-    "ALEM": Method("mero", lambda problem: gd.ALEM(stage_two=gd.ALEG())),
+    "auto, excess risk": Method("mero", lambda _: gd.ALEM()),
+    "ALEM": Method("mero", lambda _: gd.ALEM(stage_two=gd.ALEG())),
     "ALEM of the paper": Method("mero", _alem, _ALL, (6, 0, 0), ("average", "snapshot")),
     "TSA": Method("mero", _tsa("two-stage"), _ALL, (3, 0, 0), ("average", "last")),
-    "ERMEG": Method("mero", lambda problem, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
+    "ERMEG": Method("mero", lambda _, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
                     ("multiplier", "length"), (0, 0), ("average", "best")),
 }  # fmt: skip

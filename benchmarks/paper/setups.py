@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,13 @@ class Setup:
     new_data : bool
         Whether a seed gives new rows or a new split, or only new random numbers of the methods.
     spacing : float
-        Multiples of the rows between stored points.
+        Multiples of the rows between stored averages.
+    most_runs : int
+        Limit on the runs of one search for a method's parameters.
+    shape : tuple of int
+        Groups, training rows and columns.
+    tests : bool
+        Whether test rows can show anything: with 1,000 rows per group and 1,024 columns no radius beats the zero model.
     """
 
     title: str
@@ -65,8 +71,11 @@ class Setup:
     task: Literal["binary", "classes"]
     radius: float
     seeds: int
+    shape: tuple[int, int, int]
     new_data: bool = True
-    spacing: float = 1.0
+    spacing: float = 2.5
+    most_runs: int = 40
+    tests: bool = True
 
     def problem(self, part: Part, n_outputs: int | None = None) -> gd.GroupRisk:
         """Return a problem on some rows, with counters of its own."""
@@ -82,7 +91,7 @@ class Setup:
 def synthetic_rows(kind: str, sizes: tuple[int, ...], seed: int, dtype: Any = np.float64) -> list[Part]:
     """Return parts of one synthetic problem, each with so many rows of every group."""
     make = gd.datasets.make_gdro if kind == "gdro" else gd.datasets.make_mero
-    X, y, groups = make(n_groups=N_GROUPS, n_per_group=sum(sizes), n_features=N_FEATURES, seed=seed)
+    X, y, _ = make(n_groups=N_GROUPS, n_per_group=sum(sizes), n_features=N_FEATURES, seed=seed)
     X, y = X.reshape(N_GROUPS, sum(sizes), -1), y.reshape(N_GROUPS, -1)
     ends = np.cumsum(sizes)
     parts = []
@@ -94,9 +103,8 @@ def synthetic_rows(kind: str, sizes: tuple[int, ...], seed: int, dtype: Any = np
 
 
 def _synthetic(kind: str, n: int) -> Callable[[int], Split]:
-    # Test rows come after those that the radius was chosen on, which no run uses.
     dtype = np.float64 if n == 1000 else np.float32  # half the memory of 100,000 rows
-    return lambda seed: Split(*synthetic_rows(kind, (n, 1000), seed, dtype))
+    return lambda seed: Split(*synthetic_rows(kind, (n, n), seed, dtype))
 
 
 @lru_cache(1)
@@ -113,9 +121,14 @@ def _cifar_parts(superclasses: bool) -> Split:
     return Split(Part(train.X, train.y, groups[0]), Part(test.X, test.y, groups[1]))
 
 
+CENSUS_ROWS = 30_000  # of 299,285: methods that take one row of every group per step need minutes for more
+
+
 @lru_cache(1)
 def _census_table() -> real_data.Problem:
-    return kdd_census()
+    whole = kdd_census()
+    kept = np.sort(np.random.default_rng(0).choice(len(whole.y), CENSUS_ROWS, replace=False))
+    return replace(whole, X=whole.X[kept], y=whole.y[kept], groups=whole.groups[kept])
 
 
 def _census(seed: int) -> Split:
@@ -123,15 +136,36 @@ def _census(seed: int) -> Split:
     return Split(*parts)
 
 
+_SMALL, _LARGE = (N_GROUPS, 25_000, N_FEATURES), (N_GROUPS, 100_000, N_FEATURES)
 SETUPS: dict[str, Setup] = {
-    "gdro_synthetic": Setup("GDRO, synthetic, 1,000 rows per group", "gdro", _synthetic("gdro", 1000), "binary", 3.0, 10),
-    "mero_synthetic": Setup("MERO, synthetic, 1,000 rows per group", "mero", _synthetic("mero", 1000), "binary", 3.0, 10),
-    "gdro_4000": Setup("GDRO, synthetic, 4,000 rows per group", "gdro", _synthetic("gdro", 4000), "binary", 1.0, 10),
-    "mero_4000": Setup("MERO, synthetic, 4,000 rows per group", "mero", _synthetic("mero", 4000), "binary", 1.0, 10),
-    "gdro_census": Setup("GDRO, census by race and sex", "gdro", _census, "binary", 10.0, 10),
-    "mero_census": Setup("MERO, census by race and sex", "mero", _census, "binary", 10.0, 10),
-    "gdro_cifar": Setup("GDRO, CIFAR-100, classes as groups", "gdro", lambda seed: _cifar_parts(False), "classes",
-                        20.0, 5, new_data=False, spacing=2.5),
-    "mero_cifar": Setup("MERO, CIFAR-100, superclasses as groups", "mero", lambda seed: _cifar_parts(True), "classes",
-                        20.0, 5, new_data=False, spacing=2.5),
+    "gdro_synthetic": Setup(
+        "GDRO, synthetic, 1,000 rows per group", "gdro", _synthetic("gdro", 1000), "binary", 3.0, 10, _SMALL,
+        most_runs=20, tests=False,
+    ),
+    "mero_synthetic": Setup(
+        "MERO, synthetic, 1,000 rows per group", "mero", _synthetic("mero", 1000), "binary", 3.0, 10, _SMALL,
+        most_runs=14, tests=False,
+    ),
+    "gdro_4000": Setup(
+        "GDRO, synthetic, 4,000 rows per group", "gdro", _synthetic("gdro", 4000), "binary", 0.15, 10, _LARGE,
+        most_runs=14,
+    ),
+    "mero_4000": Setup(
+        "MERO, synthetic, 4,000 rows per group", "mero", _synthetic("mero", 4000), "binary", 0.15, 10, _LARGE,
+        most_runs=14,
+    ),
+    "gdro_census": Setup(
+        "GDRO, census by race and sex", "gdro", _census, "binary", 10.0, 10, (10, 21_000, 224), most_runs=14
+    ),
+    "mero_census": Setup(
+        "MERO, census by race and sex", "mero", _census, "binary", 10.0, 10, (10, 21_000, 224), most_runs=14
+    ),
+    "gdro_cifar": Setup(
+        "GDRO, CIFAR-100, classes as groups", "gdro", lambda _: _cifar_parts(False), "classes", 20.0, 5,
+        (100, 50_000, 3_073), new_data=False, most_runs=5,
+    ),
+    "mero_cifar": Setup(
+        "MERO, CIFAR-100, superclasses as groups", "mero", lambda _: _cifar_parts(True), "classes", 20.0, 5,
+        (20, 50_000, 3_073), new_data=False, most_runs=5,
+    ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""L-BFGS on the soft maximum of the group risks, sharpened step by step, as a solver that the driver counts and times."""
+"""L-BFGS on the soft maximum of the group risks, sharpened step by step, as a solver for the driver."""
 
 from collections import deque
 from dataclasses import KW_ONLY, dataclass

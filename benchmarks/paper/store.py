@@ -1,4 +1,4 @@
-"""Where runs are kept: every finished one in a folder outside git, what the page needs of them in small files within."""
+"""Where runs are kept: every finished one in a folder outside git, what the page needs in small files within."""
 
 import os
 from pathlib import Path

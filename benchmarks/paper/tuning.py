@@ -20,7 +20,6 @@ from benchmarks.paper.store import CACHE
 __all__ = ["at_budget", "chosen", "climb", "tune"]
 
 BETTER = 0.98  # a neighbour is better if its suboptimality is at most this share
-MOST_RUNS = 40
 
 
 def at_budget(points: pd.DataFrame, output: str, budget: float = BUDGET, column: str = "train") -> float:
@@ -33,13 +32,16 @@ def at_budget(points: pd.DataFrame, output: str, budget: float = BUDGET, column:
     return float(inside[column].iloc[-1]) if len(inside) and not ended else np.nan
 
 
-def climb(cost: Callable[[Setting], float], start: Setting) -> tuple[Setting, dict[Setting, float]]:
-    """Return a setting of which no neighbour is better, and the costs of all settings tried."""
+def climb(cost: Callable[[Setting], float], start: Setting, most_runs: int) -> tuple[Setting, dict[Setting, float]]:
+    """Return a setting of which no neighbour is better, and the costs of all settings tried.
+
+    Beyond the limit on runs, settings count as infinitely bad.
+    """
     tried: dict[Setting, float] = {}
 
     def of(setting: Setting) -> float:
         if setting not in tried:
-            value = cost(setting) if len(tried) < MOST_RUNS else np.inf
+            value = cost(setting) if len(tried) < most_runs else np.inf
             tried[setting] = value if np.isfinite(value) else np.inf
         return tried[setting]
 
@@ -89,7 +91,7 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
             best, tried = begin, {}
             if method.tuned:
                 cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
-                best, tried = climb(cost, begin)
+                best, tried = climb(cost, begin, SETUPS[setup_name].most_runs)
             found.setdefault(name, {})[output] = best
             _file(setup_name).parent.mkdir(parents=True, exist_ok=True)
             _file(setup_name).write_text(json.dumps(found))

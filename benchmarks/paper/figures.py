@@ -1,0 +1,202 @@
+"""Figures of the stored curves: readable in one printed column, distinct in grey, nothing beyond the budget.
+
+Solid lines are untuned, dashed ones were tuned on seed 0; every method has a marker of its own. Lines are geometric
+means over the seeds, bands their range. A cross ends a run whose certified gap was met.
+"""
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from benchmarks.paper.analysis import Panel, has, panel
+from benchmarks.paper.complexity import AXES, PREDICTED
+from benchmarks.paper.runs import BUDGET
+from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.store import RESULTS
+
+__all__ = ["draw", "shown_curves"]
+
+plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "groupdro"}  # text as text: small files, the same each time
+SIZE = {"font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "legend.fontsize": 8, "xtick.labelsize": 8,
+        "ytick.labelsize": 8, "lines.linewidth": 1.1, "lines.markersize": 4, "axes.linewidth": 0.6}  # fmt: skip
+WIDTH = 3.5  # inches: one column
+MOST_CURVES = 7
+#: Colour (dark to light, so that grey tells them apart), marker, dashes of tuned ones.
+LOOKS = {
+    ("auto", "best"): ("#000000", "o", "-"),
+    ("auto, excess risk", "best"): ("#000000", "o", "-"),
+    ("ALEG", "best"): ("#D55E00", "s", "-"),
+    ("ALEM", "best"): ("#D55E00", "s", "-"),
+    ("ALEG of the paper", "average"): ("#0072B2", "v", (0, (4, 1.5))),
+    ("ALEG of the paper", "snapshot"): ("#0072B2", "^", (0, (1.2, 1))),
+    ("ALEM of the paper", "average"): ("#0072B2", "v", (0, (4, 1.5))),
+    ("ALEM of the paper", "snapshot"): ("#0072B2", "^", (0, (1.2, 1))),
+    ("MPVR", "snapshot"): ("#009E73", "D", (0, (4, 1, 1, 1))),
+    ("AL-SVRE, KL", "snapshot"): ("#CC79A7", "P", (0, (6, 1, 1, 1, 1, 1))),
+    ("AL-SVRE, Euclidean", "snapshot"): ("#CC79A7", "P", (0, (6, 1, 1, 1, 1, 1))),
+    ("SMD", "average"): ("#8C8C8C", "X", (0, (2.5, 1))),
+    ("SMD", "last"): ("#8C8C8C", "X", (0, (2.5, 1))),
+    ("TSA", "average"): ("#8C8C8C", "X", (0, (2.5, 1))),
+    ("TSA", "last"): ("#8C8C8C", "X", (0, (2.5, 1))),
+    ("ERMEG", "average"): ("#009E73", "D", (0, (4, 1, 1, 1))),
+    ("ERMEG", "best"): ("#009E73", "D", (0, (4, 1, 1, 1))),
+}
+LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM"}
+
+
+def label(curve: tuple[str, str]) -> str:
+    """Return how a curve is called in legends and tables."""
+    method, output = curve
+    name = LABELS.get(method, method)
+    if method == "ERMEG":
+        output = {"average": "mean model", "best": "best model"}[output]
+    return name if output == "best" else f"{name}, {output}"
+
+
+def shown_curves(own: Panel) -> list[tuple[str, str]]:
+    """Return at most seven curves: of methods with rival outputs or forms that share a look, the best at the budget."""
+    by_look: dict[tuple, tuple[float, tuple[str, str]]] = {}
+    for curve in own.curves:
+        if curve not in LOOKS:
+            continue
+        values = list(own.at(curve, BUDGET, "above").values()) or [np.inf]
+        key = LOOKS[curve][:2]
+        mean = float(np.exp(np.mean(np.log(values))))
+        if key not in by_look or mean < by_look[key][0]:
+            by_look[key] = mean, curve
+    chosen = {curve for _, curve in by_look.values()}
+    return [curve for curve in own.curves if curve in chosen][:MOST_CURVES]
+
+
+def _grid(own: Panel, curve: tuple[str, str], x: str) -> np.ndarray:
+    """Return where a curve is drawn: from its first points to the common budget or to its end."""
+    runs = own.curves[curve].values()
+    points = np.unique(np.concatenate([run[x].to_numpy() for run in runs if len(run)]))
+    if x == "multiples":
+        points = np.unique(np.r_[points, BUDGET])
+        return points[points <= BUDGET]
+    inside = [run[run["multiples"] <= BUDGET][x].max() for run in runs]
+    return points[points <= max(inside)]
+
+
+def _draw_curve(ax: plt.Axes, own: Panel, curve: tuple[str, str], x: str, column: str) -> None:
+    colour, marker, dashes = LOOKS[curve]
+    grid, rows = _grid(own, curve, x), []
+    for at in grid:
+        values = own.at(curve, float(at), column, x)
+        whole = len(values) == len(own.curves[curve])
+        rows.append((*_spread(list(values.values()), column),) if whole else (np.nan,) * 3)
+    mean, low, high = np.array(rows).T
+    solved = own.solved(curve)
+    if solved is not None and x == "multiples":
+        keep = grid <= max(run["multiples"].max() for run in own.curves[curve].values())
+        grid, mean, low, high = grid[keep], mean[keep], low[keep], high[keep]
+    every = max(1, len(grid) // 7)
+    ax.plot(grid, mean, color=colour, ls=dashes, marker=marker, markevery=every, drawstyle="steps-post",
+            label=label(curve), mfc="white", mew=0.8)  # fmt: skip
+    ax.fill_between(grid, low, high, color=colour, alpha=0.15, lw=0, step="post")
+    if solved is not None and np.isfinite(mean).any():
+        last = np.flatnonzero(np.isfinite(mean))[-1]
+        ax.plot(grid[last], mean[last], "x", color=colour, ms=6, mew=1.4)
+
+
+def _spread(values: list[float], column: str) -> tuple[float, float, float]:
+    mean = np.exp(np.mean(np.log(values))) if column == "above" else np.mean(values)
+    return float(mean), min(values), max(values)
+
+
+def draw_setup(name: str) -> None:
+    """Draw the panels of a set-up: training suboptimality by evaluations and CPU seconds, and test values."""
+    own = panel(name)
+    curves = shown_curves(own)
+    value = "risk" if own.kind == "gdro" else "excess risk"
+    parts = [("multiples", "above", f"worst {value}, training rows, above the best"),
+             ("cpu", "above", f"worst {value}, training rows, above the best"),
+             ("multiples", "test", f"worst {value}, test rows")]  # fmt: skip
+    figure, axes = plt.subplots(3, 1, figsize=(WIDTH, 7.6), layout="constrained")
+    for ax, (x, column, title) in zip(axes, parts, strict=True):
+        for curve in curves:
+            _draw_curve(ax, own, curve, x, column)
+        ax.set_title(title, loc="left")
+        ax.set_xlabel("gradient evaluations / rows" if x == "multiples" else "CPU seconds")
+        if column == "above":
+            ax.set_yscale("log")
+        if x == "cpu":
+            ax.set_xscale("log")
+        else:
+            ax.set_xlim(0, BUDGET)
+        ax.spines[["top", "right"]].set_visible(False)
+    _limit_test(axes[2], own, curves)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=2.4, columnspacing=1.0
+    )
+    figure.suptitle(SETUPS[name].title, fontsize=8, x=0.02, ha="left")
+    _save(figure, f"paper_{name}")
+
+
+def _limit_test(ax: plt.Axes, own: Panel, curves: list[tuple[str, str]]) -> None:
+    """Cut off the first steps, which would hide what differs later."""
+    values = [v for curve in curves for b in range(5, 41, 5) for v in own.at(curve, b, "test").values()]
+    if values:
+        low, high = min(values), float(np.quantile(values, 0.98))
+        ax.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
+
+
+def draw_complexity() -> None:
+    """Draw evaluations until a gap on logarithmic axes, each with its predicted slope through the middle."""
+    rows = pd.read_parquet(RESULTS / "paper_complexity.parquet")
+    looks = {"ALEG": ("#0072B2", "v"), "MPVR": ("#009E73", "D"), "AL-SVRE": ("#CC79A7", "P"), "SMD": ("#8C8C8C", "X"),
+             "ALEM": ("#D55E00", "s"), "TSA": ("#8C8C8C", "o"), "ERMEG": ("#000000", "^")}  # fmt: skip
+    figure, axes = plt.subplots(3, 2, figsize=(2 * WIDTH, 7.6), layout="constrained", sharey="row")
+    for column, constants in enumerate(("paper", "tight")):
+        for row, axis in enumerate(AXES):
+            ax = axes[row, column]
+            for k, method in enumerate(PREDICTED):
+                kind = "paper" if method == "ERMEG" else constants
+                part = rows[(rows["method"] == method) & (rows["constants"] == kind) & (rows["axis"] == axis)]
+                part = part.dropna(subset=["evaluations"]).assign(x=1 / part["eps"] if axis == "1/eps" else part[axis])
+                means = np.exp(np.log(part["evaluations"]).groupby(part["x"]).mean())
+                if not len(means):
+                    continue
+                colour, marker = looks[method]
+                ax.plot(means.index, means, marker, color=colour, mfc="white", mew=0.9)
+                x, y = means.index.to_numpy(float), means.to_numpy()
+                middle = float(np.exp(np.mean(np.log(y)))) / float(np.exp(np.mean(np.log(x)))) ** PREDICTED[method][row]
+                style = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1))][k]
+                ax.plot(x, middle * x ** PREDICTED[method][row], color=colour, ls=style, lw=0.9)
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            ax.set_xlabel({"m": "groups m", "n": "rows per group n", "1/eps": "1 / certified gap"}[axis])
+            ax.spines[["top", "right"]].set_visible(False)
+        axes[0, column].set_title({"paper": "published constants", "tight": "tight constants"}[constants], loc="left")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("gradient evaluations")
+    styles = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1))]
+    handles = [Line2D([], [], color=looks[m][0], marker=looks[m][1], ls=styles[k], mfc="white", lw=0.9, label=m)
+               for k, m in enumerate(PREDICTED) if (rows["method"] == m).any()]  # fmt: skip
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=4, frameon=False, handlelength=2.4, columnspacing=1.0
+    )
+    _save(figure, "paper_complexity")
+
+
+def _save(figure: plt.Figure, name: str) -> None:
+    for kind in ("png", "svg"):
+        # Without the date, the same curves give the same file.
+        figure.savefig(RESULTS / f"{name}.{kind}", dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    plt.close(figure)
+
+
+def draw() -> None:
+    """Draw everything that is stored."""
+    with plt.rc_context(SIZE):
+        for name in SETUPS:
+            if has(name):
+                draw_setup(name)
+        if (RESULTS / "paper_complexity.parquet").exists():
+            draw_complexity()
