@@ -1,4 +1,4 @@
-"""What the texts say of the benchmarks is what the stored curves show, at budgets that both methods reached."""
+"""What the texts say of the benchmarks is what the stored runs show."""
 
 import re
 
@@ -7,140 +7,97 @@ import pytest
 
 from tests.docs.pages import DOCS, ROOT
 
-figures = pytest.importorskip("benchmarks.figures", reason="needs pandas and matplotlib")
-pytest.importorskip("pyarrow")
+page = pytest.importorskip("benchmarks.paper.page", reason="needs pandas, pyarrow and matplotlib")
+analysis = pytest.importorskip("benchmarks.paper.analysis")
 
-RESULTS = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-SECTIONS = {
-    "GDRO, the paper's synthetic set-up": ("gdro", "synthetic"),
-    "MERO, the paper's synthetic set-up": ("mero", "synthetic"),
-    "GDRO on CIFAR-100": ("gdro", "cifar-100"),
-    "MERO on CIFAR-100": ("mero", "cifar-100"),
-}
-METHODS = {
-    "MPVR": "MPVR[importance]",
-    "AL-SVRE with KL": "AL-SVRE reconstructed[kl]",
-    "TSA, two-stage": "TSA reconstructed[two-stage]",
-    "Sagawa's SGD": "Sagawa SGD",
-}
+RESULTS = ROOT / "benchmarks" / "results"
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+#: Names that contain digits, and the level of all intervals.
+NAMES = ("CIFAR-100", "95%", "above 1", "above 0", "eps / (2 ln m)", "eps / (2 G ln m)", "(R / r)^(2/3)", "seed 0")
 
 
-def text_of(section):
-    return RESULTS.split(f"## {section}\n")[1].split("\n## ")[0]
+@pytest.fixture(scope="module")
+def computed():
+    return page.text()
 
 
-def best_curves(benchmark, dataset):
-    curves = figures.tuned(figures.stored(benchmark, dataset))[0]
-    curves.attrs["n_rows"] = figures.N_ROWS[dataset]
-    return curves
+def changed_by_one(number):
+    """Return a number changed by one unit in the last digit of its mantissa."""
+    mantissa, e, exponent = number.partition("e")
+    last = max(k for k, character in enumerate(mantissa) if character.isdigit())
+    digit = int(mantissa[last])
+    return mantissa[:last] + str(digit + 1 if digit < 9 else 8) + mantissa[last + 1 :] + e + exponent
 
 
-def mean_at(curves, method, budget, column="worst_train"):
-    """Return a method's mean over the repetitions after a number of multiples of the rows."""
-    runs = curves[curves["method"] == method]
-    return figures.on_grid(runs, "grad_evals_paper", column, np.array([budget * curves.attrs["n_rows"]])).mean()
+def wrong_lines(written, computed):
+    """Return the lines of a page that differ from what the stored files give."""
+    ours, theirs = written.splitlines(), computed.splitlines()
+    different = [a for a, b in zip(ours, theirs, strict=False) if a != b]
+    return different + ours[len(theirs) :] + theirs[len(ours) :]
 
 
-@pytest.fixture(params=SECTIONS, scope="module")
-def section(request):
-    return request.param, best_curves(*SECTIONS[request.param])
+def test_every_line_of_the_page_is_computed_from_the_stored_files(computed):
+    assert wrong_lines(page.PAGE.read_text(), computed) == []
 
 
-def test_a_run_says_nothing_beyond_its_end():
-    curves = best_curves("gdro", "cifar-100")
-    grid = np.array([10.0, 40.0]) * curves.attrs["n_rows"]
-    for _, runs in curves.groupby("method"):
-        values = figures.on_grid(runs, "grad_evals_paper", "worst_train", grid)
-        assert np.isfinite(values[:, 0]).all()
-        assert np.isnan(values[:, 1]).all()  # no run reached 40 multiples
+def test_a_number_that_is_changed_by_one_unit_is_found(computed):
+    written = page.PAGE.read_text()
+    found = list(NUMBER.finditer(written))
+    assert len(found) > 500
+    for match in found:
+        wrong = written[: match.start()] + changed_by_one(match[0]) + written[match.end() :]
+        assert len(wrong_lines(wrong, computed)) == 1, match[0]
 
 
-def test_the_stored_tables_are_those_of_the_stored_curves():
-    lines = []
-    for path in sorted(figures.RESULTS.glob("*.parquet")):
-        benchmark, dataset = path.stem.split("_", 1)
-        lines += figures.report(benchmark, dataset, *figures.tuned(figures.stored(benchmark, dataset)))
-    assert (figures.RESULTS / "tables.md").read_text() == "\n".join(lines) + "\n"
+def test_no_number_is_written_in_the_template_itself():
+    """Every number of the page is a field, so that none is held against itself."""
+    for text in (page.TEMPLATE.read_text(), *page.FACTS.values()):
+        bare = re.sub(r"\{\w+\}", "", text)
+        for name in NAMES:
+            bare = bare.replace(name, "")
+        assert NUMBER.findall(bare) == []
 
 
-def test_every_cell_of_a_table_is_that_of_the_curves(section):
-    name, curves = section
-    n_rows = curves.attrs["n_rows"]
-    table = [line.strip("|").split("|") for line in text_of(name).splitlines() if line.startswith("| ")]
-    if name == "MERO on CIFAR-100":
-        assert not table
-        return
-    budgets = [int(re.match(r"\d+", cell.strip())[0]) for cell in table[0][1:-1]]
-    assert len(table) > 5
-    for label, *cells, end in table[1:]:
-        label = label.strip(" `").removesuffix(", tuned")
-        method = METHODS.get(label, label)
-        runs = curves[curves["method"] == method]
-        ends = runs.groupby("repetition")["grad_evals_paper"].max() / n_rows
-        assert float(end) == pytest.approx(ends.mean(), abs=0.051), label
-        for budget, cell in zip(budgets, cells, strict=True):
-            value = mean_at(curves, method, budget)
-            if np.isfinite(value):
-                assert float(cell) == pytest.approx(value, abs=5.1e-5), (label, budget)
-            else:
-                began = budget * n_rows >= runs["grad_evals_paper"].min()
-                assert cell.strip() == ("ended" if began else "stage one"), (label, budget)
+def test_the_page_of_the_documentation_is_that_page():
+    text = (DOCS / "benchmarks.md").read_text()
+    assert "{include} ../benchmarks/RESULTS.md" in text
+    assert NUMBER.findall(text.replace("heading-offset: 1", "").replace("start-line: 1", "")) == []
 
 
-ALEG, PAPER, MPVR, KL = "ALEG", "ALEG of the paper", "MPVR[importance]", "AL-SVRE reconstructed[kl]"
-ALEM, TSA = "ALEM", "TSA reconstructed[two-stage]"
-#: Sentences with numbers, and (method, budget) of each of the numbers.
-GAPS = {
-    "GDRO, the paper's synthetic set-up": [
-        (r"After 40 multiples the paper's tuned ALEG has certified (\S+), ours (\S+) with nothing set, MPVR (\S+), "
-         r"AL-SVRE with KL (\S+), SMD (\S+)\.", [(PAPER, 40), (ALEG, 40), (MPVR, 40), (KL, 40), ("SMD", 40)]),
-    ],
-    "MERO, the paper's synthetic set-up": [
-        (r"after 38 multiples: ALEM (\S+), ERMEG (\S+), the paper's ALEM (\S+), TSA (\S+)\.",
-         [(ALEM, 38), ("ERMEG", 38), ("ALEM of the paper", 38), (TSA, 38)]),
-    ],
-    "GDRO on CIFAR-100": [
-        (r"At 30 multiples the paper's tuned ALEG has (\S+) and ours (\S+); at 25 they have (\S+) and (\S+), "
-         r"MPVR (\S+) and AL-SVRE (\S+)\. SMD ends at 20 multiples with (\S+)\.",
-         [(PAPER, 30), (ALEG, 30), (PAPER, 25), (ALEG, 25), (MPVR, 25), (KL, 25), ("SMD", 20)]),
-    ],
-    "MERO on CIFAR-100": [],
-}  # fmt: skip
+def test_figures_have_at_most_seven_curves_of_which_all_are_stored():
+    from benchmarks.paper.figures import LOOKS, MOST_CURVES, shown_curves
+
+    for name in page.SETUPS:
+        if analysis.has(name):
+            own = analysis.panel(name)
+            shown = shown_curves(own)
+            assert 2 <= len(shown) <= MOST_CURVES == 7
+            assert own.default in shown
+            assert len({LOOKS[curve][1:] for curve in shown}) == len(shown)  # distinct without colour
+            assert (RESULTS / f"paper_{name}.svg").exists()
+            assert (RESULTS / f"paper_{name}.png").exists()
 
 
-def test_certified_gaps_are_those_of_the_curves(section):
-    name, curves = section
-    flat = " ".join(text_of(name).split())
-    for sentence, expected in GAPS[name]:
-        found = re.search(sentence, flat)
-        assert found, sentence
-        for shown, (method, budget) in zip(found.groups(), expected, strict=True):
-            value = mean_at(curves, method, budget, "certified_gap")
-            assert float(shown.strip(",;.")) == pytest.approx(value, rel=0.06), (method, budget)
-
-
-def test_who_leads_is_who_is_lowest():
-    curves = best_curves("gdro", "cifar-100")
-    for budget, leader in ((5, MPVR), (10, PAPER), (20, PAPER), (25, PAPER), (30, PAPER)):
-        values = {method: mean_at(curves, method, budget) for method in curves["method"].unique()}
-        assert min((value, method) for method, value in values.items() if np.isfinite(value))[1] == leader, budget
-    assert "leads at 10, 20, 25 and 30 multiples of the rows; at 5 MPVR does" in " ".join(RESULTS.split())
-    curves = best_curves("mero", "synthetic")
-    for budget in range(25, 39):
-        assert mean_at(curves, ALEM, budget) < mean_at(curves, TSA, budget)
-        assert mean_at(curves, ALEM, budget) < mean_at(curves, "ALEM of the paper", budget)
-    assert mean_at(curves, ALEM, 33) > 0.5827 > mean_at(curves, ALEM, 34)
+def test_the_radius_is_the_best_on_validation_rows():
+    pd = pytest.importorskip("pandas")
+    radii = pd.read_parquet(RESULTS / "paper_radius.parquet")
+    large = radii[radii["n"] == radii["n"].max()]
+    best = large.loc[large["validation"].idxmin(), "radius"]
+    assert {page.SETUPS[name].radius for name in ("gdro_4000", "mero_4000")} == {best}
+    assert large["radius"].min() < best < large["radius"].max()
 
 
 def test_the_comparison_page_says_what_the_outputs_say():
-    page = " ".join((DOCS / "comparison.md").read_text().split())
-    curves = best_curves("gdro", "synthetic").sort_values("epoch")
+    page_text = " ".join((DOCS / "comparison.md").read_text().split())
+    own = analysis.panel("gdro_synthetic")
     found = re.search(
-        r"Sagawa's SGD, tuned, ends at ([\d.]+) after ([\d.]+) s, ALEG untuned at ([\d.]+) after ([\d.]+) s", page
+        r"Sagawa's SGD, tuned, is (\S+) above the best value after (\d+) multiples of the rows and `auto`, untuned, (\S+) "
+        r"after (\d+)",
+        page_text,
     )
-    for method, risk, seconds in (("Sagawa SGD", *found.groups()[:2]), (ALEG, *found.groups()[2:])):
-        end = curves[curves["method"] == method].groupby("repetition")[["worst_train", "seconds"]].last().mean()
-        assert (f"{end['worst_train']:.4f}", f"{end['seconds']:.1f}") == (risk, seconds)
+    for curve, value, budget in ((("Sagawa", "average"), *found.groups()[:2]), (("auto", "best"), *found.groups()[2:])):
+        values = list(own.at(curve, float(budget), "above").values())
+        assert f"{analysis.geometric(np.array(values)).mean:.1e}" == value, curve
     printed = (ROOT / "examples" / "price_of_robustness.txt").read_text()
     balanced, robust = (
         [float(value) for value in re.findall(rf"^{model}\s+\S+\s+(\S+)", printed, re.MULTILINE)]
@@ -148,7 +105,7 @@ def test_the_comparison_page_says_what_the_outputs_say():
     )
     assert len(balanced) == len(robust) == 6
     assert all(a > b for a, b in zip(balanced, robust, strict=True))
-    assert "they had a higher worst risk than GDRO on all six" in page
+    assert "they had a higher worst risk than GDRO on all six" in page_text
 
 
 @pytest.mark.parametrize(
@@ -169,7 +126,7 @@ def test_reconstructed_baselines_are_described_in_the_same_words_everywhere(path
 
 
 def test_the_last_layer_example_says_what_the_benchmark_printed():
-    printed = (figures.RESULTS / "last_layer.md").read_text()
+    printed = (RESULTS / "last_layer.md").read_text()
     rows = {line.split("|")[1].strip(): line.split("|") for line in printed.splitlines() if line.startswith("| ")}
     worst, seconds = ({name: cells[k].strip() for name, cells in rows.items()} for k in (-4, -2))
     text = " ".join((ROOT / "examples" / "plot_last_layer.py").read_text().replace("\n# ", " ").split())

@@ -96,7 +96,9 @@ class ALSVRE(Solver):
     multiplier : float
         Factor of the step size; 1 is the theoretical value.
     geometry : {"euclidean", "kl"}
-        Geometry of q: projections, as published, or the mirror steps of MPVR.
+        Geometry of q: projections, as published, or the mirror steps of MPVR. With "kl" the curvature added to the side
+        of q is left out, so that only w's side is strongly convex, and the step size is MPVR's for monotone operators;
+        no rate is claimed for this variant.
     accuracy : float
         The target accuracy eps.
     inner_passes : float

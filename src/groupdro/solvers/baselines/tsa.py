@@ -1,4 +1,4 @@
-"""TSA: stochastic approximation in two stages for the worst excess risk (after Zhang and Tu 2023).
+"""TSA: stochastic approximation in two stages for the worst excess risk (after Zhang and Tu 2023, arXiv:2306.00026).
 
 It is reconstructed from published descriptions; the original text and code were not available. This is the two-stage
 interpretation: stochastic gradients find each group's minimum, then stochastic mirror descent minimises the excess

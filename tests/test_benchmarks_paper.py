@@ -1,0 +1,206 @@
+"""The machinery of the paper's experiments: equal budgets, one rule of tuning, nothing beyond a run's end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import groupdro as gd
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+pytest.importorskip("matplotlib")
+
+from benchmarks.paper import analysis, collect, complexity, optimum, radius, runs, setups, timings, tuning  # noqa: E402
+from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Mpvr, Smd  # noqa: E402
+from benchmarks.paper.constants import step_factor  # noqa: E402
+from benchmarks.paper.methods import METHODS  # noqa: E402
+from benchmarks.paper.setups import SETUPS, Part, Split  # noqa: E402
+
+M, N, D = 4, 60, 6
+
+
+def small_split(seed):
+    X, y, groups = gd.datasets.make_gdro(M, 2 * N, D, seed=seed)
+    first = np.arange(len(y)) % (2 * N) < N
+    return Split(Part(X[first], y[first], groups[first]), Part(X[~first], y[~first], groups[~first]))
+
+
+def use_small_problem(monkeypatch, tmp_path):
+    """Replace every set-up by a small one, with a folder of its own for the runs."""
+    for module in (optimum, runs, tuning, collect, complexity, timings):
+        for name in ("CACHE", "RESULTS"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, tmp_path / name.lower())
+    monkeypatch.setattr(analysis, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(timings, "TIMINGS", tmp_path / "timings.parquet")
+    for name, setup in list(SETUPS.items()):
+        monkeypatch.setitem(SETUPS, name, replace(setup, make=small_split, task="binary", shape=(M, M * N, D), seeds=2))
+    runs.prepared.cache_clear()
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    use_small_problem(monkeypatch, tmp_path)
+    yield tmp_path
+    runs.prepared.cache_clear()
+
+
+def problem(m=M, n=N, d=D, radius=3.0):
+    X, y, groups = gd.datasets.make_gdro(m, n, d, seed=0)
+    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(radius=radius))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs_to_the_budget_or_to_its_certificate(small, name):
+    method = METHODS[name]
+    points = runs.curve_of(f"{method.kind}_synthetic", name, method.start, 0)
+    assert set(points["output"]) == set(method.outputs)
+    status = points["status"].iloc[0]
+    assert status in ("budget", "converged", "stalled")
+    assert (np.diff(points[points["output"] == method.outputs[0]]["multiples"]) > 0).all()
+    best = runs.prepared(f"{method.kind}_synthetic", 0).best
+    assert (points["train"] >= best.lower - 1e-12).all()
+    assert (points["gap"] >= 0).all()
+    assert (points[["cpu", "seconds", "load_start", "load_end"]] >= 0).all(axis=None)
+    if status == "budget":
+        last = points[points["output"] == method.outputs[-1]]["multiples"].max()
+        assert last >= runs.BUDGET - SETUPS["gdro_synthetic"].spacing - 3.0
+
+
+@pytest.mark.parametrize("made", [lambda: gd.GroupSQP("lbfgs"), gd.ALEG, gd.ALEM, lambda: gd.SMD(3.0)])
+def test_rows_read_without_a_gradient_count(made):
+    """Rows read are never more than what is counted: line searches and oracles are included."""
+    seen = []
+
+    def record(progress):
+        seen.append((runs.cost(progress, M * N), progress.latest))
+        return len(seen) > 4
+
+    gd.solve(problem(), made(), tol=1e-6, max_passes=50, callbacks=[record])
+    assert seen
+    for spent, row in seen:
+        assert spent >= row.passes - 1e-9
+        assert spent >= row.grad_evals_paper / (M * N) - 1e-9
+
+
+def test_a_balance_of_one_is_the_method_itself():
+    for ours, theirs in (
+        (ALEGOfThePaper(multiplier=30, guarantee=False), gd.ALEGTheory(multiplier=30, guarantee=False)),
+        (Mpvr(30.0), gd.MPVR(30.0)),
+        (AlSvre(30.0, geometry="kl"), gd.ALSVRE(30.0, geometry="kl")),
+    ):
+        a, b = (gd.solve(problem(), solver, tol=0.0, max_passes=12) for solver in (ours, theirs))
+        assert a.trace[-1].gap == pytest.approx(b.trace[-1].gap, rel=1e-9)
+        other = gd.solve(problem(), replace(ours, balance=3.0), tol=0.0, max_passes=12)
+        assert other.trace[-1].gap != pytest.approx(b.trace[-1].gap, rel=1e-3)
+
+
+def test_the_faster_steps_of_smd_are_those_of_the_package(monkeypatch):
+    """With one row per group there is nothing to draw, so both must agree exactly."""
+    state = {}
+    for kind in (Smd, gd.SMD):
+        monkeypatch.setattr(kind, "average", lambda self, s: state.update({type(self): (s.w.copy(), s.logits.copy())}))
+        gd.solve(problem(n=1), kind(3.0), tol=0.0, max_passes=20)
+    for a, b in zip(state[Smd], state[gd.SMD], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_aleg_of_one_group_is_that_of_the_package():
+    one = problem(m=1, n=200)
+    paper = gd.ALEGTheory(multiplier=30, guarantee=False, constant="paper")
+    a, b = (gd.solve(one, solver, tol=0.0, max_passes=20) for solver in (paper, AlegOfOneGroup(30.0)))
+    assert a.trace[-1].gap == pytest.approx(b.trace[-1].gap, rel=1e-9)
+    assert a.counters == b.counters
+
+
+@pytest.mark.parametrize("method", ["MPVR", "AL-SVRE", "SMD"])
+def test_tight_constants_allow_steps_at_least_as_long(method):
+    assert step_factor(method, problem(), 3.0) >= 1.0
+
+
+@pytest.mark.parametrize(("m", "n"), [(4, 1000), (10, 300)])
+def test_the_tight_constant_of_mpvr_bounds_the_sampled_operator(m, n):
+    """A mean-square Lipschitz constant, measured over all samples at random pairs of points."""
+    from groupdro.geometry import Euclidean
+    from groupdro.solvers.baselines.mpvr import sampling_constant
+
+    given, rng = problem(m=m, n=n), np.random.default_rng(0)
+    L = sampling_constant(given, Euclidean(3.0, 0.0, D), "importance") / step_factor("MPVR", given, 3.0)
+    X, y = given.data.rows.X, given.data.y
+    groups = np.repeat(np.arange(m), n)
+    for _ in range(20):
+        w, v = (u / np.linalg.norm(u) * 3.0 * rng.random() for u in rng.normal(size=(2, D)))
+        q, p = rng.dirichlet(np.full(m, 0.3), size=2)
+        (a, s), (b, t) = (given.loss.value_and_slope(X @ u, y) for u in (w, v))
+        by_w = m * ((q[groups] * s - p[groups] * t)[:, None] * X)
+        squares = 9.0 * (by_w**2).sum(axis=1) + 2 * np.log(m) * (m * (a - b)) ** 2
+        distance = ((w - v) ** 2).sum() / 9.0 + np.abs(q - p).sum() ** 2 / (2 * np.log(m))
+        assert squares.mean() <= L**2 * distance * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("best", [(3, -2, 1), (-5, 0, 0)])
+def test_a_search_ends_inside_of_its_grid(best):
+    def cost(setting):
+        return 1.0 + sum((a - b) ** 2 for a, b in zip(setting, best, strict=True))
+
+    found, tried = tuning.climb(cost, (0, 0, 0), 100)
+    assert found == best
+    for k in range(3):
+        for step in (1, -1):
+            assert (*best[:k], best[k] + step, *best[k + 1 :]) in tried
+    cut, tried = tuning.climb(cost, (0, 0, 0), 3)
+    assert len([value for value in tried.values() if np.isfinite(value)]) == 3
+    assert cost(cut) <= cost((0, 0, 0))
+
+
+def test_a_search_that_starts_with_a_step_that_is_too_long_shortens_it():
+    found, _ = tuning.climb(lambda s: np.inf if s[0] > 2 else 10.0 - s[0], (6,), 30)
+    assert found == (2,)
+
+
+def test_a_value_at_a_budget_is_the_latest_by_then():
+    points = pd.DataFrame({"output": "last", "multiples": [2.0, 5.0, 9.0], "train": [3.0, 2.0, 1.0]})
+    ended, whole = points.assign(status="stalled"), points.assign(status="budget")
+    assert np.isnan(tuning.at_budget(ended, "last", 1.0))
+    assert tuning.at_budget(ended, "last", 5.0) == 2.0
+    assert tuning.at_budget(ended, "last", 8.9) == 2.0
+    assert np.isnan(tuning.at_budget(ended, "last", 20.0))  # nothing is carried beyond the end of a run
+    assert tuning.at_budget(whole, "last", 20.0) == 1.0  # a run to the budget, whose later points are not stored
+
+
+def test_tuning_and_repeating_resume_and_are_collected(small):
+    names = ["auto", "MPVR"]
+    tuning.tune("gdro_synthetic", names)
+    tuning.repeat("gdro_synthetic", names, 2)
+    files = {path: path.stat().st_mtime_ns for path in small.rglob("*__*.parquet")}
+    tuning.tune("gdro_synthetic", names)
+    tuning.repeat("gdro_synthetic", names, 2)
+    assert files == {path: path.stat().st_mtime_ns for path in small.rglob("*__*.parquet")}
+    collect.collect()
+    analysis.panel.cache_clear()
+    own = analysis.Panel("gdro_synthetic")
+    assert own.seeds == 2
+    assert set(own.curves) == {("auto", "best"), ("MPVR", "average"), ("MPVR", "snapshot")}
+    for curve in own.curves:
+        assert not own.at(curve, runs.BUDGET + 1, "above") or own.solved(curve) is not None
+        assert all(value > 0 for value in own.at(curve, runs.BUDGET, "above").values())
+    ranked = own.leaders(runs.BUDGET)
+    assert [found.mean for _, found in ranked] == sorted(found.mean for _, found in ranked)
+
+
+def test_the_shapes_that_the_page_states_are_those_of_the_data():
+    for name in ("gdro_synthetic", "mero_synthetic"):
+        train = SETUPS[name].make(0).train
+        assert SETUPS[name].shape == (len(np.unique(train.groups)), *train.X.shape)
+    sizes = {SETUPS[name].shape[1] // setups.N_GROUPS for name in ("gdro_synthetic", "gdro_4000")}
+    assert sizes == set(radius.SIZES)
+
+
+@pytest.mark.parametrize("name", ["gdro_census", "gdro_cifar", "mero_cifar"])
+def test_the_shapes_of_real_data_are_as_stated(name):
+    try:
+        train = SETUPS[name].make(0).train
+    except (SystemExit, FileNotFoundError) as error:
+        pytest.skip(str(error))
+    assert SETUPS[name].shape == (len(np.unique(train.groups)), *train.X.shape)
