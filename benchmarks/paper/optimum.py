@@ -13,7 +13,8 @@ from groupdro.solvers.references import GroupReferences
 
 __all__ = ["Optimum", "optimum"]
 
-SEARCHES = {"tol": 1e-9, "max_passes": 3000.0, "max_time": 900.0}
+#: On CIFAR-100, where a pass takes a second, curves do not come as near to the best value.
+TOLERANCE = {"gdro_cifar": 1e-5, "mero_cifar": 1e-4}
 REFERENCE_GAP = 1e-8  # to which each group's own minimum is certified
 
 
@@ -39,7 +40,7 @@ def optimum(setup_name: str, seed: int, problem: gd.GroupRisk) -> Optimum:
             assert found is not None
             references = found.upper
             solved = problem.with_references(found)
-        result = gd.solve(solved, "auto", **SEARCHES)  # type: ignore[arg-type]
+        result = gd.solve(solved, "auto", tol=TOLERANCE.get(setup_name, 1e-9), max_passes=3000.0)
         print(f"{setup_name} | best value, seed {seed} | {result!r}", flush=True)
         bounds = pd.DataFrame({"lower": result.lower_bound, "upper": result.upper_bound, "reference": references})
         bounds.to_parquet(path, index=False)

@@ -79,19 +79,31 @@ def chosen(setup_name: str) -> dict[str, dict[str, Setting]]:
     return {name: {output: tuple(s) for output, s in outputs.items()} for name, outputs in stored.items()}
 
 
+def best_known(setup_name: str, name: str, output: str, start: Setting) -> Setting:
+    """Return the best setting of all that were run on seed 0, by searches for other outputs too."""
+    cost, found = _cost(setup_name, name, output, prepared(setup_name, 0).best), {}
+    for path in place_of(setup_name, name, (), 0).parent.glob("*__0.parquet"):
+        setting = tuple(int(part) for part in path.name.split("__")[0].split("_"))
+        found[setting] = cost(setting)
+    return min(found, key=lambda setting: (found[setting], setting)) if found else start
+
+
 def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]] | None = None) -> None:
-    """Find the settings of methods on seed 0, each from where another set-up's search ended if that is known."""
+    """Find the settings of methods on seed 0, each from where another set-up's search ended if that is known.
+
+    A search for one output may meet a setting that is better for another one, whose search then goes on from there.
+    """
     for name in names:
-        method, found = METHODS[name], chosen(setup_name)
-        for output in method.outputs:
-            if output in found.get(name, {}):
-                continue
-            begin = (starts or {}).get(name, {}).get(output, method.start)
-            begin = found.get(name, {}).get(next(iter(found.get(name, {})), ""), begin)  # near the other output's best
-            best, tried = begin, {}
+        method = METHODS[name]
+        for output in 2 * method.outputs:
+            found = chosen(setup_name)
+            best, tried = (starts or {}).get(name, {}).get(output, method.start), {}
             if method.tuned:
+                begin = best_known(setup_name, name, output, best)
                 cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
                 best, tried = climb(cost, begin, SETUPS[setup_name].most_runs)
+            if found.get(name, {}).get(output) == best:
+                continue
             found.setdefault(name, {})[output] = best
             _file(setup_name).parent.mkdir(parents=True, exist_ok=True)
             _file(setup_name).write_text(json.dumps(found))

@@ -100,3 +100,13 @@ def test_numbers_of_the_decisions_are_those_of_the_stored_files():
 @pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md", "RELEASING.md", "CHANGELOG.md"])
 def test_links_of_files_at_the_root_lead_somewhere(name):
     assert broken(ROOT / name, (ROOT / name).read_text()) == []
+
+
+def test_the_cases_of_the_campaign_are_those_of_its_checks():
+    from tests.campaign.checks import CHECKS
+
+    rows = re.findall(r"^\| .*\(`([\w -]+)`\) \| ([\d,]+) \|$", (DOCS / "trust.md").read_text(), re.MULTILINE)
+    assert len(rows) >= 15
+    for name, shown in rows:
+        own = [check.full for check in CHECKS if check.name == name or check.name.startswith(f"{name}:")]
+        assert shown == f"{sum(own):,}", name
