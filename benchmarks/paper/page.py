@@ -37,8 +37,8 @@ FACTS = {
     "mero_synthetic": "The same sizes; labels follow their rule with probabilities from {most_right} to {least_right}. "
     "Values are excess risks over each group's own minimum, certified to {reference_gap}.",
     "gdro_4000": "{m} groups of {n} rows, so that test rows can show something. The radius, {radius}, has the least "
-    "worst risk on as many validation rows of another seed ({at_radius}; the zero model has {zero}), and all methods use "
-    "it. With {few} rows per group no radius is below {few_best}.",
+    "worst risk on as many validation rows of another seed ({at_radius}; the zero model has {zero}), and all methods "
+    "use it. With {few} rows per group no radius is below {few_best}.",
     "mero_4000": "{m} groups of {n} rows, with the radius of GDRO.",
     "gdro_census": "The census by race and sex: {m} groups, {some_rows} of its rows, of which {rows} for training; "
     "a seed is a new split. {d} columns, radius {radius}, logistic loss.",
