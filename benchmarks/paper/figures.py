@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.paper.analysis import Panel, has, panel
 from benchmarks.paper.complexity import AXES, PREDICTED
@@ -127,6 +128,10 @@ def draw_setup(name: str) -> None:
             ax.set_yscale("log")
         if x == "cpu":
             ax.set_xscale("log")
+            low, high = ax.get_xlim()
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter(NullFormatter())
         else:
             ax.set_xlim(0, BUDGET)
         ax.spines[["top", "right"]].set_visible(False)

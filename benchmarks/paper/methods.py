@@ -15,7 +15,7 @@ __all__ = ["METHODS", "OURS", "Method", "Setting"]
 
 #: Exponents of the tuned parameters, in the order of `Method.tuned`: a factor of `STEP[name]` each.
 Setting = tuple[int, ...]
-STEP = {"multiplier": np.sqrt(10.0), "length": 2.0, "balance": np.sqrt(10.0)}
+STEP = {"multiplier": np.sqrt(10.0), "first": np.sqrt(10.0), "passes": 2.0, "length": 2.0, "balance": np.sqrt(10.0)}
 
 OURS = ("ALEG", "ALEM", "auto", "group SQP")
 TOL = 1e-8  # relative certified gap at which our own solvers end before the budget
@@ -80,22 +80,24 @@ def _svre(form: Any) -> Callable[..., gd.Solver]:
     return make
 
 
-def _alem(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
-    del problem
-    first = AlegOfOneGroup(multiplier)
-    second = ALEGOfThePaper(multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
-    return gd.ALEM(first, second, stage_one_passes=1.0 + 10.0 * length)
+def _alem(
+    problem: gd.GroupRisk, multiplier: float, first: float, passes: float, length: float, balance: float
+) -> gd.Solver:
+    alone = AlegOfOneGroup(multiplier * first)
+    return gd.ALEM(alone, _paper(problem, multiplier, length, balance), stage_one_passes=1.0 + 10.0 * passes)
 
 
 def _tsa(form: Any) -> Callable[..., gd.Solver]:
-    def make(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+    def make(problem: gd.GroupRisk, multiplier: float, first: float, passes: float, balance: float) -> gd.Solver:
         del problem
-        return Tsa(multiplier, stage_one_passes=10.0 * length, form=form, balance=balance)
+        return Tsa(multiplier, stage_one_multiplier=multiplier * first, stage_one_passes=10.0 * passes, form=form,
+                   balance=balance)  # fmt: skip
 
     return make
 
 
 _ALL = ("multiplier", "length", "balance")
+_MERO = ("multiplier", "first", "passes", "length", "balance")
 METHODS: dict[str, Method] = {
     "auto": Method("gdro", lambda _: gd.Auto()),
     "ALEG": Method("gdro", lambda _: gd.ALEG()),
@@ -112,8 +114,9 @@ METHODS: dict[str, Method] = {
                               ("multiplier", "length"), (0, 0), ("best",), random=False),
     "auto, excess risk": Method("mero", lambda _: gd.ALEM()),
     "ALEM": Method("mero", lambda _: gd.ALEM(stage_two=gd.ALEG())),
-    "ALEM of the paper": Method("mero", _alem, _ALL, (6, 0, 0), ("average", "snapshot")),
-    "TSA": Method("mero", _tsa("two-stage"), _ALL, (3, 0, 0), ("average", "last")),
+    "ALEM of the paper": Method("mero", _alem, _MERO, (6, 0, 0, 0, 0), ("average", "snapshot")),
+    "TSA": Method("mero", _tsa("two-stage"), ("multiplier", "first", "passes", "balance"), (3, 0, 0, 0),
+                  ("average", "last")),
     "ERMEG": Method("mero", lambda _, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
                     ("multiplier", "length"), (0, 0), ("average", "best")),
 }  # fmt: skip

@@ -144,7 +144,7 @@ SETUPS: dict[str, Setup] = {
     ),
     "mero_synthetic": Setup(
         "MERO, synthetic, 1,000 rows per group", "mero", _synthetic("mero", 1000), "binary", 3.0, 10, _SMALL,
-        most_runs=14, tests=False,
+        most_runs=40, tests=False,
     ),
     "gdro_4000": Setup(
         "GDRO, synthetic, 4,000 rows per group", "gdro", _synthetic("gdro", 4000), "binary", 0.15, 10, _LARGE,

@@ -9,4 +9,6 @@ METHODS["mirror prox"] = Method("gdro", lambda problem: MirrorProx())  # noqa: A
 for name in ("mirror prox", "ALEG"):
     points = curve_of("gdro_synthetic", name, setting=(), seed=0)
     last = points.iloc[-1]
-    print(f"{name}: {last['train']:.4f} after {last['multiples']:.1f} multiples of the rows")
+    print(
+        f"{name}: {last['train']:.4f} after {last['multiples']:.1f} multiples of the rows"
+    )
