@@ -4,11 +4,9 @@ from benchmarks.paper.methods import METHODS, Method
 from benchmarks.paper.runs import curve_of
 from mirror_prox import MirrorProx
 
-METHODS["mirror prox"] = Method("gdro", lambda problem: MirrorProx())  # noqa: ARG005
+METHODS["mirror prox"] = Method("gdro", lambda _: MirrorProx())
 
 for name in ("mirror prox", "ALEG"):
     points = curve_of("gdro_synthetic", name, setting=(), seed=0)
-    last = points.iloc[-1]
-    print(
-        f"{name}: {last['train']:.4f} after {last['multiples']:.1f} multiples of the rows"
-    )
+    value, multiples = points[["train", "multiples"]].iloc[-1]
+    print(f"{name}: {value:.4f} after {multiples:.1f} multiples of the rows")
