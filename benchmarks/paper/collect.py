@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
+from benchmarks.paper.analysis import DEFAULT
 from benchmarks.paper.methods import METHODS, Setting
 from benchmarks.paper.runs import BUDGET, place_of
 from benchmarks.paper.setups import SETUPS
@@ -24,8 +25,8 @@ def collect() -> None:
     tried, best = [], []
     for name, setup in SETUPS.items():
         curves = _curves(name)
-        if not len(curves):
-            continue
+        if not len(curves) or DEFAULT[setup.kind] not in set(curves["method"]):
+            continue  # nothing to compare with yet
         curves.to_parquet(RESULTS / f"paper_{name}.parquet", compression="zstd", index=False)
         print(f"{name}: {len(curves)} points of {curves['method'].nunique()} methods, {curves['seed'].nunique()} seeds")
         tried += _tried(name)

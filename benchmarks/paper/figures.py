@@ -152,42 +152,44 @@ def _limit_test(ax: plt.Axes, own: Panel, curves: list[tuple[str, str]]) -> None
         ax.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
 
 
-def draw_complexity() -> None:
+COMPLEXITY_LOOKS = {
+    "ALEG": ("#0072B2", "v", "-"), "MPVR": ("#009E73", "D", "--"), "AL-SVRE": ("#CC79A7", "P", "-."),
+    "SMD": ("#8C8C8C", "X", ":"), "ALEM": ("#D55E00", "s", (0, (5, 1))), "TSA": ("#8C8C8C", "o", (0, (1, 1))),
+    "ERMEG": ("#000000", "^", (0, (3, 1, 1, 1))),
+}  # fmt: skip
+
+
+def draw_complexity(constants: str, name: str) -> None:
     """Draw evaluations until a gap on logarithmic axes, each with its predicted slope through the middle."""
     rows = pd.read_parquet(RESULTS / "paper_complexity.parquet")
-    looks = {"ALEG": ("#0072B2", "v"), "MPVR": ("#009E73", "D"), "AL-SVRE": ("#CC79A7", "P"), "SMD": ("#8C8C8C", "X"),
-             "ALEM": ("#D55E00", "s"), "TSA": ("#8C8C8C", "o"), "ERMEG": ("#000000", "^")}  # fmt: skip
-    figure, axes = plt.subplots(3, 2, figsize=(2 * WIDTH, 7.6), layout="constrained", sharey="row")
-    for column, constants in enumerate(("paper", "tight")):
-        for row, axis in enumerate(AXES):
-            ax = axes[row, column]
-            for k, method in enumerate(PREDICTED):
-                kind = "paper" if method == "ERMEG" else constants
-                part = rows[(rows["method"] == method) & (rows["constants"] == kind) & (rows["axis"] == axis)]
-                part = part.dropna(subset=["evaluations"]).assign(x=1 / part["eps"] if axis == "1/eps" else part[axis])
-                means = np.exp(np.log(part["evaluations"]).groupby(part["x"]).mean())
-                if not len(means):
-                    continue
-                colour, marker = looks[method]
-                ax.plot(means.index, means, marker, color=colour, mfc="white", mew=0.9)
-                x, y = means.index.to_numpy(float), means.to_numpy()
-                middle = float(np.exp(np.mean(np.log(y)))) / float(np.exp(np.mean(np.log(x)))) ** PREDICTED[method][row]
-                style = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1))][k]
-                ax.plot(x, middle * x ** PREDICTED[method][row], color=colour, ls=style, lw=0.9)
-            ax.set_xscale("log")
-            ax.set_yscale("log")
-            ax.set_xlabel({"m": "groups m", "n": "rows per group n", "1/eps": "1 / certified gap"}[axis])
-            ax.spines[["top", "right"]].set_visible(False)
-        axes[0, column].set_title({"paper": "published constants", "tight": "tight constants"}[constants], loc="left")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("gradient evaluations")
-    styles = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1))]
-    handles = [Line2D([], [], color=looks[m][0], marker=looks[m][1], ls=styles[k], mfc="white", lw=0.9, label=m)
-               for k, m in enumerate(PREDICTED) if (rows["method"] == m).any()]  # fmt: skip
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=4, frameon=False, handlelength=2.4, columnspacing=1.0
+    rows = rows[(rows["constants"] == constants) | (rows["method"] == "ERMEG")].dropna(subset=["evaluations"])
+    figure, axes = plt.subplots(3, 1, figsize=(WIDTH, 7.6), layout="constrained")
+    for row, (ax, axis) in enumerate(zip(axes, AXES, strict=True)):
+        for method, predicted in PREDICTED.items():
+            part = rows[(rows["method"] == method) & (rows["axis"] == axis)]
+            means = np.exp(
+                np.log(part["evaluations"]).groupby(1 / part["eps"] if axis == "1/eps" else part[axis]).mean()
+            )
+            if not len(means):
+                continue
+            colour, marker, style = COMPLEXITY_LOOKS[method]
+            x, y = means.index.to_numpy(float), means.to_numpy()
+            middle = float(np.exp(np.mean(np.log(y) - predicted[row] * np.log(x))))
+            ax.plot(x, y, marker, color=colour, mfc="white", mew=0.9)
+            ax.plot(x, middle * x ** predicted[row], color=colour, ls=style, lw=0.9)
+        ax.set(xscale="log", yscale="log", ylabel="gradient evaluations")
+        ax.set_xlabel({"m": "groups m", "n": "rows per group n", "1/eps": "1 / certified gap"}[axis])
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_title(
+        f"{'published' if constants == 'paper' else 'tight'} constants; lines: predicted slopes", loc="left"
     )
-    _save(figure, "paper_complexity")
+    looks = [(method, *look) for method, look in COMPLEXITY_LOOKS.items() if (rows["method"] == method).any()]
+    handles = [Line2D([], [], color=c, marker=m, ls=s, mfc="white", lw=0.9, label=method) for method, c, m, s in looks]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, handlelength=2.4)
+    _save(figure, name)
 
 
 def _save(figure: plt.Figure, name: str) -> None:
@@ -204,4 +206,5 @@ def draw() -> None:
             if has(name):
                 draw_setup(name)
         if (RESULTS / "paper_complexity.parquet").exists():
-            draw_complexity()
+            draw_complexity("paper", "paper_complexity")
+            draw_complexity("tight", "paper_complexity_tight")
