@@ -55,11 +55,11 @@ def text() -> str:
     """Return the page."""
     panels = [panel(name) for name in SETUPS if has(name)]
     claims, details = claims_table(panels)
-    default, behind, cells = default_table(panels)
+    default, counts = default_table(panels)
     leaders, led_behind, led_ahead = leader_table(panels)
     filled = TEMPLATE.read_text().format(
-        claims=claims, details=details, default_table=default, default_behind=behind, default_ahead=cells - behind,
-        default_cells=cells, leader_table=leaders, lead_behind=led_behind, lead_ahead=led_ahead,
+        claims=claims, details=details, default_table=default, **{f"default_{kind}": count for kind, count in counts.items()},  
+         leader_table=leaders, lead_behind=led_behind, lead_ahead=led_ahead,
         lead_cells=led_behind + led_ahead, budget=f"{BUDGET:g}", tol=f"{TOL:g}", bracket=_bracket(),
         better=f"{1 - BETTER:.0%}",
         step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}",

@@ -111,9 +111,12 @@ def leader_table(panels: list[Panel]) -> tuple[str, int, int]:
     return rows_of(header, behind + ahead), len(behind), len(ahead)
 
 
-def default_table(panels: list[Panel]) -> tuple[str, int, int]:
-    """Return every tuned rival's suboptimality over the default's at each budget, and how often it is less."""
-    rows, behind, cells_in_all = [], 0, 0
+def default_table(panels: list[Panel]) -> tuple[str, dict[str, int]]:
+    """Return every tuned rival's suboptimality over the default's at each budget, and counts of the comparisons.
+
+    The default is ahead if the whole interval is above 1, or if only it has a model; behind if the mean is below 1.
+    """
+    rows, counts = [], {"ahead": 0, "undecided": 0, "behind": 0, "neither": 0}
     for own in panels:
         for curve in own.curves:
             if is_ours(curve):
@@ -123,16 +126,15 @@ def default_table(panels: list[Panel]) -> tuple[str, int, int]:
                 rival, mine = own.at(curve, budget, "above"), own.at(own.default, budget, "above")
                 found = ratio(rival, mine)
                 if found is None:
-                    nobody = not rival and not mine
-                    cells.append("neither has a model" if nobody else "only auto" if mine else "**only the rival**")
-                    behind += not mine and bool(rival)
+                    kind = "ahead" if mine else "behind" if rival else "neither"
+                    words = {"ahead": "only auto", "behind": "**only the rival**", "neither": "neither has a model"}
+                    cells.append(words[kind])
                 else:
-                    text = spread(found)
-                    cells.append(f"**{text}**" if found.mean < 1 else text)
-                    behind += found.mean < 1
-                cells_in_all += 1
+                    kind = "behind" if found.mean < 1 else "ahead" if found.low > 1 else "undecided"
+                    cells.append(f"**{spread(found)}**" if kind == "behind" else spread(found))
+                counts[kind] += 1
             rows.append([SETUPS[own.setup].title, label(curve), *cells])
-    return rows_of(["set-up", "tuned rival", *(f"at {b}" for b in BUDGETS)], rows), behind, cells_in_all
+    return rows_of(["set-up", "tuned rival", *(f"at {b}" for b in BUDGETS)], rows), counts
 
 
 def reach_table(own: Panel) -> str:
