@@ -58,8 +58,8 @@ def text() -> str:
     default, counts = default_table(panels)
     leaders, led_behind, led_ahead = leader_table(panels)
     filled = TEMPLATE.read_text().format(
-        claims=claims, details=details, default_table=default, **{f"default_{kind}": count for kind, count in counts.items()},  
-         leader_table=leaders, lead_behind=led_behind, lead_ahead=led_ahead,
+        claims=claims, details=details, default_table=default, leader_table=leaders, lead_behind=led_behind,
+        lead_ahead=led_ahead, **{f"default_{kind}": count for kind, count in counts.items()},
         lead_cells=led_behind + led_ahead, budget=f"{BUDGET:g}", tol=f"{TOL:g}", bracket=_bracket(),
         better=f"{1 - BETTER:.0%}",
         step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}",
