@@ -4,6 +4,7 @@ The grid is therefore extended until the best setting is inside of it, in every 
 (average, snapshot, last point) is tuned for itself, by its suboptimality on training rows at the whole budget.
 """
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -95,15 +96,20 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
     """
     for name in names:
         method = METHODS[name]
-        for output in 2 * method.outputs:
+        settled = 0
+        for output in itertools.cycle(method.outputs):
+            if settled == len(method.outputs):
+                break
             found = chosen(setup_name)
             best, tried = (starts or {}).get(name, {}).get(output, method.start), {}
             if method.tuned:
                 begin = best_known(setup_name, name, output, best)
                 cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
                 best, tried = climb(cost, begin, SETUPS[setup_name].most_runs)
+            settled += 1
             if found.get(name, {}).get(output) == best:
                 continue
+            settled = 1  # the others may go on from what this search has met
             found.setdefault(name, {})[output] = best
             _file(setup_name).parent.mkdir(parents=True, exist_ok=True)
             _file(setup_name).write_text(json.dumps(found))
