@@ -35,7 +35,9 @@ def use_small_problem(monkeypatch, tmp_path):
     monkeypatch.setattr(analysis, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(timings, "TIMINGS", tmp_path / "timings.parquet")
     for name, setup in list(SETUPS.items()):
-        monkeypatch.setitem(SETUPS, name, replace(setup, make=small_split, task="binary", shape=(M, M * N, D), seeds=2))
+        monkeypatch.setitem(
+            SETUPS, name, replace(setup, make=small_split, task="binary", shape=(M, M * N, D), seeds=2, most_runs=200)
+        )
     runs.prepared.cache_clear()
 
 
