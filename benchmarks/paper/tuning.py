@@ -96,7 +96,7 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
     """
     for name in names:
         method = METHODS[name]
-        settled = 0
+        settled, runs = 0, -1
         for output in itertools.cycle(method.outputs):
             if settled == len(method.outputs):
                 break
@@ -106,10 +106,10 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
                 begin = best_known(setup_name, name, output, best)
                 cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
                 best, tried = climb(cost, begin, SETUPS[setup_name].most_runs)
-            settled += 1
+            known, runs = runs, len(list(place_of(setup_name, name, (), 0).parent.glob("*__0.parquet")))
+            settled = settled + 1 if runs == known else 1  # the others may go on from what this search has met
             if found.get(name, {}).get(output) == best:
                 continue
-            settled = 1  # the others may go on from what this search has met
             found.setdefault(name, {})[output] = best
             _file(setup_name).parent.mkdir(parents=True, exist_ok=True)
             _file(setup_name).write_text(json.dumps(found))
