@@ -92,10 +92,15 @@ def best_known(setup_name: str, name: str, output: str, start: Setting) -> Setti
 def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]] | None = None) -> None:
     """Find the settings of methods on seed 0, each from where another set-up's search ended if that is known.
 
-    A search for one output may meet a setting that is better for another one, whose search then goes on from there.
+    A search for one output may meet a setting that is better for another one, whose search then goes on from there. A
+    search that has ended is not resumed: with a new limit on runs it would go on, and move settings that were run.
     """
+    ended = CACHE / setup_name / "ended.json"
     for name in names:
         method = METHODS[name]
+        done = json.loads(ended.read_text()) if ended.exists() else []
+        if name in done:
+            continue
         settled, runs = 0, -1
         for output in itertools.cycle(method.outputs):
             if settled == len(method.outputs):
@@ -114,6 +119,7 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
             _file(setup_name).parent.mkdir(parents=True, exist_ok=True)
             _file(setup_name).write_text(json.dumps(found))
             print(f"{setup_name} | {name}, {output} | {method.shown(best) or 'default'} of {len(tried)}", flush=True)
+        ended.write_text(json.dumps([*done, name]))
 
 
 def repeat(setup_name: str, names: list[str], seeds: int) -> None:
