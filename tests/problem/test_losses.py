@@ -292,6 +292,13 @@ def test_balance_moves_duals_by_no_more_than_their_imbalance_calls_for(loss):
     assert np.abs(again - off).max() < 1e-4 * (1.0 + np.abs(off).max())
 
 
+@pytest.mark.parametrize("duals", [[[1e-20, 1e-20], [1e-20, 1e-20]], [[-1e-3, 1e-320], [0.0, 0.0]]])
+def test_balancing_what_only_rounding_put_off_balance_gives_numbers(duals):
+    """Excesses of one sign, which a sum of exact numbers could not have, and ratios by which a division overflows."""
+    balanced = Softmax().balance(np.array(duals), np.array([0, 1]), np.array([0.5, 0.5]))
+    assert np.isfinite(balanced).all()
+
+
 @every_loss
 @settings(max_examples=40)
 @given(seed=seeds)

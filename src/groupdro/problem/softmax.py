@@ -97,7 +97,9 @@ class Softmax(Loss):
         if not np.isfinite(ratio):  # for a class without weight, only p = e_y has the right mean
             return np.zeros_like(duals)
         t = ratio / (1.0 + ratio)
-        s = np.maximum(E - excess / ratio, 0.0)
+        s = np.maximum(ratio * E - excess, 0.0)  # times the ratio, by which a division could overflow
+        if not s.any():  # the excesses are rounding errors of one sign
+            return duals
         s /= s.sum()
         # duals = p - e_y, so the mixture (1 - t) p + t s has the duals (1 - t) (p - e_y) + t (s - e_y).
         mixed = (1.0 - t) * duals + t * s
