@@ -171,7 +171,7 @@ class CsrRows(Rows):
 
     def entries(self) -> tuple[Floats, Indices]:
         """Return the stored entries."""
-        return self.X.data, self.X.indices
+        return self.X.data.astype(np.float64, copy=False), self.X.indices
 
     def update_digest(self, update: Callable[[Any], object]) -> None:
         """Add types, shape and entries to the digest."""

@@ -23,7 +23,8 @@ class Rows(ABC):
     A block of rows, or a sample of them, is again a `Rows` object. A pass computes both of its products block by block,
     so that a block stays in the processor's cache. Products return float64. Products with one output are computed in
     float64 too. Products with several outputs dominate the time of a step and are computed in the precision of the
-    rows: blocks are float64, samples and `single_blocks` are as stored.
+    rows: blocks are float64, samples and `single_blocks` are as stored. Sparse rows are stored as they are, and all
+    their products are computed in float64.
     """
 
     n_rows: int
@@ -67,7 +68,7 @@ class Rows(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, "Rows"]]:
-        """Yield consecutive rows in float64 with their positions. The next block may overwrite the last."""
+        """Yield consecutive rows with their positions, in float64 if they are dense. The next may overwrite the last."""
 
     def map_blocks(self, function: Callable[[slice, "Rows"], T]) -> Iterator[T]:
         """Yield function(place, block) for all blocks in order. Several may run at a time."""
