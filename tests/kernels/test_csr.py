@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.data import csr_rows
 from groupdro.data.csr_rows import CsrRows, csr_of
 from groupdro.data.shares import Shares
 
@@ -63,6 +64,19 @@ def test_parts_keep_values_and_take_no_memory_for_ones(ones):
     pieces = [(place, part.toarray()) for place, part in rows.pieces(4000, dense=False)]
     assert len(pieces) > 1
     np.testing.assert_array_equal(np.concatenate([part for _, part in pieces]), X)
+
+
+@pytest.mark.parametrize("ones", [False, True])
+def test_blocks_cover_the_rows(monkeypatch, ones):
+    monkeypatch.setattr(csr_rows, "_CALL_ENTRIES", 500)
+    rows, X = make_rows(ones=ones)
+    blocks = list(rows.blocks())
+    assert len(blocks) > 3
+    np.testing.assert_array_equal(np.concatenate([block.dense() for _, block in blocks]), X)
+    assert [place.start for place, _ in blocks[1:]] == [place.stop for place, _ in blocks[:-1]]
+    (_, whole), *more = list(CsrRows(sp.csr_array((5, 3))).blocks())
+    assert whole.n_rows == 5
+    assert not more
 
 
 def test_a_sum_over_rows_loses_nothing_to_their_number():

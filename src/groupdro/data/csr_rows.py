@@ -92,8 +92,10 @@ class CsrRows(Rows):
     # ------------------------------------------------------------------ parts
 
     def blocks(self) -> Iterator[tuple[slice, "CsrRows"]]:
-        """Yield the rows in one block: a dense gradient per block would cost more than the entries."""
-        yield slice(0, self.n_rows), self
+        """Yield rows with many entries, because a dense gradient of each block must cost less than they do."""
+        inner = self._rows_at(np.arange(0, self.X.nnz, _CALL_ENTRIES)[1:])
+        for start, stop in itertools.pairwise([0, *inner.tolist(), self.n_rows]):
+            yield slice(start, stop), self if stop - start == self.n_rows else self.take(slice(start, stop))
 
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
         """Split the rows by their entries, at twelve bytes each and as many again for a copy."""
@@ -146,9 +148,9 @@ class CsrRows(Rows):
         return _ENTRY * self.X.nnz / max(self.n_rows, 1)
 
     def longest_sum(self) -> int:
-        """Return the entries of the longest row, plus the rows of a sum that is not compensated."""
+        """Return the entries of the longest row, plus the rows of a sum that is not compensated, plus the blocks."""
         longest = max((int(np.diff(part).max(initial=0)) for part in self._pointers()), default=0)
-        return longest + min(self.n_rows, SHORT) + 4
+        return longest + min(self.n_rows, SHORT) + int(self.X.nnz // _CALL_ENTRIES) + _MOST_PIECES
 
     def _pointers(self) -> Iterator[Indices]:
         for start in range(0, self.n_rows, _CALL_ENTRIES):

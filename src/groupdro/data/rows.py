@@ -68,7 +68,7 @@ class Rows(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, "Rows"]]:
-        """Yield consecutive rows with their positions, in float64 if they are dense. The next may overwrite the last."""
+        """Yield consecutive rows with their positions, dense ones in float64. The next block may overwrite the last."""
 
     def map_blocks(self, function: Callable[[slice, "Rows"], T]) -> Iterator[T]:
         """Yield function(place, block) for all blocks in order. Several may run at a time."""
