@@ -56,9 +56,8 @@ class Shares:
 
     def add_sums(self, values: Floats, out: Floats) -> None:
         """Add the weighted sum of values of the rows over each group."""
-        if self.rows.size:
-            out[self.listed] += self.matrix @ values
-            return
+        values = values[self.rows] if self.rows.size else values
+        # Pairwise sums: a running sum over many rows would lose digits that the rounding bound does not count.
         weighted = values * (self.weights if values.ndim == 1 else self.weights[:, None])
         for i, place in self.groups:
             out[i] += weighted[place].sum(axis=0)

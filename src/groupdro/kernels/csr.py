@@ -11,7 +11,16 @@ from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import slope, value
 from groupdro.kernels.prefetch import prefetch
 
-__all__ = ["SHORT", "add_csr_by_group", "add_csr_gram", "add_csr_products", "csr_moments", "csr_outputs", "csr_pass"]
+__all__ = [
+    "SHORT",
+    "add_csr_by_group",
+    "add_csr_gram",
+    "add_csr_products",
+    "csr_moments",
+    "csr_outputs",
+    "csr_pass",
+    "most_entries",
+]
 
 _AHEAD = 32  # entries
 SHORT = 512  # rows whose sum is not compensated
@@ -32,11 +41,22 @@ def csr_outputs(data, indices, indptr, w, out):
     """Set out[r, c] to the product of row r with w[:, c]."""
     own = 1 if data.size > 1 else 0
     for r in range(indptr.size - 1):
-        for c in range(w.shape[1]):
-            total = 0.0
-            for n in range(indptr[r], indptr[r + 1]):
-                total += data[n * own] * w[indices[n], c]
-            out[r, c] = total
+        out[r] = 0.0
+        for n in range(indptr[r], indptr[r + 1]):
+            for c in range(w.shape[1]):
+                out[r, c] += data[n * own] * w[indices[n], c]
+
+
+@compiled
+def most_entries(indptr, rows):
+    """Return the largest number of entries that a step draws; `rows` has one row of draws per step."""
+    longest = 0
+    for k in range(rows.shape[0]):
+        length = 0
+        for e in range(rows.shape[1]):
+            length += indptr[rows[k, e] + 1] - indptr[rows[k, e]]
+        longest = max(longest, length)
+    return longest
 
 
 @compiled

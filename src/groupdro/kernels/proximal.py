@@ -12,6 +12,7 @@ T is affine, step by step where it changes from one piece to another, which happ
 import numpy as np
 
 from groupdro.kernels.compile import compiled
+from groupdro.kernels.csr import most_entries
 from groupdro.kernels.losses import slope, value
 from groupdro.kernels.mirror import q_half_step, q_step, weight_of
 from groupdro.kernels.prefetch import prefetch
@@ -110,13 +111,7 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
     features, free = player.features, player.free
     step, free_step, alpha = player.step, player.free_step, q.alpha
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
-    longest = 0
-    for k in range(rows.shape[0]):
-        length = 0
-        for e in range(rows.shape[1]):
-            length += indptr[rows[k, e] + 1] - indptr[rows[k, e]]
-        longest = max(longest, length)
-    touched = np.empty(longest, np.int64)
+    touched = np.empty(most_entries(indptr, rows), np.int64)
     for k in range(rows.shape[0]):
         now = first_step + k
         free_centre = alpha * free[1] + (1.0 - alpha) * free[0]

@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from groupdro.kernels.compile import compiled
+from groupdro.kernels.csr import most_entries
 from groupdro.kernels.losses import slope, value
 from groupdro.kernels.mirror import q_half_step, q_step, weight_of
 from groupdro.kernels.prefetch import prefetch
@@ -56,13 +57,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
     features, gram, coefficients, free, step, free_step, penalty, radius = player
     alpha, q_snapshot = q.alpha, q.snapshot
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
-    longest = 0
-    for k in range(rows.shape[0]):
-        length = 0
-        for e in range(rows.shape[1]):
-            length += indptr[rows[k, e] + 1] - indptr[rows[k, e]]
-        longest = max(longest, length)
-    touched = np.empty(longest, np.int64)
+    touched = np.empty(most_entries(indptr, rows), np.int64)
     p, r, t, z = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
     shrink = 1.0 / (1.0 + step * penalty)
     for k in range(rows.shape[0]):
