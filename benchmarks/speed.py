@@ -13,10 +13,12 @@
     python -m benchmarks.speed fairlearn      beside fairlearn's ExponentiatedGradient (needs fairlearn)
     python -m benchmarks.speed startup        import and first fit in a new process, cold and warm
 
-Nothing is set but what the command says: solvers run with their defaults. Times are the best of several in one run.
-Those that read data need the variable GROUPDRO_DATA.
+Nothing is set but what the command says: solvers run with their defaults. Times are CPU seconds, the best of several in
+one run; set the variables OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1. Those that read data need the variable
+GROUPDRO_DATA. synthetic, text, groups and clarabel store their figures in results/speed.json.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,13 +35,15 @@ import groupdro as gd
 from benchmarks.real_data import adult, bank, cifar
 from groupdro.solvers.steps import make_steps
 
+RECORD = Path(__file__).parent / "results" / "speed.json"
+
 
 def best_time(run: Callable[[], object], times: int = 5) -> float:
     out = []
     for _ in range(times):
-        begun = time.perf_counter()
+        begun = time.process_time()
         run()
-        out.append(time.perf_counter() - begun)
+        out.append(time.process_time() - begun)
     return min(out)
 
 
@@ -53,15 +58,17 @@ def synthetic_problems() -> Iterator[tuple[int, float, gd.GroupRisk]]:
             yield seed, radius, gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=radius))
 
 
-def synthetic() -> None:
+def synthetic() -> dict[str, Any]:
     passes: dict[str, list[float]] = {"auto": [], "aleg": []}
     for seed, radius, problem in synthetic_problems():
         for solver, found in passes.items():
             result = gd.solve(problem, solver, tol=0.0, atol=1e-6, max_passes=150, seed=seed)
             found.append(result.passes)
             print(f"seed {seed} radius {radius:4} {solver}: {result.passes:.1f} passes, {result.seconds:.2f} s")
-    for solver, found in passes.items():
-        print(f"{solver}: mean {np.mean(found):.1f}, worst {max(found):.1f}")
+    return {
+        f"passes of {solver}": {"mean": round(float(np.mean(found)), 1), "most": round(max(found), 1)}
+        for solver, found in passes.items()
+    }
 
 
 BUDGETS = (5, 10, 15, 20, 25, 30)  # multiples of the number of rows
@@ -174,7 +181,7 @@ def csr() -> None:
     print(f"ratio of 10^6 to 10^4: {seconds[10**6] / seconds[10**4]:.2f}")
 
 
-def text() -> None:
+def text() -> dict[str, Any]:
     """Fit the worst group to a certified 1e-4, and plain models of scikit-learn to 1e-4 above their optimum.
 
     The rows are so sparse that scikit-learn's default tolerance on gradients ends far from the optimum, so that each of
@@ -193,7 +200,7 @@ def text() -> None:
         return gd.solve(gd.GroupRisk(data, gd.Logistic(), problem.domain), tol=1e-4)
 
     result, ours = fit(), best_time(fit, 3)
-    print(f"groupdro {ours:.2f} s, {result.passes:.1f} passes, {result}")
+    stored: dict[str, Any] = {"passes": round(result.passes, 1), "CPU seconds": round(ours, 2)}
     plain = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.zeros(len(y))), gd.Logistic(), problem.domain)
     least = gd.solve(plain, tol=1e-8).lower_bound
     for solver in ("lbfgs", "liblinear"):
@@ -206,36 +213,34 @@ def text() -> None:
             if above <= 1e-4 * least:
                 break
         theirs = best_time(lambda model=model: model.fit(narrow, y), 3)
-        print(
-            f"scikit-learn, {solver}, tol {tol:.0e}: {theirs:.2f} s, {model.n_iter_[0]} iterations, relative "
-            f"{above / least:.1e} above the optimum; ratio {ours / theirs:.2f}"
-        )
+        print(f"{solver}, tol {tol:.0e}: {model.n_iter_[0]} iterations, relative {above / least:.1e} above the optimum")
+        stored[solver] = {"CPU seconds": round(theirs, 2), "ours over theirs": round(ours / theirs, 1)}
+    return stored
 
 
-def groups() -> None:
+def groups() -> dict[str, Any]:
     from benchmarks.auto_grid import group_slopes
 
-    def report(name: str, problem: gd.GroupRisk, begun: float) -> None:
-        built = time.perf_counter() - begun
+    def measured(problem: gd.GroupRisk) -> dict[str, Any]:
+        begun = time.process_time()
         result = gd.solve(problem, tol=1e-2, max_passes=120)
-        gap = result.gap / result.upper_bound
-        print(f"{name}: built in {built:.1f} s, {result.passes:.1f} passes in {result.seconds:.1f} s, {gap:.1e}")
-        print(f"  {result.solver}", flush=True)
+        seconds, gap = time.process_time() - begun, result.gap / result.upper_bound
+        print(result.solver, flush=True)
+        return {"passes": round(result.passes, 1), "CPU seconds": round(seconds, 1), "gap": float(f"{gap:.1e}")}
 
-    begun = time.perf_counter()
-    report("20,000 groups of 20, d = 50", group_slopes(20_000, 20), begun)
+    stored = {"20,000 groups of 20, d = 50": measured(group_slopes(20_000, 20))}
     m, n_i, d = 100_000, 100, 100
     rng = np.random.default_rng(0)
     X = rng.standard_normal((m * n_i, d), dtype=np.float32)
     shared = rng.standard_normal(d) / 10
     noise = np.repeat(rng.standard_normal(m), n_i) * 0.5
     y = np.sign(X @ shared + noise + rng.standard_normal(len(X)))
-    begun = time.perf_counter()
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n_i))
-    report("100,000 groups of 100, d = 100", gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0)), begun)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
+    return {**stored, "100,000 groups of 100, d = 100": measured(problem)}
 
 
-def clarabel() -> None:
+def clarabel() -> dict[str, Any]:
     import cvxpy as cp
 
     n, d, m = 30_000, 50, 10
@@ -244,9 +249,9 @@ def clarabel() -> None:
     losses = cp.logistic(-cp.multiply(y, X @ w + b))
     inside = [cp.sum(losses[group == i]) * m / n <= t for i in range(m)]
     program = cp.Problem(cp.Minimize(t), [*inside, cp.norm(w) <= 20.0])
-    begun = time.perf_counter()
+    begun = time.process_time()
     program.solve(solver=cp.CLARABEL)
-    theirs = time.perf_counter() - begun
+    theirs = time.process_time() - begun
 
     def fit() -> gd.Result:
         data = gd.GroupedData.from_arrays(X, y, group)
@@ -255,9 +260,11 @@ def clarabel() -> None:
 
     result, ours = fit(), best_time(fit, 10)
     found = max(np.logaddexp(0, -(y * (X @ w.value + b.value)))[group == i].mean() for i in range(m))
-    print(f"Clarabel {theirs:.2f} s, worst risk {found:.9f}, {program.status}")
-    print(f"groupdro {ours:.4f} s, worst risk {result.upper_bound:.9f}, certified gap {result.gap:.1e}")
-    print(f"ratio {theirs / ours:.0f}")
+    print(f"worst risks {found:.9f} ({program.status}) and {result.upper_bound:.9f}, certified gap {result.gap:.1e}")
+    return {
+        "CPU seconds": {"Clarabel": round(theirs, 1), "groupdro": round(ours, 3)},
+        "theirs over ours": round(theirs / ours),
+    }
 
 
 def fairlearn() -> None:
@@ -287,9 +294,10 @@ def fairlearn() -> None:
         max_iter=50,
         nu=1e-4,
     )
-    begun = time.perf_counter()
+    begun, begun_clock = time.process_time(), time.perf_counter()
     reduction.fit(X, y, sensitive_features=group)
-    whole, oracle = time.perf_counter() - begun, float(np.sum(reduction.oracle_execution_times_))
+    whole, clock = time.process_time() - begun, time.perf_counter() - begun_clock
+    oracle = whole * float(np.sum(reduction.oracle_execution_times_)) / clock  # which it times by the clock
     mixture = sum(
         weight * model.coef_[0] for weight, model in zip(reduction.weights_, reduction.predictors_, strict=True)
     )
@@ -330,7 +338,7 @@ def startup() -> None:
             print(f"{kind} cache: {done.stdout.strip()}", flush=True)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
+COMMANDS: dict[str, Callable[..., dict[str, Any] | None]] = {
     "synthetic": synthetic, "budgets": budgets, "tabular": tabular, "cifar": cifar100, "epoch": epoch, "csr": csr,
     "text": text, "groups": groups, "clarabel": clarabel, "fairlearn": fairlearn, "startup": startup,
 }  # fmt: skip
@@ -338,4 +346,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         raise SystemExit(__doc__)
-    COMMANDS[sys.argv[1]](*sys.argv[2:])
+    figures = COMMANDS[sys.argv[1]](*sys.argv[2:])
+    if figures is not None:
+        kept = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        figures["run"] = {"threads": os.environ.get("OMP_NUM_THREADS"), "load average": round(os.getloadavg()[0], 1)}
+        RECORD.write_text(json.dumps({**kept, sys.argv[1]: figures}, indent=1) + "\n")
+        print(json.dumps(figures, indent=1))
