@@ -1,0 +1,172 @@
+"""What pages quote as measured is in a stored file, and what they quote as a setting is in the code."""
+
+import inspect
+import json
+import re
+
+import pytest
+
+from tests.docs.examples import printed
+from tests.docs.pages import DOCS, PAGES, ROOT, without_fences
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def words(name):
+    return " ".join((DOCS / name).read_text().split())
+
+
+def stored(name):
+    return json.loads((RESULTS / name).read_text())
+
+
+# ---------------------------------------------------------------------- measured
+
+
+def test_rates_of_formats_are_the_stored_ones():
+    record = stored("row_formats.json")
+    rows = re.findall(r"^\| (\S[^|]*) \| ([\d.,]+) \| ([\d.,]+) \|$", (DOCS / "decisions.md").read_text(), re.MULTILINE)
+    shown = {name.split()[0].lower(): [float(rate.replace(",", "")) for rate in rates] for name, *rates in rows}
+    assert shown == {name: list(rates.values()) for name, rates in record["thousand rows per CPU second"].items()}
+    assert f"out of {record['rows']:,} of {record['features']} numbers in the system's cache" in words("decisions.md")
+
+
+def test_the_stream_of_embeddings_is_the_stored_run():
+    run = stored("last_layer_stream.json")
+    assert run["status"] == "converged"
+    assert run["relative_gap"] <= 1e-3
+    assert (run["rows"], run["cores"]) == (1_000_000, 2)
+    page = words("last_layer.md")
+    assert (
+        f"a million embeddings of {run['features']:,} float16 numbers ({run['feature_bytes'] / 1e9:.1f} GB) were read, "
+        f"stored and fitted to a relative gap of 0.1% by a process limited to {run['limit_bytes'] / 1e9:.0f} GB of "
+        f"memory of its own. It used at most {run['peak_own_bytes'] / 1e9:.2f} GB."
+    ) in page
+    assert (
+        f"(a load of {run['load_average']:.0f}), reading took {run['seconds_to_extract']:.0f} s, of which "
+        f"{run['seconds_to_draw']:.0f} s were spent generating the embeddings. Choosing the penalty, sorting and "
+        f"{run['passes']:.0f} passes took {run['seconds_to_retrain']:.0f} s"
+    ) in page
+
+
+def test_times_of_other_solvers_are_the_stored_ones():
+    record = stored("speed.json")
+    assert {part["run"]["threads"] for part in record.values()} == {"1"}
+    seconds = record["clarabel"]["CPU seconds"]
+    page = words("comparison.md")
+    assert f"one run of CVXPY with Clarabel took {seconds['Clarabel']} CPU seconds and" in page
+    assert f"the best fit of groupdro to 1e-6 took {seconds['groupdro']}, on one thread" in page
+    ratio = record["text"]["lbfgs"]["ours over theirs"]
+    assert f"took {ratio} times the CPU time of an ordinary fit by scikit-learn's lbfgs" in words("known_limits.md")
+
+
+def test_the_correction_is_that_of_the_example():
+    rows = re.findall(r"^(.{14}) average [\d.]+, worst ([\d.]+) \(8\)$", printed("plot_corrected_trees"), re.MULTILINE)
+    worst = {name.strip(): float(risk) for name, risk in rows}
+    falls = f"risk falls from {worst['the trees']:.2f} to {worst['robustness 0.5']:.2f}"
+    assert f"the worst hour's {falls}" in words("corrections.md")
+
+
+def test_equal_weights_are_nearly_as_good_as_gdro_on_two_tables():
+    nearly = []
+    for part in (ROOT / "examples" / "price_of_robustness.txt").read_text().strip().split("\n\n"):
+        balanced, robust = (
+            float(re.search(rf"^{model}\s+\S+\s+(\S+)", part, re.MULTILINE)[1]) for model in ("balanced ERM", "GDRO")
+        )
+        if balanced < 1.01 * robust:
+            nearly.append(part.split(":")[0])
+    assert f"on all six, though on {' and '.join(nearly)} by less than 1%" in words("comparison.md")
+
+
+def test_failures_of_the_last_campaign_are_those_of_its_table():
+    [row] = [line for line in (DOCS / "snippets" / "real_data.txt").read_text().splitlines() if "real data" in line]
+    assert f"The {row.split('|')[4].strip()} failures were" in words("trust.md")
+
+
+def test_decisions_name_the_problems_that_were_tried():
+    grid = stored("auto_grid.json")["problems"]
+    tolerances = {len(problem["auto"]) for problem in grid.values()}
+    assert tolerances == {5}
+    assert all(cell["converged"] for problem in grid.values() for cell in problem["auto"].values())
+    page = words("decisions.md")
+    assert f"Of {len(grid)} problems at five tolerances, `auto` certified every one" in page
+    assert f"Over {len(grid)} problems and five tolerances" in page
+    assert f"On {len(grid)} problems at five tolerances" in words("choosing_a_solver.md")
+
+
+def test_the_smallest_model_file_is_as_small_as_the_page_says():
+    smallest = min(
+        path.stat().st_size for path in (ROOT / "tests" / "packaging" / "written_by_0_1_0").glob("*.groupdro")
+    )
+    assert f"has less than {-(-smallest // 1000)} kB" in words("decisions.md")
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def test_what_auto_expects_is_what_the_page_says():
+    from groupdro.solvers import auto, sqp
+
+    page = words("choosing_a_solver.md")
+    for name, (fixed, per_digit) in (("the exact Hessian", auto._NEWTON_EPOCHS), ("L-BFGS", auto._LBFGS_EPOCHS)):
+        assert f"**SQP with {name}** is expected to need {fixed:g} epochs, plus {per_digit:g} for each digit" in page
+    assert f"that takes over, up to {auto._NEWTON_LIMIT:,} parameters" in page
+    assert f"exceed {auto.MOST_GRADIENT_VALUES:.0e} numbers".replace("e+0", "e") in page
+    assert f"exact Hessian up to {sqp._NEWTON_SIZE} parameters" in page
+
+
+def test_settings_of_several_workers_are_those_of_the_code():
+    from groupdro.distributed import cost
+    from groupdro.distributed.exchange import PeerCommunicator
+    from groupdro.store import layout
+
+    assert f"to keep communication at {cost.SHARE:.0%} of the time" in words("scaling.md")
+    assert f"above about {PeerCommunicator.doubling_limit:,} numbers, halving-doubling" in words("decisions.md")
+    assert f"the checksum of every {layout.BLOCK // 2**20} MiB" in words("decisions.md")
+
+
+def test_the_large_store_has_the_size_that_the_page_says():
+    from benchmarks.scale import make
+
+    rows, features = (inspect.signature(make).parameters[name].default for name in ("n_rows", "n_features"))
+    assert f"a store of {4 * rows * features / 1e9:.0f} GB" in words("scaling.md")
+
+
+def test_limits_in_seconds_are_those_of_the_code():
+    from groupdro.problem import separation
+    from groupdro.solvers.steps import table
+
+    limits = f"{separation._MOST_ENTRIES / 1e6:g} million entries and {separation._SECONDS:g} seconds"
+    assert limits in words("known_limits.md")
+    assert f"in pieces of about {1e3 * table._SECONDS_PER_PIECE:g} ms" in words("inside.md")
+
+
+# ---------------------------------------------------------------------- nothing else
+
+#: Times, sizes in memory and ratios of times.
+QUANTITY = re.compile(r"(?<![\w.])\d[\d.,]* (?:[mun]?s|(?:CPU )?seconds?|minutes?|[kMG]i?B|times)\b")
+#: Those of each page. Tests above and in test_developer_pages.py compare each with a stored file or with the code.
+HELD = {
+    "comparison.md": ["27.1 CPU seconds"],
+    "decisions.md": ["87.4 ms", "3.14 times", "5.40 times", "64 MiB", "1.00 times", "1.29 times", "4 kB"],
+    "inside.md": ["50 ms"],
+    "known_limits.md": ["10 seconds", "4.0 times"],
+    "last_layer.md": ["4.1 GB", "2 GB", "0.83 GB", "129 s", "54 s", "905 s"],
+    "scaling.md": ["20 GB"],
+}
+
+
+def quantities(text):
+    return QUANTITY.findall(" ".join(re.sub(r"`[^`]*`", "", without_fences(text)).split()))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "benchmarks" / "README.md"], ids=lambda page: page.name)
+def test_no_page_has_a_measured_quantity_without_a_record(page):
+    found = quantities(page.read_text())
+    expected = HELD.get(page.name, []) if page.parent == DOCS else []
+    assert sorted(found) == sorted(expected), "store the run that gave it, compare it above, and add it to HELD"
+
+
+def test_quantities_are_found():
+    text = "It took 1.5 ms, 2 GB and 30 CPU seconds,\n5 times as long; see `sleep 5 s`.\n```text\n7 s\n```\n3 groups"
+    assert quantities(text) == ["1.5 ms", "2 GB", "30 CPU seconds", "5 times"]
