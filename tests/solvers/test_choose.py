@@ -38,9 +38,12 @@ def test_the_cost_model_says_what_it_picks_and_why(problem, tol, reason):
     assert f"{problem.n_rows} rows" in choice.reason
 
 
-def test_gradients_of_too_many_groups_leave_aleg(monkeypatch):
+def test_gradients_of_too_many_groups_leave_aleg_or_sketches(monkeypatch):
     monkeypatch.setattr("groupdro.solvers.auto.MOST_GRADIENT_VALUES", 5)
-    assert "would not fit in memory" in choose(problem_of(), 1e-6).reason
+    ball, penalised = choose(problem_of(), 1e-6), choose(problem_of(domain=gd.L2Domain(penalty=0.1)), 1e-6)
+    assert ball.reason.startswith("aleg: the groups' gradients would not fit in memory")
+    assert penalised.reason.startswith("sketched sqp: the groups' gradients would not fit in memory")
+    assert [stage.name for stage in penalised.stages] == ["sketched-sqp", "aleg"]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

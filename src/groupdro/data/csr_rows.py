@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from groupdro.data.rows import Rows, as_writable, piece_rows
 from groupdro.data.shares import Shares
+from groupdro.data.sketch import Sketch
 from groupdro.kernels.arguments import CsrData
 from groupdro.kernels.csr import (
     SHORT,
@@ -20,6 +21,7 @@ from groupdro.kernels.csr import (
     csr_outputs,
     csr_pass,
 )
+from groupdro.kernels.sketch import add_csr_sketches
 from groupdro.utils.threads import map_threads
 from groupdro.utils.types import Array, Floats, Indices
 
@@ -89,11 +91,18 @@ class CsrRows(Rows):
         sums = np.empty((self.n_features if many else 0, 2 * v.shape[1]))
         add_csr_by_group(self._memory, offsets, members, shares.weights, v, sums, out)
 
+    def sketch_by_group(self, shares: Shares, v: Floats, sketch: Sketch, out: Floats) -> None:
+        """Add each entry to its bucket."""
+        members, offsets = np.asarray(shares.rows, dtype=np.int64), np.asarray(shares.offsets, np.int64)
+        add_csr_sketches(
+            self._memory, offsets, members, shares.weights, v, sketch.factors, sketch.shift, out[shares.listed]
+        )
+
     # ------------------------------------------------------------------ parts
 
     def blocks(self) -> Iterator[tuple[slice, "CsrRows"]]:
         """Yield rows with many entries, because a dense gradient of each block must cost less than they do."""
-        inner = self._rows_at(np.arange(0, self.X.nnz, _CALL_ENTRIES)[1:])
+        inner = self._rows_at(np.arange(0, self.X.nnz, max(_CALL_ENTRIES, 8 * self.n_features))[1:])
         for start, stop in itertools.pairwise([0, *inner.tolist(), self.n_rows]):
             yield slice(start, stop), self if stop - start == self.n_rows else self.take(slice(start, stop))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from groupdro.data.shares import Shares
 from groupdro.data.single_blocks import SingleBlock
+from groupdro.data.sketch import Sketch
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
 __all__ = ["Rows", "T", "as_writable", "piece_rows"]
@@ -63,6 +64,12 @@ class Rows(ABC):
     @abstractmethod
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
         """Add to out[i] the sum over rows r of shares[i, r] v[r] x_r."""
+
+    def sketch_by_group(self, shares: Shares, v: Floats, sketch: Sketch, out: Floats) -> None:
+        """Add to out[i] the sketch of the same sum, for one output."""
+        for i, place in shares.groups:
+            members = shares.rows[place] if shares.rows.size else place
+            sketch.add(self.take(members).rmatvec(shares.weights[place] * v[members]), 0, out[i])
 
     # ------------------------------------------------------------------ parts
 

@@ -14,6 +14,7 @@ from groupdro.solvers.baselines.mpvr import MPVR
 from groupdro.solvers.baselines.smd import SMD
 from groupdro.solvers.baselines.tsa import TSA
 from groupdro.solvers.quadratic import Quadratic
+from groupdro.solvers.sketched_sqp import SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Refinement",
     "Requirement",
     "Result",
+    "SketchedSQP",
     "Solver",
     "State",
     "Status",

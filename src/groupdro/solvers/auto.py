@@ -10,7 +10,8 @@ so that the same data give the same run:
 
 for p parameters. How many epochs L-BFGS takes depends on the data, so the decrease of its certified gap is measured. If
 Newton would need less work from the current point, or ALEG if no Hessian can be formed, that solver takes over. SQP
-stores every group's gradient, which must fit in memory; ALEG supports every domain and every set of weights.
+stores every group's gradient, which must fit in memory; otherwise, with an L2 penalty and one output, it stores
+sketches of them. ALEG supports every domain and every set of weights.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from groupdro.run.result import TraceRow, relative_gap
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
 from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.sketched_sqp import SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.arguments import check_flag
 
@@ -81,7 +83,12 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     if not GroupSQP().fits(problem):
         return Choice((aleg,), f"aleg: it supports every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
-        return Choice((aleg,), f"aleg: the groups' gradients would not fit in memory ({size})")
+        why, sketched = f"the groups' gradients would not fit in memory ({size})", SketchedSQP()
+        return (
+            Choice((sketched, aleg), f"sketched sqp: {why}")
+            if sketched.fits(problem)
+            else Choice((aleg,), f"aleg: {why}")
+        )
     if problem.domain.ball is None:
         return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds apply to each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)

@@ -6,10 +6,12 @@ from scipy.special import logsumexp
 
 from groupdro.utils.types import Floats
 
-__all__ = ["solve_priced_program", "solve_simplex_qp"]
+__all__ = ["nearby_weights", "solve_priced_program", "solve_simplex_qp"]
 
 _NO_CAPS: Floats = np.empty(0)
 _NEWTON_STEPS = 100
+_ROUGH = 1e-7  # relative accuracy of nearby weights
+_LEAST_KNOWN = 1e-9  # smallest known weight, relative to equal weights, from which an entry can grow again
 _PRICE_RATIO = 10.0  # ratio of successive prices of relative entropy
 
 
@@ -133,18 +135,33 @@ def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -
     ndarray of shape (n,)
         The maximiser.
     """
-    largest = float(np.diag(M).max())
-    z, prices = log_base - logsumexp(log_base), [price]
-    while largest > 10.0 * _PRICE_RATIO * prices[-1]:
-        prices.append(prices[-1] * _PRICE_RATIO)
-    for k, high in enumerate(reversed(prices), 1):
-        z = _solve_at_price(M, v, high, log_base, z, 1e-14 if k == len(prices) else 1e-3)
+    z = _lower_the_price(M, v, price, log_base, 1e-14)
     # If the price is also low relative to v, weights that matter in the end may vanish on the way. The solution without
     # a price shows which: start from it if that gives a better answer.
     free = (v - M @ solve_simplex_qp(M, v, len(v))) / price + log_base
     other = _solve_at_price(M, v, price, log_base, free - logsumexp(free), 1e-14)
     losses = [_priced_loss(M, v, price, log_base, np.exp(known), known) for known in (z, other)]
     return np.asarray(np.exp(z if losses[0] <= losses[1] else other))
+
+
+def nearby_weights(M: Floats, v: Floats, price: float, known: Floats) -> Floats:
+    """Maximise v.q - q'Mq / 2 - price * KL(q || known) over the simplex roughly, if many entries are positive.
+
+    Without a price, an active-set method would solve a system for each of them.
+    """
+    log_base = np.log(np.maximum(known, _LEAST_KNOWN / len(known)))
+    return np.asarray(np.exp(_lower_the_price(M, v, price, log_base, _ROUGH)))
+
+
+def _lower_the_price(M: Floats, v: Floats, price: float, log_base: Floats, tol: float) -> Floats:
+    """Return the logarithms of the maximiser, found from solution to solution while the price falls."""
+    largest = float(np.diag(M).max())
+    z, prices = log_base - logsumexp(log_base), [price]
+    while largest > 10.0 * _PRICE_RATIO * prices[-1]:
+        prices.append(prices[-1] * _PRICE_RATIO)
+    for k, high in enumerate(reversed(prices), 1):
+        z = _solve_at_price(M, v, high, log_base, z, tol if k == len(prices) else 1e-3)
+    return z
 
 
 def _priced_loss(M: Floats, v: Floats, price: float, log_base: Floats, q: Floats, z: Floats) -> float:

@@ -15,7 +15,7 @@ from groupdro.run.solver import BALL_OR_FACES, KNOWN_WEIGHTS, Requirement, Solve
 from groupdro.solvers.faces import FaceModel, separable_of
 from groupdro.solvers.resting_weights import weights_at_rest
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
-from groupdro.solvers.weight_program import Program, WeightProgram, first_working_set, next_working_set
+from groupdro.solvers.weight_program import Program, WeightProgram, solve_for_groups
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
@@ -24,7 +24,6 @@ __all__ = ["GroupSQP", "SqpState", "ball_of"]
 
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
-_ENTRIES = 20  # most rounds in which groups enter the program
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _LEAST_DAMPING = 1e-28  # the same, relative to each parameter's largest curvature
@@ -221,13 +220,7 @@ class GroupSQP(Solver):
             state.diagonal, state.directions = found
 
     def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
-        """Return the step that minimises the groups' models under the worst weights, these weights, and the decrease.
-
-        Weights are q = least + share * s. The program contains the s of the worst groups; all others are zero or at
-        their caps. Groups enter if the step would make them worse than any group with room left, or better than any
-        with weight while at their cap; then it is solved again. With thousands of groups of about the same value, a
-        step that considers only some of them makes no progress.
-        """
+        """Return the step of the groups' models under the worst weights, these weights, and the decrease."""
         here, m = state.groups, problem.n_groups
         moving, ball = _moving(problem), problem.domain.ball
         gradients = here.gradients.reshape(m, here.w.size)
@@ -235,34 +228,17 @@ class GroupSQP(Solver):
         problem.coef(pull)[...] = problem.coef(here.w)
         faces = self._face_model(problem, state) if ball is None else None
         penalty = separable_of(problem).l2 if ball is None else ball.penalty
-        rounding = _ROUNDING * abs(problem.weight_set.support(values))
-        caps = moving.caps if moving.caps.size else np.full(m, np.inf)
-        order = np.argsort(-values)
-        inside = first_working_set(moving, order)
         known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is usually near
-        if moving.share > 0.0:
-            known[~inside] = moving.fill(values)[~inside]
-        for _ in range(_ENTRIES):
-            working, fixed = np.flatnonzero(inside), np.where(inside, 0.0, known)
-            program = WeightProgram.of(
-                moving, working, fixed, known[working], gradients, values, penalty * pull.ravel()
-            )
+
+        def solve(program: WeightProgram) -> tuple[Floats, Floats]:
             if faces is None:
-                step, s_working = self._step_in_ball(problem, state, program, pull)
-            else:
-                flat, x = faces.solve(program)
-                step, s_working = flat.reshape(here.w.shape), program.total * x
-            expected = values + gradients @ step.ravel()
-            known = fixed
-            known[working] = s_working
-            full = known >= (1.0 - 1e-12) * caps
-            level = np.max(expected[inside & ~full], initial=-np.inf)
-            wrong = ~inside & ~full & (expected > level + rounding)
-            lowest = np.min(expected[inside & (known > 0)], initial=np.inf)
-            wrong |= ~inside & (known > 0) & (expected < lowest - rounding)
-            if not wrong.any() or moving.share == 0.0:
-                break
-            inside = next_working_set(moving, known, expected, wrong, level)
+                return self._step_in_ball(problem, state, program, pull)
+            flat, x = faces.solve(program)
+            return flat.reshape(here.w.shape), program.total * x
+
+        rounding = _ROUNDING * abs(problem.weight_set.support(values))
+        found = solve_for_groups(moving, values, gradients, penalty * pull.ravel(), known, rounding, solve)
+        step, known, expected = found
         fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
         if faces is None:
             rise = penalty * float(pull.ravel() @ step.ravel())

@@ -1,17 +1,27 @@
 """The small program of SQP in the weights of some groups, with the others fixed."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from groupdro.problem.weight_sets import Moving
-from groupdro.solvers.simplex_qp import solve_priced_program, solve_simplex_qp
+from groupdro.solvers.simplex_qp import nearby_weights, solve_priced_program, solve_simplex_qp
 from groupdro.utils.types import Floats, Indices, Mask
 
-__all__ = ["WORKING_SET", "Program", "WeightProgram", "first_working_set", "next_working_set"]
+__all__ = [
+    "WORKING_SET",
+    "NearbyProgram",
+    "Program",
+    "WeightProgram",
+    "first_working_set",
+    "next_working_set",
+    "solve_for_groups",
+]
 
 WORKING_SET = 400  # most groups that enter the program at once, worst first
+_ENTRIES = 20  # most rounds in which groups enter the program
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,3 +136,85 @@ class WeightProgram(Program):
         if self.price:
             return solve_priced_program(M, values, self.price, self.log_base)
         return solve_simplex_qp(M, values, len(self.values), self.begin, self.caps)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NearbyProgram(Program):
+    """The same in the moving weights of all groups, without caps, and with a price on the distance from known weights.
+
+    Attributes
+    ----------
+    known : ndarray of shape (n,)
+        The known weights.
+    price : float
+        Price of the relative entropy with respect to them.
+    """
+
+    known: Floats
+    price: float
+
+    def solve(self, M: Floats, values: Floats) -> Floats:
+        """Return the best weights."""
+        return nearby_weights(M, values, self.price, self.known)
+
+
+def solve_for_groups(
+    moving: Moving,
+    values: Floats,
+    gradients: Floats,
+    penalty: Floats,
+    known: Floats,
+    rounding: float,
+    solve: Callable[[WeightProgram], tuple[Floats, Floats]],
+) -> tuple[Floats, Floats, Floats]:
+    """Return the step that minimises the groups' models under the worst weights, these weights, and the values there.
+
+    Weights are q = least + share * s. The program contains the s of the worst groups; all others are zero or at their
+    caps. Groups enter if the step would make them worse than any group with room left, or better than any with weight
+    while at their cap; then it is solved again. With thousands of groups of about the same value, a step that
+    considers only some of them makes no progress.
+
+    Parameters
+    ----------
+    moving : Moving
+        The set of weights.
+    values, gradients : ndarray of shape (n_groups,), (n_groups, p)
+        The groups' models.
+    penalty : ndarray of shape (p,)
+        Slope of the penalty.
+    known : ndarray of shape (n_groups,)
+        Weights s near the solution, or zeros.
+    rounding : float
+        Differences of values that mean nothing.
+    solve : callable
+        Returns the step of a program, in any shape, and the s of its groups.
+
+    Returns
+    -------
+    step : ndarray
+        The step.
+    s : ndarray of shape (n_groups,)
+        The weights.
+    expected : ndarray of shape (n_groups,)
+        The models' values after the step.
+    """
+    caps = moving.caps if moving.caps.size else np.full(len(values), np.inf)
+    inside = first_working_set(moving, np.argsort(-values))
+    known = known.copy()
+    if moving.share > 0.0:
+        known[~inside] = moving.fill(values)[~inside]
+    for _ in range(_ENTRIES):
+        working, fixed = np.flatnonzero(inside), np.where(inside, 0.0, known)
+        step, s_working = solve(WeightProgram.of(moving, working, fixed, known[working], gradients, values, penalty))
+        expected = values + gradients @ step.ravel()
+        known = fixed
+        known[working] = s_working
+        full = known >= (1.0 - 1e-12) * caps
+        level = np.max(expected[inside & ~full], initial=-np.inf)
+        wrong = ~inside & ~full & (expected > level + rounding)
+        lowest = np.min(expected[inside & (known > 0)], initial=np.inf)
+        wrong |= ~inside & (known > 0) & (expected < lowest - rounding)
+        if not wrong.any() or moving.share == 0.0:
+            break
+        inside = next_working_set(moving, known, expected, wrong, level)
+    return step, known, expected

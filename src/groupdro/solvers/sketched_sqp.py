@@ -1,0 +1,233 @@
+"""SQP for many groups of many features, whose gradients together would not fit in memory.
+
+SQP needs every group's gradient only to choose the group weights: the dual of its quadratic model is a program in
+inner products of gradients. Here these come from sketches of the gradients. The step itself follows from the exact
+gradient under the chosen weights. Sketching is linear, so the weights of the solution, under which the gradient is
+zero, stay those of the solution; only how fast they are found depends on the sketch.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from groupdro.data.sketch import Sketch
+from groupdro.problem import Evaluation, GroupRisk
+from groupdro.problem.along import curvature_along, group_sketches, outputs_along
+from groupdro.problem.first_curvature import FirstCurvature, column_curvature
+from groupdro.problem.linear_model import LinearModel
+from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.solvers.step_models import LearnedModel
+from groupdro.solvers.weight_program import NearbyProgram, Program, solve_for_groups
+from groupdro.utils.arguments import check_whole
+from groupdro.utils.bundle import check, is_finite_array
+from groupdro.utils.types import Floats
+
+__all__ = ["SketchedSQP", "SketchedState"]
+
+_MOST_BUCKETS = 1 << 14  # a group's sketch stays in the processor's cache
+_BUCKETS_PER_GROUP = 4  # with fewer, inner products of the groups' gradients say little
+_LEAST_COSINE = 1e-2  # between a step and its change, below which the pair is left out of a program
+_PRICE = 0.1  # of moving weights, relative to what moving all to the worst group would gain
+_SUFFICIENT = 1e-4
+_HALVINGS = 12
+_INTERCEPT_STEPS = 5
+_MOST_FAILURES = 2
+
+PENALISED = Requirement(
+    what="an L2 penalty without a radius (L2Domain), and one output",
+    holds=lambda problem: (
+        problem.model.n_outputs == 1
+        and problem.domain.ball is not None
+        and problem.domain.ball.penalty > 0.0
+        and np.isinf(problem.domain.ball.radius)
+    ),
+    remedy="others are solved by 'auto', 'sqp' and 'aleg'",
+)
+FEW_GROUPS = Requirement(
+    what=f"at most {_MOST_BUCKETS // _BUCKETS_PER_GROUP:,} groups",
+    holds=lambda problem: problem.n_groups * _BUCKETS_PER_GROUP <= _MOST_BUCKETS,
+    remedy="more are solved by 'aleg', and by 'sqp' if all gradients fit in memory",
+)
+
+
+@dataclass
+class SketchedState(State):
+    """State of SketchedSQP; the evaluation is at the iterate and the latest group weights.
+
+    Attributes
+    ----------
+    steps, changes : list of ndarray
+        L-BFGS pairs: changes of w, and of the weighted gradient without the penalty.
+    failures : int
+        Consecutive line searches without descent.
+    """
+
+    grows: ClassVar[tuple[str, ...]] = ("steps", "changes")
+
+    steps: list[Floats] = field(default_factory=list)
+    changes: list[Floats] = field(default_factory=list)
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class SketchedSQP(Solver):
+    """Newton-like steps for the worst group, with memory for a sketch of each group's gradient.
+
+    An epoch makes four passes: along the step, for the sketches, for the gradient under the new weights, and for the
+    curvature along the step. Workers exchange one gradient or the sketches per pass.
+
+    Parameters
+    ----------
+    memory : int
+        Number of L-BFGS pairs to keep.
+    """
+
+    name = "sketched-sqp"
+
+    _: KW_ONLY
+    memory: int = 10
+
+    def __post_init__(self) -> None:
+        check_whole(self.memory, "memory", least=1)
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """A penalty, one output, and weights that the program supports."""
+        return (PENALISED, KNOWN_WEIGHTS, FEW_GROUPS)
+
+    def init(self, problem: GroupRisk, seed: int) -> SketchedState:
+        """Evaluate the start."""
+        del seed
+        return SketchedState(problem.evaluate(problem.start(), problem.start_weights()))
+
+    def restore_state(self, problem: GroupRisk, state: SketchedState) -> None:
+        """Check the pairs, and make a pass at the iterate."""
+        pairs = state.steps, state.changes
+        fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
+        fits = fits and all(is_finite_array(v, problem.shape) for part in pairs for v in part)
+        check(fits and all(s @ y > 0 for s, y in zip(*pairs, strict=True)), "its L-BFGS pairs do not fit")
+        super().restore_state(problem, state)
+
+    def epoch(self, problem: GroupRisk, state: SketchedState) -> None:
+        """Search along the step of the current weights, choose new weights there, and make a pass."""
+        at, curvature, steps = state.evaluation, _diagonal(problem), state.steps
+        changes = [y + _pull(problem, s) for s, y in zip(steps, state.changes, strict=True)]
+        slope = at.gradient + _pull(problem, at.w)
+        direction = -_times_inverse(slope, curvature, steps, changes)
+        found = _search(problem, at, slope, direction)
+        if found is None:  # neither the learned curvature nor rounding allows descent
+            state.steps.clear()
+            state.changes.clear()
+            state.failures += 1
+            state.stalled = state.failures > _MOST_FAILURES
+            return
+        step, moved, values = found
+        w = at.w + step
+        q = self._weights(problem, state, Sketch.of(curvature, _MOST_BUCKETS), changes, w, at.margins + moved, values)
+        state.evaluation, state.failures = problem.evaluate(w, q), 0
+        state.steps.append(step)
+        state.changes.append(curvature_along(problem, state.evaluation, moved))
+        del state.steps[: -self.memory], state.changes[: -self.memory]
+
+    @staticmethod
+    def _weights(
+        problem: GroupRisk, state: SketchedState, sketch: Sketch, changes: list[Floats], w: Floats, margins: Floats,
+        values: Floats,
+    ) -> Floats:  # fmt: skip
+        """Return the weights of the dual of the quadratic model at a new point, in the space of the sketches."""
+        gradients, K = group_sketches(problem, margins, sketch), sketch.n_buckets
+        pairs = [(sketch.step(s), sketch.gradient(y)) for s, y in zip(state.steps, changes, strict=True)]
+        bent = [s @ y > _LEAST_COSINE * np.sqrt((s @ s) * (y @ y)) for s, y in pairs]
+        kept = np.array([pair for pair, shows in zip(pairs, bent, strict=True) if shows]).reshape(-1, 2, K)
+        flat = FirstCurvature(LinearModel(K, 1, False), np.ones(K), np.empty((K, 0)), np.zeros(K), 1.0)
+
+        def solve(program: Program) -> tuple[Floats, Floats]:
+            model = LearnedModel(program, np.zeros(K), flat, kept[:, 0], kept[:, 1], 0.0, bounded=False)
+            step, x = model.solve(0.0)
+            return step, program.total * x
+
+        moving = problem.weight_set.moving(problem.n_groups)
+        assert moving is not None  # the solver requires it
+        penalty, q = sketch.gradient(_pull(problem, w)), state.evaluation.q
+        known = moving.moved(q)
+        left = problem.weight_set.support(values) - (float(q @ values) - problem.weight_set.price(q))
+        if moving.caps.size or moving.price or not moving.share or left <= 0.0:
+            s = solve_for_groups(moving, values, gradients, penalty, known, 0.0, solve)[1]
+        else:
+            gradients *= moving.share
+            gradients += moving.least @ gradients / moving.share + penalty
+            shifted = moving.share * values + float(moving.least @ values)
+            s = solve(NearbyProgram(rows=gradients, values=shifted, known=known, price=_PRICE * left))[1]
+        return moving.mixed(s)
+
+
+def _diagonal(problem: GroupRisk) -> Floats:
+    """Return a bound on the curvature along each parameter, with the penalty's."""
+    columns = column_curvature(problem) + problem.domain.ball.penalty  # type: ignore[union-attr]
+    return np.append(columns, np.full(int(problem.fit_intercept), problem.loss.smoothness))
+
+
+def _pull(problem: GroupRisk, w: Floats) -> Floats:
+    """Return the gradient of the penalty."""
+    out = problem.domain.ball.penalty * w  # type: ignore[union-attr]
+    problem.intercept(out)[...] = 0.0
+    return out
+
+
+def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], changes: list[Floats]) -> Floats:
+    """Return the inverse of the L-BFGS matrix times a gradient, by the two-loop recursion."""
+    out, lengths = gradient.copy(), []
+    for s, y in zip(reversed(steps), reversed(changes), strict=True):
+        lengths.append(float(s @ out) / float(s @ y))
+        out -= lengths[-1] * y
+    out /= curvature
+    if steps:
+        out *= float(steps[-1] @ changes[-1]) / float(changes[-1] @ (changes[-1] / curvature))
+    for s, y, length in zip(steps, changes, reversed(lengths), strict=True):
+        out += (length - float(y @ out) / float(s @ y)) * s
+    return out
+
+
+def _search(
+    problem: GroupRisk, at: Evaluation, slope: Floats, direction: Floats
+) -> tuple[Floats, Floats, Floats] | None:
+    """Return a step that decreases F(., q), the change of the outputs, and the groups' values there.
+
+    The outputs are linear along the direction, so trials read no row of X. At each of them, the intercept is optimal.
+    """
+    data, loss = problem.data, problem.loss
+    along, weights = outputs_along(problem, direction), data.row_weights(at.q)
+    first = float(at.q @ problem.group_values(at.group_risks)) + problem.domain.penalty_at(problem.coef(at.w))
+    downhill = float(slope @ direction)
+    bent = np.array([(weights * loss.curvature(at.margins, data.y) * along**2).sum()])
+    data.add_up(bent)
+    best = -downhill / max(float(bent[0] + direction @ _pull(problem, direction)), 1e-300)
+    length = 1.0 if best > 0.5 else best
+    for _ in range(_HALVINGS):
+        moved = length * along
+        shift = _best_shift(problem, weights, at.margins + moved) if problem.fit_intercept else 0.0
+        moved += shift
+        step = length * direction
+        problem.intercept(step)[...] += shift
+        values = problem.group_values(data.group_means(loss.value(at.margins + moved, data.y)))
+        there = float(at.q @ values) + problem.domain.penalty_at(problem.coef(at.w + step))
+        if there <= first + _SUFFICIENT * length * downhill and there < first:
+            return step, moved, values
+        length *= 0.5
+    return None
+
+
+def _best_shift(problem: GroupRisk, weights: Floats, margins: Floats) -> float:
+    """Return the change of the intercept that minimises the weighted loss, by a few Newton steps of bounded length."""
+    shift = 0.0
+    for _ in range(_INTERCEPT_STEPS):
+        slopes = problem.loss.value_and_slope(margins + shift, problem.data.y)[1]
+        curvature = problem.loss.curvature(margins + shift, problem.data.y)
+        sums = np.array([weights @ slopes, weights @ curvature])
+        problem.data.add_up(sums)
+        step = float(np.clip(-sums[0] / max(float(sums[1]), 1e-300), -1.0, 1.0))
+        shift += step
+        if abs(step) < 1e-6:
+            break
+    return shift
