@@ -162,10 +162,10 @@ SETUPS: dict[str, Setup] = {
     ),
     "gdro_cifar": Setup(
         "GDRO, CIFAR-100, classes as groups", "gdro", lambda _: _cifar_parts(False), "classes", 20.0, 5,
-        (100, 50_000, 3_073), new_data=False, most_runs=3,
+        (100, 50_000, 3_073), new_data=False, most_runs=9,
     ),
     "mero_cifar": Setup(
         "MERO, CIFAR-100, superclasses as groups", "mero", lambda _: _cifar_parts(True), "classes", 20.0, 5,
-        (20, 50_000, 3_073), new_data=False, most_runs=3,
+        (20, 50_000, 3_073), new_data=False, most_runs=9,
     ),
 }  # fmt: skip

@@ -92,8 +92,9 @@ def best_known(setup_name: str, name: str, output: str, start: Setting) -> Setti
 def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]] | None = None) -> None:
     """Find the settings of methods on seed 0, each from where another set-up's search ended if that is known.
 
-    A search for one output may meet a setting that is better for another one, whose search then goes on from there. A
-    search that has ended is not resumed: with a new limit on runs it would go on, and move settings that were run.
+    A search for one output may meet a setting that is better for another one, whose search then goes on from there,
+    until all searches together have used their runs. A search that has ended is not resumed: with a new limit on runs
+    it would go on, and move settings that were run.
     """
     ended = CACHE / setup_name / "ended.json"
     for name in names:
@@ -103,7 +104,7 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
             continue
         settled, runs = 0, -1
         for output in itertools.cycle(method.outputs):
-            if settled == len(method.outputs):
+            if settled == len(method.outputs) or runs >= SETUPS[setup_name].most_runs * len(method.outputs):
                 break
             found = chosen(setup_name)
             best, tried = (starts or {}).get(name, {}).get(output, method.start), {}
