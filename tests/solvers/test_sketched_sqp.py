@@ -97,7 +97,10 @@ def test_changes_along_a_direction_against_finite_differences(loss):
     np.testing.assert_allclose((ahead.margins - behind.margins) / (2 * h), along, atol=1e-7)
     difference = (ahead.gradient - behind.gradient) / (2 * h)
     slack = 0.2 if loss in ("huber", "squared_hinge") else 1e-6  # rows may cross a kink of the slope
-    np.testing.assert_allclose(curvature_along(problem, at, along), difference, atol=slack * np.abs(difference).max())
+    found = curvature_along(problem, at, np.column_stack([along, np.ones_like(along)]))
+    np.testing.assert_allclose(found[:, 0], difference, atol=slack * np.abs(difference).max())
+    bend = evaluate_groups(problem, w, q, hessian=False).bend
+    np.testing.assert_allclose(found[:, 1:], bend, atol=1e-12)
 
 
 def test_the_recursion_gives_the_bfgs_matrix():

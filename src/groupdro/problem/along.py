@@ -1,5 +1,7 @@
 """Passes along a direction: how outputs, group values and the gradient change there."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from groupdro.data.sketch import Sketch
@@ -20,14 +22,30 @@ def outputs_along(problem: GroupRisk, direction: Floats) -> Floats:
 
 
 def curvature_along(problem: GroupRisk, at: Evaluation, along: Floats) -> Floats:
-    """Return the change of the gradient of sum_i q_i R_i, for one output, given that of the outputs, in one pass."""
-    change = problem.data.row_weights(at.q) * problem.loss.curvature(at.margins, problem.data.y) * along
-    out = np.zeros(problem.shape)
+    """Return the change of the gradient of sum_i q_i R_i, for one output, along several directions, in one pass.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    at : Evaluation
+        The point.
+    along : ndarray of shape (n_rows, k)
+        Change of the outputs along each direction.
+
+    Returns
+    -------
+    ndarray of shape (n_parameters, k)
+        Changes of the gradient.
+    """
+    change = along * (problem.data.row_weights(at.q) * problem.loss.curvature(at.margins, problem.data.y))[:, None]
+    model = replace(problem.model, n_outputs=along.shape[1])
+    change, out = change.reshape(-1, *model.shape[1:]), np.zeros(model.shape)
     for place, block in problem.data.rows.blocks():
-        out += problem.model.gradient(block, change[place])
+        out += model.gradient(block, change[place])
     problem.data.add_up(out)
     problem.count_columns(problem.data.n_features)
-    return out
+    return out.reshape(len(out), -1)
 
 
 def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch) -> Floats:

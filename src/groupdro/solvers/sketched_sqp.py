@@ -6,7 +6,7 @@ gradient under the chosen weights. Sketching is linear, so the weights of the so
 zero, stay those of the solution; only how fast they are found depends on the sketch.
 """
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -125,9 +125,14 @@ class SketchedSQP(Solver):
         step, moved, values = found
         w = at.w + step
         q = self._weights(problem, state, Sketch.of(curvature, _MOST_BUCKETS), changes, w, at.margins + moved, values)
-        state.evaluation, state.failures = problem.evaluate(w, q), 0
+        there = problem.evaluate(w, q)
+        # Along the step for L-BFGS, and along a free intercept for the certificate.
+        along = np.column_stack([moved, *([np.ones_like(moved)] if problem.fit_intercept else [])])
+        bent = curvature_along(problem, there, along)
+        state.evaluation = replace(there, bend=bent[:, 1:]) if problem.fit_intercept else there
+        state.failures = 0
         state.steps.append(step)
-        state.changes.append(curvature_along(problem, state.evaluation, moved))
+        state.changes.append(bent[:, 0].copy())
         del state.steps[: -self.memory], state.changes[: -self.memory]
 
     @staticmethod
