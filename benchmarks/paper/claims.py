@@ -31,7 +31,7 @@ class Comparison:
     def __str__(self) -> str:
         return (
             f"{self.setup}: {self.ours} against {self.other} ahead at {self.won}, undecided at {self.open}, behind at "
-            f"{self.lost} of {self.won + self.open + self.lost} budgets; at the last, a factor of {self.last}"
+            f"{self.lost} of {self.won + self.open + self.lost} budgets; at the last, {self.last}"
         )
 
 
@@ -49,11 +49,11 @@ def compare(own: Panel, mine: tuple[str, str], other: tuple[str, str], column: s
         if column == "test":
             seeds = sorted(a.keys() & b.keys())
             found = arithmetic(np.array([b[s] - a[s] for s in seeds]))
-            low, high, even, last = found.low, found.high, 0.0, spread(found, ".4f")
+            low, high, even, last = found.low, found.high, 0.0, f"a difference of {spread(found, '.4f')}"
         else:
             behind = ratio(b, a)
             assert behind is not None
-            low, high, even, last = behind.low, behind.high, 1.0, spread(behind)
+            low, high, even, last = behind.low, behind.high, 1.0, f"a factor of {spread(behind)}"
         if low > even:
             won += 1
         elif high < even:

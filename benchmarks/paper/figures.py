@@ -59,16 +59,16 @@ def label(curve: tuple[str, str]) -> str:
 
 
 def shown_curves(own: Panel) -> list[tuple[str, str]]:
-    """Return at most seven curves: of methods with rival outputs or forms that share a look, the best at the budget."""
-    by_look: dict[tuple, tuple[float, tuple[str, str]]] = {}
+    """Return at most seven curves: of outputs or forms that share a look, the one that most seeds have, or the best."""
+    by_look: dict[tuple, tuple[tuple[int, float], tuple[str, str]]] = {}
     for curve in own.curves:
         if curve not in LOOKS:
             continue
-        values = list(own.at(curve, BUDGET, "above").values()) or [np.inf]
+        values = list(own.at(curve, BUDGET, "above").values())
         key = LOOKS[curve][:2]
-        mean = float(np.exp(np.mean(np.log(values))))
-        if key not in by_look or mean < by_look[key][0]:
-            by_look[key] = mean, curve
+        rank = -len(values), float(np.exp(np.mean(np.log(values or [np.inf]))))
+        if key not in by_look or rank < by_look[key][0]:
+            by_look[key] = rank, curve
     chosen = {curve for _, curve in by_look.values()}
     return [curve for curve in own.curves if curve in chosen][:MOST_CURVES]
 
