@@ -135,6 +135,14 @@ def test_what_auto_expects_is_what_the_page_says():
     assert f"exact Hessian up to {sqp._NEWTON_SIZE} parameters" in page
 
 
+def test_sizes_of_sketches_are_those_of_the_code():
+    from groupdro.solvers import sketched_sqp
+
+    buckets = sketched_sqp._MOST_BUCKETS
+    assert f"**sketch**: {buckets:,} sums of columns" in words("inside.md")
+    assert f"up to {buckets // sketched_sqp._BUCKETS_PER_GROUP:,} groups" in words("choosing_a_solver.md")
+
+
 def test_settings_of_several_workers_are_those_of_the_code():
     from groupdro.distributed import cost
     from groupdro.distributed.exchange import PeerCommunicator

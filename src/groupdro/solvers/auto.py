@@ -84,11 +84,9 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice((aleg,), f"aleg: it supports every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
         why, sketched = f"the groups' gradients would not fit in memory ({size})", SketchedSQP()
-        return (
-            Choice((sketched, aleg), f"sketched sqp: {why}")
-            if sketched.fits(problem)
-            else Choice((aleg,), f"aleg: {why}")
-        )
+        if sketched.fits(problem):
+            return Choice((sketched, aleg), f"sketched sqp: {why}")
+        return Choice((aleg,), f"aleg: {why}")
     if problem.domain.ball is None:
         return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds apply to each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
