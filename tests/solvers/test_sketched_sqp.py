@@ -180,3 +180,13 @@ def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path):
     resumed = gd.solve(sparse_problem(fit_intercept=True), "sketched-sqp", **options, checkpoint_dir=tmp_path)
     for name in ("status", "w", "q", "upper_bound", "lower_bound", "epochs", "passes"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
+
+
+def test_targets_far_from_zero_are_fitted_by_the_intercept():
+    problem = make_problem("squared", PENALTY, intercept=True)
+    data = problem.data.with_labels(problem.data.y + 1e4)
+    far = gd.GroupRisk(data, gd.Squared(), PENALTY, fit_intercept=True)
+    result, near = (gd.solve(each, "sketched-sqp", tol=1e-6, max_passes=500) for each in (far, problem))
+    assert result.converged
+    assert result.upper_bound == pytest.approx(near.upper_bound, rel=1e-5)
+    assert result.passes <= near.passes + 40

@@ -32,6 +32,7 @@ _PRICE = 0.1  # of moving weights, relative to what moving all to the worst grou
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _INTERCEPT_STEPS = 5
+_FLAT = 1e-6  # curvature along the intercept, relative to the largest, that counts as this much
 _MOST_FAILURES = 2
 
 PENALISED = Requirement(
@@ -106,7 +107,8 @@ class SketchedSQP(Solver):
         pairs = state.steps, state.changes
         fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
         fits = fits and all(is_finite_array(v, problem.shape) for part in pairs for v in part)
-        check(fits and all(s @ y > 0 for s, y in zip(*pairs, strict=True)), "its L-BFGS pairs do not fit")
+        fits = fits and all(_shows_curvature(problem, s, y) for s, y in zip(*pairs, strict=True))
+        check(fits, "its L-BFGS pairs do not fit")
         super().restore_state(problem, state)
 
     def epoch(self, problem: GroupRisk, state: SketchedState) -> None:
@@ -131,8 +133,9 @@ class SketchedSQP(Solver):
         bent = curvature_along(problem, there, along)
         state.evaluation = replace(there, bend=bent[:, 1:]) if problem.fit_intercept else there
         state.failures = 0
-        state.steps.append(step)
-        state.changes.append(bent[:, 0].copy())
+        if _shows_curvature(problem, step, bent[:, 0]):
+            state.steps.append(step)
+            state.changes.append(bent[:, 0].copy())
         del state.steps[: -self.memory], state.changes[: -self.memory]
 
     @staticmethod
@@ -180,6 +183,11 @@ def _pull(problem: GroupRisk, w: Floats) -> Floats:
     return out
 
 
+def _shows_curvature(problem: GroupRisk, step: Floats, change: Floats) -> bool:
+    """Return whether the gradient's change along a step, with the penalty's, is large enough to divide by."""
+    return bool(step @ (change + _pull(problem, step)) > 1e-12 * (step @ step))
+
+
 def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], changes: list[Floats]) -> Floats:
     """Return the inverse of the L-BFGS matrix times a gradient, by the two-loop recursion."""
     out, lengths = gradient.copy(), []
@@ -224,15 +232,18 @@ def _search(
 
 
 def _best_shift(problem: GroupRisk, weights: Floats, margins: Floats) -> float:
-    """Return the change of the intercept that minimises the weighted loss, by a few Newton steps of bounded length."""
-    shift = 0.0
+    """Return a change of the intercept under which the weighted slope is smaller, by a few Newton steps.
+
+    A step is as long as the units of y require, and halved where it goes too far.
+    """
+    best, step, least = 0.0, 0.0, np.inf
     for _ in range(_INTERCEPT_STEPS):
-        slopes = problem.loss.value_and_slope(margins + shift, problem.data.y)[1]
-        curvature = problem.loss.curvature(margins + shift, problem.data.y)
-        sums = np.array([weights @ slopes, weights @ curvature])
+        slopes = problem.loss.value_and_slope(margins + (best + step), problem.data.y)[1]
+        sums = np.array([weights @ slopes, weights @ problem.loss.curvature(margins + (best + step), problem.data.y)])
         problem.data.add_up(sums)
-        step = float(np.clip(-sums[0] / max(float(sums[1]), 1e-300), -1.0, 1.0))
-        shift += step
-        if abs(step) < 1e-6:
-            break
-    return shift
+        if abs(sums[0]) < least:
+            best, least = best + step, abs(float(sums[0]))
+            step = -float(sums[0]) / max(float(sums[1]), _FLAT * problem.loss.smoothness)
+        else:
+            step *= 0.5
+    return best
