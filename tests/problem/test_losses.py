@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from groupdro.kernels.losses import curvature
 from groupdro.problem import Huber, Logistic, Softmax, Squared, SquaredHinge
 
 N_CLASSES = 3
@@ -123,6 +124,15 @@ def test_curvature_is_the_derivative_of_the_slope_away_from_kinks(loss):
         derivative = (loss.value_and_slope(u + h * e, y)[1] - loss.value_and_slope(u - h * e, y)[1]) / (2.0 * h)
         column = curvature if u.ndim == 1 else curvature[:, [c]] * (np.eye(N_CLASSES)[c] - curvature)
         np.testing.assert_allclose(column[smooth], derivative[smooth], rtol=1e-5, atol=1e-8)
+
+
+@every_scalar_loss
+def test_kernels_have_the_same_curvature_also_at_kinks(loss):
+    rng = np.random.default_rng(3)
+    y = random_labels(loss, rng, 300)
+    u = np.concatenate([random_outputs(loss, rng, 100), 1.0 / y[100:200], y[200:] + getattr(loss, "delta", 0.0)])
+    found = [curvature(*loss.kernel, *row) for row in zip(u, y, strict=True)]
+    np.testing.assert_allclose(found, loss.curvature(u, y), rtol=1e-15)
 
 
 @every_loss

@@ -29,7 +29,9 @@ __all__ = ["CsrRows", "csr_of"]
 
 _ENTRY = 6.0  # cost of an entry relative to one of a dense row
 _PIECE_ENTRIES = 1 << 22  # worth a thread of its own
-_MOST_PIECES = 4  # each has a table of four numbers per feature
+_MOST_PIECES = 4  # each has a table of some numbers per feature
+_MOST_TABLES = 1 << 26  # numbers in the tables of all pieces
+_LINE = 8  # numbers in a cache line
 _CALL_ENTRIES = 1 << 24  # an interrupt can arrive only between calls
 
 
@@ -71,10 +73,11 @@ class CsrRows(Rows):
 
     def rmatvec(self, v: Floats) -> Floats:
         """Return X' v, compensated."""
-        v = np.ascontiguousarray(v, dtype=np.float64)
-        sums = np.zeros((self.n_features, *v.shape[1:], 2))
-        add_csr_products(*self._memory, _columns(v), sums.reshape(self.n_features, -1))
-        return np.asarray(sums[..., 0] + sums[..., 1])
+        columns = _columns(np.ascontiguousarray(v, dtype=np.float64))
+        n = 2 * columns.shape[1]
+        sums = line_table(self.n_features, n)
+        add_csr_products(*self._memory, columns, sums)
+        return np.asarray(sums[:, 0:n:2] + sums[:, 1:n:2]).reshape(self.n_features, *v.shape[1:])
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
@@ -167,7 +170,7 @@ class CsrRows(Rows):
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
         """Compute row norms, column squares and column sums."""
-        squares, sums = np.empty(self.n_rows), np.zeros((self.n_features, 4))
+        squares, sums = np.empty(self.n_rows), line_table(self.n_features, 4)
         with np.errstate(over="ignore", invalid="ignore"):
             csr_moments(*self._memory, np.ascontiguousarray(row_weights, dtype=np.float64), squares, sums)
             return np.sqrt(squares), sums[:, 0] + sums[:, 1], sums[:, 2] + sums[:, 3]
@@ -214,25 +217,46 @@ class CsrRows(Rows):
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
     ) -> tuple[Floats, float]:
+        """Run the pass along no direction."""
+        none = np.empty((self.n_rows, 0), dtype=np.float32)
+        gradient, _, mass = self.fused_curvature(flat, w, row_weights, norms, none, margins, losses)
+        return gradient, mass
+
+    def fused_curvature(
+        self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, along: Array, margins: Floats, losses: Floats
+    ) -> tuple[Floats, Floats, float]:
         """Process pieces that depend only on the data, so that the number of threads does not change the result."""
-        nnz = int(flat.indptr[-1])
-        n_pieces = max(1, min(_MOST_PIECES, nnz // max(_PIECE_ENTRIES, 8 * len(w))))
+        nnz, n_sums = int(flat.indptr[-1]), 1 + along.shape[1]
+        most = min(_MOST_PIECES, _MOST_TABLES // (1 + 2 * n_sums) // len(w), nnz // max(_PIECE_ENTRIES, 8 * len(w)))
+        n_pieces = max(1, most)
         bounds = [0, *self._rows_at(np.linspace(0, nnz, n_pieces + 1)[1:-1]).tolist(), self.n_rows]
 
         def piece(k: int) -> tuple[Floats, float]:
-            table, mass = np.zeros((len(w), 4)), 0.0
+            table, mass = line_table(len(w), 1 + 2 * n_sums), 0.0
             table[:, 0] = w
             inner = np.arange(flat.indptr[bounds[k]], flat.indptr[bounds[k + 1]], _CALL_ENTRIES)[1:]
             for first, last in itertools.pairwise([bounds[k], *self._rows_at(inner).tolist(), bounds[k + 1]]):
-                mass += csr_pass(flat, first, last, row_weights, norms, margins, losses, table)
-            return table[:, 1] + table[:, 2], mass
+                mass += csr_pass(flat, first, last, row_weights, norms, along, margins, losses, table)
+            return table[:, 1 : 2 * n_sums : 2] + table[:, 2 : 2 * n_sums + 1 : 2], mass
 
         found = map_threads(piece, n_pieces)
-        return np.asarray(sum(gradient for gradient, _ in found)), float(sum(mass for _, mass in found))
+        sums = np.asarray(sum(part for part, _ in found))
+        return sums[:, 0].copy(), sums[:, 1:].copy(), float(sum(mass for _, mass in found))
 
     def _rows_at(self, entries: Floats) -> Indices:
         """Return the first row that begins at or after each entry."""
         return np.searchsorted(self.X.indptr, entries.astype(self.X.indptr.dtype))
+
+
+def line_table(n_rows: int, n_columns: int) -> Floats:
+    """Return zeros with at least so many columns, so that every row of up to eight lies within one cache line.
+
+    A row that crosses the border of two lines takes about twice as long to read and write.
+    """
+    width = n_columns if n_columns > _LINE else 1 << (n_columns - 1).bit_length()
+    memory = np.zeros(n_rows * width + _LINE)
+    first = -(memory.ctypes.data // memory.itemsize) % _LINE
+    return memory[first : first + n_rows * width].reshape(n_rows, width)
 
 
 def _columns(values: Floats) -> Floats:

@@ -160,6 +160,13 @@ class Rows(ABC):
         del flat, w, row_weights, norms, margins, losses
         return None
 
+    def fused_curvature(
+        self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, along: Array, margins: Floats, losses: Floats
+    ) -> tuple[Floats, Floats, float] | None:
+        """Do as `fused_pass`, and return the gradient's change as each column of `along` is added to the outputs."""
+        del flat, w, row_weights, norms, along, margins, losses
+        return None
+
     @property
     def single(self) -> bool:
         """Whether the rows are float32 and `single_blocks` can multiply them in that precision."""

@@ -8,8 +8,8 @@ both parts of a sum share a cache line, and waiting for it takes most of the tim
 """
 
 from groupdro.kernels.compile import compiled
-from groupdro.kernels.losses import slope, value
-from groupdro.kernels.prefetch import prefetch
+from groupdro.kernels.losses import curvature, slope, value
+from groupdro.kernels.prefetch import AHEAD, prefetch
 
 __all__ = [
     "SHORT",
@@ -22,7 +22,6 @@ __all__ = [
     "most_entries",
 ]
 
-_AHEAD = 32  # entries
 SHORT = 512  # rows whose sum is not compensated
 
 
@@ -40,9 +39,12 @@ def _add(sums, j, k, term):
 def csr_outputs(data, indices, indptr, w, out):
     """Set out[r, c] to the product of row r with w[:, c]."""
     own = 1 if data.size > 1 else 0
+    end = indptr[-1] - AHEAD
     for r in range(indptr.size - 1):
         out[r] = 0.0
         for n in range(indptr[r], indptr[r + 1]):
+            if n < end:
+                prefetch(w, indices[n + AHEAD], 0)  # type: ignore[call-arg]
             for c in range(w.shape[1]):
                 out[r, c] += data[n * own] * w[indices[n], c]
 
@@ -63,8 +65,11 @@ def most_entries(indptr, rows):
 def add_csr_products(data, indices, indptr, v, sums):
     """Add to sums[:, 2 * c] and the column after it the compensated sum over rows of v[r, c] x_r."""
     own = 1 if data.size > 1 else 0
+    end = indptr[-1] - AHEAD
     for r in range(indptr.size - 1):
         for n in range(indptr[r], indptr[r + 1]):
+            if n < end:
+                prefetch(sums, indices[n + AHEAD], 0)  # type: ignore[call-arg]
             for c in range(v.shape[1]):
                 _add(sums, indices[n], 2 * c, data[n * own] * v[r, c])
 
@@ -76,9 +81,12 @@ def csr_moments(data, indices, indptr, weights, norms, sums):
     sums has the shape (d, 4).
     """
     own = 1 if data.size > 1 else 0
+    end = indptr[-1] - AHEAD
     for r in range(indptr.size - 1):
         square = 0.0
         for n in range(indptr[r], indptr[r + 1]):
+            if n < end:
+                prefetch(sums, indices[n + AHEAD], 0)  # type: ignore[call-arg]
             x = 1.0 * data[n * own]
             square += x * x
             _add(sums, indices[n], 0, weights[r] * x * x)
@@ -87,8 +95,10 @@ def csr_moments(data, indices, indptr, weights, norms, sums):
 
 
 @compiled
-def csr_pass(flat, first, last, row_weights, norms, margins, losses, table):
+def csr_pass(flat, first, last, row_weights, norms, along, margins, losses, table):
     """Set margins and losses of rows first .. last, add their weighted gradient, and return the mass of its terms.
+
+    The same pass may add up how the gradient changes along some directions.
 
     Parameters
     ----------
@@ -96,30 +106,40 @@ def csr_pass(flat, first, last, row_weights, norms, margins, losses, table):
         Rows, labels and loss.
     first, last : int
         The rows.
-    row_weights, norms, margins, losses : ndarray of shape (n,)
-        Weight and norm of each row; outputs and losses (set).
-    table : ndarray of shape (p, 4)
+    row_weights, norms : ndarray of shape (n,)
+        Weight and norm of each row.
+    along : ndarray of shape (n, k)
+        Change of the outputs along each direction.
+    margins, losses : ndarray of shape (n,)
+        Outputs and losses (set).
+    table : ndarray of shape (p, 3 + 2 k) or wider
         For each parameter, the intercept last if there is one: its value, its derivative and what rounding took from
-        it (accumulated). They share a cache line, so an entry of a row waits for memory once.
+        it, and the same for its change along each direction (accumulated). They share a cache line, so an entry of a
+        row waits for memory once.
     """
     data, indices, indptr, y, code, parameter, intercept = flat
     own = 1 if data.size > 1 else 0
     mass = 0.0
-    free, end = table.shape[0] - 1, indptr[last] - _AHEAD
+    free, end = table.shape[0] - 1, indptr[last] - AHEAD
     for r in range(first, last):
         u = table[free, 0] if intercept else 0.0
         for n in range(indptr[r], indptr[r + 1]):
             u += data[n * own] * table[indices[n], 0]
             if n < end:
-                prefetch(table, indices[n + _AHEAD], 0)  # type: ignore[call-arg]
+                prefetch(table, indices[n + AHEAD], 0)  # type: ignore[call-arg]
         margins[r] = u
         losses[r] = value(code, parameter, u, y[r])
         c = row_weights[r] * slope(code, parameter, u, y[r])
+        bent = row_weights[r] * curvature(code, parameter, u, y[r]) if along.shape[1] else 0.0
         mass += abs(c) * norms[r]
         if intercept:
             _add(table, free, 1, c)
+            for k in range(along.shape[1]):
+                _add(table, free, 3 + 2 * k, bent * along[r, k])
         for n in range(indptr[r], indptr[r + 1]):
             _add(table, indices[n], 1, c * data[n * own])
+            for k in range(along.shape[1]):
+                _add(table, indices[n], 3 + 2 * k, bent * along[r, k] * data[n * own])
     return mass
 
 

@@ -56,6 +56,20 @@ def slope(code, parameter, u, y):
 
 
 @compiled
+def curvature(code, parameter, u, y):
+    """Return the second derivative of the loss in u, at a kink of the first one as `Loss.curvature` defines it."""
+    u, y = u + y.imag, y.real
+    if code == LOGISTIC:
+        e = math.exp(-abs(u))
+        return e / ((1.0 + e) * (1.0 + e))
+    if code == SQUARED:
+        return 1.0
+    if code == HUBER:
+        return 1.0 if abs(u - y) <= parameter else 0.0
+    return 1.0 if y * u < 1.0 else 0.0
+
+
+@compiled
 def conjugate(code, parameter, a, y):
     """Return sup_u (a u - loss(u)), infinite outside its domain."""
     if code == LOGISTIC:

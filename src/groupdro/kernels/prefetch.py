@@ -7,7 +7,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["prefetch"]
+__all__ = ["AHEAD", "prefetch"]
+
+AHEAD = 32  # entries of sparse rows between a hint and the use of what it loads
 
 
 @intrinsic

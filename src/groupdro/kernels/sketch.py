@@ -7,6 +7,7 @@ table: reading one would cost as much as the entry itself.
 import numpy as np
 
 from groupdro.kernels.compile import compiled
+from groupdro.kernels.prefetch import AHEAD, prefetch
 
 __all__ = ["add_csr_sketches", "add_sketch"]
 
@@ -47,6 +48,7 @@ def add_csr_sketches(rows, offsets, members, weights, v, factors, shift, out):
     """
     data, indices, indptr = rows
     own = 1 if data.size > 1 else 0
+    column, end = factors.reshape((factors.size, 1)), indptr[-1] - AHEAD
     for i in range(offsets.size - 1):
         total = out[i]
         for e in range(offsets[i], offsets[i + 1]):
@@ -54,4 +56,6 @@ def add_csr_sketches(rows, offsets, members, weights, v, factors, shift, out):
             scale = weights[e] * v[row]
             for n in range(indptr[row], indptr[row + 1]):
                 j = indices[n]
+                if n < end:
+                    prefetch(column, indices[n + AHEAD], 0)  # type: ignore[call-arg]
                 total[_bucket(j, shift)] += scale * data[n * own] * factors[j]

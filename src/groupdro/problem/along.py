@@ -1,5 +1,6 @@
 """Passes along a direction: how outputs, group values and the gradient change there."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,18 @@ import numpy as np
 from groupdro.data.sketch import Sketch
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.records import Evaluation
-from groupdro.utils.types import Floats
+from groupdro.utils.types import Array, Floats
 
-__all__ = ["curvature_along", "group_sketches", "outputs_along"]
+__all__ = [
+    "curvature_between",
+    "evaluate_along",
+    "group_sketches",
+    "outputs_along",
+    "slope_and_curvature",
+    "values_along",
+]
+
+_STRETCH = 1 << 15  # rows
 
 
 def outputs_along(problem: GroupRisk, direction: Floats) -> Floats:
@@ -21,31 +31,82 @@ def outputs_along(problem: GroupRisk, direction: Floats) -> Floats:
     return out
 
 
-def curvature_along(problem: GroupRisk, at: Evaluation, along: Floats) -> Floats:
-    """Return the change of the gradient of sum_i q_i R_i, for one output, along several directions, in one pass.
+def evaluate_along(problem: GroupRisk, w: Floats, q: Floats, along: Array) -> tuple[Evaluation, Floats]:
+    """Evaluate a point, for one output, and return how the gradient of sum_i q_i R_i changes along some directions.
+
+    This takes one pass if a kernel can read the rows, and otherwise two.
 
     Parameters
     ----------
     problem : GroupRisk
         The problem.
-    at : Evaluation
+    w, q : ndarray
         The point.
     along : ndarray of shape (n_rows, k)
         Change of the outputs along each direction.
 
     Returns
     -------
+    Evaluation
+        That of `GroupRisk.evaluate`.
     ndarray of shape (n_parameters, k)
         Changes of the gradient.
     """
-    change = along * (problem.data.row_weights(at.q) * problem.loss.curvature(at.margins, problem.data.y))[:, None]
+    data, flat, weights = problem.data, problem.flat_here, problem.data.row_weights(q)
+    if flat is not None and not problem.single_precision:
+        margins, losses = np.empty(data.n_rows), np.empty(data.n_rows)
+        done = data.rows.fused_curvature(flat, w, weights, problem.row_norms, along, margins, losses)
+        if done is not None:
+            gradient, changes, mass = done
+            means, masses = data.partial_means(losses), np.array([mass])
+            data.add_up(means, gradient, changes, masses)
+            problem.count_pass()
+            return Evaluation(w, q, margins, means, gradient, float(masses[0])), changes
+    there = problem.evaluate(w, q)
+    bent = along * (weights * problem.loss.curvature(there.margins, data.y))[:, None]
     model = replace(problem.model, n_outputs=along.shape[1])
-    change, out = change.reshape(-1, *model.shape[1:]), np.zeros(model.shape)
-    for place, block in problem.data.rows.blocks():
-        out += model.gradient(block, change[place])
-    problem.data.add_up(out)
-    problem.count_columns(problem.data.n_features)
-    return out.reshape(len(out), -1)
+    bent, changes = bent.reshape(-1, *model.shape[1:]), np.zeros(model.shape)
+    for place, block in data.rows.blocks():
+        changes += model.gradient(block, bent[place])
+    data.add_up(changes)
+    problem.count_columns(data.n_features)
+    return there, changes.reshape(len(changes), -1)
+
+
+def curvature_between(problem: GroupRisk, weights: Floats, margins: Floats, along: Floats) -> float:
+    """Return the second derivative of the weighted sum of losses along a change of the outputs."""
+    loss, y = problem.loss, problem.data.y
+    sums = np.zeros(1)
+    for place in _stretches(len(margins)):
+        sums[0] += weights[place] @ (loss.curvature(margins[place], y[place]) * along[place] ** 2)
+    problem.data.add_up(sums)
+    return float(sums[0])
+
+
+def slope_and_curvature(problem: GroupRisk, weights: Floats, margins: Floats, shift: float) -> tuple[float, float]:
+    """Return both derivatives of the weighted sum of losses as all outputs grow, at a shift of the outputs."""
+    loss, y = problem.loss, problem.data.y
+    sums = np.zeros(2)
+    for place in _stretches(len(margins)):
+        outputs = margins[place] + shift
+        sums[0] += weights[place] @ loss.value_and_slope(outputs, y[place])[1]
+        sums[1] += weights[place] @ loss.curvature(outputs, y[place])
+    problem.data.add_up(sums)
+    return float(sums[0]), float(sums[1])
+
+
+def values_along(problem: GroupRisk, margins: Floats, moved: Floats) -> Floats:
+    """Return the groups' values at margins + moved."""
+    losses = np.empty(len(margins))
+    for place in _stretches(len(margins)):
+        losses[place] = problem.loss.value(margins[place] + moved[place], problem.data.y[place])
+    return problem.group_values(problem.data.group_means(losses))
+
+
+def _stretches(n_rows: int) -> Iterator[slice]:
+    """Yield ranges of rows, so that what is computed of each stays in the cache and takes little memory."""
+    for start in range(0, n_rows, _STRETCH):
+        yield slice(start, min(start + _STRETCH, n_rows))
 
 
 def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch) -> Floats:

@@ -8,7 +8,7 @@ from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.intercept import best_shift
 from groupdro.problem.linear_model import term_sizes
 from groupdro.problem.records import Evaluation
-from groupdro.utils.types import Floats
+from groupdro.utils.types import Floats, Mask
 
 __all__ = ["DualValue", "balanced_slopes", "dual_value", "followed_slopes", "slopes_at"]
 
@@ -38,10 +38,16 @@ class DualValue:
 def dual_value(problem: GroupRisk, duals: Floats, row_weights: Floats) -> DualValue:
     """Return the weighted sum of the conjugates of duals, and the sums that scale its rounding error."""
     carried = row_weights > 0  # a row without weight adds nothing
-    conjugates, weights = problem.loss.conjugate(duals, problem.data.y)[carried], row_weights[carried]
-    sizes, terms = (term_sizes(duals, norms)[carried] for norms in (1.0, problem.row_norms))
-    # Use NumPy's pairwise sums: BLAS products are running sums and lose more digits than the certificate allows for.
-    sums = np.array([(weights * part).sum() for part in (conjugates, np.abs(conjugates), sizes, terms)])
+    kept: Mask | slice = slice(None) if carried.all() else carried  # millions of rows need no copies
+    weights = row_weights[kept]
+
+    def total(values: Floats) -> float:
+        # NumPy's pairwise sum: BLAS products are running sums and lose more digits than the certificate allows for.
+        return float((weights * values).sum())
+
+    conjugates = problem.loss.conjugate(duals, problem.data.y)[kept]
+    parts = [total(conjugates), total(np.abs(conjugates))]
+    sums = np.array([*parts, *(total(term_sizes(duals, norms)[kept]) for norms in (1.0, problem.row_norms))])
     problem.data.add_up(sums)
     return DualValue(*map(float, sums))
 
@@ -85,15 +91,16 @@ def followed_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> 
         return None
     bent = loss.curvature(at.margins, y)
     bent = bent * t[0] if C == 1 else bent * (t - (bent @ t)[:, None])
-    duals = slopes_at(problem, at) - bent
+    duals = slopes_at(problem, at)
+    duals -= bent
 
     def total(sums: Floats) -> Floats:
         problem.data.add_up(sums)
         return sums
 
     repaired = loss.balance(duals, y, row_weights, total)
-    sizes = [term_sizes(part, problem.row_norms) * row_weights for part in (bent, repaired - duals)]
-    mass, repair = total(np.array([part.sum() for part in sizes]))
+    sums = [(term_sizes(part, problem.row_norms) * row_weights).sum() for part in (bent, repaired - duals)]
+    mass, repair = total(np.array(sums))
     gradient = problem.coef(at.gradient) - (at.bend[:-C] @ t).reshape(problem.coef(at.gradient).shape)
     unit = float(np.finfo(np.float64).eps) * problem.rounding
     return repaired, gradient, at.mass + float(mass) + float(repair) / unit

@@ -203,7 +203,7 @@ class GroupRisk(Samples):
             self.single_precision = False  # it overflowed
         margins = np.empty((self.data.n_rows, *self.shape[1:]))
         losses, row_weights, norms = np.empty(self.data.n_rows), self.data.row_weights(q), self.row_norms
-        rows, flat = self.data.rows, self._flat_here
+        rows, flat = self.data.rows, self.flat_here
         done = None if flat is None else rows.fused_pass(flat, w, row_weights, norms, margins, losses)
         gradient, mass = done or self._blocked_pass(w, row_weights, norms, margins, losses)
         means, masses = self.data.partial_means(losses), np.array([mass])

@@ -18,7 +18,8 @@ class Samples(SinglePasses):
     """The part of a problem that evaluates drawn members or passes them to compiled steps."""
 
     @property
-    def _flat_here(self) -> Any:
+    def flat_here(self) -> Any:
+        """Like `flat`, of the rows that this worker stores."""
         return self.data.flat_here(self.loss.kernel, intercept=self.model.fit_intercept)
 
     @property
@@ -56,7 +57,7 @@ class Samples(SinglePasses):
         """
         self._count(len(draw.members), gradients=2)
         draw = self.data.own(draw)
-        rows, flat = self.data.rows_of(draw.members), self._flat_here
+        rows, flat = self.data.rows_of(draw.members), self.flat_here
         change, gradient = np.zeros(self.data.n_groups), np.zeros(self.model.shape)
         drawn = Drawn(rows, draw.groups, draw.weights)
         if flat is None or not self.data.rows.fused_difference(flat, w, q, at.q, drawn, at.margins, change, gradient):

@@ -13,7 +13,14 @@ import numpy as np
 
 from groupdro.data.sketch import Sketch
 from groupdro.problem import Evaluation, GroupRisk
-from groupdro.problem.along import curvature_along, group_sketches, outputs_along
+from groupdro.problem.along import (
+    curvature_between,
+    evaluate_along,
+    group_sketches,
+    outputs_along,
+    slope_and_curvature,
+    values_along,
+)
 from groupdro.problem.first_curvature import FirstCurvature, column_curvature
 from groupdro.problem.linear_model import LinearModel
 from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
@@ -21,7 +28,7 @@ from groupdro.solvers.step_models import LearnedModel
 from groupdro.solvers.weight_program import NearbyProgram, Program, solve_for_groups
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.bundle import check, is_finite_array
-from groupdro.utils.types import Floats
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["SketchedSQP", "SketchedState"]
 
@@ -32,6 +39,7 @@ _PRICE = 0.1  # of moving weights, relative to what moving all to the worst grou
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _INTERCEPT_STEPS = 5
+_SMALL_SLOPE = 1e-3  # along the intercept, relative to that before its steps
 _FLAT = 1e-6  # curvature along the intercept, relative to the largest, that counts as this much
 _MOST_FAILURES = 2
 
@@ -59,7 +67,7 @@ class SketchedState(State):
     Attributes
     ----------
     steps, changes : list of ndarray
-        L-BFGS pairs: changes of w, and of the weighted gradient without the penalty.
+        L-BFGS pairs: changes of w, and of the weighted gradient with the penalty's.
     failures : int
         Consecutive line searches without descent.
     """
@@ -75,8 +83,9 @@ class SketchedState(State):
 class SketchedSQP(Solver):
     """Newton-like steps for the worst group, with memory for a sketch of each group's gradient.
 
-    An epoch makes four passes: along the step, for the sketches, for the gradient under the new weights, and for the
-    curvature along the step. Workers exchange one gradient or the sketches per pass.
+    An epoch makes three passes: along the step, for the sketches, and for the gradient under the new weights together
+    with the curvature along the step. Dense rows need a fourth one for the latter. Workers exchange these two, and the
+    sketches.
 
     Parameters
     ----------
@@ -107,16 +116,15 @@ class SketchedSQP(Solver):
         pairs = state.steps, state.changes
         fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
         fits = fits and all(is_finite_array(v, problem.shape) for part in pairs for v in part)
-        fits = fits and all(_shows_curvature(problem, s, y) for s, y in zip(*pairs, strict=True))
+        fits = fits and all(_shows_curvature(s, y) for s, y in zip(*pairs, strict=True))
         check(fits, "its L-BFGS pairs do not fit")
         super().restore_state(problem, state)
 
     def epoch(self, problem: GroupRisk, state: SketchedState) -> None:
         """Search along the step of the current weights, choose new weights there, and make a pass."""
-        at, curvature, steps = state.evaluation, _diagonal(problem), state.steps
-        changes = [y + _pull(problem, s) for s, y in zip(steps, state.changes, strict=True)]
+        at, curvature = state.evaluation, _diagonal(problem)
         slope = at.gradient + _pull(problem, at.w)
-        direction = -_times_inverse(slope, curvature, steps, changes)
+        direction = -_times_inverse(slope, curvature, state.steps, state.changes)
         found = _search(problem, at, slope, direction)
         if found is None:  # neither the learned curvature nor rounding allows descent
             state.steps.clear()
@@ -124,28 +132,25 @@ class SketchedSQP(Solver):
             state.failures += 1
             state.stalled = state.failures > _MOST_FAILURES
             return
-        step, moved, values = found
+        step, along, values = found
         w = at.w + step
-        q = self._weights(problem, state, Sketch.of(curvature, _MOST_BUCKETS), changes, w, at.margins + moved, values)
-        there = problem.evaluate(w, q)
-        # Along the step for L-BFGS, and along a free intercept for the certificate.
-        along = np.column_stack([moved, *([np.ones_like(moved)] if problem.fit_intercept else [])])
-        bent = curvature_along(problem, there, along)
+        q = self._weights(problem, state, Sketch.of(curvature, _MOST_BUCKETS), w, at.margins + along[:, 0], values)
+        there, bent = evaluate_along(problem, w, q, along)
         state.evaluation = replace(there, bend=bent[:, 1:]) if problem.fit_intercept else there
         state.failures = 0
-        if _shows_curvature(problem, step, bent[:, 0]):
+        change = bent[:, 0] + _pull(problem, step)
+        if _shows_curvature(step, change):
             state.steps.append(step)
-            state.changes.append(bent[:, 0].copy())
+            state.changes.append(change)
         del state.steps[: -self.memory], state.changes[: -self.memory]
 
     @staticmethod
     def _weights(
-        problem: GroupRisk, state: SketchedState, sketch: Sketch, changes: list[Floats], w: Floats, margins: Floats,
-        values: Floats,
-    ) -> Floats:  # fmt: skip
+        problem: GroupRisk, state: SketchedState, sketch: Sketch, w: Floats, margins: Floats, values: Floats
+    ) -> Floats:
         """Return the weights of the dual of the quadratic model at a new point, in the space of the sketches."""
         gradients, K = group_sketches(problem, margins, sketch), sketch.n_buckets
-        pairs = [(sketch.step(s), sketch.gradient(y)) for s, y in zip(state.steps, changes, strict=True)]
+        pairs = [(sketch.step(s), sketch.gradient(y)) for s, y in zip(state.steps, state.changes, strict=True)]
         bent = [s @ y > _LEAST_COSINE * np.sqrt((s @ s) * (y @ y)) for s, y in pairs]
         kept = np.array([pair for pair, shows in zip(pairs, bent, strict=True) if shows]).reshape(-1, 2, K)
         flat = FirstCurvature(LinearModel(K, 1, False), np.ones(K), np.empty((K, 0)), np.zeros(K), 1.0)
@@ -183,9 +188,9 @@ def _pull(problem: GroupRisk, w: Floats) -> Floats:
     return out
 
 
-def _shows_curvature(problem: GroupRisk, step: Floats, change: Floats) -> bool:
-    """Return whether the gradient's change along a step, with the penalty's, is large enough to divide by."""
-    return bool(step @ (change + _pull(problem, step)) > 1e-12 * (step @ step))
+def _shows_curvature(step: Floats, change: Floats) -> bool:
+    """Return whether the gradient's change along a step is large enough to divide by."""
+    return bool(step @ change > 1e-12 * (step @ step))
 
 
 def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], changes: list[Floats]) -> Floats:
@@ -204,18 +209,18 @@ def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], cha
 
 def _search(
     problem: GroupRisk, at: Evaluation, slope: Floats, direction: Floats
-) -> tuple[Floats, Floats, Floats] | None:
+) -> tuple[Floats, Array, Floats] | None:
     """Return a step that decreases F(., q), the change of the outputs, and the groups' values there.
 
     The outputs are linear along the direction, so trials read no row of X. At each of them, the intercept is optimal.
+    Their change is rounded to float32 and, with a free intercept, followed by that along the intercept: L-BFGS learns
+    from the gradient's change along the first, and the certificate uses that along the second.
     """
-    data, loss = problem.data, problem.loss
-    along, weights = outputs_along(problem, direction), data.row_weights(at.q)
+    along, weights = outputs_along(problem, direction), problem.data.row_weights(at.q)
     first = float(at.q @ problem.group_values(at.group_risks)) + problem.domain.penalty_at(problem.coef(at.w))
     downhill = float(slope @ direction)
-    bent = np.array([(weights * loss.curvature(at.margins, data.y) * along**2).sum()])
-    data.add_up(bent)
-    best = -downhill / max(float(bent[0] + direction @ _pull(problem, direction)), 1e-300)
+    bent = curvature_between(problem, weights, at.margins, along) + float(direction @ _pull(problem, direction))
+    best = -downhill / max(bent, 1e-300)
     length = 1.0 if best > 0.5 else best
     for _ in range(_HALVINGS):
         moved = length * along
@@ -223,10 +228,12 @@ def _search(
         moved += shift
         step = length * direction
         problem.intercept(step)[...] += shift
-        values = problem.group_values(data.group_means(loss.value(at.margins + moved, data.y)))
+        values = values_along(problem, at.margins, moved)
         there = float(at.q @ values) + problem.domain.penalty_at(problem.coef(at.w + step))
         if there <= first + _SUFFICIENT * length * downhill and there < first:
-            return step, moved, values
+            both = np.ones((len(moved), 2 if problem.fit_intercept else 1), dtype=np.float32)
+            both[:, 0] = moved
+            return step, both, values
         length *= 0.5
     return None
 
@@ -236,14 +243,15 @@ def _best_shift(problem: GroupRisk, weights: Floats, margins: Floats) -> float:
 
     A step is as long as the units of y require, and halved where it goes too far.
     """
-    best, step, least = 0.0, 0.0, np.inf
+    best, step, least, enough = 0.0, 0.0, np.inf, 0.0
     for _ in range(_INTERCEPT_STEPS):
-        slopes = problem.loss.value_and_slope(margins + (best + step), problem.data.y)[1]
-        sums = np.array([weights @ slopes, weights @ problem.loss.curvature(margins + (best + step), problem.data.y)])
-        problem.data.add_up(sums)
-        if abs(sums[0]) < least:
-            best, least = best + step, abs(float(sums[0]))
-            step = -float(sums[0]) / max(float(sums[1]), _FLAT * problem.loss.smoothness)
+        slope, curvature = slope_and_curvature(problem, weights, margins, best + step)
+        enough = enough or _SMALL_SLOPE * abs(slope)
+        if abs(slope) < least:
+            best, least = best + step, abs(slope)
+            step = -slope / max(curvature, _FLAT * problem.loss.smoothness)
         else:
             step *= 0.5
+        if least <= enough:
+            break
     return best
