@@ -3,12 +3,15 @@
     python -m benchmarks.internet_scale make FOLDER [--rows 40000000]      a table of clicks in Parquet files
     python -m benchmarks.internet_scale write FOLDER                       its store: MB/s and peak memory
     python -m benchmarks.internet_scale passes FOLDER [--rows 10000000]    one pass of ours and of other tools
-    python -m benchmarks.internet_scale fit FOLDER [--workers 2]           a fit to a certified relative gap of 1e-2
+    python -m benchmarks.internet_scale race FOLDER                        the worst group's risk, all in the same time
+    python -m benchmarks.internet_scale messages FOLDER                    one and two workers, 10^4 to 10^7 features
+    python -m benchmarks.internet_scale fit FOLDER [--workers 2] [--memory 6]   a fit to a relative gap of 1e-2
 
 A row has 30 columns. The value of a column is drawn from a power law: the logarithm of its rank is uniform up to 2^22.
 The 1,000 groups have sizes by a power law too. A click follows a logistic model with a weight for each of the commonest
 values, one for the group, and for a third of the groups a weight of the opposite sign on ten of the columns, which is
-what a single model gets wrong. Results go to results/internet_scale.json, command by command.
+what a single model gets wrong. `--memory` limits each worker to so many GB, cached pages of the store included, which
+needs the right to make control groups (version 1). Results go to results/internet_scale.json, command by command.
 """
 
 import argparse
@@ -34,6 +37,7 @@ from groupdro.distributed.launch import launch_command, launch_environment
 
 N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000
+FEATURES = (10**4, 10**5, 10**6, 10**7)  # of `messages`
 PENALTY = 1e-5
 MOST_PASSES = 120.0
 RESULTS = Path(__file__).parent / "results" / "internet_scale.json"
@@ -66,12 +70,12 @@ def make(folder: Path, n_rows: int) -> dict[str, Any]:
     return {"rows": n_rows, "parquet_bytes": size, "seconds": time.perf_counter() - begun}
 
 
-def write(folder: Path) -> dict[str, Any]:
+def write(folder: Path, n_features: int = N_FEATURES, name: str = "store") -> dict[str, Any]:
     """Write the store by a stream over the files."""
     begun = time.perf_counter()
     store = GroupedStore.write(
-        folder / "store", sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
-        sparse=True, dtype="bool", n_features=N_FEATURES, overwrite=True,
+        folder / name, sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
+        sparse=True, dtype="bool", n_features=n_features, overwrite=True,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
     read = sum(file.stat().st_size for file in (folder / "rows").glob("*.parquet"))
@@ -85,6 +89,12 @@ def write(folder: Path) -> dict[str, Any]:
 def peak_memory() -> float:
     """Return the largest memory of this process in GB, with the pages of files that it mapped."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def anonymous_memory() -> float:
+    """Return the memory of this process in GB at present, without pages of files."""
+    fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) / 1e6
 
 
 def passes(folder: Path, n_rows: int) -> dict[str, Any]:
@@ -114,6 +124,63 @@ def passes(folder: Path, n_rows: int) -> dict[str, Any]:
             "entries_per_second": {name: entries / seconds for name, seconds in found.items()}}  # fmt: skip
 
 
+def race(folder: Path) -> dict[str, Any]:
+    """Fit ours on one core to its tolerance, give the others the same seconds, and compare risks on these rows."""
+    os.sched_setaffinity(0, {0})
+    store = GroupedStore.open(folder / "store")
+    data = store.data()
+    problem = GroupRisk(data, Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True)
+    sizes = data.all_sizes / data.n_total
+
+    def risks(w: np.ndarray) -> dict[str, float]:
+        each = problem.risks(w)
+        return {"average": float(sizes @ each), "worst": float(each.max())}
+
+    begun = time.perf_counter()
+    result = solve(problem, "auto", tol=1e-2, max_passes=MOST_PASSES)
+    limit = time.perf_counter() - begun
+    found = {"groupdro": {"seconds": limit, "passes": result.passes} | risks(result.w)}
+    X, y = CsrRows(store.X).take(slice(0, data.n_total)).X.copy(), np.asarray(data.y)
+    X.data = np.ones(X.nnz)
+
+    sgd, epochs, begun = SGDClassifier(loss="log_loss", alpha=PENALTY, random_state=0), 0, time.perf_counter()
+    while time.perf_counter() - begun < limit * (1 - 0.5 / max(epochs, 1)):  # the next epoch would end nearer than this
+        sgd.partial_fit(X, y, classes=[-1.0, 1.0])
+        epochs += 1
+    spent = time.perf_counter() - begun
+    w = np.append(sgd.coef_[0], sgd.intercept_)
+    found["scikit-learn, SGDClassifier"] = {"seconds": spent, "passes": epochs} | risks(w)
+
+    iterations, seconds = 1, 0.0
+    while seconds < limit / 1.5:  # an interrupted run has no model: run with more iterations until the time is used
+        begun = time.perf_counter()
+        newton = LogisticRegression(C=1 / (PENALTY * len(y)), solver="liblinear", max_iter=iterations, tol=1e-8)
+        newton.fit(X, y)
+        seconds, done = time.perf_counter() - begun, int(newton.n_iter_[0])
+        w = np.append(newton.coef_[0], newton.intercept_)
+        found["liblinear"] = {"seconds": seconds, "iterations": done} | risks(w)
+        if done < iterations:
+            break
+        iterations = max(iterations + 1, int(iterations * limit / seconds))
+
+    if vowpal(folder, X, y) is not None:
+        program = [sys.executable, "-m", "vowpalwabbit", "-d", str(folder / "rows.vw"), "-b", "22", "--quiet"]
+        program += ["--loss_function", "logistic", "--l2", str(PENALTY), "--cache_file", str(folder / "rows.cache")]
+        model, scores = folder / "rows.model", folder / "rows.scores"
+        begun = time.perf_counter()
+        subprocess.run([*program, "--holdout_off", "-f", str(model)], check=True)
+        n_passes = max(1, int(limit / (time.perf_counter() - begun)))
+        begun = time.perf_counter()
+        subprocess.run([*program, "--holdout_off", "--passes", str(n_passes), "-f", str(model)], check=True)
+        spent = time.perf_counter() - begun
+        subprocess.run([*program, "-t", "-i", str(model), "-p", str(scores)], check=True)
+        margins = np.array([float(line.split()[0]) for line in scores.open()])
+        each = data.group_means(Logistic().value(margins, y))
+        found["Vowpal Wabbit"] = {"seconds": spent, "passes": n_passes}
+        found["Vowpal Wabbit"] |= {"average": float(sizes @ each), "worst": float(each.max())}
+    return {"rows": len(y), "lower_bound": result.lower_bound} | found
+
+
 def best_of(run: Callable[[], object], times: int = 3) -> float:
     """Return the least seconds of several runs."""
     seconds = []
@@ -138,9 +205,25 @@ def vowpal(folder: Path, X: Any, y: np.ndarray) -> Callable[[], object] | None:
     return lambda: subprocess.run(program, check=True)
 
 
-def fit(folder: Path, n_workers: int, solver: str) -> dict[str, Any]:
+def messages(folder: Path) -> dict[str, Any]:
+    """Fit the same rows, hashed into more and more features, by one and by two workers."""
+    found = {}
+    for n_features in FEATURES:
+        write(folder, n_features, f"store-{n_features}")
+        one, two = (fit(folder / f"store-{n_features}", n, "auto", np.inf) for n in (1, 2))
+        shared = {name: two[name] for name in ("solver", "status", "rows", "epochs", "passes", "bytes_sent")}
+        found[f"{n_features:,} features"] = shared | {
+            "seconds": {"1": one["seconds"], "2": two["seconds"]}, "speedup": one["seconds"] / two["seconds"],
+            "bytes_per_epoch": two["bytes_sent"] / two["epochs"],
+            "share_of_messages": two["seconds_of_messages"] / two["seconds"],
+        }  # fmt: skip
+        print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
+def fit(store: Path, n_workers: int, solver: str, memory: float) -> dict[str, Any]:
     """Fit by one worker, or by several under torchrun, each with one thread on a core of its own."""
-    arguments = ["worker", str(folder), "--solver", solver]
+    arguments = ["worker", str(store), "--solver", solver, "--memory", str(memory)]
     environment = launch_environment(os.environ, workers=n_workers) | {"NUMBA_NUM_THREADS": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
@@ -159,11 +242,23 @@ def show(progress: Any) -> None:
     )
 
 
-def work(folder: Path, solver: str) -> None:
+def limit_memory(rank: int, gigabytes: float) -> Path:
+    """Put this process into a control group of its own, and return its folder."""
+    folder = Path(f"/sys/fs/cgroup/memory/groupdro-{rank}")
+    folder.mkdir(exist_ok=True)
+    (folder / "memory.limit_in_bytes").write_text(str(int(gigabytes * 1e9)))
+    (folder / "memory.max_usage_in_bytes").write_text("0")
+    (folder / "cgroup.procs").write_text(str(os.getpid()))
+    return folder
+
+
+def work(store: Path, solver: str, memory: float) -> None:
     """Solve this worker's part."""
-    os.sched_setaffinity(0, {int(os.environ.get("LOCAL_RANK", "0")) % os.cpu_count()})
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    os.sched_setaffinity(0, {rank % os.cpu_count()})
+    limited = limit_memory(rank, memory) if np.isfinite(memory) else None
     comm = distributed.communicator()
-    data = GroupedStore.open(folder / "store").shard(comm).data()
+    data = GroupedStore.open(store).shard(comm).data()
     problem = GroupRisk(data, Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True)
     begun = time.perf_counter()
     result = solve(problem, solver, tol=1e-2, max_passes=MOST_PASSES, callbacks=[show] if comm.rank == 0 else [])
@@ -174,8 +269,11 @@ def work(folder: Path, solver: str) -> None:
             "epochs": result.epochs, "passes": result.passes, "seconds": seconds,
             "entries_per_second": result.passes * N_COLUMNS * problem.n_rows / seconds, "upper": result.upper_bound,
             "lower": result.lower_bound, "seconds_of_messages": comm.seconds, "bytes_sent": comm.bytes_sent,
-            "peak_GB": peak_memory(),
+            "anonymous_GB": anonymous_memory(),
         }  # fmt: skip
+        if limited is not None:
+            used = int((limited / "memory.max_usage_in_bytes").read_text())
+            found |= {"memory_limit_GB": memory, "memory_used_GB": used / 1e9}
         print(json.dumps(found), flush=True)
     comm.close()
 
@@ -183,24 +281,29 @@ def work(folder: Path, solver: str) -> None:
 def main() -> None:
     """Run one command, and add what it found to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.internet_scale", description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=("make", "write", "passes", "fit", "worker"))
+    parser.add_argument("command", choices=("make", "write", "passes", "race", "messages", "fit", "worker"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--solver", default="auto")
+    parser.add_argument("--memory", type=float, default=float("inf"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     if given.command == "worker":
-        work(given.folder, given.solver)
+        work(given.folder, given.solver, given.memory)
         return
     found = {
         "make": lambda: make(given.folder, given.rows or 40_000_000),
         "write": lambda: write(given.folder),
         "passes": lambda: passes(given.folder, given.rows or 10_000_000),
-        "fit": lambda: fit(given.folder, given.workers, given.solver),
+        "race": lambda: race(given.folder),
+        "messages": lambda: messages(given.folder),
+        "fit": lambda: fit(given.folder / "store", given.workers, given.solver, given.memory),
     }[given.command]()
     found["load_average"] = os.getloadavg()[0]
-    name = given.command + (f", {given.solver}, {given.workers} workers" if given.command == "fit" else "")
+    name = given.command
+    if given.command == "fit":
+        name = f"fit of {found['rows']:,} rows, {given.solver}, {given.workers} workers"
     stored = json.loads(given.results.read_text()) if given.results.exists() else {}
     given.results.write_text(json.dumps(stored | {name: found}, indent=1) + "\n")
     print(json.dumps({name: found}, indent=1))

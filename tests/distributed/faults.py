@@ -1,8 +1,9 @@
 """Faults in running jobs: start one, wait for a moment, break something, and judge what becomes of it.
 
-    python -m tests.distributed.faults 100 [SEED]
+    python -m tests.distributed.faults 100 [SEED] [sparse]
 
-draws that many faults of all kinds at random moments, prints a line for each and a table at the end.
+draws that many faults of all kinds at random moments, prints a line for each and a table at the end. With `sparse`, the
+rows are hashed into a store of ones.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import groupdro as gd
 from groupdro.distributed.launch import launch_command, launch_environment
@@ -37,7 +39,7 @@ SCRIPT = str(Path(__file__).with_name("training.py"))
 MARKER, NODE = "GROUPDRO_FAULT_RUN", "GROUPDRO_FAULT_NODE"
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 PENALTY = 1e-3
-TOLERANCES = {"aleg": 1e-5, "sqp": 1e-9}  # so that either takes ten epochs or more
+TOLERANCES = {"aleg": 1e-5, "sqp": 1e-9, "sketched-sqp": 1e-6}  # so that each takes ten epochs or more
 TIMEOUT = 5.0  # of the communicator
 FILE_LIMIT = 6000  # bytes, less than a checkpoint has and more than the events of a process
 CLEAR = ("StoreError", "CheckpointError", "CommunicationError", "OSError", "RendezvousConnectionError")
@@ -49,6 +51,9 @@ LOCAL = ("kill in a step", "kill in a pass", "kill in a write", "kill elsewhere"
 NETWORK = ("node lost", "node cut off")
 ALONE = ("corrupt shard", "corrupt checkpoints, all")
 KINDS = (*LOCAL, *NETWORK, *ALONE)
+SMALL_FILES = ("y.bin", "offsets.bin", "groups.json", "manifest.json")
+LARGE_FILES = {"dense": ("X.bin", "source.bin"), "sparse": ("indices.bin", "indptr.bin", "source.bin")}
+SOLVERS = {"dense": ("aleg", "aleg", "sqp"), "sparse": ("aleg", "sqp", "sketched-sqp")}
 
 
 @dataclass(frozen=True)
@@ -125,15 +130,22 @@ def can_mount():
 class Bench:
     """A store, its true optimum, and undisturbed runs to compare with."""
 
-    def __init__(self, folder):
-        self.folder = Path(folder)
+    def __init__(self, folder, rows="dense"):
+        self.folder, self.rows = Path(folder), rows
         rng = np.random.default_rng(0)
         n, d, m = 3000, 20, 5
         X, groups = rng.normal(size=(n, d)), rng.integers(0, m, n)
         slopes = rng.normal(size=d) + 0.5 * rng.normal(size=(m, d))
         y = np.where((X * slopes[groups]).sum(axis=1) + rng.logistic(size=n) > 0, 1, -1)
         self.store = self.folder / "store"
-        self.data = gd.GroupedStore.write_arrays(self.store, X, y, groups)
+        if rows == "dense":
+            self.data = gd.GroupedStore.write_arrays(self.store, X, y, groups)
+        else:
+            columns = {f"c{k}": np.digitize(X[:, k], [-1.0, 0.0, 1.0]) for k in range(8)}
+            self.data = gd.GroupedStore.write(
+                self.store, pa.table({"y": y, "group": groups} | columns), target="y", groups="group", hashed=True,
+                dtype="bool", n_features=64, sparse=True,
+            )  # fmt: skip
         problem = gd.GroupRisk(
             self.data.data(labels=(-1.0, 1.0)), gd.Logistic(), gd.L2Domain(penalty=PENALTY), fit_intercept=True
         )
@@ -167,7 +179,8 @@ class Bench:
         if result["status"] != "CONVERGED":
             return "wrong answer", f"status {result['status']}"
         # Computed anew by other means than those of the run.
-        X, y = np.asarray(self.data.X, np.float64), np.asarray(self.data.y, np.float64)
+        X = self.data.X.toarray() if self.rows == "sparse" else self.data.X
+        X, y = np.asarray(X, np.float64), np.asarray(self.data.y, np.float64)
         losses = np.logaddexp(0.0, -y * (X @ w[:-1] + w[-1]))
         means = np.add.reduceat(losses, np.cumsum(self.data.group_sizes) - self.data.group_sizes)
         upper = (means / self.data.group_sizes).max() + 0.5 * PENALTY * (w[:-1] @ w[:-1])
@@ -384,7 +397,7 @@ class Run:
         # Slow enough for a node that comes late to find the others still at work.
         late = self.nodes == "1:2" and any(fault.seconds > SHRINKS for fault in self.faults)
         options = {"solver": self.solver, "holds": holds, "pause": 2.0 if late else 0.05}
-        if self.solver == "sqp":
+        if self.solver != "aleg":
             for hold in holds:
                 hold["phase"] = "pass" if hold["phase"] == "step" else hold["phase"]
         kinds = {fault.kind for fault in self.faults}
@@ -676,7 +689,7 @@ class Run:
         shutil.copytree(self.bench.store, store)
         name, how = fault.detail.split(":")
         _damage(store / name, how)
-        verify = "full" if name in ("X.bin", "source.bin") else "small"
+        verify = "small" if name in SMALL_FILES else "full"
         self.job = Job(self.bench, self.folder / "job", solver=self.solver, holds=(), verify=verify, store=store)
         self.job.start(max_restarts=0)
         self.job.wait(lambda: self.job.nodes["a"].poll() is not None, "the refusal")
@@ -705,7 +718,7 @@ def run(bench, folder, *faults, solver="aleg", nodes="1"):
 # ---------------------------------------------------------------------- the campaign
 
 
-def draw(kind, rng, epoch):
+def draw(kind, rng, epoch, rows="dense"):
     """Return a fault of a kind at a random moment."""
     phases = {
         "kill in a step": ["step"], "kill in a pass": ["pass"], "kill in a write": ["fsync", "rename", "renamed"],
@@ -722,7 +735,7 @@ def draw(kind, rng, epoch):
         fault["detail"] = rng.choice([f"flip{rng.randrange(100)}", f"cut{rng.randrange(100)}"])
         fault["epoch"] = max(epoch, 3)  # two files are there
     elif kind == "corrupt shard":
-        name = rng.choice(["y.bin", "offsets.bin", "groups.json", "manifest.json", "X.bin", "source.bin"])
+        name = rng.choice([*SMALL_FILES, *LARGE_FILES[rows]])
         fault["detail"] = f"{name}:{rng.choice(['flip', 'cut'])}{rng.randrange(100)}"
     elif kind == "node lost":
         fault["detail"], fault["seconds"] = rng.choice(["b", "b", "b", "a"]), rng.choice([0.0, 3.0])
@@ -731,7 +744,7 @@ def draw(kind, rng, epoch):
     return Fault(kind, **fault)
 
 
-def plan(n_faults, rng, kinds=KINDS):
+def plan(n_faults, rng, kinds=KINDS, rows="dense"):
     """Return runs of several faults each, as (faults, solver, nodes)."""
     drawn = [kinds[k % len(kinds)] for k in range(n_faults)]
     rng.shuffle(drawn)
@@ -739,11 +752,11 @@ def plan(n_faults, rng, kinds=KINDS):
     for several, most in ((LOCAL, 4), (NETWORK, 2), (ALONE, 1)):
         mine = [kind for kind in drawn if kind in several]
         for start in range(0, len(mine), most):
-            solver = rng.choice(["aleg", "aleg", "sqp"])
+            solver = rng.choice(SOLVERS[rows])
             part = mine[start : start + most]
             faults, epoch = [], rng.choice([0, 1, 2])
             for kind in part:
-                faults.append(draw(kind, rng, epoch))
+                faults.append(draw(kind, rng, epoch, rows))
                 epoch = max(epoch, faults[-1].epoch) + (3 if kind == "disk full" else rng.choice([1, 1, 2]))
             nodes = rng.choice(["2", "2", "1:2"]) if several is NETWORK else "1"
             if nodes == "1:2" and faults[-1].kind == "node lost":
@@ -753,17 +766,17 @@ def plan(n_faults, rng, kinds=KINDS):
     return runs
 
 
-def campaign(n_faults, seed, lanes=3):
+def campaign(n_faults, seed, rows="dense", lanes=3):
     """Run faults at random, several runs at a time, and print what became of them."""
     rng = random.Random(seed)
     kinds = [kind for kind in KINDS if kind not in NETWORK or can_network()]
     keep = Path(tempfile.mkdtemp(prefix="groupdro-faults-"))
     begun, verdicts, lock = time.monotonic(), [], threading.Lock()
     os.environ.setdefault("NUMBA_CACHE_DIR", str(keep / "numba"))
-    bench = Bench(keep)
+    bench = Bench(keep, rows)
     mounts = can_mount()
     print(f"seed {seed}, files in {keep}", flush=True)
-    for solver in TOLERANCES:
+    for solver in dict.fromkeys(SOLVERS[rows]):
         bench.reference(solver)
 
     def one(number, faults, solver, nodes):
@@ -790,7 +803,7 @@ def campaign(n_faults, seed, lanes=3):
     for _ in range(5):  # some moments never come, and are drawn anew
         if (lacking := n_faults - len(verdicts)) <= 0:
             break
-        runs = plan(lacking, rng, kinds)
+        runs = plan(lacking, rng, kinds, rows)
         with ThreadPoolExecutor(lanes) as pool:
             for each in [pool.submit(one, number + k, *run) for k, run in enumerate(runs)]:
                 each.result()
@@ -822,6 +835,8 @@ def print_table(verdicts):
 
 
 if __name__ == "__main__":
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    chosen = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(10**6)
-    sys.exit(not all(verdict.good for verdict in campaign(number, chosen)))
+    given = [word for word in sys.argv[1:] if word != "sparse"]
+    number = int(given[0]) if given else 100
+    chosen = int(given[1]) if len(given) > 1 else random.SystemRandom().randrange(10**6)
+    rows = "sparse" if "sparse" in sys.argv else "dense"
+    sys.exit(not all(verdict.good for verdict in campaign(number, chosen, rows)))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, rel_entr
 
 from groupdro.problem.weight_sets import Moving
-from groupdro.solvers.simplex_qp import solve_priced_program, solve_simplex_qp
+from groupdro.solvers.simplex_qp import nearby_weights, solve_priced_program, solve_simplex_qp
 
 
 def gain(M, v, x):
@@ -140,3 +140,23 @@ def test_at_a_price_it_agrees_with_an_independent_solver(log_price, scale):
         ours = solve_priced_program(A @ A.T, v, price, np.log(base))
         found, reference = (gain(A @ A.T, v, q) - price * rel_entr(q, base).sum() for q in (ours, theirs))
         assert found == pytest.approx(reference, rel=1e-6, abs=1e-6)
+
+
+def test_nearby_weights_solve_their_program():
+    rng = np.random.default_rng(0)
+    A, v, known = rng.normal(size=(12, 8)), rng.normal(size=12), rng.dirichlet(np.ones(12))
+    M, price = A @ A.T, 0.05
+    q = nearby_weights(M, v, price, known)
+    x = cp.Variable(12)
+    worth = v @ x - 0.5 * cp.sum_squares(A.T @ x) - price * cp.sum(cp.rel_entr(x, known))
+    best = cp.Problem(cp.Maximize(worth), [cp.sum(x) == 1]).solve(solver="CLARABEL")
+    value = v @ q - 0.5 * q @ M @ q - price * (q @ np.log(q / known))
+    assert q.sum() == pytest.approx(1.0)
+    assert best - value <= 1e-5 * (1.0 + abs(best))
+
+
+def test_nearby_weights_survive_a_matrix_that_rounding_made_indefinite():
+    M = np.diag([1.0, -1e-3, 1.0])
+    q = nearby_weights(M, np.array([0.1, 0.2, 0.3]), 1e-9, np.full(3, 1 / 3))
+    assert q.sum() == pytest.approx(1.0)
+    assert (q >= 0.0).all()

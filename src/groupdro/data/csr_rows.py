@@ -30,7 +30,7 @@ __all__ = ["CsrRows", "csr_of"]
 _ENTRY = 6.0  # cost of an entry relative to one of a dense row
 _PIECE_ENTRIES = 1 << 22  # worth a thread of its own
 _MOST_PIECES = 4  # each has a table of some numbers per feature
-_MOST_TABLES = 1 << 26  # numbers in the tables of all pieces
+_MOST_TABLES = 1 << 25  # numbers in the tables of all pieces
 _LINE = 8  # numbers in a cache line
 _CALL_ENTRIES = 1 << 24  # an interrupt can arrive only between calls
 
@@ -231,17 +231,19 @@ class CsrRows(Rows):
         n_pieces = max(1, most)
         bounds = [0, *self._rows_at(np.linspace(0, nnz, n_pieces + 1)[1:-1]).tolist(), self.n_rows]
 
-        def piece(k: int) -> tuple[Floats, float]:
+        def piece(k: int) -> tuple[Floats, Floats, float]:
             table, mass = line_table(len(w), 1 + 2 * n_sums), 0.0
             table[:, 0] = w
             inner = np.arange(flat.indptr[bounds[k]], flat.indptr[bounds[k + 1]], _CALL_ENTRIES)[1:]
             for first, last in itertools.pairwise([bounds[k], *self._rows_at(inner).tolist(), bounds[k + 1]]):
                 mass += csr_pass(flat, first, last, row_weights, norms, along, margins, losses, table)
-            return table[:, 1 : 2 * n_sums : 2] + table[:, 2 : 2 * n_sums + 1 : 2], mass
+            end = 1 + 2 * n_sums
+            return table[:, 1] + table[:, 2], table[:, 3:end:2] + table[:, 4:end:2], mass
 
-        found = map_threads(piece, n_pieces)
-        sums = np.asarray(sum(part for part, _ in found))
-        return sums[:, 0].copy(), sums[:, 1:].copy(), float(sum(mass for _, mass in found))
+        gradient, changes, mass = np.zeros(len(w)), np.zeros((len(w), n_sums - 1)), 0.0
+        for part, change, size in map_threads(piece, n_pieces):
+            gradient, changes, mass = gradient + part, changes + change, mass + size
+        return gradient, changes, mass
 
     def _rows_at(self, entries: Floats) -> Indices:
         """Return the first row that begins at or after each entry."""

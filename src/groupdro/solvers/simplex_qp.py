@@ -188,7 +188,10 @@ def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Flo
         # The system in units of the square roots of q, in which relative entropy has the price as its curvature.
         s = np.exp(0.5 * z)
         diagonal = price + 1e-15 * float(np.diag(M) @ q)  # never less than the rounding of M
-        factor = cho_factor(M * np.outer(s, s) + diagonal * np.eye(len(s)), check_finite=False)
+        try:
+            factor = cho_factor(M * np.outer(s, s) + diagonal * np.eye(len(s)), check_finite=False)
+        except np.linalg.LinAlgError:
+            break  # rounding has left M with a negative eigenvalue, at which the weights so far are as good as any
         both = cho_solve(factor, np.column_stack([s * slopes, s]), check_finite=False)
         multiplier = float(s @ both[:, 0]) / float(s @ both[:, 1])
         step = s * (multiplier * both[:, 1] - both[:, 0])

@@ -10,9 +10,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg.blas import daxpy
 
 from groupdro.data.sketch import Sketch
-from groupdro.problem import Evaluation, GroupRisk
+from groupdro.problem import GroupRisk
 from groupdro.problem.along import (
     curvature_between,
     evaluate_along,
@@ -68,14 +69,17 @@ class SketchedState(State):
     ----------
     steps, changes : list of ndarray
         L-BFGS pairs: changes of w, and of the weighted gradient with the penalty's.
+    sketches : list of ndarray of shape (2, n_buckets)
+        Sketches of each pair.
     failures : int
         Consecutive line searches without descent.
     """
 
-    grows: ClassVar[tuple[str, ...]] = ("steps", "changes")
+    grows: ClassVar[tuple[str, ...]] = ("steps", "changes", "sketches")
 
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
+    sketches: list[Floats] = field(default_factory=list)
     failures: int = 0
 
 
@@ -114,8 +118,9 @@ class SketchedSQP(Solver):
     def restore_state(self, problem: GroupRisk, state: SketchedState) -> None:
         """Check the pairs, and make a pass at the iterate."""
         pairs = state.steps, state.changes
-        fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
+        fits = all(isinstance(part, list) and len(part) == len(state.steps) for part in (*pairs, state.sketches))
         fits = fits and all(is_finite_array(v, problem.shape) for part in pairs for v in part)
+        fits = fits and all(is_finite_array(v, (2, _MOST_BUCKETS)) for v in state.sketches)
         fits = fits and all(_shows_curvature(s, y) for s, y in zip(*pairs, strict=True))
         check(fits, "its L-BFGS pairs do not fit")
         super().restore_state(problem, state)
@@ -123,18 +128,17 @@ class SketchedSQP(Solver):
     def epoch(self, problem: GroupRisk, state: SketchedState) -> None:
         """Search along the step of the current weights, choose new weights there, and make a pass."""
         at, curvature = state.evaluation, _diagonal(problem)
-        slope = at.gradient + _pull(problem, at.w)
-        direction = -_times_inverse(slope, curvature, state.steps, state.changes)
-        found = _search(problem, at, slope, direction)
+        found = _search(problem, state, curvature)
+        pairs = state.steps, state.changes, state.sketches
         if found is None:  # neither the learned curvature nor rounding allows descent
-            state.steps.clear()
-            state.changes.clear()
+            for part in pairs:
+                part.clear()
             state.failures += 1
             state.stalled = state.failures > _MOST_FAILURES
             return
         step, along, values = found
-        w = at.w + step
-        q = self._weights(problem, state, Sketch.of(curvature, _MOST_BUCKETS), w, at.margins + along[:, 0], values)
+        w, sketch = at.w + step, Sketch.of(curvature, _MOST_BUCKETS)
+        q = self._weights(problem, state, sketch, w, at.margins + along[:, 0], values)
         there, bent = evaluate_along(problem, w, q, along)
         state.evaluation = replace(there, bend=bent[:, 1:]) if problem.fit_intercept else there
         state.failures = 0
@@ -142,7 +146,9 @@ class SketchedSQP(Solver):
         if _shows_curvature(step, change):
             state.steps.append(step)
             state.changes.append(change)
-        del state.steps[: -self.memory], state.changes[: -self.memory]
+            state.sketches.append(np.array([sketch.step(step), sketch.gradient(change)]))
+        for part in pairs:
+            del part[: -self.memory]
 
     @staticmethod
     def _weights(
@@ -150,9 +156,8 @@ class SketchedSQP(Solver):
     ) -> Floats:
         """Return the weights of the dual of the quadratic model at a new point, in the space of the sketches."""
         gradients, K = group_sketches(problem, margins, sketch), sketch.n_buckets
-        pairs = [(sketch.step(s), sketch.gradient(y)) for s, y in zip(state.steps, state.changes, strict=True)]
-        bent = [s @ y > _LEAST_COSINE * np.sqrt((s @ s) * (y @ y)) for s, y in pairs]
-        kept = np.array([pair for pair, shows in zip(pairs, bent, strict=True) if shows]).reshape(-1, 2, K)
+        bent = [pair for pair in state.sketches if _cosine(*pair) > _LEAST_COSINE]
+        kept = np.array(bent).reshape(-1, 2, K)
         flat = FirstCurvature(LinearModel(K, 1, False), np.ones(K), np.empty((K, 0)), np.zeros(K), 1.0)
 
         def solve(program: Program) -> tuple[Floats, Floats]:
@@ -193,29 +198,36 @@ def _shows_curvature(step: Floats, change: Floats) -> bool:
     return bool(step @ change > 1e-12 * (step @ step))
 
 
+def _cosine(step: Floats, change: Floats) -> float:
+    """Return the cosine of the angle between two vectors; NaN if one is zero."""
+    with np.errstate(invalid="ignore"):
+        return float(step @ change / np.sqrt((step @ step) * (change @ change)))
+
+
 def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], changes: list[Floats]) -> Floats:
     """Return the inverse of the L-BFGS matrix times a gradient, by the two-loop recursion."""
     out, lengths = gradient.copy(), []
     for s, y in zip(reversed(steps), reversed(changes), strict=True):
         lengths.append(float(s @ out) / float(s @ y))
-        out -= lengths[-1] * y
+        out = daxpy(y, out, a=-lengths[-1])  # in place
     out /= curvature
     if steps:
         out *= float(steps[-1] @ changes[-1]) / float(changes[-1] @ (changes[-1] / curvature))
     for s, y, length in zip(steps, changes, reversed(lengths), strict=True):
-        out += (length - float(y @ out) / float(s @ y)) * s
+        out = daxpy(s, out, a=length - float(y @ out) / float(s @ y))
     return out
 
 
-def _search(
-    problem: GroupRisk, at: Evaluation, slope: Floats, direction: Floats
-) -> tuple[Floats, Array, Floats] | None:
-    """Return a step that decreases F(., q), the change of the outputs, and the groups' values there.
+def _search(problem: GroupRisk, state: SketchedState, curvature: Floats) -> tuple[Floats, Array, Floats] | None:
+    """Return a step of L-BFGS that decreases F(., q), the change of the outputs, and the groups' values there.
 
     The outputs are linear along the direction, so trials read no row of X. At each of them, the intercept is optimal.
     Their change is rounded to float32 and, with a free intercept, followed by that along the intercept: L-BFGS learns
     from the gradient's change along the first, and the certificate uses that along the second.
     """
+    at = state.evaluation
+    slope = at.gradient + _pull(problem, at.w)
+    direction = -_times_inverse(slope, curvature, state.steps, state.changes)
     along, weights = outputs_along(problem, direction), problem.data.row_weights(at.q)
     first = float(at.q @ problem.group_values(at.group_risks)) + problem.domain.penalty_at(problem.coef(at.w))
     downhill = float(slope @ direction)
