@@ -59,8 +59,9 @@ def cost(progress: Progress, n_rows: int) -> float:
 class Recorder:
     """Keeps points of a run while it goes on, off its clocks.
 
-    A point is stored if the next epoch is expected to pass a multiple of the spacing, since that of an average takes a
-    pass of its own; a snapshot's risks are known, and stored after every epoch. A method that makes a counted
+    A point is stored on both sides of every multiple of the spacing, since that of an average takes a pass of its own:
+    if the epoch has reached one, or the next is expected to. A snapshot's risks are known, and stored after every
+    epoch. A method that makes a counted
     pass at its snapshot returns the best snapshot so far; averages and last points are what they are.
     """
 
@@ -69,6 +70,7 @@ class Recorder:
         self.spacing, self.n_rows = spacing, n_rows
         self.rows: list[dict[str, float | str]] = []
         self.certificates: dict[str, Certificate] = {}
+        self.seen: set[str] = set()
         self.cpu, self.before, self.ended = 0.0, 0.0, False
         self.best: tuple[float, Any] = (np.inf, None)
         self.known_costs_nothing = ready.test.n_rows * ready.n_outputs < 100_000  # but for the test rows' risks
@@ -81,11 +83,11 @@ class Recorder:
             value = self._value(at.group_risks)
             if value < self.best[0]:
                 self.best = value, at.w.copy()
-        expected = spent + (spent - self.before)
-        passes_on = np.floor(expected / self.spacing) > np.floor(spent / self.spacing)
+        marks = np.floor(np.array([self.before, spent, spent + (spent - self.before)]) / self.spacing + 1e-9)
+        near_mark = marks[0] < marks[1] or marks[1] < marks[2]
         for output in self.method.outputs:
             known = output in ("best", "snapshot") and self.known_costs_nothing
-            if known or passes_on or not self.before:
+            if known or near_mark or output not in self.seen:
                 self._store(output, progress, spent)
         self.before, self.ended = spent, spent >= BUDGET
         self.since = time.process_time()
@@ -113,6 +115,7 @@ class Recorder:
         if w is None:
             return
         test = float((self.ready.test.risks(w) - self.ready.test_references).max())
+        self.seen.add(output)
         self.rows.append({"output": output, "multiples": spent, "train": train, "test": test, "gap": gap,
                           "seconds": row.seconds, "cpu": self.cpu})  # fmt: skip
 

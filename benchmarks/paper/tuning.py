@@ -86,7 +86,8 @@ def best_known(setup_name: str, name: str, output: str, start: Setting) -> Setti
     for path in place_of(setup_name, name, (), 0).parent.glob("*__0.parquet"):
         setting = tuple(int(part) for part in path.name.split("__")[0].split("_"))
         found[setting] = cost(setting)
-    return min(found, key=lambda setting: (found[setting], setting)) if found else start
+    # Of equally good settings, the one nearest to the theory's.
+    return min(found, key=lambda setting: (found[setting], sum(map(abs, setting)), setting)) if found else start
 
 
 def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]] | None = None) -> None:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
+from groupdro.run.stages import Budget
 from tests.reference.convex import group_minima, worst_value
 
 
@@ -161,3 +162,12 @@ def test_groups_side_by_side_do_not_share_what_a_solver_chose(stage_one, monkeyp
         problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=2.0))
         found.append(gd.solve(problem, gd.ALEM(stage_one()), tol=1e-3).references.upper)
     assert all((other == found[0]).all() for other in found)
+
+
+def test_the_paper_subtracts_the_risks_that_its_first_stage_reached():
+    problem = make_problem(domain=gd.L2Domain(radius=1.5))
+    budget = Budget(1e-3, 0.0, lambda: np.inf, lambda: np.inf)
+    for solver, published in ((gd.ALEGTheory(guarantee=False), True), (None, False)):
+        alem = gd.ALEM(solver, stage_one_passes=3.0)
+        found = alem.stages(problem, 1e-3)[0].run(problem, budget, 0).references
+        assert (found.centre is None) == published

@@ -14,7 +14,7 @@ worst contribute: a group's minimum need only be known to within its distance fr
 weights have their own maximum in place of max_i.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,8 @@ _KEPT_SLACK = 0.5  # share of a group's distance from the worst that its bounds 
 class GroupReferences(Preparation):
     """Bound each group's own minimum by solving it alone; with a penalty, the minimum includes it.
 
-    If the budget runs out, the remaining groups keep rough but valid bounds.
+    If the budget runs out, the remaining groups keep rough but valid bounds. The references of a given solver are the
+    risks that it reached, as in the paper; those of the default solver are estimates between both bounds.
 
     Parameters
     ----------
@@ -83,7 +84,10 @@ class GroupReferences(Preparation):
             if pooled.interrupted:
                 return Prepared(minima.references(), best=best, interrupted=True, rough=True)
         interrupted = minima.tighten(np.full(problem.n_groups, atol), budget)
-        return Prepared(minima.references(), best=best, interrupted=interrupted, rough=minima.rough)
+        found = minima.references()
+        if self.solver is not None:
+            found = replace(found, centre=None)
+        return Prepared(found, best=best, interrupted=interrupted, rough=minima.rough)
 
     @staticmethod
     def _default(problem: GroupRisk) -> Solver:
