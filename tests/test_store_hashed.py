@@ -35,7 +35,7 @@ def expected_rows(table, columns, n_features):
                 yield name, value
                 continue
             for item in value if isinstance(value, list) else [value]:
-                yield f"{name}={str(item).lower() if isinstance(item, bool) else item}", 1.0
+                yield f"{name}={item}", 1.0
 
     hasher = FeatureHasher(n_features, input_type="pair", alternate_sign=False)
     return hasher.transform(list(entries(row)) for row in table.to_pylist()).toarray()
@@ -111,3 +111,14 @@ def test_what_cannot_be_hashed_is_refused(tmp_path, options, message):
     options = {"features": ["city"], "n_features": 8, "sparse": True, "dtype": "bool"} | options
     with pytest.raises(ValueError, match=message):
         gd.GroupedStore.write(tmp_path / "s", table, target="y", groups="site", hashed=True, **options)
+
+
+def test_a_store_of_ones_refuses_other_values(tmp_path):
+    table = make_table()
+    with pytest.raises(
+        ValueError, match=r"features column 'price' has a value that dtype=\"bool\" would replace by one"
+    ):
+        gd.GroupedStore.write(
+            tmp_path / "s", table, target="y", groups="site", features=["city", "price"], hashed=True, sparse=True,
+            dtype="bool", n_features=64,
+        )  # fmt: skip

@@ -1,5 +1,7 @@
 """Stores of text files with one sparse row per line."""
 
+import gzip
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -99,3 +101,33 @@ def test_arguments_are_checked(tmp_path):
         given = options | {"source": "rows.vw"} | wrong
         with pytest.raises(ValueError, match=message):
             gd.GroupedStore.write_lines(tmp_path / "s", **given)
+
+
+@pytest.mark.parametrize(("form", "line"), [("svmlight", "1 qid:1 1:0.25\n"), ("vw", "1 |g a |n x:0.25\n")])
+def test_a_store_of_ones_refuses_other_values(tmp_path, form, line):
+    (tmp_path / "rows").write_text(line)
+    groups = {"groups": "g"} if form == "vw" else {}
+    with pytest.raises(ValueError, match='dtype="bool" stores only zeros and ones'):
+        gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", form=form, n_features=8, dtype="bool", **groups)
+
+
+@pytest.mark.parametrize("form", ["svmlight", "vw"])
+def test_compressed_files_are_refused(tmp_path, form):
+    with gzip.open(tmp_path / "rows.gz", "wt") as file:
+        file.write("1 qid:1 1:1\n")
+    groups = {"groups": "g"} if form == "vw" else {}
+    with pytest.raises(ValueError, match="is compressed; decompress it first"):
+        gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows.gz", form=form, n_features=8, **groups)
+
+
+@pytest.mark.parametrize("line", ["1 qid:1 0:1\n", "1 qid:1 9:1\n", "1 qid:1 99999999999:1\n", "1 qid:1 x\n"])
+def test_lines_of_svmlight_that_cannot_be_read_name_file_and_place(tmp_path, line):
+    (tmp_path / "rows").write_text("1 qid:1 1:1\n" + line)
+    with pytest.raises(ValueError, match=r"rows', bytes 0 to \d+, row 0 or after: .* with columns from 1 to 8"):
+        gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", form="svmlight", n_features=8)
+
+
+def test_a_word_that_touches_the_bar_is_a_tag(tmp_path):
+    (tmp_path / "rows").write_text("1 tag|g a |n x\n-1 2 'other |g b |n x\n1 |g a |n x\n-1 |g b |n x\n")
+    store = gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", form="vw", n_features=8, groups="g")
+    assert store.n_rows == 4

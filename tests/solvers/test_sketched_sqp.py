@@ -206,3 +206,11 @@ def test_targets_far_from_zero_are_fitted_by_the_intercept():
     assert result.converged
     assert result.upper_bound == pytest.approx(near.upper_bound, rel=1e-5)
     assert result.passes <= near.passes + 40
+
+
+def test_weights_move_also_where_the_start_is_optimal_for_the_first_ones():
+    X, y = sp.csr_array(np.ones((4, 1))), np.array([1.0, -1.0, 3.0, -3.0])
+    data = gd.GroupedData.from_arrays(X, y, [0, 0, 1, 1])
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=1e-2)), "sketched-sqp", tol=1e-2)
+    assert result.converged
+    assert result.lower_bound == pytest.approx(4.5)

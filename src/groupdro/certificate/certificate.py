@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from groupdro.certificate.fenchel import best_scaled_bound, rounding_slack
+from groupdro.certificate.fenchel import best_scaled_bound, rounding_slack, support_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
 from groupdro.problem.duals import DualValue, balanced_slopes, dual_value, followed_slopes, slopes_at
 from groupdro.problem.linear_model import scale_rows
@@ -59,8 +59,7 @@ class Cut:
 
     def mixture(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
         """Return the minorant's minimum over the domain: a bound on the mixture of risks, for any references."""
-        slack = rounding_slack(problem, self.mass, domain.reach(self.gradient), 0.0)
-        return self.constant + domain.support(self.gradient) - slack
+        return self.constant + domain.support(self.gradient) - support_slack(problem, domain, self.gradient, self.mass)
 
     def mix(self, other: "Cut", share: float) -> "Cut":
         """Return (1 - share) * self + share * other, a minorant for the same mixture of both q."""

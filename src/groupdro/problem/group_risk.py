@@ -9,7 +9,7 @@ from groupdro.data import GroupedData
 from groupdro.data.rows import Rows
 from groupdro.geometry import Geometry
 from groupdro.problem.counting import Counters
-from groupdro.problem.domains import Domain
+from groupdro.problem.domains import Domain, penalty_room
 from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
 from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss
@@ -179,8 +179,8 @@ class GroupRisk(Samples):
         geometry = self.geometry()
         if np.isfinite(geometry.radius):
             return geometry
-        upper = self.objective(at.w, at.group_risks)
-        return self.domain.within(upper - self.least_value).geometry(self.data.n_features)
+        room = self.objective(at.w, at.group_risks) - self.least_value
+        return self.domain.within(room).geometry(self.data.n_features)
 
     def weight_geometry(self) -> Geometry:
         """Return the geometry of q."""
@@ -292,12 +292,13 @@ class GroupRisk(Samples):
     def solution_set(self, upper: float) -> Domain | OutputBall:
         """Return a set that contains the solution, given that the optimum is at most `upper`.
 
-        The penalty at the solution is the optimum minus the aggregate of the values there. If nothing bounds the
-        coefficients, the set contains the models for which a bound is claimed.
+        The penalty there is the optimum minus the aggregate of the values. If nothing bounds the coefficients, the set
+        contains the models for which a bound is claimed.
         """
         if self.unbounded:
             return self.output_ball
-        return self.domain.within(upper - self.least_value) if np.isfinite(upper) else self.domain
+        room = penalty_room(upper, self.least_value, np.abs(self.baseline.upper).max())
+        return self.domain.within(room) if np.isfinite(upper) else self.domain
 
     @property
     def unbounded(self) -> bool:
@@ -327,8 +328,7 @@ class GroupRisk(Samples):
 
     def weighted(self, q: Floats) -> "GroupRisk":
         """Return the problem of minimising sum_i q_i R_i as a single group, with shared counters."""
-        weights = self.data.row_weights(q)
-        total = np.array([weights.sum()])
+        total = np.array([(weights := self.data.row_weights(q)).sum()])
         self.data.add_up(total)
         return self._of_risks(data=self.data.as_one_group(weights / total), weight_set=Simplex(), offsets=None)
 

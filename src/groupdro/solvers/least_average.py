@@ -19,6 +19,7 @@ import numpy as np
 from groupdro.certificate import balance, linearise
 from groupdro.problem import GroupRisk
 from groupdro.problem.centring import recentre
+from groupdro.problem.domains import penalty_room
 from groupdro.run.clock import Clock
 from groupdro.solvers.auto import MOST_GRADIENT_VALUES
 from groupdro.solvers.simplex_qp import solve_simplex_qp
@@ -290,7 +291,8 @@ class _Search:
             return
         # For models within the level, the penalty is at most the level minus their values.
         least = float((-problem.baseline.upper[:n]).max())
-        domain = problem.output_ball if problem.unbounded else problem.domain.within(self.level - least)
+        room = penalty_room(self.level, least, float(np.abs(problem.baseline.upper).max()))
+        domain = problem.output_ball if problem.unbounded else problem.domain.within(room)
         total = float(self.state.multipliers.sum())
         bound = (1.0 + total) * cut.bound(problem, domain) - total * self.level
         if bound > self.mean_lower:

@@ -130,18 +130,19 @@ class SketchedSQP(Solver):
         at, curvature = state.evaluation, _diagonal(problem)
         found = _search(problem, state, curvature)
         pairs = state.steps, state.changes, state.sketches
-        if found is None:  # neither the learned curvature nor rounding allows descent
+        if found is None:  # neither the learned curvature nor rounding allows descent: only move the weights
             for part in pairs:
                 part.clear()
             state.failures += 1
             state.stalled = state.failures > _MOST_FAILURES
-            return
+            found = np.zeros(problem.shape), _both(problem, 0.0), problem.group_values(at.group_risks)
+        else:
+            state.failures = 0
         step, along, values = found
         w, sketch = at.w + step, Sketch.of(curvature, _MOST_BUCKETS)
         q = self._weights(problem, state, sketch, w, at.margins + along[:, 0], values)
         there, bent = evaluate_along(problem, w, q, along)
         state.evaluation = replace(there, bend=bent[:, 1:]) if problem.fit_intercept else there
-        state.failures = 0
         change = bent[:, 0] + _pull(problem, step)
         if _shows_curvature(step, change):
             state.steps.append(step)
@@ -243,11 +244,16 @@ def _search(problem: GroupRisk, state: SketchedState, curvature: Floats) -> tupl
         values = values_along(problem, at.margins, moved)
         there = float(at.q @ values) + problem.domain.penalty_at(problem.coef(at.w + step))
         if there <= first + _SUFFICIENT * length * downhill and there < first:
-            both = np.ones((len(moved), 2 if problem.fit_intercept else 1), dtype=np.float32)
-            both[:, 0] = moved
-            return step, both, values
+            return step, _both(problem, moved), values
         length *= 0.5
     return None
+
+
+def _both(problem: GroupRisk, moved: Floats | float) -> Array:
+    """Return a change of the outputs, and that along a free intercept."""
+    both = np.ones((problem.data.n_rows, 2 if problem.fit_intercept else 1), dtype=np.float32)
+    both[:, 0] = moved
+    return both
 
 
 def _best_shift(problem: GroupRisk, weights: Floats, margins: Floats) -> float:

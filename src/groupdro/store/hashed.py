@@ -45,9 +45,10 @@ def hashed_features(prefix: str, words: list[bytes] | tuple[Array, Indices], n_f
 class HashedSource(ArrowSource):
     """Any source that pyarrow reads, with its columns hashed.
 
-    A value v of a text, integer or boolean column c is the feature that is hashed from the text "c=v", with value one.
-    So is every item of a column of lists. A floating-point column c is the feature hashed from "c", with the column's
-    values. Features that fall on each other within a row are added up, or count once if the store is of ones.
+    A value v of a text, integer or boolean column c is the feature that is hashed from the text "c=v", with value one;
+    booleans are True and False. So is every item of a column of lists. A floating-point column c is the feature hashed
+    from "c", with the column's values. Features that fall on each other within a row are added up, or count once if the
+    store is of ones.
 
     Parameters are those of `ArrowSource`; `n_features` is required.
     """
@@ -69,7 +70,10 @@ class HashedSource(ArrowSource):
             listed = self._is_list(kind)
             found = self._kind(kind.value_type if listed else kind)
             if found is None or (listed and found == "floating"):
-                raise ValueError(f"features column {name!r} has type {kind}: hash text, numbers, booleans, or lists.")
+                raise ValueError(
+                    f"features column {name!r} has type {kind}, which cannot be hashed; text, numbers, booleans and "
+                    "lists of text, integers or booleans can."
+                )
 
     def _rows(self, batch: Any, row: int) -> Any:
         parts = [self._entries(self._present(batch, "features", name, row), name, row) for name in self._features]
@@ -90,10 +94,15 @@ class HashedSource(ArrowSource):
         if self._kind(column.type) == "floating":
             values = to_numpy(column).astype(np.float64)
             refuse_not_finite(f"features column {name!r}", values, row)
+            if self.rounding.dtype.kind == "b":
+                other = (values != 0) & (values != 1)
+                refuse(f"features column {name!r}", 'a value that dtype="bool" would replace by one', other, row)
             return owner, np.full(len(owner), hashed_features("", [name.encode()], self.n_features)[0]), values
         # Each distinct value is written as text and hashed once.
         encoded = column.dictionary_encode()
         words = encoded.dictionary.cast(self._pa.large_string())
+        if self._pa.types.is_boolean(encoded.dictionary.type):  # as Python writes them, so that a prediction can too
+            words = self._pa.array([word.capitalize() for word in words.to_pylist()], self._pa.large_string())
         _, offsets, text = words.buffers()
         ends = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
         letters = np.frombuffer(text, np.uint8) if text is not None else np.empty(0, np.uint8)

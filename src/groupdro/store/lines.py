@@ -17,6 +17,7 @@ from groupdro.utils.types import Array, Floats
 __all__ = ["SvmlightSource", "VowpalSource"]
 
 _LEAST_BYTES = 1 << 16  # of a block
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # gzip, bzip2, xz, zstd, zip
 _TEXT_SHARE = 8  # memory of a parsed block in bytes per byte of text
 
 
@@ -52,6 +53,14 @@ class _LineSource(Source):
         """Describe a column of X for an error."""
         return f"feature {column}"
 
+    def _plain_files(self) -> Iterator[Any]:
+        """Yield the files, and refuse compressed ones, whose bytes cannot be read in parts."""
+        for file in self._files:
+            with Path(file).open("rb") as stream:
+                if stream.read(4).startswith(_COMPRESSED):
+                    raise ValueError(f"{os.fspath(file)!r} is compressed; decompress it first.")
+            yield file
+
     def _target(self, labels: Floats, row: int) -> Coded | Floats:
         refuse_not_finite("the label", labels, row)
         if not self.has_classes:
@@ -61,9 +70,12 @@ class _LineSource(Source):
         return Coded(codes.ravel().astype(np.int64), [int(value) if whole else value for value in values.tolist()])
 
     def _stored_rows(self, matrix: Any, row: int) -> Any:
+        """Store rows in which no feature has been added to another one yet."""
         if self.rounding.dtype.kind == "b":
-            matrix.sum_duplicates()
-            matrix.data = (matrix.data != 0).astype(np.float64)
+            self.rounding.check_ones(matrix, row)
+        matrix.sum_duplicates()
+        if self.rounding.dtype.kind == "b":
+            matrix.data = (matrix.data != 0).astype(np.float64)  # features that fall on each other count once
         return self.stored(matrix, row)
 
 
@@ -88,13 +100,21 @@ class SvmlightSource(_LineSource):
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Read ranges of bytes, each up to the end of a line."""
         row = 0
-        for file in self._files:
+        for file in self._plain_files():
             size, length = os.path.getsize(file), max(_LEAST_BYTES, memory // _TEXT_SHARE)
             for offset in range(0, size, length):
-                X, y, queries = load_svmlight_file(
-                    os.fspath(file), n_features=self.n_features, zero_based=self._zero_based, query_id=True,
-                    offset=offset, length=length,
-                )  # fmt: skip
+                try:
+                    X, y, queries = load_svmlight_file(
+                        os.fspath(file), n_features=self.n_features, zero_based=self._zero_based, query_id=True,
+                        offset=offset, length=length,
+                    )  # fmt: skip
+                except (ValueError, OverflowError) as error:
+                    first = 0 if self._zero_based else 1
+                    raise ValueError(
+                        f"{os.fspath(file)!r}, bytes {offset} to {min(offset + length, size)}, row {row} or after: "
+                        f"{error}. A line is a label, qid:GROUP, and ascending COLUMN:VALUE, with columns from {first} "
+                        f"to {self.n_features - 1 + first}."
+                    ) from error
                 if len(queries) != len(y):
                     raise ValueError(f"{os.fspath(file)!r} has rows without a qid, which is the group.")
                 values, codes = np.unique(queries, return_inverse=True)
@@ -129,7 +149,7 @@ class VowpalSource(_LineSource):
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Parse some lines at a time."""
         row = 0
-        for file in self._files:
+        for file in self._plain_files():
             with Path(file).open("rb") as stream:
                 while lines := stream.readlines(max(_LEAST_BYTES, memory // _TEXT_SHARE)):
                     parsed = [self._parse(line, row + k) for k, line in enumerate(lines) if line.strip()]
@@ -140,15 +160,18 @@ class VowpalSource(_LineSource):
     def _parse(self, line: bytes, row: int) -> tuple[list[bytes], list[tuple[bytes, float, list[bytes]]]]:
         """Return the words before the first bar, and name, factor and features of each namespace."""
         head, *parts = line.rstrip(b"\r\n").split(b"|")
+        words = head.split()
+        if len(words) > 1 and not head[-1:].isspace() and words[-1][:1] not in b"+-.0123456789":
+            words.pop()  # a word that touches the first bar is a tag
         found = []
         for part in parts:
-            words = part.split()
+            features = part.split()
             name, factor = b"", 1.0
-            if words and not part[:1].isspace():
-                name, _, given = words.pop(0).partition(b":")
+            if features and not part[:1].isspace():
+                name, _, given = features.pop(0).partition(b":")
                 factor = self._number(given, row) if given else 1.0
-            found.append((name, factor, words))
-        return head.split(), found
+            found.append((name, factor, features))
+        return words, found
 
     @staticmethod
     def _number(text: bytes, row: int) -> float:
@@ -188,5 +211,5 @@ class VowpalSource(_LineSource):
         columns, numbers = hashed_features("", texts, self.n_features), np.array(values, np.float64)
         bad: Array = np.bincount(np.array(owner, np.int64), ~np.isfinite(numbers), minlength=len(parsed)) > 0
         refuse("source", "a value that is NaN or infinite", bad, row)
-        matrix = sp.coo_array((numbers, (np.array(owner, np.int64), columns)), shape=(len(parsed), self.n_features))
-        return self._stored_rows(matrix.tocsr(), row)
+        ends = np.append(0, np.cumsum(np.bincount(np.array(owner, np.int64), minlength=len(parsed))))
+        return self._stored_rows(sp.csr_array((numbers, columns, ends), shape=(len(parsed), self.n_features)), row)

@@ -93,7 +93,7 @@ class Rounding:
         matrix = sp.csr_array(block, copy=True)
         matrix.sum_duplicates()
         if self.dtype.kind == "b":
-            self._check_ones(matrix, first_row)
+            self.check_ones(matrix, first_row)
         with np.errstate(over="ignore"):
             rounded = matrix.astype(self.dtype)
 
@@ -138,7 +138,7 @@ class Rounding:
             'pass dtype="float64", or subtract an offset first.'
         )
 
-    def _check_ones(self, matrix: Any, first_row: int) -> None:
+    def check_ones(self, matrix: Any, first_row: int) -> None:
         """Refuse entries other than zero and one."""
         other = (matrix.data != 0) & (matrix.data != 1)
         if other.any():

@@ -9,7 +9,7 @@ from groupdro.geometry import Ball, Geometry
 from groupdro.problem.linear_model import LinearModel
 from groupdro.utils.types import Floats
 
-__all__ = ["Domain", "Separable"]
+__all__ = ["Domain", "Separable", "penalty_room"]
 
 
 class Separable(NamedTuple):
@@ -62,6 +62,16 @@ class Domain(ABC):
     def reach(self, gradient: Floats) -> float:
         """Return an upper bound on the norm of the coefficients that attain `support`; it scales rounding errors."""
 
+    def reach_near(self, gradient: Floats, error: float) -> float:
+        """Return an upper bound on `reach` for all gradients within a distance of this one.
+
+        If a gradient may be wrong by e, `support` is too high by at most |e| times this bound. The default is that of a
+        reach that grows with the length of the gradient only.
+        """
+        length = float(np.linalg.norm(gradient))
+        unit = gradient / length if length > 0.0 else np.full(gradient.shape, 1.0 / np.sqrt(max(gradient.size, 1)))
+        return max(self.reach(gradient), self.reach((length + error) * unit))
+
     @abstractmethod
     def contains(self, coef: Floats) -> bool:
         """Return whether coef lies in the domain."""
@@ -87,3 +97,11 @@ class Domain(ABC):
         """Return the part of the domain within `reach` of its centre, or a larger part."""
         del reach
         return self
+
+
+def penalty_room(upper: float, least: float, largest: float) -> float:
+    """Return how large a penalty can be if it is at most `upper` when a value of at least `least` is added to it.
+
+    Both are rounded numbers of this size or up to `largest`, and the penalty may be smaller than their rounding.
+    """
+    return upper - least + 32.0 * float(np.finfo(np.float64).eps) * (abs(upper) + abs(least) + abs(largest))

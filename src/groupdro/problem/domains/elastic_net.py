@@ -106,6 +106,16 @@ class ElasticNetDomain(Domain):
         """Return the norm of the minimiser of `support`."""
         return self._attained(gradient)[1]
 
+    def reach_near(self, gradient: Floats, error: float) -> float:
+        """Bound how far the minimiser moves: by the L2 penalty, the bounds, or what the penalties allow in all.
+
+        Without an L2 penalty, an entry whose slope equals the L1 penalty may move from zero to its bound.
+        """
+        low, high = self.separable.ends(gradient.ndim)
+        corner = float(np.linalg.norm(np.broadcast_to(np.maximum(np.abs(low), np.abs(high)), gradient.shape)))
+        moved = self.reach(gradient) + error / self.l2 if self.l2 else np.inf
+        return min(self.radius, corner, moved)
+
     def within(self, value: float) -> "ElasticNetDomain":
         """Record the sums and norms that the penalties allow."""
         value = max(value, 0.0) * (1.0 + 1e-12)  # so that rounding cannot cut the minimiser off

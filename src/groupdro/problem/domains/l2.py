@@ -62,9 +62,13 @@ class L2Domain(Domain):
 
     def reach(self, gradient: Floats) -> float:
         """Return the radius, or less if the penalty keeps the minimiser inside."""
+        return self.reach_near(gradient, 0.0)
+
+    def reach_near(self, gradient: Floats, error: float) -> float:
+        """Do so for the longest gradient."""
         if self.penalty == 0:
             return self.radius
-        return min(self.radius, float(np.linalg.norm(gradient)) / self.penalty)
+        return min(self.radius, (float(np.linalg.norm(gradient)) + error) / self.penalty)
 
     def within(self, value: float) -> "L2Domain":
         """Shrink the radius to where the penalty reaches `value`."""

@@ -1,0 +1,55 @@
+"""Bounds where rounding is larger than what they are about."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.certificate.fenchel import support_slack
+
+# Column, target and penalty of two rows in two groups, the second of which has an offset of one: the optimum is one, up
+# to 1e-15, and the penalty at the solution is smaller than the rounding of one.
+SMALL_PENALTIES = [
+    (4126208.742713337, 8.81114468236223, 0.00014471617431385288, np.float64),
+    (28563712.81004266, 0.6977017564912855, 0.946259918654195, np.float32),
+]
+
+
+@pytest.mark.parametrize(("column", "target", "penalty", "dtype"), SMALL_PENALTIES)
+@pytest.mark.parametrize("solver", ["sketched-sqp", "sqp", "aleg", "auto"])
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, target, penalty, dtype, solver, store):
+    X, y = store(np.full((2, 1), column, dtype=dtype)), target * (1.0 + np.array([0.0, 1e-7]))
+    data = gd.GroupedData.from_arrays(X, y, [0, 1])
+    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=penalty), offsets=np.array([0.0, 1.0]))
+    result = gd.solve(problem, solver, tol=1e-9, max_passes=60)
+    assert result.lower_bound <= 1.0 + 1e-14
+    assert result.upper_bound >= 1.0
+    assert result.status.name != "NUMERICAL_FAILURE"
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        gd.L2Domain(penalty=1e-6),
+        gd.L2Domain(radius=2.0, penalty=1e-6),
+        gd.ElasticNetDomain(l1=1.0, l2=1e-6),
+        gd.ElasticNetDomain(l1=1.0, l2=0.0).within(3.0),
+        gd.ElasticNetDomain(l1=0.0, l2=0.0, low=-1.0, high=2.0),
+        gd.BoxDomain(-1.0, 2.0),
+    ],
+    ids=repr,
+)
+def test_the_slack_of_a_support_covers_every_error_of_the_gradient(domain):
+    rng = np.random.default_rng(0)
+    problem = gd.GroupRisk(gd.GroupedData.from_arrays(rng.normal(size=(4, 3)), [1, -1, 1, -1], [0, 0, 1, 1]),
+                           gd.Logistic(), gd.L2Domain(penalty=1.0))  # fmt: skip
+    for scale in (0.0, 1e-9, 1.0):
+        gradient = scale * rng.normal(size=3) + (1.0 if scale == 1e-9 else 0.0)  # near the L1 penalty
+        for mass in (1.0, 1e6, 1e10):
+            error = np.finfo(np.float64).eps * mass * problem.rounding
+            slack = support_slack(problem, domain, gradient, mass)
+            for _ in range(20):
+                direction = rng.normal(size=3)
+                exact = gradient + error * direction / np.linalg.norm(direction)
+                assert domain.support(exact) >= domain.support(gradient) - slack * (1.0 + 1e-9) - 1e-300
