@@ -1,7 +1,7 @@
 """Run the paper's experiments.
 
-    python -m benchmarks.paper                     everything, with its duration; resumes where it stopped
-    python -m benchmarks.paper radius              the radius of the set-ups with test panels
+    python -m benchmarks.paper                     everything; prints the time taken, resumes where it stopped
+    python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
     python -m benchmarks.paper runs [SET-UP ...]   tune on seed 0 and repeat, for some set-ups or all
     python -m benchmarks.paper complexity          evaluations until certified gaps
     python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
@@ -17,21 +17,14 @@ import time
 
 from benchmarks.paper import collect, complexity, figures, page, radius, timings
 from benchmarks.paper.methods import METHODS
-from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tuning import chosen, repeat, tune
-
-#: Where a search starts from another set-up's result, to save runs: the search itself is the same.
-NEAR = {"gdro_4000": "gdro_synthetic", "mero_4000": "mero_synthetic"}
-#: On CIFAR-100, where few runs can be afforded, earlier searches over steps alone ended here.
-KNOWN = {"ALEG of the paper": {"average": (7, 0, 0), "snapshot": (7, 0, 0)},
-         "MPVR": {"average": (7, 0, 0), "snapshot": (7, 0, 0)},
-         "SMD": {"average": (2, 0), "last": (2, 0)}}  # fmt: skip
 
 
 def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None:
     """Tune and repeat every set-up that is asked for."""
-    for name in names or SETUPS:
+    for name in available(names):
         begun, setup = time.perf_counter(), SETUPS[name]
         fitting = [m for m, method in METHODS.items() if method.fits(setup) and (not methods or m in methods)]
         tune(name, fitting, KNOWN if name == "gdro_cifar" else chosen(NEAR[name]) if name in NEAR else None)
@@ -52,7 +45,7 @@ def main() -> None:
         "radius": choose_radius,
         "runs": lambda: runs(given.names, given.seeds, given.methods),
         "complexity": lambda: complexity.run(given.seeds),
-        "timings": lambda: timings.measure(given.names),
+        "timings": lambda: timings.measure(available(given.names)),
         "collect": collect.collect,
         "draw": figures.draw,
         "write": page.write,

@@ -1,4 +1,4 @@
-"""What the stored curves say: values at budgets, leaders, ratios with intervals, claims.
+"""What the stored curves say: values at budgets, and comparisons of two curves with intervals.
 
 A run's value at a budget is that of its latest point by then. There is none before its first point, and none after its
 end, except for a run that ended because its certified gap was met: it is over, and nothing is left to gain.
@@ -14,17 +14,19 @@ from scipy import stats
 
 from benchmarks.paper.methods import METHODS, TOL
 from benchmarks.paper.runs import BUDGET
+from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 
-__all__ = ["BUDGETS", "Interval", "Panel", "geometric", "has", "panel", "ratio"]
+__all__ = ["BUDGETS", "FEWEST", "Interval", "Outcome", "Panel", "arithmetic", "compare", "geometric", "has", "panel"]
 
 BUDGETS = (5, 10, 20, 30, 40)
+FEWEST = 5  # seeds for a t interval; fewer are shown by their range
 DEFAULT = {"gdro": "auto", "mero": "auto, excess risk"}
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95% interval; NaN bounds for a single repetition."""
+    """A mean with its 95% t interval, with the range of fewer than five values, or with NaN for a single one."""
 
     mean: float
     low: float
@@ -32,31 +34,21 @@ class Interval:
     n: int
 
 
-def geometric(values: np.ndarray) -> Interval:
-    """Return the geometric mean of positive numbers with its 95% t interval."""
-    logs = np.log(values)
-    mean, n = float(logs.mean()), len(logs)
-    if n < 2:
-        return Interval(float(np.exp(mean)), np.nan, np.nan, n)
-    half = float(stats.t.ppf(0.975, n - 1) * logs.std(ddof=1) / np.sqrt(n))
-    return Interval(float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half)), n)
-
-
 def arithmetic(values: np.ndarray) -> Interval:
-    """Return the mean with its 95% t interval."""
+    """Return the mean with its interval or range."""
     mean, n = float(values.mean()), len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)
+    if n < FEWEST:
+        return Interval(mean, float(values.min()), float(values.max()), n)
     half = float(stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
     return Interval(mean, mean - half, mean + half, n)
 
 
-def ratio(numerator: dict[int, float], denominator: dict[int, float]) -> Interval | None:
-    """Return the geometric mean of the ratios of two methods on the same seeds, if they have any in common."""
-    seeds = sorted(numerator.keys() & denominator.keys())
-    if not seeds:
-        return None
-    return geometric(np.array([numerator[s] for s in seeds]) / np.array([denominator[s] for s in seeds]))
+def geometric(values: np.ndarray) -> Interval:
+    """Return the geometric mean of positive numbers with its interval or range."""
+    logs = arithmetic(np.log(values))
+    return Interval(*(float(np.exp(v)) for v in (logs.mean, logs.low, logs.high)), logs.n)
 
 
 def has(setup: str) -> bool:
@@ -85,7 +77,8 @@ class Panel:
         self.curves: dict[tuple[str, str], dict[int, pd.DataFrame]] = {}
         order = {name: k for k, name in enumerate(METHODS)}
         for (method, output), own in sorted(points.groupby(["method", "output"]), key=lambda p: order[p[0][0]]):
-            self.curves[method, output] = {int(seed): run for seed, run in own.groupby("seed")}
+            runs = {int(seed): run for seed, run in own.groupby("seed")}
+            self.curves[method, output] = runs if SETUPS[setup].new_data else _different(runs)
 
     @property
     def kind(self) -> str:
@@ -126,8 +119,8 @@ class Panel:
             if place < 0 or self._over(run, budget, x):
                 continue
             if column == "above":
-                lower, upper = self.best[seed if seed in self.best else 0]
-                found[seed] = max(float(run["train"].iloc[place]) - lower, upper - lower, TOL * 1e-3)
+                lower, _ = self.best[seed if seed in self.best else 0]
+                found[seed] = max(float(run["train"].iloc[place]) - lower, self._floor(seed))
             else:
                 found[seed] = float(run[column].iloc[place])
         return found
@@ -154,20 +147,87 @@ class Panel:
             found[seed] = float(there[x].iloc[0]) if len(there) else np.inf
         return found
 
-    def leaders(self, budget: float, x: str = "multiples") -> list[tuple[tuple[str, str], Interval]]:
-        """Return all curves that every seed has a value of by a budget, the best first."""
-        ranked = []
-        for curve, runs in self.curves.items():
-            values = self.at(curve, budget, "above", x)
-            if len(values) == len(runs):
-                ranked.append((curve, geometric(np.array(list(values.values())))))
-        return sorted(ranked, key=lambda pair: pair[1].mean)
+    def at_floor(self, curve: tuple[str, str], budget: float, x: str = "multiples") -> bool:
+        """Return whether a seed's suboptimality is no more than the width of the certificate of the best value."""
+        return any(value <= self._floor(seed) for seed, value in self.at(curve, budget, "above", x).items())
+
+    def _floor(self, seed: int) -> float:
+        lower, upper = self.best[seed if seed in self.best else 0]
+        return max(upper - lower, TOL * 1e-3)
 
     def common_seconds(self) -> float:
         """Return the CPU seconds up to which no curve has ended."""
         ends = [run["cpu"].max() for runs in self.curves.values() for run in runs.values()
                 if run["status"].iloc[0] != "converged"]  # fmt: skip
         return float(min(ends))
+
+
+def _different(runs: dict[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:
+    """Return the first run alone if all are the same: on fixed data, of a method without random numbers."""
+    first, *others = (run[["multiples", "train"]].to_numpy() for run in runs.values())
+    same = all(np.array_equal(first, other) for other in others)
+    return dict([next(iter(runs.items()))]) if same else runs
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How two curves compare at a budget.
+
+    Attributes
+    ----------
+    kind : {"ahead", "undecided", "behind", "no rival", "neither"}
+        From the first curve's side. "no rival" if the other has no model yet on a seed on which the first has one;
+        "behind" if it is the other way round.
+    found : Interval or None
+        The other's suboptimality over the first's, or its test value minus the first's.
+    sign : {"", "≥ ", "≤ ", "≈ "}
+        A ratio whose denominator, numerator or both are at the floor.
+    seeds : tuple of int
+        Seeds on which the first and the other curve have a model, of all their seeds.
+    """
+
+    kind: str
+    found: Interval | None
+    sign: str
+    seeds: tuple[int, int, int]
+
+
+def compare(
+    own: Panel, mine: tuple[str, str], other: tuple[str, str], budget: float, column: str = "above",
+    x: str = "multiples", without_tuning: bool = False,
+) -> Outcome:  # fmt: skip
+    """Compare two curves on the same seeds.
+
+    A curve is ahead if the whole interval (of fewer than five seeds, each of them) says so; one seed decides nothing.
+    With `without_tuning`, seed 0 is left out if there are at least four others.
+    """
+    runs = [own.curves[mine], own.curves[other]]
+    a, b = own.at(mine, budget, column, x), own.at(other, budget, column, x)
+    both = runs[0].keys() & runs[1].keys()
+    if not SETUPS[own.setup].new_data:  # the only run of a method without random numbers stands for every seed
+        both = runs[0].keys() | runs[1].keys() if min(map(len, runs)) == 1 else both
+        a, b = (
+            dict.fromkeys(both, *v.values()) if len(v) == len(r) == 1 else v for v, r in zip((a, b), runs, strict=True)
+        )
+    a, b = ({s: v for s, v in values.items() if s in both} for values in (a, b))
+    kind = "no rival" if a.keys() > b.keys() else "behind" if a.keys() != b.keys() else "compared" if a else "neither"
+    count, sign = (len(a), len(b), len(both)), ""
+    seeds = sorted(a.keys() & b.keys())
+    if without_tuning and len(seeds) > 4 and 0 in seeds:
+        seeds.remove(0)
+    if not seeds:
+        return Outcome(kind, None, sign, count)
+    mine_values, other_values = (np.array([values[s] for s in seeds]) for values in (a, b))
+    if column == "above":
+        found, even = geometric(other_values / mine_values), 1.0
+        sign = ("", "≤ ", "≥ ", "≈ ")[own.at_floor(other, budget, x) + 2 * own.at_floor(mine, budget, x)]
+    else:
+        found, even = arithmetic(other_values - mine_values), 0.0
+    if kind == "compared":
+        kind = "ahead" if found.low > even else "behind" if found.high < even else "undecided"
+        if sign == "≈ ":
+            kind = "undecided"
+    return Outcome(kind, found, sign, count)
 
 
 @lru_cache(32)

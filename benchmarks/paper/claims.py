@@ -1,131 +1,116 @@
 """The paper's claims one by one: what the stored curves say of each, and by what rule.
 
-A comparison is won at a budget if the 95% interval of the ratio of suboptimalities lies above 1, lost if below. A claim
-is reproduced if it is won in every comparison, not reproduced if it is won in none, and reproduced in part otherwise.
+An ordering is compared once per set-up and output, at the whole budget, without the tuning seed where four others are
+stored. It is reproduced if the paper's method is ahead in all comparisons, in part if it is ahead in more than it is
+behind, and not reproduced otherwise. The exponents of m are reproduced if both predicted ones lie within their
+intervals, in part if the ratio of evaluations grows with m, with an interval above zero, and not otherwise.
 """
 
-from dataclasses import dataclass
+from collections import Counter
 
 import numpy as np
+import pandas as pd
 
-from benchmarks.paper.analysis import BUDGETS, Panel, arithmetic, ratio
+from benchmarks.paper.analysis import Outcome, Panel, compare
+from benchmarks.paper.complexity import PREDICTED, exponent, ratios
 from benchmarks.paper.figures import label
+from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
-from benchmarks.paper.tables import rows_of, slopes, spread
+from benchmarks.paper.store import RESULTS
+from benchmarks.paper.tables import exponent_cell, rows_of, slopes, spread
 
-__all__ = ["claims_table", "comparisons"]
+__all__ = ["claims_table", "exponent_verdict", "exponent_words", "ordering_verdict"]
 
-
-@dataclass(frozen=True)
-class Comparison:
-    """Wins, ties and losses of one curve against another over set-ups and budgets, with the figure at the last one."""
-
-    ours: str
-    other: str
-    setup: str
-    won: int
-    open: int
-    lost: int
-    last: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.setup}: {self.ours} against {self.other} ahead at {self.won}, undecided at {self.open}, behind at "
-            f"{self.lost} of {self.won + self.open + self.lost} budgets; at the last, {self.last}"
-        )
+#: Averages are compared with averages, snapshots with snapshots, last points or best models.
+LIKE = {"average": ("average",), "snapshot": ("snapshot", "last", "best")}
+CONSTANTS = {"paper": "published", "tight": "tight"}
 
 
-def compare(own: Panel, mine: tuple[str, str], other: tuple[str, str], column: str = "above") -> Comparison | None:
-    """Compare two curves of a set-up at every budget at which both have a value on all their seeds."""
-    won = undecided = lost = 0
-    last = ""
-    for budget in BUDGETS:
-        a, b = own.at(mine, budget, column), own.at(other, budget, column)
-        if not a and not b:
-            continue
-        if not b or not a:  # one is still in its first stage
-            won, lost = won + bool(a), lost + bool(b)
-            continue
-        if column == "test":
-            seeds = sorted(a.keys() & b.keys())
-            found = arithmetic(np.array([b[s] - a[s] for s in seeds]))
-            low, high, even, last = found.low, found.high, 0.0, f"a difference of {spread(found, '.4f')}"
-        else:
-            behind = ratio(b, a)
-            assert behind is not None
-            low, high, even, last = behind.low, behind.high, 1.0, f"a factor of {spread(behind)}"
-        if low > even:
-            won += 1
-        elif high < even:
-            lost += 1
-        else:
-            undecided += 1
-    if not won + undecided + lost:
-        return None
-    return Comparison(label(mine), label(other), SETUPS[own.setup].title, won, undecided, lost, last)
-
-
-def comparisons(panels: list[Panel], mine: str, others: tuple[str, ...], column: str = "above") -> list[Comparison]:
-    """Compare like with like: averages with averages, snapshots with snapshots or last points."""
-    like = {"average": ("average",), "snapshot": ("snapshot", "last", "best")}
+def comparisons(panels: list[Panel], mine: str, rival: str, column: str) -> list[tuple[Outcome, list[str]]]:
+    """Return the outcome of every comparison at the whole budget, with its cells."""
     found = []
     for own in panels:
-        for output, kinds in like.items():
+        for output, kinds in LIKE.items():
             for curve in own.curves:
-                if curve[0] in others and curve[1] in kinds and (mine, output) in own.curves:
-                    result = compare(own, (mine, output), curve, column)
-                    found += [result] if result is not None else []
+                if curve[0] != rival or curve[1] not in kinds or (mine, output) not in own.curves:
+                    continue
+                here = compare(own, (mine, output), curve, BUDGET, column, without_tuning=True)
+                value = "" if here.found is None else spread(here.found, "" if column == "above" else ".4f")
+                kind = {"no rival": "ahead"}.get(here.kind, here.kind)
+                word = kind + ", the rival has no model on every seed" * (here.kind == "no rival")
+                cells = [SETUPS[own.setup].title, label((mine, output)), label(curve), here.sign + value, word]
+                found.append((Outcome(kind, here.found, here.sign, here.seeds), cells))
     return found
 
 
-def verdict(found: list[Comparison]) -> str:
-    """Return one of three words."""
-    if not found:
+def ordering_verdict(ahead: int, undecided: int, behind: int) -> str:
+    """Return the verdict on an ordering."""
+    if not ahead + undecided + behind:
         return "not run"
-    won, rest = sum(c.won for c in found), sum(c.open + c.lost for c in found)
-    return "reproduced" if not rest else "reproduced in part" if won else "not reproduced"
+    if not undecided + behind:
+        return "reproduced"
+    return "reproduced in part" if ahead > behind else "not reproduced"
 
 
-def total(found: list[Comparison]) -> str:
-    """Return wins, ties and losses in words."""
-    won, undecided, lost = (sum(getattr(c, k) for c in found) for k in ("won", "open", "lost"))
-    return f"ahead in {won}, undecided in {undecided}, behind in {lost} of {won + undecided + lost} comparisons"
+def exponent_verdict(aleg: tuple[float, float], mpvr: tuple[float, float], ratio: tuple[float, float]) -> str:
+    """Return the verdict on the exponents of m, each a slope with half of its interval, which may be NaN."""
+    both = all(abs(slope - PREDICTED[name][0]) <= half for name, (slope, half) in (("ALEG", aleg), ("MPVR", mpvr)))
+    return "reproduced" if both else "reproduced in part" if ratio[0] - ratio[1] > 0 else "not reproduced"
 
 
-def _exponent_claims() -> list[list[str]]:
-    found, rows = slopes(), []
-    for constants, words in (("paper", "published constants"), ("tight", "tight constants")):
+def _exponents() -> dict[str, tuple[tuple, tuple, tuple, pd.DataFrame]]:
+    """Return the slopes in m of ALEG, of MPVR and of their ratio, and the ratios, by constants."""
+    rows, found, here = pd.read_parquet(RESULTS / "paper_complexity.parquet"), slopes(), {}
+    for constants in CONSTANTS:
         aleg, mpvr = found.get(("ALEG", constants, "m")), found.get(("MPVR", constants, "m"))
         if aleg is None or mpvr is None:
             continue
-        difference, half = mpvr[0] - aleg[0], float(np.hypot(aleg[1], mpvr[1]))
-        inside = abs(difference - 0.5) <= half
-        own = abs(aleg[0] - 1.0) <= aleg[1]
-        word = "reproduced" if inside and own else "reproduced in part" if inside or own else "not reproduced"
-        rows.append([f"ALEG needs m, MPVR m^1.5 evaluations ({words})", word,
-                     f"ALEG {aleg[0]:.2f} ± {aleg[1]:.2f} (predicted 1), MPVR {mpvr[0]:.2f} ± {mpvr[1]:.2f} (1.5), "
-                     f"difference {difference:.2f} ± {half:.2f} (0.5)"])  # fmt: skip
+        paired = ratios(rows, constants)
+        here[constants] = aleg[:3], mpvr[:3], exponent(paired, "m"), paired
+    return here
+
+
+def _exponent_claims() -> list[list[str]]:
+    rows = []
+    for constants, (aleg, mpvr, ratio, _) in _exponents().items():
+        rows.append([f"ALEG needs m, MPVR m^1.5 evaluations ({CONSTANTS[constants]} constants)",
+                     exponent_verdict(aleg[:2], mpvr[:2], ratio[:2]),
+                     f"exponents: ALEG {exponent_cell(*aleg)} (predicted {PREDICTED['ALEG'][0]:g}), MPVR "
+                     f"{exponent_cell(*mpvr)} ({PREDICTED['MPVR'][0]:g}), MPVR / ALEG {exponent_cell(*ratio)} "
+                     f"({PREDICTED['MPVR'][0] - PREDICTED['ALEG'][0]:g})"])  # fmt: skip
     return rows
 
 
+def exponent_words() -> str:
+    """Return what the slopes in m say, in sentences."""
+    parts = []
+    for constants, (aleg, mpvr, ratio, paired) in _exponents().items():
+        off = {name: slope[0] - PREDICTED[name][0] for name, slope in (("ALEG", aleg), ("MPVR", mpvr))}
+        words = [f"{abs(by):.2f} {'above' if by > 0 else 'below'} theory for {name}" for name, by in off.items()]
+        means = np.exp(np.log(paired["evaluations"]).groupby(paired["m"]).mean())
+        ends = [
+            f"{means[m]:.2f} times as many evaluations as ALEG at m = {m}" for m in (means.index[0], means.index[-1])
+        ]
+        parts.append(f"With {CONSTANTS[constants]} constants the exponent of m is {' and '.join(words)}; the slope of the "
+                     f"ratio of MPVR's evaluations to ALEG's on the same problems is {exponent_cell(*ratio)}, and MPVR "
+                     f"needs {' and '.join(ends)}.")  # fmt: skip
+    return " ".join(parts)
+
+
 def claims_table(panels: list[Panel]) -> tuple[str, str]:
-    """Return the table of claims, and the comparisons behind it as a list."""
-    gdro = [own for own in panels if own.kind == "gdro"]
-    mero = [own for own in panels if own.kind == "mero"]
-    test_gdro, test_mero = ([own for own in some if SETUPS[own.setup].tests] for some in (gdro, mero))
-    cases = [
-        ("ALEG is ahead of MPVR on training rows", comparisons(gdro, "ALEG of the paper", ("MPVR",))),
-        ("ALEG is ahead of SMD on training rows", comparisons(gdro, "ALEG of the paper", ("SMD",))),
-        ("ALEM is ahead of ERMEG on training rows", comparisons(mero, "ALEM of the paper", ("ERMEG",))),
-        ("ALEM is ahead of TSA on training rows", comparisons(mero, "ALEM of the paper", ("TSA",))),
-        ("ALEG is ahead of MPVR and SMD on test rows",
-         comparisons(test_gdro, "ALEG of the paper", ("MPVR", "SMD"), "test")),
-        ("ALEM is ahead of ERMEG and TSA on test rows",
-         comparisons(test_mero, "ALEM of the paper", ("ERMEG", "TSA"), "test")),
-    ]  # fmt: skip
+    """Return the table of claims, and that of the comparisons behind it."""
+    gdro, mero = ([own for own in panels if own.kind == kind] for kind in ("gdro", "mero"))
+    cases = [("ALEG", gdro, "MPVR"), ("ALEG", gdro, "SMD"), ("ALEM", mero, "ERMEG"), ("ALEM", mero, "TSA")]
     rows, details = [], []
-    for claim, found in cases:
-        rows.append([claim, verdict(found), total(found) if found else ""])
-        details += [f"- {claim}. {c}." for c in found]
+    for column, on in (("above", "training rows"), ("test", "test rows")):
+        for mine, some, rival in cases:
+            used = [own for own in some if column == "above" or SETUPS[own.setup].tests]
+            found = comparisons(used, f"{mine} of the paper", rival, column)
+            counts = Counter(outcome.kind for outcome, _ in found)
+            won, undecided, lost = counts["ahead"], counts["undecided"], counts["behind"]
+            figures = f"ahead in {won}, undecided in {undecided}, behind in {lost} of {won + undecided + lost}"
+            rows.append([f"{mine} is ahead of {rival} on {on}", ordering_verdict(won, undecided, lost), figures])
+            details += [[on, *cells] for _, cells in found]
     rows[2:2] = _exponent_claims()
-    return rows_of(["claim of the paper", "verdict", "figures"], rows), "\n".join(details)
+    header = ["on", "set-up", "the paper's method", "rival", "ratio or difference", "the paper's method is"]
+    return rows_of(["claim of the paper", "verdict", "figures"], rows), rows_of(header, details)

@@ -10,15 +10,16 @@ import time
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 import groupdro as gd
 from benchmarks.paper.constants import step_factor
 from benchmarks.paper.store import CACHE, RESULTS
 
-__all__ = ["PREDICTED", "exponent", "run"]
+__all__ = ["PREDICTED", "exponent", "ratios", "run"]
 
 FEATURES, RADIUS, SEEDS = 20, 3.0, 3
-M, N, EPS = 16, 100, 4e-2  # the middle, at which the two others are kept
+M, N, EPS = 16, 100, 4e-2  # the base case, at which the two others are kept
 GROUPS, SIZES = (4, 8, 16, 32, 64), (25, 50, 100, 200, 400)
 GAPS = tuple(np.geomspace(1.6e-1, 1e-2, 5))
 COARSER = {"TSA": 4.0}  # by what factor gaps are coarser, to be reached at all
@@ -109,13 +110,19 @@ def run(seeds: int | None = None) -> None:
     print(f"complexity: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
 
 
-def exponent(part: pd.DataFrame, axis: str) -> tuple[float, float]:
-    """Return the slope on logarithmic axes and half the width of its 95% interval."""
+def exponent(part: pd.DataFrame, axis: str) -> tuple[float, float, int]:
+    """Return the slope on logarithmic axes, half of its 95% t interval (NaN below four points), and the points."""
     part = part.dropna(subset=["evaluations"])
     x = -np.log(part["eps"].to_numpy(float)) if axis == "1/eps" else np.log(part[axis].to_numpy(float))
     y = np.log(part["evaluations"].to_numpy(float))
-    A = np.column_stack([x, np.ones_like(x)])
-    solution, *_ = np.linalg.lstsq(A, y, rcond=None)
-    residual = y - A @ solution
-    spread = np.sqrt(residual @ residual / max(len(x) - 2, 1) / ((x - x.mean()) ** 2).sum())
-    return float(solution[0]), float(1.96 * spread)
+    found = stats.linregress(x, y)
+    half = float(stats.t.ppf(0.975, len(x) - 2) * found.stderr) if len(x) >= 4 else np.nan
+    return float(found.slope), half, len(x)
+
+
+def ratios(rows: pd.DataFrame, constants: str) -> pd.DataFrame:
+    """Return MPVR's evaluations over ALEG's on the same problems, for growing m."""
+    own = rows[(rows["constants"] == constants) & (rows["axis"] == "m")]
+    keys = ["m", "n", "eps", "seed"]
+    mpvr, aleg = (own[own["method"] == name].set_index(keys)["evaluations"] for name in ("MPVR", "ALEG"))
+    return (mpvr / aleg).dropna().reset_index()

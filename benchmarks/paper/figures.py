@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.paper.analysis import Panel, has, panel
 from benchmarks.paper.complexity import AXES, PREDICTED
+from benchmarks.paper.methods import METHODS
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
@@ -45,6 +46,9 @@ LOOKS = {
     ("TSA", "last"): ("#8C8C8C", "X", (0, (2.5, 1))),
     ("ERMEG", "average"): ("#009E73", "D", (0, (4, 1, 1, 1))),
     ("ERMEG", "best"): ("#009E73", "D", (0, (4, 1, 1, 1))),
+    ("Sagawa", "average"): ("#56B4E9", "h", (0, (1, 2))),
+    ("Sagawa", "last"): ("#56B4E9", "h", (0, (1, 2))),
+    ("smoothed L-BFGS", "best"): ("#E69F00", "*", (0, (8, 2))),
 }
 LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM"}
 
@@ -59,18 +63,22 @@ def label(curve: tuple[str, str]) -> str:
 
 
 def shown_curves(own: Panel) -> list[tuple[str, str]]:
-    """Return at most seven curves: of outputs or forms that share a look, the one that most seeds have, or the best."""
-    by_look: dict[tuple, tuple[tuple[int, float], tuple[str, str]]] = {}
-    for curve in own.curves:
-        if curve not in LOOKS:
-            continue
+    """Return at most seven curves, among them our default and the rival that is best at the whole budget.
+
+    Of outputs or forms that share a look, it is the one that most seeds have, or the best. Others fill the remaining
+    places in the order of `LOOKS`.
+    """
+    rank = {}
+    for curve in own.curves.keys() & LOOKS.keys():
         values = list(own.at(curve, BUDGET, "above").values())
-        key = LOOKS[curve][:2]
-        rank = -len(values), float(np.exp(np.mean(np.log(values or [np.inf]))))
-        if key not in by_look or rank < by_look[key][0]:
-            by_look[key] = rank, curve
-    chosen = {curve for _, curve in by_look.values()}
-    return [curve for curve in own.curves if curve in chosen][:MOST_CURVES]
+        rank[curve] = len(values) < len(own.curves[curve]), float(np.exp(np.mean(np.log(values or [np.inf]))))
+    by_look: dict[tuple, tuple[str, str]] = {}
+    for curve in sorted(rank, key=lambda c: (*rank[c], c)):
+        by_look.setdefault(LOOKS[curve][:2], curve)
+    order = list(LOOKS)
+    best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c))
+    chosen = sorted(by_look.values(), key=lambda c: (c not in (own.default, best), order.index(c)))[:MOST_CURVES]
+    return [curve for curve in own.curves if curve in chosen]
 
 
 def _grid(own: Panel, curve: tuple[str, str], x: str) -> np.ndarray:
@@ -138,8 +146,9 @@ def draw_setup(name: str) -> None:
     _limit_test(axes[2], own, curves)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=2.4, columnspacing=1.0
-    )
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=2.2, columnspacing=0.8,
+        handletextpad=0.5, fontsize=7,
+    )  # fmt: skip
     figure.suptitle(SETUPS[name].title, fontsize=8, x=0.02, ha="left")
     _save(figure, f"paper_{name}")
 

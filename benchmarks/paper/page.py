@@ -1,6 +1,7 @@
 """RESULTS.md from its template: every number is computed here from the stored files."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +9,18 @@ import pandas as pd
 
 import groupdro as gd
 from benchmarks.paper import complexity
-from benchmarks.paper.analysis import Panel, has, panel
-from benchmarks.paper.claims import claims_table
+from benchmarks.paper.analysis import FEWEST, Panel, has, panel
+from benchmarks.paper.claims import claims_table, exponent_words
+from benchmarks.paper.figures import label
 from benchmarks.paper.methods import METHODS, STEP, TOL
 from benchmarks.paper.optimum import REFERENCE_GAP
 from benchmarks.paper.runs import BUDGET
-from benchmarks.paper.setups import CENSUS_ROWS, N_FEATURES, SETUPS
+from benchmarks.paper.setups import CENSUS_ROWS, CIFAR_CLASSES, KNOWN, N_FEATURES, NEAR, SETUPS
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import (
+    best_rival_table,
     complexity_table,
     default_table,
-    leader_table,
     number,
     reach_table,
     settings_table,
@@ -33,19 +35,19 @@ PAGE = RESULTS.parent / "RESULTS.md"
 TEMPLATE = Path(__file__).with_name("RESULTS.template.md")
 BROO_EPS = 1e-3
 FACTS = {
-    "gdro_synthetic": "The paper's synthetic set-up: {m} groups of {n} rows, {d} columns, radius {radius}, logistic "
-    "loss.",
+    "gdro_synthetic": "The paper's synthetic rule with {m} groups, {d} columns and logistic loss. The {n} rows per "
+    "group and the radius of {radius} are our choice.",
     "mero_synthetic": "The same sizes; labels follow their rule with probabilities from {most_right} to {least_right}. "
     "Values are excess risks over each group's own minimum, certified to {reference_gap}.",
-    "gdro_4000": "{m} groups of {n} rows, so that test rows can show something. The radius, {radius}, has the least "
-    "worst risk on as many validation rows of another seed ({at_radius}; the zero model has {zero}), and all methods "
-    "use it. With {few} rows per group no radius is below {few_best}.",
+    "gdro_4000": "{m} groups of {n} rows. All methods use the radius {radius}, which has the lowest worst-group risk "
+    "on validation rows of another seed: {at_radius}, {gain} below the zero model's {zero}. With {few} rows per group "
+    "the best radius is {few_gain} below it.",
     "mero_4000": "{m} groups of {n} rows, with the radius of GDRO.",
     "gdro_census": "The census by race and sex: {m} groups, {some_rows} of its rows, of which {rows} for training; "
-    "a seed is a new split. {d} columns, radius {radius}, logistic loss.",
+    "a seed is a new split. {d} columns, logistic loss. The radius of {radius} is our choice.",
     "mero_census": "The same rows and splits, with excess risks.",
     "gdro_cifar": "CIFAR-100 with its {m} classes as groups: {rows} training images, {pixels} pixels, linear softmax "
-    "model, radius {radius}. Seeds change the methods' random numbers only.",
+    "model. The radius of {radius} is our choice. Seeds change the methods' random numbers only.",
     "mero_cifar": "CIFAR-100 with its {m} superclasses as groups: single classes can be fitted perfectly, so that "
     "excess risks would be risks. Otherwise as before.",
 }
@@ -55,50 +57,89 @@ def text() -> str:
     """Return the page."""
     panels = [panel(name) for name in SETUPS if has(name)]
     claims, details = claims_table(panels)
-    default, counts = default_table(panels)
-    leaders, led_behind, led_ahead = leader_table(panels)
+    default, on_train = default_table(panels)
+    tests, on_test = default_table(panels, "test")
+    best, against_best = best_rival_table(panels)
+    train, judged = _total(on_train), {name: count for name, count in on_test.items() if SETUPS[name].tests}
     filled = TEMPLATE.read_text().format(
-        claims=claims, details=details, default_table=default, leader_table=leaders, lead_behind=led_behind,
-        lead_ahead=led_ahead, **{f"default_{kind}": count for kind, count in counts.items()},
-        lead_cells=led_behind + led_ahead, budget=f"{BUDGET:g}", tol=f"{TOL:g}", bracket=_bracket(),
-        better=f"{1 - BETTER:.0%}",
-        step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}",
- timing_words=_timing_words(),
+        claims=claims, details=details, default_table=default, test_table=tests, best_table=best,
+        default_words=_counted(train), test_words=_counted(_total(on_test)), judged_words=_counted(_total(judged)),
+        best_multiples=_counted(against_best["multiples"], "no rival has"),
+        best_cpu=_counted(against_best["cpu"], "no rival has"),
+        n_default=sum(train.values()), n_test=sum(_total(on_test).values()), n_judged=sum(_total(judged).values()),
+        n_best=sum(against_best["multiples"].values()), n_best_cpu=sum(against_best["cpu"].values()),
+        in_bold=" (in bold below)" * bool(train["behind"]), bold=" Bold: the rival is ahead." * bool(train["behind"]),
+        budget=f"{BUDGET:g}", tol=f"{TOL:g}", bracket=_bracket(), better=f"{1 - BETTER:.0%}", fewest=FEWEST,
+        spacing=f"{SETUPS['gdro_synthetic'].spacing:g}", starts=_starts(), others=FEWEST - 1,
+        step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}", timing_words=_timing_words(),
         sections="\n\n".join(_section(own) for own in panels), complexity_table=complexity_table(),
-        not_run=_not_run(panels), **_complexity_facts(), **_broo(),
+        exponent_words=exponent_words(), not_run=_not_run(panels), **_complexity_facts(), **_broo(),
     )  # fmt: skip
     return re.sub(r"e([+-])0(\d)", r"e\1\2", filled)  # 1e-8, not 1e-08
 
 
+def _total(counts: dict[str, Counter]) -> Counter:
+    return sum(counts.values(), Counter())
+
+
+def _counted(counts: Counter, no_rival: str = "the rival has") -> str:
+    """Return counts of outcomes in words, those against us first."""
+    words = [f"behind in {counts['behind']}", f"undecided in {counts['undecided']}", f"ahead in {counts['ahead']}"]
+    if counts["no rival"]:
+        words.append(
+            f"in {counts['no rival']} {no_rival} no model yet" + " on every seed" * (no_rival != "no rival has")
+        )
+    if counts["neither"]:
+        words.append(f"in {counts['neither']} neither has one")
+    return ", ".join(words)
+
+
+def _starts() -> str:
+    """Return the settings at which searches start that do not start at a method's own."""
+    known = [f"{name}, {output}: {METHODS[name].shown(setting)}"
+             for name, outputs in KNOWN.items() for output, setting in outputs.items()]  # fmt: skip
+    near = " and ".join(f"{SETUPS[name].title} from {SETUPS[other].title}" for name, other in NEAR.items() if has(name))
+    return f"({'; '.join(known)})" + (
+        f". Searches also start where those of another set-up ended: {near}" if near else ""
+    )
+
+
 def write() -> None:
     """Write the page."""
-    PAGE.write_text(text())
-    print(f"{PAGE.name}: {len(text().splitlines())} lines")
+    page = text()
+    PAGE.write_text(page)
+    print(f"{PAGE.name}: {len(page.splitlines())} lines")
 
 
 def _section(own: Panel) -> str:
     setup = SETUPS[own.setup]
     parts = [
         f"## {setup.title}",
-        f"{_facts(own)} {own.seeds} seeds.",
+        f"{_facts(own)} Seeds: {own.seeds}.",
         f"![Suboptimality by evaluations and CPU seconds, and test values](results/paper_{own.setup}.svg)",
         "Suboptimality on training rows at budgets in multiples of the rows:",
         value_table(own),
         "Multiples of the rows and CPU seconds until the worst value is within a share of the best:",
         reach_table(own),
     ]
-    if setup.tests:
-        parts += ["Worst value on test rows:", test_table(own)]
-    else:
-        zero = np.log(2.0)
-        least = min(v for c in own.curves for v in own.at(c, BUDGET, "test").values())
-        words = f"the zero model has a risk of {zero:.3f} in every group" if own.kind == "gdro" else "regrets rise too"
-        parts.append(
-            f"Test rows show nothing here: with about as many columns as rows per group every method overfits ({words};"
-            f" the least worst value of any run at the whole budget is {least:.3f})."
-        )
+    parts += [f"Worst value on test rows. {_zero_words(own)}", test_table(own)]
     parts += ["Settings, tuned on seed 0:", settings_table(own)]
     return "\n\n".join(parts)
+
+
+def _zero_words(own: Panel) -> str:
+    """Return the zero model's value on test rows, how many runs are below it at the whole budget, and the lowest."""
+    # On excess risks only the largest of the groups' own minima is stored, which bounds the zero model's from below.
+    risk = float(np.log(2.0 if SETUPS[own.setup].task == "binary" else CIFAR_CLASSES))
+    largest = pd.read_parquet(RESULTS / "paper_best.parquet").query("setup == @own.setup")["largest_reference"].max()
+    bound = risk - float(largest)
+    ends = {(curve, seed): v for curve in own.curves for seed, v in own.at(curve, BUDGET, "test").items()}
+    lowest = min(ends, key=lambda key: ends[key])
+    below = sum(v < bound for v in ends.values())
+    zero = f"{risk:.4f}" if own.kind == "gdro" else f"at least {bound:.4f} and at most {risk:.4f}"
+    which = "it" if own.kind == "gdro" else "the lower of these"
+    return (f"The zero model has {zero}; at {BUDGET:g} multiples {below} of {len(ends)} runs are below {which}, and "
+            f"the lowest worst-group value is {ends[lowest]:.4f} ({label(lowest[0])}).")  # fmt: skip
 
 
 def _facts(own: Panel) -> str:
@@ -113,8 +154,10 @@ def _facts(own: Panel) -> str:
         few = radii[radii["n"] < rows // m]
         here = radii[(radii["n"] == rows // m) & (radii["radius"] == setup.radius)]
         if len(here) and len(few):
-            fields |= {"at_radius": f"{here['validation'].iloc[0]:.4f}", "few": f"{few['n'].iloc[0]:,}",
-                       "few_best": f"{few['validation'].min():.4f}"}  # fmt: skip
+            at_radius, zero = float(here["validation"].iloc[0]), float(np.log(2.0))
+            few_gain = zero - float(few["validation"].min())
+            fields |= {"at_radius": f"{at_radius:.4f}", "gain": number(zero - at_radius),
+                       "few": f"{few['n'].iloc[0]:,}", "few_gain": number(few_gain)}  # fmt: skip
     return FACTS[own.setup].format(**fields)
 
 
@@ -133,9 +176,9 @@ def _timing_words() -> str:
     loads = _loads().to_numpy()
     words = (
         "Runs were made on one thread of a shared machine with two cores, whose load average was between "
-        f"{loads.min():.1f} and {loads.max():.1f} when runs began and ended. Wall-clock times say nothing under such "
-        "loads, so seconds here are CPU seconds of the process, without the evaluations for the curves; caches were "
-        "shared with other work."
+        f"{loads.min():.1f} and {loads.max():.1f} when runs began and ended. Wall-clock times are unreliable "
+        "under this load, so seconds here are CPU seconds of the process, without the evaluations for the curves; "
+        "caches were shared with other work."
     )
     path = RESULTS / "paper_timings.parquet"
     if path.exists():
@@ -165,15 +208,33 @@ def _not_run(panels: list[Panel]) -> str:
             lines.append(
                 f"- {setup.title}: fewer than the planned {setup.seeds} seeds ({', '.join(dict.fromkeys(few))})."
             )
+    lines += _complexity_not_run()
     return "\n".join(lines) or "Everything that was planned was run."
+
+
+def _complexity_not_run() -> list[str]:
+    rows = pd.read_parquet(RESULTS / "paper_complexity.parquet")
+    done = set(zip(rows["method"], rows["constants"], rows["axis"], strict=True))
+    missing: dict[str, list[str]] = {}
+    for method in complexity.PREDICTED:
+        for constants in ("paper",) if method == "ERMEG" else ("paper", "tight"):
+            axes = [axis for axis in complexity.AXES if (method, constants, axis) not in done]
+            if axes:
+                words = "published" if constants == "paper" else "tight"
+                missing.setdefault(method, []).append(f"{words} constants: {', '.join(axes)}")
+    lines = [f"- Complexity table, {method}: not run ({'; '.join(parts)})." for method, parts in missing.items()]
+    if rows["seed"].nunique() < complexity.SEEDS:
+        lines.append(f"- Complexity table: fewer than the planned {complexity.SEEDS} seeds ({rows['seed'].nunique()}).")
+    return lines
 
 
 def _complexity_facts() -> dict[str, str]:
     rows = pd.read_parquet(RESULTS / "paper_complexity.parquet")
     mero = rows["method"].isin(["ALEM", "TSA", "ERMEG"])
+    coarse = f" ({complexity.COARSER['TSA'] * complexity.EPS:g} for TSA)" if (rows["method"] == "TSA").any() else ""
     return {
         "c_m": str(complexity.M), "c_n": str(complexity.N), "c_eps": f"{complexity.EPS:g}",
-        "c_coarse": f"{complexity.COARSER['TSA'] * complexity.EPS:g}", "c_seconds": f"{complexity.MOST_SECONDS:g}",
+        "c_coarse": coarse, "c_seconds": f"{complexity.MOST_SECONDS:g}",
         "c_seeds": str(rows[~mero]["seed"].nunique()), "c_seeds_mero": str(rows[mero]["seed"].nunique()),
     }  # fmt: skip
 

@@ -1,11 +1,12 @@
 """Tables of the page, as lines of Markdown, from the stored files alone."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.paper.analysis import BUDGETS, Interval, Panel, arithmetic, geometric, ratio
+from benchmarks.paper.analysis import BUDGETS, FEWEST, Interval, Outcome, Panel, arithmetic, compare, geometric
 from benchmarks.paper.complexity import AXES, PREDICTED, exponent
 from benchmarks.paper.figures import label
 from benchmarks.paper.methods import METHODS, OURS
@@ -13,9 +14,9 @@ from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 
 __all__ = [
+    "best_rival_table",
     "complexity_table",
     "default_table",
-    "leader_table",
     "rows_of",
     "settings_table",
     "test_table",
@@ -43,9 +44,12 @@ def number(value: float) -> str:
 
 
 def spread(found: Interval, digits: str = "") -> str:
-    """Return a mean with its interval, if there is one."""
+    """Return a mean with its 95% interval, or in square brackets with the range of fewer than five seeds."""
     show = (lambda v: format(v, digits)) if digits else number
-    return show(found.mean) if np.isnan(found.low) else f"{show(found.mean)} ({show(found.low)} to {show(found.high)})"
+    if np.isnan(found.low):
+        return show(found.mean)
+    left, right = "()" if found.n >= FEWEST else "[]"
+    return f"{show(found.mean)} {left}{show(found.low)} to {show(found.high)}{right}"
 
 
 def is_ours(curve: tuple[str, str]) -> bool:
@@ -53,88 +57,98 @@ def is_ours(curve: tuple[str, str]) -> bool:
     return curve[0].split(",")[0] in OURS
 
 
+def of_seeds(values: dict[int, float], runs: int) -> str:
+    """Return how many seeds have a model, unless all have."""
+    return "" if len(values) == runs else f"{len(values)} of {runs} seeds" if values else "no model yet"
+
+
 def value_table(own: Panel) -> str:
     """Return the suboptimality at each budget."""
     rows = []
-    for curve in own.curves:
-        cells = []
+    for curve, runs in own.curves.items():
+        cells, solved = [], own.solved(curve)
         for budget in BUDGETS:
             values = own.at(curve, budget, "above")
-            if len(values) < len(own.curves[curve]):
-                cells.append("no model yet")
+            if solved is not None and budget > max(r["multiples"].max() for r in runs.values()):
+                cells.append("solved")
                 continue
-            solved = own.solved(curve)
-            over = solved is not None and budget > max(r["multiples"].max() for r in own.curves[curve].values())
-            cells.append("solved" if over else spread(geometric(np.array(list(values.values())))))
-        solved = own.solved(curve)
+            most = "≤ " if own.at_floor(curve, budget) else ""
+            cells.append(of_seeds(values, len(runs)) or most + spread(geometric(np.array(list(values.values())))))
         cells.append("" if solved is None else spread(solved, ".1f"))
-        rows.append([label(curve), str(len(own.curves[curve])), *cells])
+        rows.append([label(curve), str(len(runs)), *cells])
     return rows_of(["method", "seeds", *(f"at {b}" for b in BUDGETS), "solved at"], rows)
 
 
-def _lead(own: Panel, budget: float, x: str) -> tuple[bool, list[str]] | None:
-    """Return whether the leader is ours, and the cells: leader, its value, the next, by what factor it is behind."""
-    ranked = own.leaders(budget, x)
-    if len(ranked) < 2:
-        return None
-    (first, value), ours = ranked[0], is_ours(ranked[0][0])
-    # The nearest curve of the other side: the best rival of ours, or ours behind a rival.
-    other = next(((curve, found) for curve, found in ranked if is_ours(curve) != ours), None)
-    if other is None:
-        return ours, [label(first), number(value.mean), "no other method has a model yet", ""]
-    behind = ratio(own.at(other[0], budget, "above", x), own.at(first, budget, "above", x))
-    assert behind is not None
-    return ours, [label(first), number(value.mean), label(other[0]), spread(behind)]
+def outcome_cell(found: Outcome, digits: str = "") -> str:
+    """Return a comparison of our default with a rival, bold if the rival is ahead."""
+    if found.kind == "neither":
+        return "neither has a model"
+    if found.found is None:
+        return "only auto" if found.kind == "no rival" else "**only the rival**"
+    mine, rival, runs = found.seeds
+    text = found.sign + spread(found.found, digits)
+    if min(mine, rival) < runs:
+        text += f"; auto {mine}, rival {rival} of {runs} seeds"
+    return f"**{text}**" if found.kind == "behind" else text
 
 
-def leader_table(panels: list[Panel]) -> tuple[str, int, int]:
-    """Return who leads where, those cases first in which we do not; and the numbers of both kinds."""
-    rows: list[tuple[bool, list[str]]] = []
+def default_table(panels: list[Panel], column: str = "above") -> tuple[str, dict[str, Counter]]:
+    """Return every tuned rival against the default at each budget, and counts of the outcomes by set-up.
+
+    On training rows ratios of suboptimalities, on test rows differences; rivals that are ahead most often come first.
+    """
+    rows: list[tuple[int, list[str]]] = []
+    counts: dict[str, Counter] = {own.setup: Counter() for own in panels}
+    for own in panels:
+        for curve in own.curves:
+            if is_ours(curve):
+                continue
+            found = [compare(own, own.default, curve, budget, column) for budget in BUDGETS]
+            counts[own.setup].update(f.kind for f in found)
+            cells = [outcome_cell(f, "" if column == "above" else ".4f") for f in found]
+            rows.append((sum(f.kind == "behind" for f in found), [SETUPS[own.setup].title, label(curve), *cells]))
+    ordered = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
+    return rows_of(["set-up", "tuned rival", *(f"at {b}" for b in BUDGETS)], ordered), counts
+
+
+def _best_rival(own: Panel, budget: float, x: str) -> tuple[str, str] | None:
+    """Return the rival with the lowest mean suboptimality of those that most seeds have a model of."""
+    ranked = []
+    for curve in own.curves:
+        values = own.at(curve, budget, "above", x)
+        if values and not is_ours(curve):
+            ranked.append(
+                (len(values) < len(own.curves[curve]), geometric(np.array(list(values.values()))).mean, curve)
+            )
+    return min(ranked)[2] if ranked else None
+
+
+def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
+    """Return the default against the best rival of each budget, where it is behind first; and the counts by axis."""
+    order = ("behind", "undecided", "ahead", "no rival", "neither")
+    rows: list[tuple[int, list[str]]] = []
+    counts: dict[str, Counter] = {"multiples": Counter(), "cpu": Counter()}
     for own in panels:
         most = own.common_seconds()
         cases = [("multiples", float(b), f"{b} multiples") for b in BUDGETS]
         cases += [("cpu", most / k, f"{number(most / k)} CPU s") for k in (8, 4, 2, 1)]
         for x, budget, words in cases:
-            found = _lead(own, budget, x)
-            if found is not None:
-                rows.append((found[0], [SETUPS[own.setup].title, words, *found[1]]))
-    behind = [cells for ours, cells in rows if not ours]
-    ahead = [cells for ours, cells in rows if ours]
-    header = [
-        "set-up",
-        "budget",
-        "leads",
-        "above the best",
-        "best of the other side",
-        "which is above it by a factor of",
-    ]
-    return rows_of(header, behind + ahead), len(behind), len(ahead)
-
-
-def default_table(panels: list[Panel]) -> tuple[str, dict[str, int]]:
-    """Return every tuned rival's suboptimality over the default's at each budget, and counts of the comparisons.
-
-    The default is ahead if the whole interval is above 1, or if only it has a model; behind if the mean is below 1.
-    """
-    rows, counts = [], {"ahead": 0, "undecided": 0, "behind": 0, "neither": 0}
-    for own in panels:
-        for curve in own.curves:
-            if is_ours(curve):
-                continue
-            cells = []
-            for budget in BUDGETS:
-                rival, mine = own.at(curve, budget, "above"), own.at(own.default, budget, "above")
-                found = ratio(rival, mine)
-                if found is None:
-                    kind = "ahead" if mine else "behind" if rival else "neither"
-                    words = {"ahead": "only auto", "behind": "**only the rival**", "neither": "neither has a model"}
-                    cells.append(words[kind])
-                else:
-                    kind = "behind" if found.mean < 1 else "ahead" if found.low > 1 else "undecided"
-                    cells.append(f"**{spread(found)}**" if kind == "behind" else spread(found))
-                counts[kind] += 1
-            rows.append([SETUPS[own.setup].title, label(curve), *cells])
-    return rows_of(["set-up", "tuned rival", *(f"at {b}" for b in BUDGETS)], rows), counts
+            rival = _best_rival(own, budget, x)
+            mine = own.at(own.default, budget, "above", x)
+            if rival is None:
+                found = Outcome("no rival" if mine else "neither", None, "", (len(mine), 0, len(mine)))
+            else:
+                found = compare(own, own.default, rival, budget, x=x)
+            value = of_seeds(mine, len(own.curves[own.default])) or number(geometric(np.array([*mine.values()])).mean)
+            value = "≤ " * own.at_floor(own.default, budget, x) + value
+            counts[x][found.kind] += 1
+            word = {"no rival": "no rival has a model", "neither": "neither has a model"}.get(found.kind, found.kind)
+            rows.append((order.index(found.kind), [
+                SETUPS[own.setup].title, words, value, "" if rival is None else label(rival),
+                "" if found.found is None else outcome_cell(found), word,
+            ]))  # fmt: skip
+    header = ["set-up", "budget", "`auto`, above the best", "best tuned rival", "rival's over `auto`'s", "`auto` is"]
+    return rows_of(header, [cells for _, cells in sorted(rows, key=lambda row: row[0])]), counts
 
 
 def reach_table(own: Panel) -> str:
@@ -145,7 +159,9 @@ def reach_table(own: Panel) -> str:
         for x in ("multiples", "cpu"):
             for level in LEVELS:
                 values = np.array(list(own.reached(curve, level, x).values()))
-                cells.append(spread(geometric(values)) if np.isfinite(values).all() else "never")
+                there = {k: v for k, v in enumerate(values) if np.isfinite(v)}
+                words = "never" if not there else of_seeds(there, len(values))
+                cells.append(words or spread(geometric(values)))
         rows.append([label(curve), *cells])
     header = [f"multiples to {level:g}" for level in LEVELS] + [f"CPU s to {level:g}" for level in LEVELS]
     return rows_of(["method", *header], rows)
@@ -158,8 +174,8 @@ def test_table(own: Panel) -> str:
         cells = []
         for budget in BUDGETS:
             values = own.at(curve, budget, "test")
-            whole = len(values) == len(own.curves[curve])
-            cells.append(spread(arithmetic(np.array(list(values.values()))), ".4f") if whole else "no model yet")
+            words = of_seeds(values, len(own.curves[curve]))
+            cells.append(words or spread(arithmetic(np.array(list(values.values()))), ".4f"))
         rows.append([label(curve), *cells])
     return rows_of(["method", *(f"at {b}" for b in BUDGETS)], rows)
 
@@ -179,17 +195,28 @@ def settings_table(own: Panel) -> str:
         missing = sum(n not in known for n in neighbours)
         inside = "all" if not missing else f"{len(neighbours) - missing} of {len(neighbours)}"
         rows.append([label(curve), own.setting(curve), str(len(known)), inside])
-    return rows_of(["method", "factors of the theory's values", "settings tried", "neighbours tried"], rows)
+    return rows_of(["method", "setting", "settings tried", "neighbours tried"], rows)
 
 
 def slopes() -> dict[tuple[str, str, str], tuple[float, float, int, int]]:
-    """Return exponents with half-widths, and points reached and tried, by method, constants and axis."""
+    """Return exponents with half-widths, and points reached and tried, by method, constants and axis.
+
+    The exponent is NaN if fewer than three different points were reached.
+    """
     rows, found = pd.read_parquet(RESULTS / "paper_complexity.parquet"), {}
     for (method, constants, axis), part in rows.groupby(["method", "constants", "axis"]):
-        reached = int(part["evaluations"].notna().sum())
-        if part.dropna(subset=["evaluations"])[["m", "n", "eps"]].drop_duplicates().shape[0] >= 3:
-            found[method, constants, axis] = (*exponent(part, axis), reached, len(part))
+        reached = part.dropna(subset=["evaluations"])
+        enough = len(reached[["m", "n", "eps"]].drop_duplicates()) >= 3
+        slope, half, _ = exponent(part, axis) if enough else (np.nan, np.nan, 0)
+        found[method, constants, axis] = (slope, half, len(reached), len(part))
     return found
+
+
+def exponent_cell(slope: float, half: float, points: int) -> str:
+    """Return a slope with its interval, or with the number of points if they are too few for one."""
+    if np.isnan(slope):
+        return "too few points"
+    return f"{slope:.2f} ({points} points)" if np.isnan(half) else f"{slope:.2f} ± {half:.2f}"
 
 
 def complexity_table() -> str:
@@ -200,8 +227,7 @@ def complexity_table() -> str:
             cells = []
             for constants in ("paper", "tight"):
                 here = found.get((method, constants, axis))
-                cells += ["not reached", ""] if here is None else [f"{here[0]:.2f} ± {here[1]:.2f}",
-                                                                   f"{here[2]} of {here[3]}"]  # fmt: skip
+                cells += ["not run", ""] if here is None else [exponent_cell(*here[:3]), f"{here[2]} of {here[3]}"]
             if method == "ERMEG":
                 cells[2:] = ["has no constants", ""]
             rows.append([method, axis, f"{exact:g}", *cells])

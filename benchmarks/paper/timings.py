@@ -6,7 +6,6 @@ import time
 import pandas as pd
 
 from benchmarks.paper.runs import curve_of
-from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE
 from benchmarks.paper.tuning import chosen
 
@@ -20,9 +19,9 @@ MOST_WAIT = 60.0  # seconds for the load of earlier work to fall
 
 
 def measure(names: list[str]) -> None:
-    """Time seed 0 of every chosen setting that was not timed in quiet yet."""
+    """Time seed 0 of every chosen setting of some set-ups that was not timed in quiet yet."""
     rows = pd.read_parquet(TIMINGS).to_dict("records") if TIMINGS.exists() else []
-    for setup in names or SETUPS:
+    for setup in names:
         for method, outputs in chosen(setup).items():
             for setting in sorted(set(outputs.values())):
                 key = {"setup": setup, "method": method, "setting": str(setting)}
