@@ -35,7 +35,7 @@ def comparisons(panels: list[Panel], mine: str, rival: str, column: str) -> list
                 if curve[0] != rival or curve[1] not in kinds or (mine, output) not in own.curves:
                     continue
                 here = compare(own, (mine, output), curve, BUDGET, column, without_tuning=True)
-                value = "" if here.found is None else spread(here.found, "" if column == "above" else ".4f")
+                value = "" if here.found is None else spread(here.found)
                 kind = {"no rival": "ahead"}.get(here.kind, here.kind)
                 word = kind + ", the rival has no model on every seed" * (here.kind == "no rival")
                 cells = [SETUPS[own.setup].title, label((mine, output)), label(curve), here.sign + value, word]
@@ -88,12 +88,11 @@ def exponent_words() -> str:
         off = {name: slope[0] - PREDICTED[name][0] for name, slope in (("ALEG", aleg), ("MPVR", mpvr))}
         words = [f"{abs(by):.2f} {'above' if by > 0 else 'below'} theory for {name}" for name, by in off.items()]
         means = np.exp(np.log(paired["evaluations"]).groupby(paired["m"]).mean())
-        ends = [
-            f"{means[m]:.2f} times as many evaluations as ALEG at m = {m}" for m in (means.index[0], means.index[-1])
-        ]
-        parts.append(f"With {CONSTANTS[constants]} constants the exponent of m is {' and '.join(words)}; the slope of the "
-                     f"ratio of MPVR's evaluations to ALEG's on the same problems is {exponent_cell(*ratio)}, and MPVR "
-                     f"needs {' and '.join(ends)}.")  # fmt: skip
+        first, last = means.index[0], means.index[-1]
+        parts.append(f"With {CONSTANTS[constants]} constants the exponent of m is {' and '.join(words)}. The slope of "
+                     f"the ratio of MPVR's evaluations to ALEG's on the same problems is {exponent_cell(*ratio)}: MPVR "
+                     f"needs {means[first]:.2f} times as many evaluations as ALEG at m = {first}, {means[last]:.2f} times "
+                     f"as many at m = {last}.")  # fmt: skip
     return " ".join(parts)
 
 

@@ -16,6 +16,7 @@ from benchmarks.paper.store import RESULTS
 __all__ = [
     "best_rival_table",
     "complexity_table",
+    "counts_table",
     "default_table",
     "rows_of",
     "settings_table",
@@ -79,14 +80,14 @@ def value_table(own: Panel) -> str:
     return rows_of(["method", "seeds", *(f"at {b}" for b in BUDGETS), "solved at"], rows)
 
 
-def outcome_cell(found: Outcome, digits: str = "") -> str:
+def outcome_cell(found: Outcome) -> str:
     """Return a comparison of our default with a rival, bold if the rival is ahead."""
     if found.kind == "neither":
         return "neither has a model"
     if found.found is None:
         return "only auto" if found.kind == "no rival" else "**only the rival**"
     mine, rival, runs = found.seeds
-    text = found.sign + spread(found.found, digits)
+    text = found.sign + spread(found.found)
     if min(mine, rival) < runs:
         text += f"; auto {mine}, rival {rival} of {runs} seeds"
     return f"**{text}**" if found.kind == "behind" else text
@@ -105,10 +106,18 @@ def default_table(panels: list[Panel], column: str = "above") -> tuple[str, dict
                 continue
             found = [compare(own, own.default, curve, budget, column) for budget in BUDGETS]
             counts[own.setup].update(f.kind for f in found)
-            cells = [outcome_cell(f, "" if column == "above" else ".4f") for f in found]
+            cells = [outcome_cell(f) for f in found]
             rows.append((sum(f.kind == "behind" for f in found), [SETUPS[own.setup].title, label(curve), *cells]))
     ordered = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
     return rows_of(["set-up", "tuned rival", *(f"at {b}" for b in BUDGETS)], ordered), counts
+
+
+def counts_table(counts: dict[str, Counter]) -> str:
+    """Return how often our default is behind, and the other outcomes, by what is compared."""
+    kinds = ("behind", "undecided", "ahead", "no rival", "neither")
+    header = ["`auto` is", "comparisons", *kinds[:3], "the rival has no model yet", "neither has a model"]
+    rows = [[name, str(sum(c.values())), *(str(c[kind]) for kind in kinds)] for name, c in counts.items()]
+    return rows_of(header, rows)
 
 
 def _best_rival(own: Panel, budget: float, x: str) -> tuple[str, str] | None:
