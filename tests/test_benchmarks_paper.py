@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import groupdro as gd
 
@@ -11,7 +12,18 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 pytest.importorskip("matplotlib")
 
-from benchmarks.paper import analysis, collect, complexity, optimum, radius, runs, setups, timings, tuning  # noqa: E402
+from benchmarks.paper import (  # noqa: E402
+    analysis,
+    claims,
+    collect,
+    complexity,
+    optimum,
+    radius,
+    runs,
+    setups,
+    timings,
+    tuning,
+)
 from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Mpvr, Smd  # noqa: E402
 from benchmarks.paper.constants import step_factor  # noqa: E402
 from benchmarks.paper.methods import METHODS  # noqa: E402
@@ -171,6 +183,97 @@ def test_a_value_at_a_budget_is_the_latest_by_then():
     assert tuning.at_budget(whole, "last", 20.0) == 1.0  # a run to the budget, whose later points are not stored
 
 
+def stored_panel(monkeypatch, tmp_path, curves, setup="gdro_census"):
+    """Return a panel of points made up here: by method, a list of one run per seed, each a list of training values."""
+    points = [{"method": method, "output": output, "seed": seed, "multiples": 10.0 * k, "train": value, "test": value,
+               "cpu": 1.0 * k, "status": "budget", "setting": "[]"}
+              for (method, output), seeds in curves.items() for seed, run in enumerate(seeds)
+              for k, value in enumerate(run) if np.isfinite(value)]  # fmt: skip
+    pd.DataFrame(points).to_parquet(tmp_path / f"paper_{setup}.parquet")
+    seeds = max(map(len, curves.values()))
+    best = [{"setup": setup, "seed": s, "lower": 1.0, "upper": 1.0 + 1e-6, "groups": 4} for s in range(seeds)]
+    pd.DataFrame(best).to_parquet(tmp_path / "paper_best.parquet")
+    monkeypatch.setattr(analysis, "RESULTS", tmp_path)
+    return analysis.Panel(setup)
+
+
+AUTO, MPVR = ("auto", "best"), ("MPVR", "average")
+
+
+def test_comparisons_know_ranges_floors_and_missing_models(monkeypatch, tmp_path):
+    nan = np.nan
+    few = {AUTO: [[nan, 1.01, 1.0], [nan, 1.01, 1.0]], MPVR: [[nan, 1.02, 1.3], [nan, 1.005, nan]]}
+    own = stored_panel(monkeypatch, tmp_path, few)
+    assert analysis.compare(own, AUTO, MPVR, 5).kind == "neither"
+    early = analysis.compare(own, AUTO, MPVR, 10)
+    assert early.kind == "undecided"
+    assert (early.found.low, early.found.high) == pytest.approx((0.5, 2.0))  # the range, not a t interval
+    late = analysis.compare(own, AUTO, MPVR, 20)
+    assert (late.kind, late.sign) == ("ahead" if late.found.low > 1 else "undecided", "≥ ")
+    assert late.found.high == pytest.approx(0.3 / 1e-6)
+    ahead = stored_panel(monkeypatch, tmp_path, {AUTO: [[nan, 1.01]] * 2, MPVR: [[nan, 1.02], [nan, nan]]})
+    assert analysis.compare(ahead, AUTO, MPVR, 10).kind == "no rival"
+    assert analysis.compare(ahead, MPVR, AUTO, 10).kind == "behind"
+    assert analysis.compare(ahead, AUTO, MPVR, 10).found.n == 1
+
+
+def test_the_tuning_seed_is_left_out_and_five_seeds_have_an_interval(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    runs_of = {AUTO: [[1.01]] * 6, MPVR: [[1.0 + v] for v in np.r_[1e-4, 0.02 * np.exp(0.1 * rng.normal(size=5))]]}
+    own = stored_panel(monkeypatch, tmp_path, runs_of)
+    assert analysis.compare(own, AUTO, MPVR, 40).kind == "undecided"
+    found = analysis.compare(own, AUTO, MPVR, 40, without_tuning=True)
+    assert (found.kind, found.found.n) == ("ahead", 5)
+    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[MPVR][1:]])
+    low, high = stats.t.interval(0.95, 4, ratios.mean(), stats.sem(ratios))
+    assert (found.found.low, found.found.high) == pytest.approx((np.exp(low), np.exp(high)))
+
+
+def test_runs_that_do_not_differ_on_fixed_data_count_once(monkeypatch, tmp_path):
+    curves = {AUTO: [[1.01], [1.01]], MPVR: [[1.02], [1.03]]}
+    own = stored_panel(monkeypatch, tmp_path, curves, "gdro_cifar")
+    assert (len(own.curves[AUTO]), own.repeated[AUTO], len(own.curves[MPVR])) == (1, 2, 2)
+    found = analysis.compare(own, AUTO, MPVR, 40)
+    assert (found.kind, found.found.low, found.found.high) == ("ahead", pytest.approx(2.0), pytest.approx(3.0))
+
+
+def test_exponents_have_t_intervals_from_four_points_on():
+    m = np.array([4, 8, 16, 32, 64])
+    noise = np.array([1.0, 1.1, 0.9, 1.05, 0.97])
+    rows = pd.DataFrame({"m": m, "n": 100, "eps": 0.04, "seed": 0, "axis": "m", "constants": "paper"})
+    aleg, mpvr = (
+        rows.assign(method=name, evaluations=m**power * noise) for name, power in (("ALEG", 1), ("MPVR", 1.5))
+    )
+    slope, half, points = complexity.exponent(aleg, "m")
+    assert points == 5
+    fitted, covariance = np.polyfit(np.log(m), np.log(aleg["evaluations"]), 1, cov="unscaled")
+    residual = np.log(aleg["evaluations"]) - np.polyval(fitted, np.log(m))
+    assert slope == pytest.approx(fitted[0])
+    assert half == pytest.approx(stats.t.ppf(0.975, 3) * np.sqrt(covariance[0, 0] * (residual @ residual) / 3))
+    assert np.isnan(complexity.exponent(aleg[:3], "m")[1])
+    # The noise is that of the problems, and cancels in the ratio.
+    slope, half, _ = complexity.exponent(complexity.ratios(pd.concat([aleg, mpvr]), "paper"), "m")
+    assert (slope, half) == pytest.approx((0.5, 0.0), abs=1e-9)
+
+
+def test_verdicts_follow_the_rules_of_the_page():
+    assert claims.ordering_verdict(0, 0, 0) == "not run"
+    assert claims.ordering_verdict(3, 0, 0) == "reproduced"
+    assert claims.ordering_verdict(3, 1, 2) == "reproduced in part"
+    assert claims.ordering_verdict(2, 4, 2) == "not reproduced"
+    assert claims.exponent_verdict((1.1, 0.2), (1.4, 0.2), (0.3, 0.1)) == "reproduced"
+    assert claims.exponent_verdict((1.3, 0.2), (1.8, 0.2), (0.5, 0.1)) == "reproduced in part"
+    assert claims.exponent_verdict((1.3, 0.2), (1.8, 0.2), (0.5, 0.6)) == "not reproduced"
+    assert claims.exponent_verdict((1.0, np.nan), (1.5, np.nan), (0.5, np.nan)) == "not reproduced"
+
+
+def test_without_its_folder_cifar_is_skipped_with_a_line(monkeypatch, capsys):
+    monkeypatch.delenv("GROUPDRO_CIFAR", raising=False)
+    assert setups.available([]) == [name for name in SETUPS if "cifar" not in name]
+    assert setups.available(["gdro_cifar"]) == []
+    assert "gdro_cifar: skipped" in capsys.readouterr().out
+
+
 def test_tuning_and_repeating_resume_and_are_collected(small):
     names = ["auto", "MPVR"]
     tuning.tune("gdro_synthetic", names)
@@ -187,8 +290,9 @@ def test_tuning_and_repeating_resume_and_are_collected(small):
     for curve in own.curves:
         assert not own.at(curve, runs.BUDGET + 1, "above") or own.solved(curve) is not None
         assert all(value > 0 for value in own.at(curve, runs.BUDGET, "above").values())
-    ranked = own.leaders(runs.BUDGET)
-    assert [found.mean for _, found in ranked] == sorted(found.mean for _, found in ranked)
+    found = analysis.compare(own, ("auto", "best"), ("MPVR", "average"), runs.BUDGET)
+    assert found.kind in ("ahead", "undecided")
+    assert found.seeds == (2, 2, 2)
 
 
 def test_the_shapes_that_the_page_states_are_those_of_the_data():

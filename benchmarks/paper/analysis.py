@@ -65,6 +65,8 @@ class Panel:
         By method and output, then seed: the points of a run.
     best : dict
         By seed: the certified lower and upper bound of the best value.
+    repeated : dict
+        By method and output: seeds that were run, also if all runs are the same and count as one.
     """
 
     def __init__(self, setup: str):
@@ -74,12 +76,14 @@ class Panel:
         bounds = bounds[bounds["setup"] == setup].set_index("seed")
         self.best = {seed: (float(row["lower"]), float(row["upper"])) for seed, row in bounds.iterrows()}
         self.groups = int(bounds["groups"].iloc[0])
+        self.repeated: dict[tuple[str, str], int] = {}
         self._known: dict[tuple, dict[int, float]] = {}
         self.curves: dict[tuple[str, str], dict[int, pd.DataFrame]] = {}
         order = {name: k for k, name in enumerate(METHODS)}
         for (method, output), own in sorted(points.groupby(["method", "output"]), key=lambda p: order[p[0][0]]):
             runs = {int(seed): run for seed, run in own.groupby("seed")}
             self.curves[method, output] = runs if SETUPS[setup].new_data else _different(runs)
+            self.repeated[method, output] = len(runs)
 
     @property
     def kind(self) -> str:

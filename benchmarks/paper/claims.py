@@ -37,7 +37,8 @@ def comparisons(panels: list[Panel], mine: str, rival: str, column: str) -> list
                 here = compare(own, (mine, output), curve, BUDGET, column, without_tuning=True)
                 value = "" if here.found is None else spread(here.found)
                 kind = {"no rival": "ahead"}.get(here.kind, here.kind)
-                word = kind + ", the rival has no model on every seed" * (here.kind == "no rival")
+                some = f"; the rival has a model on {here.seeds[1]} of {here.seeds[2]} seeds"
+                word = kind + some * (here.kind == "no rival")
                 cells = [SETUPS[own.setup].title, label((mine, output)), label(curve), here.sign + value, word]
                 found.append((Outcome(kind, here.found, here.sign, here.seeds), cells))
     return found
@@ -89,10 +90,12 @@ def exponent_words() -> str:
         words = [f"{abs(by):.2f} {'above' if by > 0 else 'below'} theory for {name}" for name, by in off.items()]
         means = np.exp(np.log(paired["evaluations"]).groupby(paired["m"]).mean())
         first, last = means.index[0], means.index[-1]
+        ends = (
+            f"{means[first]:.2f} times as many evaluations as ALEG at m = {first}, {means[last]:.2f} times as many at m"
+        )
         parts.append(f"With {CONSTANTS[constants]} constants the exponent of m is {' and '.join(words)}. The slope of "
                      f"the ratio of MPVR's evaluations to ALEG's on the same problems is {exponent_cell(*ratio)}: MPVR "
-                     f"needs {means[first]:.2f} times as many evaluations as ALEG at m = {first}, {means[last]:.2f} times "
-                     f"as many at m = {last}.")  # fmt: skip
+                     f"needs {ends} = {last}.")  # fmt: skip
     return " ".join(parts)
 
 

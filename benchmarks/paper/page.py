@@ -62,12 +62,12 @@ def text() -> str:
     tests, on_test = default_table(panels, "test")
     best, against_best = best_rival_table(panels)
     counts = {
-        "suboptimality on training rows, every tuned rival": _total(on_train),
-        "worst value on test rows, every tuned rival": _total(on_test),
+        "suboptimality on training rows, with every tuned rival": _total(on_train),
+        "worst value on test rows, with every tuned rival": _total(on_test),
         "the same, set-ups on which claims on test rows are judged":
             _total({name: count for name, count in on_test.items() if SETUPS[name].tests}),
-        "suboptimality on training rows, best rival of each budget in evaluations": against_best["multiples"],
-        "suboptimality on training rows, best rival of each budget in CPU seconds": against_best["cpu"],
+        "suboptimality on training rows, with the best rival of each budget in evaluations": against_best["multiples"],
+        "suboptimality on training rows, with the best rival of each budget in CPU seconds": against_best["cpu"],
     }  # fmt: skip
     in_bold = bool(_total(on_train)["behind"])
     filled = TEMPLATE.read_text().format(
@@ -77,7 +77,8 @@ def text() -> str:
         spacing=f"{SETUPS['gdro_synthetic'].spacing:g}", starts=_starts(), others=FEWEST - 1,
         step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}", timing_words=_timing_words(),
         sections="\n\n".join(_section(own) for own in panels), complexity_table=complexity_table(),
-        exponent_words=exponent_words(), not_run=_not_run(panels), **_complexity_facts(), **_broo(),
+        exponent_words=exponent_words(), not_run=_not_run(panels), commands=_commands(panels),
+        **_complexity_facts(), **_broo(),
     )  # fmt: skip
     return re.sub(r"e([+-])0(\d)", r"e\1\2", filled)  # 1e-8, not 1e-08
 
@@ -192,16 +193,32 @@ def _not_run(panels: list[Panel]) -> str:
             continue
         own = done[name]
         missing = [m for m, method in METHODS.items() if method.fits(setup) and m not in {c[0] for c in own.curves}]
-        few = [f"{c[0]} {len(runs)}" for c, runs in own.curves.items()
-               if len(runs) < setup.seeds and (METHODS[c[0]].random or setup.new_data)]  # fmt: skip
+        few = [f"{c[0]} {own.repeated[c]}" for c, runs in own.curves.items()
+               if own.repeated[c] < setup.seeds and (METHODS[c[0]].random or setup.new_data)
+               and (len(runs) > 1 or own.repeated[c] == 1)]  # fmt: skip
         if missing:
-            lines.append(f"- {setup.title}: no runs of {', '.join(missing)}.")
+            lines.append(f"- {setup.title}: no runs of {'; '.join(missing)}.")
         if few:
             lines.append(
-                f"- {setup.title}: fewer than the planned {setup.seeds} seeds ({', '.join(dict.fromkeys(few))})."
+                f"- {setup.title}: fewer than the planned {setup.seeds} seeds ({'; '.join(dict.fromkeys(few))})."
             )
     lines += _complexity_not_run()
     return "\n".join(lines) or "Everything that was planned was run."
+
+
+def _commands(panels: list[Panel]) -> str:
+    """Return the commands with which the stored files are made."""
+    lines = []
+    for own in panels:
+        run = list(dict.fromkeys(method for method, _ in own.curves))
+        fitting = [m for m, method in METHODS.items() if method.fits(SETUPS[own.setup])]
+        seeds = max(own.repeated.values())
+        line = f"python -m benchmarks.paper runs {own.setup}" + f" --seeds {seeds}" * (seeds < SETUPS[own.setup].seeds)
+        names = " ".join(f'"{m}"' if " " in m else m for m in run)
+        lines.append(line + f" --methods {names}" * (len(run) < len(fitting)))
+    seeds = pd.read_parquet(RESULTS / "paper_complexity.parquet")["seed"].nunique()
+    lines.append("python -m benchmarks.paper complexity" + f" --seeds {seeds}" * (seeds < complexity.SEEDS))
+    return "\n".join(["python -m benchmarks.paper radius", *lines])
 
 
 def _complexity_not_run() -> list[str]:

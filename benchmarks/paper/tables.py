@@ -115,7 +115,7 @@ def default_table(panels: list[Panel], column: str = "above") -> tuple[str, dict
 def counts_table(counts: dict[str, Counter]) -> str:
     """Return how often our default is behind, and the other outcomes, by what is compared."""
     kinds = ("behind", "undecided", "ahead", "no rival", "neither")
-    header = ["`auto` is", "comparisons", *kinds[:3], "the rival has no model yet", "neither has a model"]
+    header = ["`auto` is compared by", "comparisons", *kinds[:3], "the rival has no model yet", "neither has a model"]
     rows = [[name, str(sum(c.values())), *(str(c[kind]) for kind in kinds)] for name, c in counts.items()]
     return rows_of(header, rows)
 

@@ -13,7 +13,17 @@ analysis = pytest.importorskip("benchmarks.paper.analysis")
 RESULTS = ROOT / "benchmarks" / "results"
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 #: Names that contain digits, and the level of all intervals.
-NAMES = ("CIFAR-100", "95%", "above 1", "above 0", "eps / (2 ln m)", "eps / (2 G ln m)", "(R / r)^(2/3)", "seed 0")
+NAMES = (
+    "CIFAR-100",
+    "95%",
+    "above 1",
+    "above 0",
+    "eps / (2 ln m)",
+    "eps / (2 G ln m)",
+    "(R / r)^(2/3)",
+    "seed 0",
+    "Seed 0",
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +74,27 @@ def test_the_page_of_the_documentation_is_that_page():
     assert NUMBER.findall(text.replace("heading-offset: 1", "").replace("start-line: 1", "")) == []
 
 
+def mean_above(own, curve):
+    return analysis.geometric(np.array(list(own.at(curve, 40.0, "above").values()))).mean
+
+
+def test_no_legend_is_cut_off(monkeypatch):
+    from benchmarks.paper import figures
+
+    drawn = []
+    monkeypatch.setattr(figures, "_save", lambda figure, name: drawn.append((name, figure)))
+    with figures.plt.rc_context(figures.SIZE):
+        for name in page.SETUPS:
+            if analysis.has(name):
+                figures.draw_setup(name)
+    for name, figure in drawn:
+        figure.canvas.draw()
+        legend = figure.legends[0].get_window_extent()
+        assert legend.x0 >= 0, name
+        assert legend.x1 <= figure.bbox.x1, name
+        figures.plt.close(figure)
+
+
 def test_figures_have_at_most_seven_curves_of_which_all_are_stored():
     from benchmarks.paper.figures import LOOKS, MOST_CURVES, shown_curves
 
@@ -73,6 +104,8 @@ def test_figures_have_at_most_seven_curves_of_which_all_are_stored():
             shown = shown_curves(own)
             assert 2 <= len(shown) <= MOST_CURVES == 7
             assert own.default in shown
+            rivals = [c for c in own.curves if page.METHODS[c[0]].tuned and len(own.at(c, 40.0, "above")) == own.seeds]
+            assert min(rivals, key=lambda c: mean_above(own, c)) in shown
             assert len({LOOKS[curve][1:] for curve in shown}) == len(shown)  # distinct without colour
             assert (RESULTS / f"paper_{name}.svg").exists()
             assert (RESULTS / f"paper_{name}.png").exists()
