@@ -89,12 +89,13 @@ def _total(counts: dict[str, Counter]) -> Counter:
 
 def _starts() -> str:
     """Return the settings at which searches start that do not start at a method's own."""
-    known = [f"{name}, {output}: {METHODS[name].shown(setting)}"
-             for name, outputs in KNOWN.items() for output, setting in outputs.items()]  # fmt: skip
+    known: dict[str, list[str]] = {}
+    for name, outputs in KNOWN.items():
+        for setting in dict.fromkeys(outputs.values()):
+            known.setdefault(METHODS[name].shown(setting), []).append(name)
+    words = "; ".join(f"{' and '.join(names)}: {shown}" for shown, names in known.items())
     near = " and ".join(f"{SETUPS[name].title} from {SETUPS[other].title}" for name, other in NEAR.items() if has(name))
-    return f"({'; '.join(known)})" + (
-        f". Searches also start where those of another set-up ended: {near}" if near else ""
-    )
+    return f"({words})" + (f". Searches also start where those of another set-up ended: {near}" if near else "")
 
 
 def write() -> None:
