@@ -208,7 +208,7 @@ def _not_run(panels: list[Panel]) -> str:
 
 
 def _commands(panels: list[Panel]) -> str:
-    """Return the commands with which the stored files are made."""
+    """Return the commands that run the stored set-ups, methods and seeds."""
     lines = []
     for own in panels:
         run = list(dict.fromkeys(method for method, _ in own.curves))
