@@ -105,9 +105,10 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
             continue
         settled, runs = 0, -1
         for output in itertools.cycle(method.outputs):
-            if settled == len(method.outputs) or runs >= SETUPS[setup_name].most_runs * len(method.outputs):
-                break
             found = chosen(setup_name)
+            used = runs >= SETUPS[setup_name].most_runs * len(method.outputs)
+            if settled == len(method.outputs) or (used and len(found.get(name, {})) == len(method.outputs)):
+                break
             best, tried = (starts or {}).get(name, {}).get(output, method.start), {}
             if method.tuned:
                 begin = best_known(setup_name, name, output, best)
