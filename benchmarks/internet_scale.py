@@ -4,7 +4,6 @@
     python -m benchmarks.internet_scale write FOLDER                       its store: MB/s and peak memory
     python -m benchmarks.internet_scale passes FOLDER [--rows 10000000]    one pass of ours and of other tools
     python -m benchmarks.internet_scale race FOLDER                        the worst group's risk, all in the same time
-    python -m benchmarks.internet_scale messages FOLDER                    one and two workers, 10^4 to 10^7 features
     python -m benchmarks.internet_scale fit FOLDER [--workers 2] [--memory 6]   a fit to a relative gap of 1e-2
 
 A row has 30 columns. The value of a column is drawn from a power law: the logarithm of its rank is uniform up to 2^22.
@@ -37,7 +36,6 @@ from groupdro.distributed.launch import launch_command, launch_environment
 
 N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000
-FEATURES = (10**4, 10**5, 10**6, 10**7)  # of `messages`
 PENALTY = 1e-5
 MOST_PASSES = 120.0
 RESULTS = Path(__file__).parent / "results" / "internet_scale.json"
@@ -70,12 +68,12 @@ def make(folder: Path, n_rows: int) -> dict[str, Any]:
     return {"rows": n_rows, "parquet_bytes": size, "seconds": time.perf_counter() - begun}
 
 
-def write(folder: Path, n_features: int = N_FEATURES, name: str = "store") -> dict[str, Any]:
+def write(folder: Path) -> dict[str, Any]:
     """Write the store by a stream over the files."""
     begun = time.perf_counter()
     store = GroupedStore.write(
-        folder / name, sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
-        sparse=True, dtype="bool", n_features=n_features, overwrite=True,
+        folder / "store", sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
+        sparse=True, dtype="bool", n_features=N_FEATURES, overwrite=True,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
     read = sum(file.stat().st_size for file in (folder / "rows").glob("*.parquet"))
@@ -205,22 +203,6 @@ def vowpal(folder: Path, X: Any, y: np.ndarray) -> Callable[[], object] | None:
     return lambda: subprocess.run(program, check=True)
 
 
-def messages(folder: Path) -> dict[str, Any]:
-    """Fit the same rows, hashed into more and more features, by one and by two workers."""
-    found = {}
-    for n_features in FEATURES:
-        write(folder, n_features, f"store-{n_features}")
-        one, two = (fit(folder / f"store-{n_features}", n, "auto", np.inf) for n in (1, 2))
-        shared = {name: two[name] for name in ("solver", "status", "rows", "epochs", "passes", "bytes_sent")}
-        found[f"{n_features:,} features"] = shared | {
-            "seconds": {"1": one["seconds"], "2": two["seconds"]}, "speedup": one["seconds"] / two["seconds"],
-            "bytes_per_epoch": two["bytes_sent"] / two["epochs"],
-            "share_of_messages": two["seconds_of_messages"] / two["seconds"],
-        }  # fmt: skip
-        print(json.dumps(found), file=sys.stderr, flush=True)
-    return found
-
-
 def fit(store: Path, n_workers: int, solver: str, memory: float) -> dict[str, Any]:
     """Fit by one worker, or by several under torchrun, each with one thread on a core of its own."""
     arguments = ["worker", str(store), "--solver", solver, "--memory", str(memory)]
@@ -281,7 +263,7 @@ def work(store: Path, solver: str, memory: float) -> None:
 def main() -> None:
     """Run one command, and add what it found to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.internet_scale", description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=("make", "write", "passes", "race", "messages", "fit", "worker"))
+    parser.add_argument("command", choices=("make", "write", "passes", "race", "fit", "worker"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=1)
@@ -297,7 +279,6 @@ def main() -> None:
         "write": lambda: write(given.folder),
         "passes": lambda: passes(given.folder, given.rows or 10_000_000),
         "race": lambda: race(given.folder),
-        "messages": lambda: messages(given.folder),
         "fit": lambda: fit(given.folder / "store", given.workers, given.solver, given.memory),
     }[given.command]()
     found["load_average"] = os.getloadavg()[0]
