@@ -138,7 +138,7 @@ def race(folder: Path) -> dict[str, Any]:
     result = solve(problem, "auto", tol=1e-2, max_passes=MOST_PASSES)
     limit = time.perf_counter() - begun
     found = {"groupdro": {"seconds": limit, "passes": result.passes} | risks(result.w)}
-    X, y = CsrRows(store.X).take(slice(0, data.n_total)).X.copy(), np.asarray(data.y)
+    X, y = CsrRows(store.X).take(slice(0, data.n_total)).X.copy(), np.asarray(problem.data.y)
     X.data = np.ones(X.nnz)
 
     sgd, epochs, begun = SGDClassifier(loss="log_loss", alpha=PENALTY, random_state=0), 0, time.perf_counter()
