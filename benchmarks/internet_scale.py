@@ -3,7 +3,6 @@
     python -m benchmarks.internet_scale make FOLDER [--rows 40000000]      a table of clicks in Parquet files
     python -m benchmarks.internet_scale write FOLDER                       its store: MB/s and peak memory
     python -m benchmarks.internet_scale passes FOLDER [--rows 10000000]    one pass of ours and of other tools
-    python -m benchmarks.internet_scale race FOLDER                        the worst group's risk, all in the same time
     python -m benchmarks.internet_scale fit FOLDER [--workers 2] [--memory 6]   a fit to a relative gap of 1e-2
 
 A row has 30 columns. The value of a column is drawn from a power law: the logarithm of its rank is uniform up to 2^22.
@@ -122,63 +121,6 @@ def passes(folder: Path, n_rows: int) -> dict[str, Any]:
             "entries_per_second": {name: entries / seconds for name, seconds in found.items()}}  # fmt: skip
 
 
-def race(folder: Path) -> dict[str, Any]:
-    """Fit ours on one core to its tolerance, give the others the same seconds, and compare risks on these rows."""
-    os.sched_setaffinity(0, {0})
-    store = GroupedStore.open(folder / "store")
-    data = store.data()
-    problem = GroupRisk(data, Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True)
-    sizes = data.all_sizes / data.n_total
-
-    def risks(w: np.ndarray) -> dict[str, float]:
-        each = problem.risks(w)
-        return {"average": float(sizes @ each), "worst": float(each.max())}
-
-    begun = time.perf_counter()
-    result = solve(problem, "auto", tol=1e-2, max_passes=MOST_PASSES)
-    limit = time.perf_counter() - begun
-    found = {"groupdro": {"seconds": limit, "passes": result.passes} | risks(result.w)}
-    X, y = CsrRows(store.X).take(slice(0, data.n_total)).X.copy(), np.asarray(problem.data.y)
-    X.data = np.ones(X.nnz)
-
-    sgd, epochs, begun = SGDClassifier(loss="log_loss", alpha=PENALTY, random_state=0), 0, time.perf_counter()
-    while time.perf_counter() - begun < limit * (1 - 0.5 / max(epochs, 1)):  # the next epoch would end nearer than this
-        sgd.partial_fit(X, y, classes=[-1.0, 1.0])
-        epochs += 1
-    spent = time.perf_counter() - begun
-    w = np.append(sgd.coef_[0], sgd.intercept_)
-    found["scikit-learn, SGDClassifier"] = {"seconds": spent, "passes": epochs} | risks(w)
-
-    iterations, seconds = 1, 0.0
-    while seconds < limit / 1.5:  # an interrupted run has no model: run with more iterations until the time is used
-        begun = time.perf_counter()
-        newton = LogisticRegression(C=1 / (PENALTY * len(y)), solver="liblinear", max_iter=iterations, tol=1e-8)
-        newton.fit(X, y)
-        seconds, done = time.perf_counter() - begun, int(newton.n_iter_[0])
-        w = np.append(newton.coef_[0], newton.intercept_)
-        found["liblinear"] = {"seconds": seconds, "iterations": done} | risks(w)
-        if done < iterations:
-            break
-        iterations = max(iterations + 1, int(iterations * limit / seconds))
-
-    if vowpal(folder, X, y) is not None:
-        program = [sys.executable, "-m", "vowpalwabbit", "-d", str(folder / "rows.vw"), "-b", "22", "--quiet"]
-        program += ["--loss_function", "logistic", "--l2", str(PENALTY), "--cache_file", str(folder / "rows.cache")]
-        model, scores = folder / "rows.model", folder / "rows.scores"
-        begun = time.perf_counter()
-        subprocess.run([*program, "--holdout_off", "-f", str(model)], check=True)
-        n_passes = max(1, int(limit / (time.perf_counter() - begun)))
-        begun = time.perf_counter()
-        subprocess.run([*program, "--holdout_off", "--passes", str(n_passes), "-f", str(model)], check=True)
-        spent = time.perf_counter() - begun
-        subprocess.run([*program, "-t", "-i", str(model), "-p", str(scores)], check=True)
-        margins = np.array([float(line.split()[0]) for line in scores.open()])
-        each = data.group_means(Logistic().value(margins, y))
-        found["Vowpal Wabbit"] = {"seconds": spent, "passes": n_passes}
-        found["Vowpal Wabbit"] |= {"average": float(sizes @ each), "worst": float(each.max())}
-    return {"rows": len(y), "lower_bound": result.lower_bound} | found
-
-
 def best_of(run: Callable[[], object], times: int = 3) -> float:
     """Return the least seconds of several runs."""
     seconds = []
@@ -263,7 +205,7 @@ def work(store: Path, solver: str, memory: float) -> None:
 def main() -> None:
     """Run one command, and add what it found to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.internet_scale", description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=("make", "write", "passes", "race", "fit", "worker"))
+    parser.add_argument("command", choices=("make", "write", "passes", "fit", "worker"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=1)
@@ -278,7 +220,6 @@ def main() -> None:
         "make": lambda: make(given.folder, given.rows or 40_000_000),
         "write": lambda: write(given.folder),
         "passes": lambda: passes(given.folder, given.rows or 10_000_000),
-        "race": lambda: race(given.folder),
         "fit": lambda: fit(given.folder / "store", given.workers, given.solver, given.memory),
     }[given.command]()
     found["load_average"] = os.getloadavg()[0]
