@@ -1,5 +1,6 @@
 """The machinery of the paper's experiments: equal budgets, one rule of tuning, nothing beyond a run's end."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from benchmarks.paper import (  # noqa: E402
     complexity,
     optimum,
     radius,
+    restore,
     runs,
     setups,
     timings,
@@ -40,7 +42,7 @@ def small_split(seed):
 
 def use_small_problem(monkeypatch, tmp_path):
     """Replace every set-up by a small one, with a folder of its own for the runs."""
-    for module in (optimum, runs, tuning, collect, complexity, timings):
+    for module in (optimum, runs, tuning, collect, complexity, restore, timings):
         for name in ("CACHE", "RESULTS"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, tmp_path / name.lower())
@@ -293,6 +295,29 @@ def test_tuning_and_repeating_resume_and_are_collected(small):
     found = analysis.compare(own, ("auto", "best"), ("MPVR", "average"), runs.BUDGET)
     assert found.kind in ("ahead", "undecided")
     assert found.seeds == (2, 2, 2)
+
+
+def test_stored_results_are_restored_as_runs_that_others_can_be_added_to(small):
+    names = ["auto", "MPVR"]
+    tuning.tune("gdro_synthetic", names)
+    tuning.repeat("gdro_synthetic", names, 1)
+    collect.collect()
+    stored = {path.name: pd.read_parquet(path) for path in (small / "results").glob("*.parquet")}
+    shutil.rmtree(small / "cache")
+    restore.restore()
+    tuning.tune("gdro_synthetic", names)  # its searches have ended
+    collect.collect()
+    for file, before in stored.items():
+        after = pd.read_parquet(small / "results" / file)
+        columns = list(before.columns)
+        order = [c for c in columns if before[c].dtype != float]
+        pd.testing.assert_frame_equal(
+            before.sort_values(order, ignore_index=True), after[columns].sort_values(order, ignore_index=True)
+        )
+    tuning.repeat("gdro_synthetic", names, 2)
+    collect.collect()
+    assert len(pd.read_parquet(small / "results" / "paper_best.parquet")) == 2
+    assert set(pd.read_parquet(small / "results" / "paper_gdro_synthetic.parquet")["seed"]) == {0, 1}
 
 
 def test_the_shapes_that_the_page_states_are_those_of_the_data():

@@ -1,6 +1,7 @@
 """Run the paper's experiments.
 
     python -m benchmarks.paper                     everything; prints the time taken, resumes where it stopped
+    python -m benchmarks.paper restore             take the stored results as runs, to add to them
     python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
     python -m benchmarks.paper runs [SET-UP ...]   tune on seed 0 and repeat, for some set-ups or all
     python -m benchmarks.paper complexity          evaluations until certified gaps
@@ -15,7 +16,7 @@
 import argparse
 import time
 
-from benchmarks.paper import collect, complexity, figures, page, radius, timings
+from benchmarks.paper import collect, complexity, figures, page, radius, restore, timings
 from benchmarks.paper.methods import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
@@ -27,7 +28,7 @@ def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None
     for name in available(names):
         begun, setup = time.perf_counter(), SETUPS[name]
         fitting = [m for m, method in METHODS.items() if method.fits(setup) and (not methods or m in methods)]
-        tune(name, fitting, KNOWN if name == "gdro_cifar" else chosen(NEAR[name]) if name in NEAR else None)
+        tune(name, fitting, KNOWN.get(name) or (chosen(NEAR[name]) if name in NEAR else None))
         repeat(name, fitting, seeds or setup.seeds)
         print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
 
@@ -50,12 +51,14 @@ def main() -> None:
         "draw": figures.draw,
         "write": page.write,
     }
-    parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages])
+    parser.add_argument("stage", nargs="?", default="all", choices=["all", "restore", *stages])
     parser.add_argument("names", nargs="*", metavar="SET-UP")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--methods", nargs="*")
     given = parser.parse_args()
     begun = time.perf_counter()
+    if given.stage == "restore":
+        restore.restore()
     for name, stage in stages.items():
         if given.stage in (name, "all"):
             stage()

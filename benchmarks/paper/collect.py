@@ -7,8 +7,9 @@ import pandas as pd
 
 from benchmarks.paper.analysis import DEFAULT
 from benchmarks.paper.methods import METHODS, Setting
+from benchmarks.paper.restore import BEST, TRIED
 from benchmarks.paper.runs import BUDGET, place_of
-from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.setups import SETUPS, Setup
 from benchmarks.paper.store import CACHE, RESULTS
 from benchmarks.paper.timings import TIMINGS
 from benchmarks.paper.tuning import at_budget, chosen
@@ -29,18 +30,32 @@ def collect() -> None:
             continue  # nothing to compare with yet
         curves.to_parquet(RESULTS / f"paper_{name}.parquet", compression="zstd", index=False)
         print(f"{name}: {len(curves)} points of {curves['method'].nunique()} methods, {curves['seed'].nunique()} seeds")
-        tried += _tried(name)
-        for seed in range(setup.seeds if setup.new_data else 1):
-            path = CACHE / name / f"optimum__{seed}.parquet"
-            if path.exists():
-                bounds = pd.read_parquet(path)
-                best.append({"setup": name, "seed": seed, "lower": bounds["lower"].iloc[0],
-                             "upper": bounds["upper"].iloc[0], "largest_reference": bounds["reference"].max(),
-                             "groups": len(bounds)})  # fmt: skip
-    pd.DataFrame(tried).to_parquet(RESULTS / "paper_tuning.parquet", compression="zstd", index=False)
+        tried.append(_with_stored(name, TRIED, _tried(name), ["method", "output", "setting"]))
+        best.append(_with_stored(name, BEST, _best(name, setup), ["seed"]))
+    pd.concat(tried).to_parquet(RESULTS / "paper_tuning.parquet", compression="zstd", index=False)
     if TIMINGS.exists():
         pd.read_parquet(TIMINGS).to_parquet(RESULTS / "paper_timings.parquet", compression="zstd", index=False)
-    pd.DataFrame(best).to_parquet(RESULTS / "paper_best.parquet", compression="zstd", index=False)
+    pd.concat(best).to_parquet(RESULTS / "paper_best.parquet", compression="zstd", index=False)
+
+
+def _with_stored(name: str, file: str, rows: list[dict], keys: list[str]) -> pd.DataFrame:
+    """Return rows after those that were restored, which win: a restored run has only the outputs that were kept."""
+    path = CACHE / name / file
+    parts = [pd.read_parquet(path)] if path.exists() else []
+    return pd.concat([*parts, pd.DataFrame(rows)]).drop_duplicates(keys)
+
+
+def _best(name: str, setup: Setup) -> list[dict]:
+    """Return the bounds of every seed's best value."""
+    rows = []
+    for seed in range(setup.seeds if setup.new_data else 1):
+        path = CACHE / name / f"optimum__{seed}.parquet"
+        if path.exists():
+            bounds = pd.read_parquet(path)
+            rows.append({"setup": name, "seed": seed, "lower": bounds["lower"].iloc[0],
+                         "upper": bounds["upper"].iloc[0], "largest_reference": bounds["reference"].max(),
+                         "groups": len(bounds)})  # fmt: skip
+    return rows
 
 
 def _curves(name: str) -> pd.DataFrame:

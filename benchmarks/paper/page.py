@@ -90,7 +90,7 @@ def _total(counts: dict[str, Counter]) -> Counter:
 def _starts() -> str:
     """Return the settings at which searches start that do not start at a method's own."""
     known: dict[str, list[str]] = {}
-    for name, outputs in KNOWN.items():
+    for name, outputs in ((n, o) for setup, methods in KNOWN.items() if has(setup) for n, o in methods.items()):
         for setting in dict.fromkeys(outputs.values()):
             known.setdefault(METHODS[name].shown(setting), []).append(name)
     words = "; ".join(f"{' and '.join(names)}: {shown}" for shown, names in known.items())

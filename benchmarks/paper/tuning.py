@@ -20,6 +20,7 @@ from benchmarks.paper.store import CACHE
 
 __all__ = ["at_budget", "chosen", "climb", "tune"]
 
+CHOSEN, ENDED = "chosen.json", "ended.json"  # of a set-up: settings found, methods whose search has ended
 BETTER = 0.98  # a neighbour is better if its suboptimality is at most this share
 
 
@@ -70,7 +71,7 @@ def _cost(setup_name: str, name: str, output: str, best: Optimum) -> Callable[[S
 
 
 def _file(setup_name: str) -> Path:
-    return CACHE / setup_name / "chosen.json"
+    return CACHE / setup_name / CHOSEN
 
 
 def chosen(setup_name: str) -> dict[str, dict[str, Setting]]:
@@ -97,7 +98,7 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
     until all searches together have used their runs. A search that has ended is not resumed: with a new limit on runs
     it would go on, and move settings that were run.
     """
-    ended = CACHE / setup_name / "ended.json"
+    ended = CACHE / setup_name / ENDED
     for name in names:
         method = METHODS[name]
         done = json.loads(ended.read_text()) if ended.exists() else []
