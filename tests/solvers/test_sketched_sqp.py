@@ -8,6 +8,7 @@ from groupdro.problem.along import evaluate_along, group_sketches, outputs_along
 from groupdro.problem.group_pass import evaluate_groups
 from groupdro.problem.records import References
 from groupdro.solvers.auto import choose
+from groupdro.solvers.merged_groups import MergedGroups
 from groupdro.solvers.sketched_sqp import _times_inverse
 from tests.distributed.test_sharding import shard
 from tests.distributed.thread_comm import run_workers
@@ -72,6 +73,47 @@ def test_sketches_are_those_of_the_groups_gradients(storage, intercept):
     here = evaluate_groups(problem, w)
     found = group_sketches(problem, here.margins, sketch)
     np.testing.assert_allclose(found, [sketch.gradient(g) for g in here.gradients], atol=1e-14)
+
+
+@pytest.mark.parametrize("storage", ["csr", "dense", "overlap"])
+def test_sketches_of_sums_of_groups_are_sums_of_sketches(storage):
+    problem, rng = sparse_problem(storage=storage, fit_intercept=True), np.random.default_rng(1)
+    sketch, margins = Sketch.of(rng.random(problem.shape) + 0.1, 64), rng.normal(size=problem.data.n_rows)
+    shares = sp.csr_array(rng.random((5, 12)) * (rng.random((5, 12)) < 0.5))
+    found = group_sketches(problem, margins, sketch, shares)
+    np.testing.assert_allclose(found, shares @ group_sketches(problem, margins, sketch), atol=1e-13)
+
+
+def test_weights_of_merged_groups_are_those_of_all():
+    rng = np.random.default_rng(0)
+    q, values = rng.dirichlet(np.full(30, 0.3)), rng.normal(size=30)
+    merged = MergedGroups.of(q, values, 8)
+    assert len(merged.apart) == 8
+    assert set(np.argsort(-values)[:4]) <= set(merged.apart)
+    np.testing.assert_allclose(merged.divide(merged.join(q)), q, atol=1e-16)
+    assert merged.join(q) @ (merged.matrix @ values) == pytest.approx(q @ values)
+    for few in (MergedGroups.of(q, values, 30), MergedGroups.of(q, values, 100)):
+        np.testing.assert_array_equal(few.divide(few.join(q)), q)
+    q[merged.others] = 0.0
+    assert np.isfinite(MergedGroups.of(q / q.sum(), values, 8).proportions).all()
+
+
+@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.02)], ids=str)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_with_more_groups_than_a_program_takes_it_reaches_the_same_optimum(monkeypatch, weight_set, workers):
+    monkeypatch.setattr("groupdro.solvers.sketched_sqp._MOST_APART", 4)
+    problem = sparse_problem(weight_set=weight_set, fit_intercept=True)
+    expected = gd.solve(problem, "sqp", tol=1e-7)
+
+    def solved(data):
+        mine = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-3), weight_set, fit_intercept=True)
+        return gd.solve(mine, "sketched-sqp", tol=1e-4, max_passes=900)
+
+    parts = run_workers(workers, lambda comm: solved(shard(problem.data, comm) if workers > 1 else problem.data))
+    for result in parts:
+        assert result.converged
+        assert result.lower_bound <= expected.upper_bound + 1e-9
+        assert expected.lower_bound <= result.upper_bound + 1e-9
 
 
 def test_sketched_products_are_unbiased_for_those_of_gradients_and_steps():
@@ -168,7 +210,8 @@ def test_workers_find_the_same_and_end_with_the_same_bits(size):
     [
         (make_problem("logistic", gd.L2Domain(radius=1.0)), "an L2 penalty without a radius"),
         (make_problem("softmax", PENALTY), "one output"),
-        (sparse_problem(n=30_000, d=3, m=4200), "at most 4,096 groups"),
+        (sparse_problem(n=30_000, d=3, m=4200, weight_set=gd.Cap(0.1)), "at most 4,096 groups for weights with upper"),
+        (sparse_problem(n=30_000, d=3, m=4200, weight_set=gd.Tilted(0.1)), "or a price"),
     ],
 )
 def test_what_it_cannot_solve_is_refused(problem, message):

@@ -54,6 +54,11 @@ class Shares:
         there = np.flatnonzero(np.diff(self.offsets))
         return [(self.first + i, slice(self.offsets[i], self.offsets[i + 1])) for i in there.tolist()]
 
+    def summed(self, weights: Any) -> "Shares":
+        """Return the shares of some sums of groups, given the groups' weights in each as a sparse matrix."""
+        part = weights[:, self.listed] @ self.matrix
+        return Shares(part.indptr, part.indices, part.data, self.n_rows)
+
     def add_sums(self, values: Floats, out: Floats) -> None:
         """Add the weighted sum of values of the rows over each group."""
         values = values[self.rows] if self.rows.size else values

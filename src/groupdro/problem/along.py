@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -109,15 +110,35 @@ def _stretches(n_rows: int) -> Iterator[slice]:
         yield slice(start, min(start + _STRETCH, n_rows))
 
 
-def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch) -> Floats:
-    """Return the sketch of every group's gradient, for one output, in one pass."""
-    data, out = problem.data, np.zeros((problem.n_groups, sketch.n_buckets))
+def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch, shares: Any = None) -> Floats:
+    """Return the sketch of every group's gradient, for one output, in one pass.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    margins : ndarray of shape (n_rows,)
+        Outputs of the stored rows.
+    sketch : Sketch
+        The sketch.
+    shares : sparse array of shape (k, n_groups), optional
+        Weights of the groups in k sums of their gradients, whose sketches are returned instead.
+
+    Returns
+    -------
+    ndarray of shape (n_groups, n_buckets) or (k, n_buckets)
+        The sketches.
+    """
+    data = problem.data
+    out = np.zeros((problem.n_groups if shares is None else shares.shape[0], sketch.n_buckets))
     slopes = problem.loss.value_and_slope(margins, data.y)[1]
     for place, block in data.rows.blocks():
-        block.sketch_by_group(data.shares(place), slopes[place], sketch, out)
+        of_groups = data.shares(place)
+        block.sketch_by_group(of_groups if shares is None else of_groups.summed(shares), slopes[place], sketch, out)
     if problem.fit_intercept:
         free = data.partial_means(slopes)
-        for i in range(problem.n_groups):
+        free = free if shares is None else shares @ free
+        for i in range(len(out)):
             sketch.add(free[i : i + 1], data.n_features, out[i])
     data.add_up(out)
     problem.count_pass()

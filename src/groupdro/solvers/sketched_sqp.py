@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg.blas import daxpy
 
 from groupdro.data.sketch import Sketch
@@ -25,6 +26,7 @@ from groupdro.problem.along import (
 from groupdro.problem.first_curvature import FirstCurvature, column_curvature
 from groupdro.problem.linear_model import LinearModel
 from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.solvers.merged_groups import MergedGroups
 from groupdro.solvers.step_models import LearnedModel
 from groupdro.solvers.weight_program import NearbyProgram, Program, solve_for_groups
 from groupdro.utils.arguments import check_whole
@@ -34,7 +36,9 @@ from groupdro.utils.types import Array, Floats
 __all__ = ["SketchedSQP", "SketchedState"]
 
 _MOST_BUCKETS = 1 << 14  # a group's sketch stays in the processor's cache
-_BUCKETS_PER_GROUP = 4  # with fewer, inner products of the groups' gradients say little
+_MOST_APART = 1 << 10  # groups: a program of more takes seconds, and needs more buckets to tell them apart
+_MOST_PRICED = 1 << 12  # groups of a set that keeps all of them apart
+_LEAST_LEFT = 1e-6  # of the values, as the gain of moving all weights
 _LEAST_COSINE = 1e-2  # between a step and its change, below which the pair is left out of a program
 _PRICE = 0.1  # of moving weights, relative to what moving all to the worst group would gain
 _SUFFICIENT = 1e-4
@@ -55,8 +59,8 @@ PENALISED = Requirement(
     remedy="others are solved by 'auto', 'sqp' and 'aleg'",
 )
 FEW_GROUPS = Requirement(
-    what=f"at most {_MOST_BUCKETS // _BUCKETS_PER_GROUP:,} groups",
-    holds=lambda problem: problem.n_groups * _BUCKETS_PER_GROUP <= _MOST_BUCKETS,
+    what=f"at most {_MOST_PRICED:,} groups for weights with upper bounds or a price",
+    holds=lambda problem: problem.n_groups <= _MOST_PRICED or _only_floors(problem),
     remedy="more are solved by 'aleg', and by 'sqp' if all gradients fit in memory",
 )
 
@@ -156,7 +160,11 @@ class SketchedSQP(Solver):
         problem: GroupRisk, state: SketchedState, sketch: Sketch, w: Floats, margins: Floats, values: Floats
     ) -> Floats:
         """Return the weights of the dual of the quadratic model at a new point, in the space of the sketches."""
-        gradients, K = group_sketches(problem, margins, sketch), sketch.n_buckets
+        moving, q = problem.weight_set.moving(problem.n_groups), state.evaluation.q
+        assert moving is not None  # the solver requires it
+        if not moving.share:
+            return q  # no other weights are allowed
+        K, penalty, known = sketch.n_buckets, sketch.gradient(_pull(problem, w)), moving.moved(q)
         bent = [pair for pair in state.sketches if _cosine(*pair) > _LEAST_COSINE]
         kept = np.array(bent).reshape(-1, 2, K)
         flat = FirstCurvature(LinearModel(K, 1, False), np.ones(K), np.empty((K, 0)), np.zeros(K), 1.0)
@@ -166,19 +174,36 @@ class SketchedSQP(Solver):
             step, x = model.solve(0.0)
             return step, program.total * x
 
-        moving = problem.weight_set.moving(problem.n_groups)
-        assert moving is not None  # the solver requires it
-        penalty, q = sketch.gradient(_pull(problem, w)), state.evaluation.q
-        known = moving.moved(q)
         left = problem.weight_set.support(values) - (float(q @ values) - problem.weight_set.price(q))
-        if moving.caps.size or moving.price or not moving.share or left <= 0.0:
-            s = solve_for_groups(moving, values, gradients, penalty, known, 0.0, solve)[1]
-        else:
-            gradients *= moving.share
-            gradients += moving.least @ gradients / moving.share + penalty
-            shifted = moving.share * values + float(moving.least @ values)
-            s = solve(NearbyProgram(rows=gradients, values=shifted, known=known, price=_PRICE * left))[1]
-        return moving.mixed(s)
+        merged = MergedGroups.of(known, values, _MOST_APART)
+        if moving.caps.size or moving.price or (left <= 0.0 and not merged.others.size):
+            gradients = group_sketches(problem, margins, sketch)
+            return moving.mixed(solve_for_groups(moving, values, gradients, penalty, known, 0.0, solve)[1])
+        gradients, fixed = _merged_sketches(problem, margins, sketch, merged, moving.least)
+        gradients *= moving.share
+        gradients += fixed + penalty
+        shifted = moving.share * (merged.matrix @ values) + float(moving.least @ values)
+        price = _PRICE * max(left, _LEAST_LEFT * float(np.abs(values).max()))
+        x = solve(NearbyProgram(rows=gradients, values=shifted, known=merged.join(known), price=price))[1]
+        return moving.mixed(merged.divide(x))
+
+
+def _merged_sketches(
+    problem: GroupRisk, margins: Floats, sketch: Sketch, merged: MergedGroups, least: Floats
+) -> tuple[Floats, Floats]:
+    """Return the sketches of the merged groups' gradients, and that of the gradient under the least weights."""
+    if not merged.others.size:
+        gradients = group_sketches(problem, margins, sketch)
+        return gradients, least @ gradients
+    shares = sp.vstack([merged.matrix, sp.csr_array(least[None])], format="csr")
+    gradients = group_sketches(problem, margins, sketch, shares)
+    return gradients[:-1], gradients[-1]
+
+
+def _only_floors(problem: GroupRisk) -> bool:
+    """Return whether the weights have at most lower bounds."""
+    moving = problem.weight_set.moving(problem.n_groups)
+    return moving is not None and not moving.caps.size and not moving.price
 
 
 def _diagonal(problem: GroupRisk) -> Floats:
