@@ -3,7 +3,9 @@
     python -m benchmarks.internet_scale make FOLDER [--rows 40000000]      a table of clicks in Parquet files
     python -m benchmarks.internet_scale write FOLDER                       its store: MB/s and peak memory
     python -m benchmarks.internet_scale passes FOLDER [--rows 10000000]    one pass of ours and of other tools
+    python -m benchmarks.internet_scale race FOLDER [--seconds 60]         worst group of each tool after the same time
     python -m benchmarks.internet_scale fit FOLDER [--workers 2] [--memory 6]   a fit to a relative gap of 1e-2
+    python -m benchmarks.internet_scale messages FOLDER                    what two workers exchange, by the features
 
 A row has 30 columns. The value of a column is drawn from a power law: the logarithm of its rank is uniform up to 2^22.
 The 1,000 groups have sizes by a power law too. A click follows a logistic model with a weight for each of the commonest
@@ -20,6 +22,7 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from groupdro import GroupedStore, GroupRisk, L2Domain, Logistic, distributed, solve
@@ -37,6 +41,10 @@ N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000
 PENALTY = 1e-5
 MOST_PASSES = 120.0
+WIDTHS = (2**14, 2**17, 2**20, 2**23)  # features for which messages are counted
+FEW_PASSES = 15.0
+VOWPAL = [sys.executable, "-m", "vowpalwabbit", "-b", "22", "--loss_function", "logistic", "--quiet", "--holdout_off"]
+VOWPAL_CONSTANT = 11650396  # hash of its intercept
 RESULTS = Path(__file__).parent / "results" / "internet_scale.json"
 
 
@@ -67,12 +75,12 @@ def make(folder: Path, n_rows: int) -> dict[str, Any]:
     return {"rows": n_rows, "parquet_bytes": size, "seconds": time.perf_counter() - begun}
 
 
-def write(folder: Path) -> dict[str, Any]:
+def write(folder: Path, n_features: int = N_FEATURES, name: str = "store") -> dict[str, Any]:
     """Write the store by a stream over the files."""
     begun = time.perf_counter()
     store = GroupedStore.write(
-        folder / "store", sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
-        sparse=True, dtype="bool", n_features=N_FEATURES, overwrite=True,
+        folder / name, sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
+        sparse=True, dtype="bool", n_features=n_features, overwrite=True,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
     read = sum(file.stat().st_size for file in (folder / "rows").glob("*.parquet"))
@@ -99,7 +107,7 @@ def passes(folder: Path, n_rows: int) -> dict[str, Any]:
     os.sched_setaffinity(0, {0})
     store = GroupedStore.open(folder / "store")
     rows = CsrRows(store.X).take(slice(0, n_rows))
-    y = np.where(np.asarray(store.y[:n_rows]) == store.classes[1], 1.0, -1.0)
+    y = signs(store, n_rows)
     flat = rows.flat(y, (0, 0.0), intercept=True)
     entries, found = int(rows.X.nnz), {}
     w, weights, norms = np.zeros(N_FEATURES + 1), np.full(len(y), 1 / len(y)), np.ones(len(y))
@@ -108,8 +116,7 @@ def passes(folder: Path, n_rows: int) -> dict[str, Any]:
         rows.take(slice(0, 10)).flat(y[:10], (0, 0.0), intercept=True), w, weights, norms, margins, losses
     )
     found["groupdro, a pass"] = best_of(lambda: rows.fused_pass(flat, w, weights, norms, margins, losses))
-    X = rows.X.copy()
-    X.data = np.ones(entries)
+    X = with_values(rows)
     sgd = SGDClassifier(loss="log_loss", alpha=PENALTY, max_iter=1, tol=None)
     found["scikit-learn, SGDClassifier, an epoch"] = best_of(lambda: sgd.fit(X, y))
     newton = LogisticRegression(C=1 / (PENALTY * len(y)), solver="liblinear", max_iter=1)
@@ -119,6 +126,110 @@ def passes(folder: Path, n_rows: int) -> dict[str, Any]:
         found["Vowpal Wabbit, an epoch"] = best_of(epoch)
     return {"rows": len(y), "entries": entries, "seconds": found,
             "entries_per_second": {name: entries / seconds for name, seconds in found.items()}}  # fmt: skip
+
+
+def signs(store: GroupedStore, n_rows: int | None = None) -> np.ndarray:
+    """Return the labels as -1 and 1."""
+    return np.where(np.asarray(store.y[:n_rows]) == store.classes[1], 1.0, -1.0)
+
+
+def with_values(rows: CsrRows) -> Any:
+    """Return rows of ones with their values, which other tools need."""
+    X = rows.X.copy()
+    X.data = np.ones(X.nnz)
+    return X
+
+
+def race(folder: Path, seconds: float) -> dict[str, Any]:
+    """Train with every tool on one core for the same time, and judge the models on training and on other rows.
+
+    Tools other than ours minimise the average, Vowpal Wabbit without a penalty. Each runs as many epochs as fit into
+    the time, at least one; reading the store or the text and looking at the model is not counted, except that Vowpal
+    Wabbit reads its cache.
+    """
+    os.sched_setaffinity(0, {0})
+    store, other = GroupedStore.open(folder / "store"), held_out(folder)
+    problem, test = (
+        GroupRisk(each.data(), Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True) for each in (store, other)
+    )
+    X, y, found = with_values(CsrRows(store.X)), signs(store), {}
+
+    def judged(w: np.ndarray, spent: float, epochs: float) -> dict[str, float]:
+        risks, others, sizes = problem.risks(w), test.risks(w), test.data.all_sizes
+        return {
+            "worst_value": float(risks.max()) + problem.domain.penalty_at(problem.coef(w)),
+            "worst_held_out": float(others.max()), "average_held_out": float(others @ sizes / sizes.sum()),
+            "seconds": spent, "epochs": epochs,
+        }  # fmt: skip
+
+    solve(problem, "auto", tol=1e-2, max_passes=1e-9)  # compiles
+    begun = time.perf_counter()
+    result = solve(problem, "auto", tol=1e-9, max_passes=np.inf, max_time=seconds, callbacks=[show])
+    found["groupdro"] = judged(result.w, time.perf_counter() - begun, result.epochs)
+    found["groupdro"] |= {"lower": result.lower_bound, "passes": result.passes}
+
+    sgd, epochs = SGDClassifier(loss="log_loss", alpha=PENALTY), 0
+    begun = time.perf_counter()
+    while not epochs or (time.perf_counter() - begun) * (epochs + 1) / epochs <= seconds:
+        sgd.partial_fit(X, y, classes=[-1.0, 1.0])
+        epochs += 1
+    spent = time.perf_counter() - begun
+    found["scikit-learn, SGDClassifier"] = judged(np.append(sgd.coef_[0], sgd.intercept_), spent, epochs)
+    found["liblinear"] = longest(lambda k: judged(*newton_iterations(X, y, k), k), seconds)
+    if vowpal(folder, X, y) is not None:
+        found["Vowpal Wabbit"] = longest(lambda k: judged(*vowpal_passes(folder, k), k), seconds)
+    return {"rows": len(y), "held_out_rows": test.n_rows, "seconds": seconds, "tools": found}
+
+
+def held_out(folder: Path) -> GroupedStore:
+    """Return a store of rows that are not in the table, by the same rule."""
+    if not (folder / "others" / "store").exists():
+        n_rows = min(ROWS_PER_FILE, GroupedStore.open(folder / "store").n_rows)
+        (folder / "others" / "rows").mkdir(parents=True, exist_ok=True)
+        pq.write_table(make_block(10_000, n_rows), folder / "others" / "rows" / "0000.parquet")
+        write(folder / "others")
+    return GroupedStore.open(folder / "others" / "store")
+
+
+def longest(run: Callable[[int], dict[str, float]], seconds: float) -> dict[str, float]:
+    """Return a run with as many epochs as fit into the time, by doubling and then by one guess."""
+    best, k = run(1), 1
+    for _ in range(8):
+        per_epoch = best["seconds"] / best["epochs"]
+        guess = min(2 * k, int(seconds / per_epoch))
+        if guess <= k:
+            break
+        tried = run(guess)
+        if tried["seconds"] > seconds:
+            break
+        best, k = tried, guess
+    return best
+
+
+def newton_iterations(X: Any, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """Return liblinear's model after some Newton iterations, and the seconds."""
+    model = LogisticRegression(C=1 / (PENALTY * len(y)), solver="liblinear", max_iter=k, tol=1e-12)
+    begun = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    return np.append(model.coef_[0], model.intercept_), time.perf_counter() - begun
+
+
+def vowpal_passes(folder: Path, k: int) -> tuple[np.ndarray, float]:
+    """Return Vowpal Wabbit's model after some passes, and the seconds."""
+    program = [*VOWPAL, "-d", str(folder / "rows.vw"), "--cache_file", str(folder / "rows.cache")]
+    model, readable = folder / "model.vw", folder / "model.txt"
+    begun = time.perf_counter()
+    subprocess.run([*program, "--passes", str(k), "-f", str(model)], check=True)
+    spent, w = time.perf_counter() - begun, np.zeros(N_FEATURES + 1)
+    subprocess.run([*VOWPAL, "-t", "-d", os.devnull, "-i", str(model), "--readable_model", str(readable)], check=True)
+    for line in readable.read_text().splitlines():
+        place, _, value = line.partition(":")
+        if place.isdigit() and value:
+            w[int(place)] = float(value)
+    w[-1] = w[VOWPAL_CONSTANT % N_FEATURES]
+    return w, spent
 
 
 def best_of(run: Callable[[], object], times: int = 3) -> float:
@@ -137,17 +248,37 @@ def vowpal(folder: Path, X: Any, y: np.ndarray) -> Callable[[], object] | None:
         return None
     text, cache = folder / "rows.vw", folder / "rows.cache"
     with text.open("w") as file:
-        for r in range(len(y)):
+        for r in vowpal_order(len(y)):
             file.write(f"{int(y[r])} | {' '.join(map(str, X.indices[X.indptr[r] : X.indptr[r + 1]]))}\n")
-    program = [sys.executable, "-m", "vowpalwabbit", "-d", str(text), "-b", "22", "--loss_function", "logistic"]
-    program += ["--quiet", "--cache_file", str(cache), "--holdout_off"]
+    program = [*VOWPAL, "-d", str(text), "--cache_file", str(cache)]
     subprocess.run([*program, "-k"], check=True)  # writes the cache
     return lambda: subprocess.run(program, check=True)
 
 
-def fit(store: Path, n_workers: int, solver: str, memory: float) -> dict[str, Any]:
+def vowpal_order(n_rows: int) -> np.ndarray:
+    """Return the order of the rows in the text: the store's is by group, which would mislead a tool that goes along."""
+    return np.random.default_rng(0).permutation(n_rows)
+
+
+def messages(folder: Path) -> dict[str, Any]:
+    """Hash the table to several numbers of features, and let two workers make a few epochs with each."""
+    found = {}
+    for width in WIDTHS:
+        name = f"store_{width}"
+        if not (folder / name).exists():
+            write(folder, width, name)
+        run = fit(folder / name, 2, "auto", np.inf, FEW_PASSES)
+        found[f"{width:,} features"] = {
+            "solver": run["solver"], "epochs": run["epochs"], "passes": run["passes"], "seconds": run["seconds"],
+            "MB_per_epoch": run["bytes_sent"] / run["epochs"] / 1e6,
+            "share_of_messages": run["seconds_of_messages"] / run["seconds"], "rows": run["rows"],
+        }  # fmt: skip
+    return found
+
+
+def fit(store: Path, n_workers: int, solver: str, memory: float, most_passes: float = MOST_PASSES) -> dict[str, Any]:
     """Fit by one worker, or by several under torchrun, each with one thread on a core of its own."""
-    arguments = ["worker", str(store), "--solver", solver, "--memory", str(memory)]
+    arguments = ["worker", str(store), "--solver", solver, "--memory", str(memory), "--passes", str(most_passes)]
     environment = launch_environment(os.environ, workers=n_workers) | {"NUMBA_NUM_THREADS": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
@@ -176,7 +307,7 @@ def limit_memory(rank: int, gigabytes: float) -> Path:
     return folder
 
 
-def work(store: Path, solver: str, memory: float) -> None:
+def work(store: Path, solver: str, memory: float, most_passes: float) -> None:
     """Solve this worker's part."""
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     os.sched_setaffinity(0, {rank % os.cpu_count()})
@@ -185,11 +316,12 @@ def work(store: Path, solver: str, memory: float) -> None:
     data = GroupedStore.open(store).shard(comm).data()
     problem = GroupRisk(data, Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True)
     begun = time.perf_counter()
-    result = solve(problem, solver, tol=1e-2, max_passes=MOST_PASSES, callbacks=[show] if comm.rank == 0 else [])
+    result = solve(problem, solver, tol=1e-2, max_passes=most_passes, callbacks=[show] if comm.rank == 0 else [])
     seconds = time.perf_counter() - begun
     if comm.rank == 0:
         found = {
-            "workers": comm.size, "rows": problem.n_rows, "solver": result.solver, "status": result.status.name.lower(),
+            "workers": comm.size, "rows": problem.n_rows, "features": problem.data.n_features,
+            "solver": result.solver, "status": result.status.name.lower(),
             "epochs": result.epochs, "passes": result.passes, "seconds": seconds,
             "entries_per_second": result.passes * N_COLUMNS * problem.n_rows / seconds, "upper": result.upper_bound,
             "lower": result.lower_bound, "seconds_of_messages": comm.seconds, "bytes_sent": comm.bytes_sent,
@@ -205,27 +337,33 @@ def work(store: Path, solver: str, memory: float) -> None:
 def main() -> None:
     """Run one command, and add what it found to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.internet_scale", description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=("make", "write", "passes", "fit", "worker"))
+    parser.add_argument("command", choices=("make", "write", "passes", "race", "fit", "messages", "worker"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--solver", default="auto")
+    parser.add_argument("--store", default="store", help="name of the store within the folder")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--passes", type=float, default=MOST_PASSES)
     parser.add_argument("--memory", type=float, default=float("inf"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     if given.command == "worker":
-        work(given.folder, given.solver, given.memory)
+        work(given.folder, given.solver, given.memory, given.passes)
         return
     found = {
         "make": lambda: make(given.folder, given.rows or 40_000_000),
         "write": lambda: write(given.folder),
         "passes": lambda: passes(given.folder, given.rows or 10_000_000),
-        "fit": lambda: fit(given.folder / "store", given.workers, given.solver, given.memory),
+        "race": lambda: race(given.folder, given.seconds),
+        "messages": lambda: messages(given.folder),
+        "fit": lambda: fit(given.folder / given.store, given.workers, given.solver, given.memory),
     }[given.command]()
     found["load_average"] = os.getloadavg()[0]
     name = given.command
     if given.command == "fit":
         name = f"fit of {found['rows']:,} rows, {given.solver}, {given.workers} workers"
+        name += f", {found['features']:,} features" * (found["features"] != N_FEATURES)
     stored = json.loads(given.results.read_text()) if given.results.exists() else {}
     given.results.write_text(json.dumps(stored | {name: found}, indent=1) + "\n")
     print(json.dumps({name: found}, indent=1))
