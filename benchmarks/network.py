@@ -5,7 +5,8 @@
 Every worker is a process in a network namespace of its own. Without a delay, the namespaces are joined by veth pairs
 and a bridge. With one, each has a TAP device, and a relay process forwards every frame after the delay. A token bucket
 (`tc` with tbf) limits what a worker sends to 1 or 10 Gbit/s. Two problems are solved by 2, 4 and 8 workers: dense rows
-by ALEG, which sends many short messages, and hashed rows of ones by sketched SQP, which sends few long ones.
+by ALEG, which sends many short messages, and hashed rows of ones by sketched SQP, which sends few long ones. TCP starts
+with windows that hold a long message and keeps them when idle, because the model has no term for their growth.
 
 Calibrated, on networks whose rate is not limited, never from an epoch that the model is compared with:
 
