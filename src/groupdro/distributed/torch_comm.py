@@ -115,11 +115,14 @@ class TorchCommunicator(PeerCommunicator):
 
     def _transfer(self, peer: int, sent: Numbers | None, received: Numbers | None) -> None:
         try:
+            # The receive comes first: its announcement would otherwise queue behind the message to the same peer.
+            receiving = (
+                None if received is None else self._dist.irecv(self._torch.from_numpy(received), peer, self._group)
+            )
             sending = None if sent is None else self._dist.isend(self._torch.from_numpy(sent), peer, self._group)
-            if received is not None:
-                self._dist.recv(self._torch.from_numpy(received), peer, self._group)
-            if sending is not None:
-                sending.wait()
+            for pending in (receiving, sending):
+                if pending is not None:
+                    pending.wait()
         except RuntimeError as error:
             raise RuntimeError(f"no answer from rank {peer}: {error}") from error
 
