@@ -37,6 +37,14 @@ def test_svmlight_files_are_read_in_blocks(tmp_path, small_blocks, zero_based):
         gd.GroupedStore.write_lines(tmp_path / "t", files, form="svmlight", n_features=20, groups="site")
 
 
+def test_lines_longer_than_a_block_are_read_once(tmp_path, small_blocks):
+    long = " ".join(f"{column}:1" for column in range(1, 301))
+    (tmp_path / "rows").write_text(f"1 qid:1 {long}\n-1 qid:1 2:1\n1 qid:2 3:1")
+    store = gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", form="svmlight", n_features=300, memory=1000)
+    assert store.group_sizes.tolist() == [2, 1]
+    assert store.X.sum(axis=1)[np.argsort(store.source)].tolist() == [300, 1, 1]
+
+
 def test_a_row_without_a_query_is_refused(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:2\n-1 2:3\n")
     with pytest.raises(ValueError, match="has rows without a qid"):
@@ -121,9 +129,9 @@ def test_compressed_files_are_refused(tmp_path, form):
 
 
 @pytest.mark.parametrize("line", ["1 qid:1 0:1\n", "1 qid:1 9:1\n", "1 qid:1 99999999999:1\n", "1 qid:1 x\n"])
-def test_lines_of_svmlight_that_cannot_be_read_name_file_and_place(tmp_path, line):
+def test_lines_of_svmlight_that_cannot_be_read_name_file_and_lines(tmp_path, line):
     (tmp_path / "rows").write_text("1 qid:1 1:1\n" + line)
-    with pytest.raises(ValueError, match=r"rows', bytes 0 to \d+, row 0 or after: .* with columns from 1 to 8"):
+    with pytest.raises(ValueError, match=r"rows', lines 1 to 2: .* with columns from 1 to 8"):
         gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", form="svmlight", n_features=8)
 
 

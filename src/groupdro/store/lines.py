@@ -1,5 +1,6 @@
 """Text files with one sparse row per line: those of svmlight and libsvm, and those of Vowpal Wabbit."""
 
+import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,13 +54,19 @@ class _LineSource(Source):
         """Describe a column of X for an error."""
         return f"feature {column}"
 
-    def _plain_files(self) -> Iterator[Any]:
-        """Yield the files, and refuse compressed ones, whose bytes cannot be read in parts."""
+    def _line_blocks(self, memory: int) -> Iterator[tuple[str, int, list[bytes]]]:
+        """Yield the name of a file, the number of the first line of a block, and the lines of the block."""
         for file in self._files:
+            name = os.fspath(file)
             with Path(file).open("rb") as stream:
-                if stream.read(4).startswith(_COMPRESSED):
-                    raise ValueError(f"{os.fspath(file)!r} is compressed; decompress it first.")
-            yield file
+                start = stream.read(4)
+                if start.startswith(_COMPRESSED):
+                    raise ValueError(f"{name!r} is compressed; decompress it first.")
+                stream.seek(0)
+                number = 1
+                while lines := stream.readlines(max(_LEAST_BYTES, memory // _TEXT_SHARE)):
+                    yield name, number, lines
+                    number += len(lines)
 
     def _target(self, labels: Floats, row: int) -> Coded | Floats:
         refuse_not_finite("the label", labels, row)
@@ -98,29 +105,24 @@ class SvmlightSource(_LineSource):
         self._zero_based = zero_based
 
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
-        """Read ranges of bytes, each up to the end of a line."""
-        row = 0
-        for file in self._plain_files():
-            size, length = os.path.getsize(file), max(_LEAST_BYTES, memory // _TEXT_SHARE)
-            for offset in range(0, size, length):
-                try:
-                    X, y, queries = load_svmlight_file(
-                        os.fspath(file), n_features=self.n_features, zero_based=self._zero_based, query_id=True,
-                        offset=offset, length=length,
-                    )  # fmt: skip
-                except (ValueError, OverflowError) as error:
-                    first = 0 if self._zero_based else 1
-                    raise ValueError(
-                        f"{os.fspath(file)!r}, bytes {offset} to {min(offset + length, size)}, row {row} or after: "
-                        f"{error}. A line is a label, qid:GROUP, and ascending COLUMN:VALUE, with columns from {first} "
-                        f"to {self.n_features - 1 + first}."
-                    ) from error
-                if len(queries) != len(y):
-                    raise ValueError(f"{os.fspath(file)!r} has rows without a qid, which is the group.")
-                values, codes = np.unique(queries, return_inverse=True)
-                labels = LabelBlock(self._target(y, row), Coded(codes.ravel(), values.tolist()), None)
-                yield labels, None if labels_only else self._stored_rows(sp.csr_array(X), row)
-                row += len(y)
+        """Parse some lines at a time."""
+        row, first = 0, 0 if self._zero_based else 1
+        for file, number, lines in self._line_blocks(memory):
+            try:
+                X, y, queries = load_svmlight_file(
+                    io.BytesIO(b"".join(lines)), n_features=self.n_features, zero_based=self._zero_based, query_id=True
+                )
+            except (ValueError, OverflowError) as error:
+                raise ValueError(
+                    f"{file!r}, lines {number} to {number + len(lines) - 1}: {error}. A line is a label, qid:GROUP, "
+                    f"and ascending COLUMN:VALUE, with columns from {first} to {self.n_features - 1 + first}."
+                ) from error
+            if len(queries) != len(y):
+                raise ValueError(f"{file!r} has rows without a qid, which is the group.")
+            values, codes = np.unique(queries, return_inverse=True)
+            labels = LabelBlock(self._target(y, row), Coded(codes.ravel(), values.tolist()), None)
+            yield labels, None if labels_only else self._stored_rows(sp.csr_array(X), row)
+            row += len(y)
 
 
 class VowpalSource(_LineSource):
@@ -149,13 +151,11 @@ class VowpalSource(_LineSource):
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Parse some lines at a time."""
         row = 0
-        for file in self._plain_files():
-            with Path(file).open("rb") as stream:
-                while lines := stream.readlines(max(_LEAST_BYTES, memory // _TEXT_SHARE)):
-                    parsed = [self._parse(line, row + k) for k, line in enumerate(lines) if line.strip()]
-                    if parsed:
-                        yield self._labels(parsed, row), None if labels_only else self._rows(parsed, row)
-                    row += len(parsed)
+        for _, _, lines in self._line_blocks(memory):
+            parsed = [self._parse(line, row + k) for k, line in enumerate(lines) if line.strip()]
+            if parsed:
+                yield self._labels(parsed, row), None if labels_only else self._rows(parsed, row)
+            row += len(parsed)
 
     def _parse(self, line: bytes, row: int) -> tuple[list[bytes], list[tuple[bytes, float, list[bytes]]]]:
         """Return the words before the first bar, and name, factor and features of each namespace."""
