@@ -128,6 +128,23 @@ def test_compressed_files_are_refused(tmp_path, form):
         gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows.gz", form=form, n_features=8, **groups)
 
 
+@pytest.mark.parametrize(("form", "text"), [("svmlight", "1 qid:1 1:1\n-1 qid:1 2:1\n"), ("vw", "1 |g a |n x\n")])
+def test_a_byte_order_mark_is_skipped(tmp_path, form, text):
+    groups = {"groups": "g"} if form == "vw" else {}
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / encoding).write_text(text, encoding=encoding)
+    stores = [
+        gd.GroupedStore.write_lines(tmp_path / f"{name} store", tmp_path / name, form=form, n_features=8, **groups)
+        for name in ("utf-8", "utf-8-sig")
+    ]
+    np.testing.assert_array_equal(stores[0].X.toarray(), stores[1].X.toarray())
+    assert stores[0].y.tolist() == stores[1].y.tolist()
+    for encoding in ("utf-16", "utf-32"):
+        (tmp_path / encoding).write_text(text, encoding=encoding)
+        with pytest.raises(ValueError, match=f"{encoding}' is text in UTF-16 or UTF-32; convert it to UTF-8 first"):
+            gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / encoding, form=form, n_features=8, **groups)
+
+
 @pytest.mark.parametrize("line", ["1 qid:1 0:1\n", "1 qid:1 9:1\n", "1 qid:1 99999999999:1\n", "1 qid:1 x\n"])
 def test_lines_of_svmlight_that_cannot_be_read_name_file_and_lines(tmp_path, line):
     (tmp_path / "rows").write_text("1 qid:1 1:1\n" + line)

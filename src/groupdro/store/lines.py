@@ -1,5 +1,6 @@
 """Text files with one sparse row per line: those of svmlight and libsvm, and those of Vowpal Wabbit."""
 
+import codecs
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ __all__ = ["SvmlightSource", "VowpalSource"]
 
 _LEAST_BYTES = 1 << 16  # of a block
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # gzip, bzip2, xz, zstd, zip
+_WIDE_TEXT = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32-LE begins as UTF-16-LE does
 _TEXT_SHARE = 8  # memory of a parsed block in bytes per byte of text
 
 
@@ -62,7 +64,9 @@ class _LineSource(Source):
                 start = stream.read(4)
                 if start.startswith(_COMPRESSED):
                     raise ValueError(f"{name!r} is compressed; decompress it first.")
-                stream.seek(0)
+                if start.startswith(_WIDE_TEXT):
+                    raise ValueError(f"{name!r} is text in UTF-16 or UTF-32; convert it to UTF-8 first.")
+                stream.seek(len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0)
                 number = 1
                 while lines := stream.readlines(max(_LEAST_BYTES, memory // _TEXT_SHARE)):
                     yield name, number, lines

@@ -189,7 +189,7 @@ class StoreWriting:
         path : str or path-like
             Directory of the store.
         source : str, path-like, or list of them
-            The files, not compressed.
+            The files: text in UTF-8, with or without a byte order mark, not compressed.
         form : {"svmlight", "vw"}
             "svmlight" for files of svmlight and libsvm, whose ``qid`` is the group. "vw" for files of Vowpal Wabbit,
             whose importance weights become the weights of the rows.
