@@ -54,8 +54,8 @@ def test_a_row_without_a_query_is_refused(tmp_path):
 LINES = """1 2.0 'first|country DE |page url_7 price:2.5 | plain
 -1 |country FR|page:3 url_8
 
-1 0.5|country DE |page url_7:-1
--1 1 0.25 |country FR | plain:4 other
+1 0.5 |country DE |page url_7:-1
+-1 1 0 |country FR | plain:4 other plain:-1.5 |page:2 price
 """
 
 
@@ -68,7 +68,7 @@ def test_lines_of_vowpal_wabbit(tmp_path, small_blocks):
         [("page=url_7", 1.0), ("page=price", 2.5), ("plain", 1.0)],
         [("page=url_8", 3.0)],
         [("page=url_7", -1.0)],
-        [("plain", 4.0), ("other", 1.0)],
+        [("plain", 2.5), ("other", 1.0), ("page=price", 2.0)],
     ]
     hasher = FeatureHasher(2**16, input_type="pair", alternate_sign=False)
     np.testing.assert_allclose(store.X.toarray(), hasher.transform(pairs).toarray()[store.source])
@@ -80,14 +80,20 @@ def test_lines_of_vowpal_wabbit(tmp_path, small_blocks):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("|country DE |page a\n", "row 0: has no label"),
-        ("1 |country DE\nx |country DE\n", "row 1: 'x' is not a number"),
-        ("1 |page a\n", "row 0: namespace 'country' must have one feature"),
-        ("1 |country DE FR\n", "must have one feature"),
+        ("|country DE |page a\n", "rows.vw', line 1: has no label"),
+        ("'tag |country DE |page a\n", "line 1: has no label"),
+        ("1 |country DE\n\nx |country DE\n", "line 3: 'x' is not a number"),
+        ("1 |page a\n", "line 1: namespace 'country' must have one feature, .* it has none"),
+        ("1 |country DE FR\n", "must have one feature, .* it has 'DE', 'FR'"),
+        ("1 |country DE\n1 |country DE:2\n", "line 2: .* without a value; it has 'DE:2'"),
+        ("1 |country:2 DE\n", "line 1: .* without a value; it has 'DE' and a value itself"),
         ("1 |country DE |page a:b\n", "'b' is not a number"),
-        ("1 |country DE |page a:inf\n", "NaN or infinite, first in row 0"),
-        ("1 -2 |country DE |page a\n", "importance weight has a value"),
-        ("nan |country DE |page a\n", "label has a value that is NaN"),
+        ("1 |country DE |page a: b\n", "'' is not a number"),
+        ("1 |country DE | :1 :2\n", "':1' has no name"),
+        ("1 |country DE |page a:inf\n", "line 1: 'inf' is NaN or infinite"),
+        ("1 -2 |country DE |page a\n", "line 1: the importance weight -2 is negative"),
+        ("1 1 0.5 |country DE |page a\n", "line 1: .* does not hold initial predictions"),
+        ("nan |country DE |page a\n", "line 1: 'nan' is NaN or infinite"),
     ],
 )
 def test_lines_that_cannot_be_read_are_refused(tmp_path, text, message):
@@ -153,6 +159,16 @@ def test_lines_of_svmlight_that_cannot_be_read_name_file_and_lines(tmp_path, lin
 
 
 def test_a_word_that_touches_the_bar_is_a_tag(tmp_path):
-    (tmp_path / "rows").write_text("1 tag|g a |n x\n-1 2 'other |g b |n x\n1 |g a |n x\n-1 |g b |n x\n")
+    (tmp_path / "rows").write_text("1 tag|g a |n x\n-1 2 'other |g b |n x\n1 7|g a |n x\n-1|g b |n x\n")
     store = gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", form="vw", n_features=8, groups="g")
-    assert store.n_rows == 4
+    assert store.y[np.argsort(store.source)].tolist() == [1, -1, 1, -1]
+    np.testing.assert_allclose(store.data().weights[np.argsort(store.source)], [1 / 2, 2 / 3, 1 / 2, 1 / 3])
+
+
+def test_a_feature_that_occurs_twice_counts_once_in_a_store_of_ones(tmp_path):
+    (tmp_path / "rows").write_text("1 |g a | x x y\n")
+    options = {"form": "vw", "n_features": 2**10, "groups": "g"}
+    ones = gd.GroupedStore.write_lines(tmp_path / "s", tmp_path / "rows", dtype="bool", **options)
+    sums = gd.GroupedStore.write_lines(tmp_path / "t", tmp_path / "rows", **options)
+    assert sorted(ones.X.data) == [1, 1]
+    assert sorted(sums.X.data) == [1, 2]

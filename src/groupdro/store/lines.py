@@ -2,8 +2,10 @@
 
 import codecs
 import io
+import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ import scipy.sparse as sp
 from sklearn.datasets import load_svmlight_file
 
 from groupdro.store.hashed import hashed_features
-from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse, refuse_not_finite
+from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse_not_finite
 from groupdro.utils.arguments import check_flag, check_path, check_whole
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Floats
 
 __all__ = ["SvmlightSource", "VowpalSource"]
 
@@ -90,6 +92,29 @@ class _LineSource(Source):
         return self.stored(matrix, row)
 
 
+@dataclass(frozen=True, slots=True)
+class _VowpalRow:
+    """One line of Vowpal Wabbit.
+
+    Attributes
+    ----------
+    label, weight : float
+        Label and importance weight.
+    group : str
+        Name of the group.
+    texts : list of bytes
+        What the features are hashed from.
+    values : list of float
+        Values of the features.
+    """
+
+    label: float
+    weight: float
+    group: str
+    texts: list[bytes]
+    values: list[float]
+
+
 class SvmlightSource(_LineSource):
     """Files of svmlight and libsvm, with lines such as "1 qid:3 2:0.5 7:1"; the query is the group.
 
@@ -133,8 +158,8 @@ class VowpalSource(_LineSource):
     """Files of Vowpal Wabbit, with lines such as "1 0.5 |country DE |page url_7 price:2.5".
 
     The feature of name v in namespace c is hashed from the text "c=v", or from "v" if the namespace has no name: not as
-    Vowpal Wabbit hashes, but as `GroupedStore.write` does with ``hashed=True``. Importance weights are the weights of
-    the rows.
+    Vowpal Wabbit hashes, but as `GroupedStore.write` does with ``hashed=True``. A feature that occurs several times in
+    a line has the sum of its values, or one in a store of ones. Importance weights are the weights of the rows.
 
     Parameters
     ----------
@@ -155,65 +180,82 @@ class VowpalSource(_LineSource):
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Parse some lines at a time."""
         row = 0
-        for _, _, lines in self._line_blocks(memory):
-            parsed = [self._parse(line, row + k) for k, line in enumerate(lines) if line.strip()]
+        for file, first, lines in self._line_blocks(memory):
+            parsed = []
+            for number, line in enumerate(lines, first):
+                try:
+                    parsed += [self._parse(line, labels_only)] if line.strip() else []
+                except ValueError as error:
+                    raise ValueError(f"{file!r}, line {number}: {error}") from error
             if parsed:
                 yield self._labels(parsed, row), None if labels_only else self._rows(parsed, row)
             row += len(parsed)
 
-    def _parse(self, line: bytes, row: int) -> tuple[list[bytes], list[tuple[bytes, float, list[bytes]]]]:
-        """Return the words before the first bar, and name, factor and features of each namespace."""
+    def _parse(self, line: bytes, labels_only: bool) -> _VowpalRow:
         head, *parts = line.rstrip(b"\r\n").split(b"|")
-        words = head.split()
-        if len(words) > 1 and not head[-1:].isspace() and words[-1][:1] not in b"+-.0123456789":
-            words.pop()  # a word that touches the first bar is a tag
-        found = []
+        texts, values, groups, unscaled = [], [], [], True
         for part in parts:
-            features = part.split()
-            name, factor = b"", 1.0
-            if features and not part[:1].isspace():
-                name, _, given = features.pop(0).partition(b":")
-                factor = self._number(given, row) if given else 1.0
-            found.append((name, factor, features))
-        return words, found
-
-    @staticmethod
-    def _number(text: bytes, row: int) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError(f"source, row {row}: {text[:40].decode(errors='replace')!r} is not a number.") from None
-
-    def _labels(self, parsed: list[Any], row: int) -> LabelBlock:
-        own, labels, weights, names = self._own, [], [], []
-        for k, (head, spaces) in enumerate(parsed):
-            numbers = [self._number(word, row + k) for word in head if not word.startswith(b"'")]
-            if not numbers:
-                raise ValueError(f"source, row {row + k}: has no label.")
-            labels.append(numbers[0])
-            weights.append(numbers[1] if len(numbers) > 1 else 1.0)
-            groups = [word for name, _, words in spaces if name == own for word in words]
-            if len(groups) != 1:
-                raise ValueError(f"source, row {row + k}: namespace {own.decode()!r} must have one feature, the group.")
-            names.append(groups[0].decode())
-        weight = np.array(weights)
-        refuse_not_finite("the importance weight", weight, row, nor_negative=True)
-        values, codes = np.unique(np.array(names, dtype=object), return_inverse=True)
-        return LabelBlock(self._target(np.array(labels), row), Coded(codes.ravel(), values.tolist()), weight)
-
-    def _rows(self, parsed: list[Any], row: int) -> Any:
-        own, texts, values, owner = self._own, [], [], []
-        for k, (_, spaces) in enumerate(parsed):
-            for name, factor, words in spaces:
-                if name == own:
-                    continue
-                for word in words:
-                    text, _, given = word.partition(b":")
+            words = part.split()
+            name, factor = (b"", 1.0) if part[:1].isspace() or not words else _named_value(words.pop(0))
+            if name == self._own:
+                groups += words
+                unscaled &= factor == 1.0
+            elif not labels_only:
+                for text, value in map(_named_value, words):
                     texts.append(name + b"=" + text if name else text)
-                    values.append(factor * (self._number(given, row + k) if given else 1.0))
-                    owner.append(k)
-        columns, numbers = hashed_features("", texts, self.n_features), np.array(values, np.float64)
-        bad: Array = np.bincount(np.array(owner, np.int64), ~np.isfinite(numbers), minlength=len(parsed)) > 0
-        refuse("source", "a value that is NaN or infinite", bad, row)
-        ends = np.append(0, np.cumsum(np.bincount(np.array(owner, np.int64), minlength=len(parsed))))
-        return self._stored_rows(sp.csr_array((numbers, columns, ends), shape=(len(parsed), self.n_features)), row)
+                    values.append(factor * value)
+        if len(groups) != 1 or b":" in groups[0] or not unscaled:
+            raise ValueError(
+                f"namespace {self._own.decode()!r} must have one feature, the group, without a value; it has "
+                f"{', '.join(map(_shown, groups[:5])) or 'none'}{'' if unscaled else ' and a value itself'}."
+            )
+        return _VowpalRow(*_label_and_weight(head), groups[0].decode(), texts, values)
+
+    def _labels(self, parsed: list[_VowpalRow], row: int) -> LabelBlock:
+        values, codes = np.unique(np.array([line.group for line in parsed], dtype=object), return_inverse=True)
+        target = self._target(np.array([line.label for line in parsed]), row)
+        return LabelBlock(target, Coded(codes.ravel(), values.tolist()), np.array([line.weight for line in parsed]))
+
+    def _rows(self, parsed: list[_VowpalRow], row: int) -> Any:
+        columns = hashed_features("", [text for line in parsed for text in line.texts], self.n_features)
+        values = np.array([value for line in parsed for value in line.values], np.float64)
+        ends = np.cumsum([0, *(len(line.values) for line in parsed)])
+        return self._stored_rows(sp.csr_array((values, columns, ends), shape=(len(parsed), self.n_features)), row)
+
+
+def _label_and_weight(head: bytes) -> tuple[float, float]:
+    """Read the words before the first bar: a label, perhaps an importance weight, and perhaps a tag."""
+    words = head.split()
+    if words and (words[-1].startswith(b"'") or (len(words) > 1 and not head[-1:].isspace())):
+        words.pop()  # a tag begins with an apostrophe or touches the bar
+    if not words:
+        raise ValueError("has no label.")
+    numbers = [_number(word) for word in words]
+    if any(numbers[2:]):
+        raise ValueError("has more than a label and a weight; a store does not hold initial predictions.")
+    weight = numbers[1] if len(numbers) > 1 else 1.0
+    if weight < 0:
+        raise ValueError(f"the importance weight {weight:g} is negative.")
+    return numbers[0], weight
+
+
+def _named_value(word: bytes) -> tuple[bytes, float]:
+    """Read the name of a feature or namespace, and its value, if it has one."""
+    name, colon, value = word.partition(b":")
+    if not name:  # Vowpal Wabbit numbers such features
+        raise ValueError(f"{_shown(word)} has no name.")
+    return name, _number(value) if colon else 1.0
+
+
+def _number(word: bytes) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        raise ValueError(f"{_shown(word)} is not a number.") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{_shown(word)} is NaN or infinite.")
+    return number
+
+
+def _shown(word: bytes) -> str:
+    return repr(word[:40].decode(errors="replace"))

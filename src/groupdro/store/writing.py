@@ -195,9 +195,10 @@ class StoreWriting:
             whose importance weights become the weights of the rows.
         n_features : int
             Number of features. Those of Vowpal Wabbit are hashed: the feature v of namespace c is that of the text
-            "c=v" in `write` with ``hashed=True``.
+            "c=v" in `write` with ``hashed=True``, and that of the text "v" if the namespace has no name. Values of a
+            feature that occurs several times in a line are added up.
         groups : str, optional
-            Namespace of Vowpal Wabbit whose only feature is the group.
+            Namespace of Vowpal Wabbit whose only feature, without a value, is the group.
         zero_based : bool
             Whether svmlight's columns are numbered from 0 instead of 1.
         task : {"classes", "regression"}
