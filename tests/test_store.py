@@ -401,6 +401,26 @@ def test_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind, 
         assert (store.path / name).read_bytes() == (reference.path / name).read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["pairs", "both fixed", "indices fixed", "values fixed"])
+def test_fixed_size_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind):
+    indices = pa.array(np.tile(np.arange(N_FEATURES), len(X)))
+    values = pa.array(X.ravel())
+    fixed = {
+        name: pa.FixedSizeListArray.from_arrays(flat, N_FEATURES) for name, flat in (("i", indices), ("v", values))
+    }
+    listed = {"indices fixed": "v", "values fixed": "i"}.get(kind)
+    columns = {name: pa.array(own.to_pylist()) if name == listed else own for name, own in fixed.items()}
+    if kind == "pairs":
+        pairs = pa.StructArray.from_arrays([indices, values], ["index", "value"])
+        columns = {"pairs": pa.FixedSizeListArray.from_arrays(pairs, N_FEATURES)}
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    batches = table.to_batches(max_chunksize=301)  # slices of one array
+    options = {"sparse": True, "n_features": N_FEATURES, "memory": 9000}
+    store = write(tmp_path / "s", lambda: iter(batches), features=list(columns), **options)
+    assert np.array_equal(in_input_order(store, dense(store.X)), X)
+
+
 def test_a_sparse_table_without_entries_is_a_store(tmp_path):
     store = GroupedStore.write_arrays(tmp_path / "s", np.zeros((4, 3)), [0, 1, 0, 1], sparse=True)
     assert store.X.nnz == 0
@@ -1155,9 +1175,9 @@ def test_dates_are_no_labels(tmp_path, pa, table):
         ([0, 1], [1.0, float("nan")], {}, "column 'v', feature 1, has .*NaN.* first in row 1"),
         ([0, 1], [1.0, 2.0], {"n_features": None}, "n_features must be given"),
         ([0, 1], [1.0, 2.0], {"n_features": 0}, "n_features must be a whole number from 1"),
-        ([0, 1], [1.0, 2.0], {"sparse": False}, "lists of variable length"),
+        ([0, 1], [1.0, 2.0], {"sparse": False}, "dense store must be .*; got 'i' of type list"),
         ([0, 1], [1.0, 2.0], {"features": ["v", "i"]}, "features of a sparse store must be"),
-        ([0, 1], [1.0, 2.0], {"features": ["i"]}, "features of a sparse store must be"),
+        ([0, 1], [1.0, 2.0], {"features": ["i"]}, "features of a sparse store must be .*; got 'i' of type list"),
     ],
 )
 def test_bad_lists_are_refused(tmp_path, pa, indices, values, options, message):

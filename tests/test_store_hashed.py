@@ -22,6 +22,7 @@ def make_table(n=500, seed=0):
             "code": rng.integers(-5, 300, n).astype(np.int32),
             "seen": rng.random(n) < 0.5,
             "price": rng.normal(size=n).astype(np.float32),
+            "pair": pa.FixedSizeListArray.from_arrays(pa.array(rng.integers(0, 9, 2 * n)), 2),
             "words": [[str(word) for word in words[rng.integers(0, 5, rng.integers(0, 4))]] for _ in range(n)],
         }
     )
@@ -42,7 +43,7 @@ def expected_rows(table, columns, n_features):
 
 
 @pytest.mark.parametrize(
-    "columns", [["city"], ["code", "seen"], ["price"], ["words"], ["city", "code", "price", "words"]]
+    "columns", [["city"], ["code", "seen"], ["price"], ["words"], ["pair"], ["city", "code", "price", "words"]]
 )
 @pytest.mark.parametrize("n_features", [7, 2**18])
 def test_features_are_those_of_scikit_learn(tmp_path, columns, n_features):

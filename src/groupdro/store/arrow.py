@@ -239,8 +239,11 @@ class ArrowSource(Source):
             check_whole(n_features, "n_features", least=1)
         self.feature_names = None
         kinds = [self._type(name) for name in self._features]
-        self._lists = any(self._is_list(kind) for kind in kinds)
-        self._vector = len(kinds) == 1 and self._pa.types.is_fixed_size_list(kinds[0])
+        types = self._pa.types
+        self._vector = (
+            len(kinds) == 1 and types.is_fixed_size_list(kinds[0]) and not types.is_struct(kinds[0].value_type)
+        )
+        self._lists = not self._vector and any(map(self._is_list, kinds))
         if self._lists:
             self._check_lists(kinds)
             if n_features is None:
@@ -262,9 +265,11 @@ class ArrowSource(Source):
 
     def _check_lists(self, kinds: list[Any]) -> None:
         """Raise unless features are one column of lists of pairs, or two columns of lists of indices and values."""
+        got = ", ".join(f"{name!r} of type {kind}" for name, kind in zip(self._features, kinds, strict=True))
         if not self.sparse:
             raise ValueError(
-                "features are lists of variable length: cast them to fixed-size lists, or pass sparse=True."
+                "features of a dense store must be numeric columns, or one column of fixed-size lists of numbers: cast "
+                f"lists of numbers to fixed-size lists, or pass sparse=True for lists of indices and values; got {got}."
             )
         values = [kind.value_type for kind in kinds if self._is_list(kind)]
         if len(kinds) == 1 and self._pa.types.is_struct(values[0]):
@@ -273,11 +278,12 @@ class ArrowSource(Source):
         if len(kinds) > 2 or len(found) != 2 or found[0] != "integer" or found[1] not in NUMERIC:
             raise ValueError(
                 "features of a sparse store must be numeric columns, one column of lists of (index, value), or a "
-                f"column of lists of indices and one of lists of values; got {[str(kind) for kind in kinds]}."
+                f"column of lists of indices and one of lists of values; got {got}."
             )
 
     def _is_list(self, kind: Any) -> bool:
-        return bool(self._pa.types.is_list(kind) or self._pa.types.is_large_list(kind))
+        types = self._pa.types
+        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def to_numpy(column: Any) -> Array:

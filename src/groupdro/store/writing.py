@@ -65,8 +65,8 @@ class StoreWriting:
             group.
         features : list of str, optional
             Numeric columns, or one column of fixed-size lists. For a sparse store, also one column of lists of (index,
-            value), or a column of lists of indices and one of lists of values. The default is all other columns, except
-            a pandas index.
+            value), or a column of lists of indices and one of lists of values, of any or of a fixed size. The default
+            is all other columns, except a pandas index.
         weight : str, optional
             Column with nonnegative weights, relative to the total of the group.
         dtype : {"float16", "float32", "float64", "bool"}
