@@ -123,3 +123,30 @@ def test_a_store_of_ones_refuses_other_values(tmp_path):
             tmp_path / "s", table, target="y", groups="site", features=["city", "price"], hashed=True, sparse=True,
             dtype="bool", n_features=64,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([5, 6], [5.0, 6.0]),
+        ([5.0, 6.0], [5, 6]),
+        ([True, False], [1, 0]),
+        ([[5], [6]], [[5.0], [6.0]]),
+        ([5, 6], pa.array([5, 6], pa.timestamp("s"))),
+    ],
+)
+def test_a_column_that_changes_its_type_is_refused(tmp_path, first, second):
+    files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for file, column in zip(files, (first, second), strict=True):
+        pq.write_table(pa.table({"y": [0, 1], "site": [0, 1], "code": column}), file)
+    with pytest.raises(ValueError, match="features column 'code' changes its type from row 2 on"):
+        gd.GroupedStore.write(tmp_path / "s", files, target="y", groups="site", hashed=True, sparse=True, n_features=64)
+
+
+def test_a_column_that_single_precision_would_empty_is_refused(tmp_path):
+    table = pa.table({"y": [0, 1], "site": [0, 1], "tiny": [0.0, 1e-50], "mixed": [1e-50, 1.0]})
+    options = {"target": "y", "groups": "site", "sparse": True}
+    with pytest.raises(ValueError, match="column 'tiny' has only values too small for float32, first in row 1"):
+        gd.GroupedStore.write(tmp_path / "s", table, **options)
+    assert gd.GroupedStore.write(tmp_path / "s", table, dtype="float64", **options).X.nnz == 3
+    assert gd.GroupedStore.write(tmp_path / "t", table, features=["mixed"], **options).X.nnz == 1

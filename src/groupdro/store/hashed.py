@@ -66,14 +66,16 @@ class HashedSource(ArrowSource):
         kinds = {name: self._type(name) for name in self._features}
         self._lists = any(map(self._is_list, kinds.values()))
         self._row_bytes = _ENTRY_BYTES * len(kinds)
+        self._kinds = {name: self._kind_of_items(kind) for name, kind in kinds.items()}
         for name, kind in kinds.items():
-            listed = self._is_list(kind)
-            found = self._kind(kind.value_type if listed else kind)
-            if found is None or (listed and found == "floating"):
+            if self._kinds[name] is None or (self._is_list(kind) and self._kinds[name] == "floating"):
                 raise ValueError(
                     f"features column {name!r} has type {kind}, which cannot be hashed; text, numbers, booleans and "
                     "lists of text, integers or booleans can."
                 )
+
+    def _kind_of_items(self, kind: Any) -> str | None:
+        return self._kind(kind.value_type if self._is_list(kind) else kind)
 
     def _rows(self, batch: Any, row: int) -> Any:
         parts = [self._entries(self._present(batch, "features", name, row), name, row) for name in self._features]
@@ -85,6 +87,10 @@ class HashedSource(ArrowSource):
 
     def _entries(self, column: Any, name: str, row: int) -> tuple[Indices, Indices, Floats]:
         """Return row, feature and value of each entry that a column contributes."""
+        if self._kind_of_items(column.type) != self._kinds[name]:  # the same values would become other features
+            raise ValueError(
+                f"features column {name!r} changes its type from row {row} on: {column.type} is not {self._type(name)}."
+            )
         owner = np.arange(len(column))
         if self._is_list(column.type):
             owner = np.repeat(owner, to_numpy(column.value_lengths()))

@@ -108,6 +108,15 @@ class Rounding:
                 row, column = locate(int(np.argmax(wrong)))
                 self._refuse_whole(column, first_row + row, matrix.data[np.argmax(wrong)])
         self._check_finite(rounded.data, locate, first_row)
+        lost = (rounded.data == 0) & (matrix.data != 0)
+        if lost.any():
+            lost &= ~np.isin(matrix.indices, matrix.indices[rounded.data != 0])  # of a column in which nothing remains
+        if lost.any():
+            row, column = locate(int(np.argmax(lost)))
+            raise ValueError(
+                f"{self._describe(column)} has only values too small for {self.dtype.name}, first in row "
+                f'{first_row + row}: pass dtype="float64", or scale the column.'
+            )
         rounded.eliminate_zeros()
         return rounded
 
