@@ -288,7 +288,7 @@ def test_the_help_of_every_command_says_how_to_call_it():
 def test_the_documentation_names_only_options_that_there_are():
     told = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
     known = {name for command in cli._commands.commands.values() for p in command.params for name in p.opts}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told)) <= {*known, "--help"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", told)) <= {*known, "--help"}
     for name in cli._commands.commands:
         assert f"\n$ groupdro {name} " in told
 
@@ -504,3 +504,22 @@ def test_compare_says_which_fits_have_not_converged(tmp_path):
     page = (tmp_path / "c.html").read_text()
     assert "<td>&lt;b&gt;</td>" in page
     assert "<b>" not in page
+
+
+def test_an_l1_penalty_leaves_few_coefficients(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 6)), columns=list("abcdef"))
+    frame["y"] = frame["a"] + 0.1 * rng.normal(size=200)
+    frame["site"] = rng.choice(["north", "south"], 200)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    fit = ["fit", tmp_path / "rows.csv", "--target", "y", "--group", "site", "--alpha", "0.1", "--json"]
+    found = json.loads(call(*fit, "--l1-ratio", "1", "-o", tmp_path / "few.groupdro").stdout)
+    own = load(tmp_path / "few.groupdro").model
+    X = encoded(frame[list("abcdef")], frame[list("abcdef")])
+    model = GroupDRORegressor(alpha=0.1, l1_ratio=1.0, random_state=0).fit(X, frame["y"], groups=frame["site"])
+    assert found["l1_ratio"] == 1.0
+    assert np.count_nonzero(own.coef_) < 6
+    np.testing.assert_allclose(own.coef_, model.coef_, rtol=1e-6, atol=1e-9)
+    all_of_them = call(*fit, "-o", tmp_path / "all.groupdro")
+    assert json.loads(all_of_them.stdout)["l1_ratio"] == 0.0
+    assert np.count_nonzero(load(tmp_path / "all.groupdro").model.coef_) == 6

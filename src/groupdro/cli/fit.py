@@ -31,6 +31,8 @@ _REMEDIES = {
 @click.command()
 @click.argument("table", type=PATH)
 @training_options
+@option("--l1-ratio", "Share of the L1 penalty in the penalty of weight --alpha.", type=click.FloatRange(0.0, 1.0),
+        default=0.0)  # fmt: skip
 @option("--test-size", "Fraction of each group's rows to hold out and report on.",
         type=click.FloatRange(0.0, 1.0, max_open=True), default=0.0)  # fmt: skip
 @option("--solver", "Solver; auto picks one by a cost model.", choices=("auto", "aleg", "sqp"))
@@ -44,6 +46,7 @@ _REMEDIES = {
 @debug_option
 def fit(
     table: Path,
+    l1_ratio: float,
     test_size: float,
     solver: str,
     max_time: float | None,
@@ -64,7 +67,8 @@ def fit(
     check_output(output, "--output", force=force)
     training = read_training(table, options, test_size=test_size)
     model = options.estimator(
-        training.task, solver=solver, max_time=max_time, max_passes=max_passes, checkpoint_dir=checkpoint_dir
+        training.task, solver=solver, max_time=max_time, max_passes=max_passes, checkpoint_dir=checkpoint_dir,
+        l1_ratio=l1_ratio,
     )  # fmt: skip
     if not as_json:
         echo(training.summary)
@@ -86,6 +90,7 @@ def fit(
         "objective": options.objective,
         "loss": model.loss,
         "alpha": options.alpha,
+        "l1_ratio": l1_ratio,
         "features": model.n_features_in_,
         **certificate_of(model),
         "solver": model.solver_,

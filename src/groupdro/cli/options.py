@@ -82,7 +82,7 @@ def training_options(command: Any, *, objective: bool = True) -> Any:
                type=click.FloatRange(0.0, 1.0, min_open=True)),
         option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
         option("--delta", "Residual at which Huber's loss becomes linear.", type=POSITIVE, default=1.35),
-        option("--alpha", "Weight of the L2 penalty.", type=least, default=1e-4),
+        option("--alpha", "Weight of the penalty.", type=least, default=1e-4),
         option("--tol", "Relative certified gap at which to stop.", type=least, default=1e-4),
         option("--seed", "Seed for all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
     ]  # fmt: skip
