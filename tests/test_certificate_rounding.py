@@ -1,5 +1,7 @@
 """Bounds where rounding is larger than what they are about."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -53,3 +55,27 @@ def test_the_slack_of_a_support_covers_every_error_of_the_gradient(domain):
                 direction = rng.normal(size=3)
                 exact = gradient + error * direction / np.linalg.norm(direction)
                 assert domain.support(exact) >= domain.support(gradient) - slack * (1.0 + 1e-9) - 1e-300
+
+
+def exact_risk(x, w, target, offset, groups):
+    """Return the worst average loss of a model with one coefficient, without rounding."""
+    exact = [[Fraction(float(value)) for value in values] for values in (x, target, offset)]
+    losses = [(a * Fraction(float(w)) + o - y) ** 2 / 2 for a, y, o in zip(*exact, strict=True)]
+    of_groups = {own: [loss for loss, group in zip(losses, groups, strict=True) if group == own] for own in groups}
+    return max(sum(own) / len(own) for own in of_groups.values())
+
+
+@pytest.mark.parametrize("solver", ["auto", "sqp", "quadratic"])
+@pytest.mark.parametrize("groups", [[0, 0, 0], [0, 0, 1]])
+@pytest.mark.parametrize("x", [[1.0, 1.0, 1.0], [0.1, 0.3, 0.7]])
+@pytest.mark.parametrize("offset", [[0.0, 0.0, 0.0], [0.1, 0.05, 0.12]])
+def test_the_upper_bound_covers_rounding_of_outputs(x, groups, offset, solver):
+    # Targets near 1e15 are multiples of 1/8 or more: residuals may be computed as zero although they are not.
+    x = np.array(x)
+    target = 1.5e15 * x / x[0]
+    data = gd.GroupedData.from_arrays(x[:, None], target, groups, offset=offset)
+    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e17)), solver, tol=1e-6)
+    assert result.upper_bound >= exact_risk(x, result.w[0], target, offset, groups)
+    assert result.upper_bound <= 100.0
+    assert result.lower_bound <= exact_risk(x, target[0] / x[0], target, offset, groups)
+    assert result.status is gd.Status.CONVERGED

@@ -20,9 +20,10 @@ from groupdro.utils.arguments import check_flag, check_kind
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
-__all__ = ["Certificate", "Cut", "CutAggregate", "balance", "is_inside", "linearise"]
+__all__ = ["LEAST_GAP", "Certificate", "Cut", "CutAggregate", "balance", "is_inside", "linearise"]
 
 
+LEAST_GAP = 1e-12  # relative to the upper bound, whose rounding it covers
 _OUTSIDE = 1e-9  # relative distance from the domain that is more than rounding
 _ROUNDED = 1e-14  # deviation of the sum of group weights from 1 that needs no rescaling
 
@@ -278,7 +279,7 @@ class Certificate:
         """Upper minus lower bound, at least the rounding error of the upper bound."""
         if self.contradicts_itself:
             return np.inf
-        return max(self.upper - self.lower, 1e-12 * abs(self.upper))
+        return max(self.upper - self.lower, LEAST_GAP * abs(self.upper))
 
     def observe(self, at: Evaluation) -> None:
         """Update both bounds from a pass over the data."""

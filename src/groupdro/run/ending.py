@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.certificate import Certificate
+from groupdro.certificate import LEAST_GAP, Certificate
 from groupdro.problem import GroupRisk
 from groupdro.problem.centring import Centring
 from groupdro.problem.separation import has_separating_direction
@@ -24,6 +24,8 @@ _FAR_AWAY = (
 _OFFSETS = (
     "Large offsets in y or in the columns leave the intercept too few digits for the tolerance. Centre them first."
 )
+_DROWNED = "Outputs are rounded by more than the tolerance allows for residuals this small. Centre y and the columns."
+_OUTPUT_ERROR = 2.0 * float(np.finfo(np.float64).eps)  # of a target plus an output, relative to their sizes
 
 
 def runs_away(problem: GroupRisk, certificate: Certificate, state: State, status: Status) -> bool:
@@ -69,6 +71,10 @@ class Ending:
             certificate.w = centring.inward(w)
             fresh = problem.risks(certificate.w)
             certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
+            most = problem.objective(certificate.w, _with_rounding(problem, certificate.w, fresh))
+        drowned = most - certificate.upper > LEAST_GAP * max(abs(certificate.upper), float(fresh.max()))
+        if drowned:
+            certificate.upper = most
         far_away = problem.unbounded and problem.output_ball.is_near(problem.coef(certificate.w))
         if far_away:
             certificate.withdraw()
@@ -76,7 +82,7 @@ class Ending:
         within = met_tolerance(certificate.gap, certificate.upper, tol, atol) is not None
         contradicts = certificate.contradicts_itself
         moved = bool(centring.target or centring.columns.size)
-        rounded_off = status is Status.CONVERGED and moved and not within and not contradicts
+        rounded_off = status is Status.CONVERGED and (moved or drowned) and not within and not contradicts
         if rounded_off:
             status = Status.STALLED
         if within and status in (Status.PASS_LIMIT, Status.TIME_LIMIT, Status.INTERRUPTED):
@@ -87,6 +93,22 @@ class Ending:
         if status is Status.NO_FINITE_MINIMISER:
             message = f"No finite minimiser exists: {reason}."
         elif status is not Status.CONVERGED:
-            message = _FAR_AWAY if far_away else _OFFSETS if rounded_off else message
+            rounding = _OFFSETS if moved else _DROWNED
+            message = _FAR_AWAY if far_away else rounding if rounded_off else message
             message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
         return cls(w, status, message)
+
+
+def _with_rounding(problem: GroupRisk, w: Floats, risks: Floats) -> Floats:
+    """Return upper bounds on the risks at w, given computed ones: the outputs of a regression may be all rounding.
+
+    The slope of a nonnegative loss of smoothness b is at most sqrt(2 b loss), so an error e of the output raises the
+    loss to at most (sqrt(loss) + sqrt(b / 2) e)^2; by Cauchy and Schwarz the same holds for averages and the root mean
+    square of the errors.
+    """
+    if not problem.loss.of_residual:
+        return risks
+    sizes = problem.row_norms * float(np.linalg.norm(w)) + np.abs(problem.data.y)
+    squares = problem.data.partial_means(np.square(_OUTPUT_ERROR * sizes))
+    problem.data.add_up(squares)
+    return np.asarray(np.square(np.sqrt(risks) + np.sqrt(0.5 * problem.loss.smoothness * squares)))
