@@ -271,6 +271,15 @@ def calibrate(folder: Path, stored: dict[str, Any], save: Callable[[], None]) ->
             save()
 
 
+def rounded(value: Any) -> Any:
+    """Return a value as it is stored, with four significant digits of every float."""
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def benchmark(path: Path, n_rows: int, workers: list[int]) -> None:
     """Calibrate, measure every combination that is not stored yet, and model it."""
     stored = json.loads(path.read_text()) if path.exists() else {}
@@ -280,7 +289,7 @@ def benchmark(path: Path, n_rows: int, workers: list[int]) -> None:
     stored = setting | {"all-reduces": {}, "combinations": {}} | stored
 
     def save() -> None:
-        path.write_text(json.dumps(stored, indent=1) + "\n")
+        path.write_text(json.dumps(rounded(stored), indent=1) + "\n")
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -93,3 +93,7 @@ def test_extrapolation_divides_passes_and_repeats_the_rest():
     assert found["cpu_seconds_per_entry"] == pytest.approx(1.2 / (200_000 * 30))
     assert found["epochs"][0]["modelled_seconds"] == pytest.approx(1e11 * 1.2 / 6e6 / 64 + 0.1)
     assert "modelled, not measured" in found["note"]
+
+
+def test_stored_floats_have_four_digits_and_counts_all_of_theirs():
+    assert network.rounded({"a": [1.23456e-5, 123456], "b": "1.23456"}) == {"a": [1.235e-5, 123456], "b": "1.23456"}

@@ -83,6 +83,63 @@ def test_hashed_rows_of_many_groups_are_the_stored_runs():
     assert f"Messages took {two['seconds_of_messages']:.0f} s of" in page
 
 
+def test_epochs_on_networks_are_the_stored_ones():
+    record = stored("network.json")
+    found = record["combinations"]
+    page = words("scaling.md")
+    assert f"on a machine with {record['cores']} cores" in page
+    assert f"epochs on {record['rows']:,} rows" in page
+    assert f"each of the {len(found)} epochs" in page
+    kinds = {"dense": "dense", "hashed": "sparse"}
+    cells = r"\| (dense|hashed), (\d+) Gbit/s, (no delay|[\d.]+ ms) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
+    rows = re.findall(cells, page)
+    assert len(rows) == 5
+    for kind, rate, delay, *shown in rows:
+        network = f"{rate} Gbit/s, {delay.replace('no delay', '0 ms')}"
+        at = [found[f"{kinds[kind]}, {workers} workers, {network}"] for workers in (2, 4, 8)]
+        assert shown == [f"{each['measured_seconds']:.2f} ({each['modelled_seconds']:.2f})" for each in at]
+    sent = found["sparse, 8 workers, 10 Gbit/s, 0 ms"]["measured_bytes"]
+    assert f"{sent / 1e6:.1f} MB per epoch of `sketched-sqp` with 8 workers" in page
+    relay = record["calibration"]["relay"]["all-reduces of two workers"]["1000000"]
+    assert f"busy for {relay['relay_cpu'] / relay['seconds']:.0%} of an exchange of 10^6 numbers" in page
+
+
+def test_the_page_names_every_prediction_that_is_far_off():
+    record = stored("network.json")
+    ratios = {name: at["modelled_over_measured"] for name, at in record["combinations"].items()}
+    outside = {name for name, ratio in ratios.items() if not 0.75 <= ratio <= 1.25}
+    short = {f"dense, {p} workers, {rate} Gbit/s, 0.1 ms" for p in (4, 8) for rate in (1, 10)}
+    assert outside == short | {"dense, 4 workers, 1 Gbit/s, 0 ms"}
+    page = words("scaling.md")
+    assert (
+        f"{len(outside)} of the {len(ratios)} predictions are more than 25% off, all of them too low, for dense rows "
+        f"and more workers than cores: those of 4 and 8 workers with a delay of 0.1 ms, at both rates (modelled over "
+        f"measured time {min(ratios[name] for name in short):.2f} to {max(ratios[name] for name in short):.2f}), "
+        f"and that of 4 workers at 1 Gbit/s without a delay ({ratios['dense, 4 workers, 1 Gbit/s, 0 ms']:.2f})."
+    ) in page
+    within = [ratio for name, ratio in ratios.items() if name not in outside]
+    assert f"The other {len(within)} range from {min(within):.2f} to {max(within):.2f}" in page
+    again = record["measured again"]
+    dense, sparse = (
+        again[f"{kind}, 4 workers, 10 Gbit/s, 1 ms"]["first_measured_seconds"] for kind in ("dense", "sparse")
+    )
+    assert f"gave {dense:.1f} and {sparse:.1f} s the first time" in page
+
+
+def test_epochs_of_many_workers_are_the_extrapolated_ones():
+    epochs = {
+        each["workers"]: each
+        for each in stored("network.json")["modelled only"]["epochs"]
+        if each["gigabits_per_second"] == 10.0
+    }
+    few, many = epochs[64], epochs[1024]
+    assert (
+        f"takes {few['modelled_seconds']:.0f} s with 64 workers and {many['modelled_seconds']:.1f} s with 1,024, each "
+        f"on a core of its own, at 10 Gbit/s and 0.1 ms. At 1,024 workers, messages take "
+        f"{many['modelled_messages'] / many['modelled_seconds']:.0%} of it"
+    ) in words("scaling.md")
+
+
 def test_the_correction_is_that_of_the_example():
     rows = re.findall(r"^(.{14}) average [\d.]+, worst ([\d.]+) \(8\)$", printed("plot_corrected_trees"), re.MULTILINE)
     worst = {name.strip(): float(risk) for name, risk in rows}
@@ -185,7 +242,20 @@ HELD = {
     "inside.md": ["50 ms"],
     "known_limits.md": ["10 seconds", "4.0 times"],
     "last_layer.md": ["4.1 GB", "2 GB", "0.83 GB", "129 s", "54 s", "905 s"],
-    "scaling.md": ["20 GB"],
+    "scaling.md": [
+        "20 GB",
+        "0.1 ms",
+        "1 ms",
+        "0.1 ms",
+        "1 ms",
+        "3.6 s",
+        "0.1 ms",
+        "1 ms",
+        "55.5 MB",
+        "104 s",
+        "7.3 s",
+        "0.1 ms",
+    ],
     "sparse_text.md": ["577 s", "1.2 GB", "6 GB", "830 s", "1457 s", "1.75 times", "58 s"],
 }
 
