@@ -83,6 +83,24 @@ def test_hashed_rows_of_many_groups_are_the_stored_runs():
     assert f"Messages took {two['seconds_of_messages']:.0f} s of" in page
 
 
+def test_messages_by_the_number_of_features_are_the_stored_ones():
+    record, page = stored("internet_scale.json"), words("sparse_text.md")
+    found = {name: at for name, at in record["messages"].items() if name.endswith("features")}
+    assert page.count("`sketched-sqp` |") == 3
+    for name, at in found.items():
+        solver = "sketched-sqp" if "sketched" in at["solver"] else "sqp"
+        row = f"| {name.split()[0]} | `{solver}` | {at['MB_per_epoch']:.0f} | {at['share_of_messages']:.0%} |"
+        assert row in page
+        assert f"On {at['rows']:,} of these rows" in page
+    one, two = (record[f"fit of 4,000,000 rows, auto, {n} workers, 1,048,576 features"] for n in (1, 2))
+    assert {one["status"], two["status"]} == {"converged"}
+    assert one["epochs"] == two["epochs"]
+    assert (
+        f"two workers reached a certified gap of 1% in {two['seconds']:.0f} s and one worker in "
+        f"{one['seconds']:.0f} s, {one['seconds'] / two['seconds']:.2f} times as long"
+    ) in page
+
+
 def test_epochs_on_networks_are_the_stored_ones():
     record = stored("network.json")
     found = record["combinations"]
@@ -256,7 +274,18 @@ HELD = {
         "7.3 s",
         "0.1 ms",
     ],
-    "sparse_text.md": ["577 s", "1.2 GB", "6 GB", "830 s", "1457 s", "1.75 times", "58 s"],
+    "sparse_text.md": [
+        "577 s",
+        "1.2 GB",
+        "6 GB",
+        "830 s",
+        "1457 s",
+        "1.75 times",
+        "58 s",
+        "123 s",
+        "229 s",
+        "1.87 times",
+    ],
 }
 
 
