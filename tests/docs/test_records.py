@@ -101,6 +101,20 @@ def test_messages_by_the_number_of_features_are_the_stored_ones():
     ) in page
 
 
+def test_other_tools_on_hashed_rows_are_the_stored_runs():
+    record, page = stored("internet_scale.json"), words("sparse_text.md")
+    speeds, race = record["passes"]["entries_per_second"], record["race"]
+    assert race["rows"] == record["passes"]["rows"] == 1_000_000
+    assert f"as many epochs as fit into {race['seconds']:.0f} s" in page
+    for tool, at in race["tools"].items():
+        speed = next(value for name, value in speeds.items() if name.startswith(tool))
+        row = f"| {tool} | {speed / 1e6:.0f} | {at['epochs']} | {at['worst_value']:.3f} | "
+        assert row + f"{at['worst_held_out']:.3f} | {at['average_held_out']:.3f} |" in page
+    tools = race["tools"]
+    assert min(tools, key=lambda name: tools[name]["worst_held_out"]) == "liblinear"
+    assert min(tools, key=lambda name: tools[name]["average_held_out"]) == "scikit-learn, SGDClassifier"
+
+
 def test_epochs_on_networks_are_the_stored_ones():
     record = stored("network.json")
     found = record["combinations"]
@@ -285,6 +299,7 @@ HELD = {
         "123 s",
         "229 s",
         "1.87 times",
+        "60 s",
     ],
 }
 
