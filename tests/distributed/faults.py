@@ -40,7 +40,7 @@ MARKER, NODE = "GROUPDRO_FAULT_RUN", "GROUPDRO_FAULT_NODE"
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 PENALTY = 1e-3
 # So that each takes ten epochs or more, and reaches it.
-TOLERANCES = {"dense": {"aleg": 1e-5, "sqp": 1e-9}, "sparse": {"aleg": 1e-3, "sqp": 1e-9, "sketched-sqp": 1e-6}}
+TOLERANCES = {"dense": {"aleg": 1e-5, "sqp": 1e-9}, "sparse": {"aleg": 4e-3, "sqp": 1e-9, "sketched-sqp": 1e-6}}
 TIMEOUT = 5.0  # of the communicator
 FILE_LIMIT = 6000  # bytes, less than a checkpoint has and more than the events of a process
 CLEAR = ("StoreError", "CheckpointError", "CommunicationError", "OSError", "RendezvousConnectionError")
@@ -164,6 +164,7 @@ class Bench:
                     job.start()
                     job.wait(lambda: job.nodes["a"].poll() is not None, "the undisturbed run")
                     assert job.nodes["a"].returncode == 0, job.log()
+                    assert job.result()["status"] == "CONVERGED"  # or every disturbed run would be called wrong
                 finally:
                     job.end()
                 self._references[solver] = job

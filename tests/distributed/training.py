@@ -140,8 +140,9 @@ def main():
         problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=settings["penalty"]), fit_intercept=True)
         solver = gd.GroupSQP("lbfgs") if settings["solver"] == "sqp" else settings["solver"]
         result = gd.solve(
-            problem, solver, tol=settings["tol"], callbacks=[after_epoch], checkpoint_dir=settings["checkpoints"]
-        )
+            problem, solver, tol=settings["tol"], max_passes=1000.0, callbacks=[after_epoch],
+            checkpoint_dir=settings["checkpoints"],
+        )  # fmt: skip
         diary.write("solved", digest=hashlib.sha256(result.w.tobytes() + result.q.tobytes()).hexdigest())
         if comm.rank == 0:
             folder = Path(settings["folder"])
