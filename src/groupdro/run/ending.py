@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.certificate import LEAST_GAP, Certificate
+from groupdro.certificate import Certificate
+from groupdro.certificate.certificate import LEAST_GAP
 from groupdro.problem import GroupRisk
 from groupdro.problem.centring import Centring
 from groupdro.problem.separation import has_separating_direction
