@@ -359,7 +359,41 @@ def test_the_worst_group_is_one_that_is_not_small():
     columns["note"] = ["small", "small, unseen", "unseen", "absent"]
     assert GroupReport(columns, {}, 0.95).worst_group == "c"
     columns["note"] = ["small"] * 3 + ["absent"]
-    assert GroupReport(columns, {}, 0.95).worst_group == "a"
+    assert GroupReport(columns, {}, 0.95).worst_group is None
+    assert GroupReport(columns, {}, 0.95).worst_row == {"group": "a", "risk": 3.0, "note": "small"}
+
+
+def test_of_many_groups_the_worst_that_can_be_judged_are_printed():
+    n = 2000
+    columns = {"group": list(range(n)), "risk": [1.0 - k / n for k in range(n)], "note": ["small", ""] * (n // 2)}
+    report = GroupReport(columns, {"risk": 0.5}, 0.95)
+    lines = repr(report).splitlines()
+    assert [int(line.split()[0]) for line in lines[2:52]] == list(range(1, 100, 2))
+    assert lines[-1].startswith("50 of 2000 groups are shown, the worst with enough rows to judge")
+    assert report._repr_html_().count("<tr>") == 52
+    assert len(report.to_pandas()) == n
+    none = GroupReport({**columns, "note": ["small"] * n}, {"risk": 0.5}, 0.95)
+    assert len(repr(none).splitlines()) == 54
+    assert "none of which can be judged" in repr(none)
+
+
+def test_groups_that_are_not_judged_do_not_change_the_intervals_of_the_others():
+    """A thousand groups of three rows are summarised, and not resampled."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4000, 3)), rng.integers(0, 2, 4000)
+    model = LogisticRegression().fit(X, y)
+    groups = np.where(np.arange(4000) < 1000, np.arange(4000) % 2, 10 + np.arange(4000) // 3)
+    found, few = (by_group(group_report(model, X, y, g)) for g in (groups, np.minimum(groups, 2)))
+    assert len(found) > 1000
+    for name in (0, 1):
+        assert found[name]["risk"] == pytest.approx(few[name]["risk"])
+    loss = -np.log(model.predict_proba(X)[np.arange(4000), y])
+    for name in (0, 1, 400, 1200):
+        assert found[name]["risk"] == pytest.approx(loss[groups == name].mean())
+        right = (model.predict(X) == y)[groups == name]
+        assert found[name]["accuracy"] == pytest.approx(right.mean())
+    assert np.isnan([row["risk_low"] for name, row in found.items() if name > 1]).all()
+    assert found[0]["risk_low"] < found[0]["risk"] < found[0]["risk_high"]
 
 
 def test_groups_that_the_fit_did_not_know_are_noted_and_have_no_weight():

@@ -7,6 +7,7 @@ from scipy.special import logsumexp
 
 import groupdro as gd
 from groupdro.problem import References
+from groupdro.solvers import least_average as least_average_module
 from groupdro.solvers.least_average import find_least_average
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import dense_rows, least_average, membership_matrix, worst_value
@@ -75,6 +76,28 @@ def test_the_average_is_the_least_within_the_level(loss, intercept, domain, stor
     found, level, base = search(problem, max_passes=500)
     hold_against_cvxpy(problem, found, level, base)
     assert not found.interrupted
+
+
+def test_of_many_groups_that_tie_only_some_enter_the_program(monkeypatch):
+    """At zero every group has log 2: a program of all would take the square of their number in memory."""
+    sizes, solved = [], least_average_module.solve_simplex_qp
+
+    def watched(M, *given):
+        sizes.append(len(M))
+        return solved(M, *given)
+
+    monkeypatch.setattr(least_average_module, "solve_simplex_qp", watched)
+    monkeypatch.setattr(least_average_module, "WORKING_SET", 8)
+    rng = np.random.default_rng(0)
+    m, d = 120, 3
+    X, groups = rng.normal(size=(2 * m, d)), np.repeat(np.arange(m), 2)
+    X[1::2] = X[::2] + 0.3 * rng.normal(size=(m, d))
+    y = np.tile([-1, 1], m)
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.05))
+    found, level, base = search(problem, max_passes=500)
+    assert max(sizes) <= 1 + 3 * 8
+    hold_against_cvxpy(problem, found, level, base)
 
 
 def test_any_weights_of_the_average_are_taken():

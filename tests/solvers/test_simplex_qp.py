@@ -49,6 +49,26 @@ def test_it_agrees_with_an_independent_solver():
         assert gain(M, v, solve_simplex_qp(M, v, 8)) == pytest.approx(reference, abs=1e-7)
 
 
+@pytest.mark.parametrize("kind", ["low rank", "full rank", "duplicates", "nearly equal gains"])
+@pytest.mark.parametrize("n", [25, 150, 400])
+def test_with_hundreds_of_entries_many_are_released_at_once_and_the_answer_is_the_same(kind, n, monkeypatch):
+    rng = np.random.default_rng(n)
+    A = rng.normal(size=(n, {"low rank": n // 3}.get(kind, 2 * n)))
+    if kind == "duplicates":
+        A = np.repeat(A[: -(-n // 3)], 3, axis=0)[:n]
+    M, v = A @ A.T, rng.normal(size=n) * (1e-6 if kind == "nearly equal gains" else 1.0)
+    systems, solve = [], np.linalg.solve
+    monkeypatch.setattr(np.linalg, "solve", lambda *given: systems.append(1) or solve(*given))
+    found = solve_simplex_qp(M, v, n)
+    n_found = len(systems)
+    monkeypatch.setattr("groupdro.solvers.simplex_qp._RELEASED", n + 1)
+    one_by_one = solve_simplex_qp(M, v, n)
+    assert optimality(M, v, found, n) < 1e-9
+    assert gain(M, v, found) >= gain(M, v, one_by_one) - 1e-12 * (1 + abs(gain(M, v, one_by_one)))
+    if n > 25 and (one_by_one > 0).sum() > 50:
+        assert n_found < len(systems) - n_found
+
+
 def test_one_entry_and_equal_entries():
     assert solve_simplex_qp(np.array([[2.0]]), np.array([5.0]), 1).tolist() == [1.0]
     x = solve_simplex_qp(np.eye(4), np.ones(4), 4)

@@ -84,7 +84,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     max_passes : float, default=1000
         Limit on passes over the data. Increase it if `status_` is "pass_limit".
     max_time : float, default=None
-        Time limit in seconds; None for no limit.
+        Time limit in seconds, checked after every epoch; None for no limit.
     solver : str or Solver, default="auto"
         "auto" picks a solver by a cost model, and `solver_` says which and why. To choose yourself, pass a name such as
         "aleg" or "sqp", or a solver object with options.

@@ -18,6 +18,7 @@ from groupdro.utils.vectors import is_missing, read_finite, read_vector
 __all__ = [
     "Intervals",
     "Resampled",
+    "effective_sizes",
     "falls_of_worst",
     "read_clusters",
     "read_weights",
@@ -122,6 +123,34 @@ def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
     if not weights.any():
         raise ValueError("sample_weight is zero on all rows.")
     return weights / weights.max()  # so that no square overflows
+
+
+def effective_sizes(grouping: Grouping, clusters: Indices | None = None, weights: Floats | None = None) -> Floats:
+    """Return the effective number of independent units (rows or clusters) per group; smaller if weights differ.
+
+    Parameters
+    ----------
+    grouping : Grouping
+        The groups.
+    clusters : ndarray of shape (n_rows,), optional
+        Cluster of each row.
+    weights : ndarray of shape (n_rows,), optional
+        Weights of the rows.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        The squared sum of the units' weights over the sum of their squares.
+    """
+    m = len(grouping.names)
+    group = np.repeat(np.arange(m), grouping.sizes)
+    mass = np.ones(len(group)) if weights is None else weights[grouping.members]
+    if clusters is not None:
+        n_units = int(clusters.max()) + 1
+        units, place = np.unique(group * n_units + clusters[grouping.members], return_inverse=True)
+        mass, group = np.bincount(place, weights=mass).astype(np.float64), units // n_units
+    total, squares = (np.bincount(group, weights=each, minlength=m) for each in (mass, np.square(mass)))
+    return np.asarray(np.square(total) / squares)
 
 
 def resample(

@@ -267,7 +267,7 @@ class GroupRiskDisplay(Display):
             after=new,
             labels=labels,
             judged=np.array(["small" not in tables[0][group]["note"] for group in groups]),
-            worst=(tables[0][before.worst_group]["risk"], tables[1][after.worst_group]["risk"]),
+            worst=(before.worst_row["risk"], after.worst_row["risk"]),
         ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:

@@ -2,7 +2,7 @@
 
 import html
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,30 +14,32 @@ from groupdro.data.grouping import MERGED, Grouping, read_groups
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.inference import (
     Intervals,
-    Resampled,
+    effective_sizes,
     read_clusters,
     read_weights,
     resample,
     simultaneous_intervals,
 )
-from groupdro.evaluation.metrics import call_inner, check_model, final_estimator, predictions_of, row_losses
+from groupdro.evaluation.metrics import call_inner, check_model, final_estimator
+from groupdro.evaluation.summaries import measure, summarise
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
-from groupdro.utils.types import Array, Floats, Mask
+from groupdro.utils.types import Array, Floats, Indices, Mask
 from groupdro.utils.vectors import read_target
 
 __all__ = ["GroupReport", "check_resampling", "group_report"]
 
 
 _LEAST_RESAMPLED = 10  # rows; with fewer, the bootstrap is far too optimistic
-_BINS = 10
+_MOST_SHOWN = 50  # groups of a printed table
 
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
     """One row per group, worst first.
 
-    Prints as text, shows as HTML in notebooks, and converts to a DataFrame.
+    Prints as text, shows as HTML in notebooks, and converts to a DataFrame. Of more than 50 groups, the printed table
+    has the 50 worst of those with enough rows to judge; the data frames have all.
 
     Attributes
     ----------
@@ -82,8 +84,14 @@ class GroupReport:
 
     @property
     def worst_group(self) -> Any:
-        """The group with the largest risk among those with enough rows to judge."""
-        return self.columns["group"][self.judged.index(True) if True in self.judged else 0]
+        """The group with the largest risk among those with enough rows to judge; None if no group has enough."""
+        return self.columns["group"][self.judged.index(True)] if True in self.judged else None
+
+    @property
+    def worst_row(self) -> dict[str, Any]:
+        """The row of the worst group; if no group has enough rows to judge, of that with the largest risk."""
+        place = self.judged.index(True) if True in self.judged else 0
+        return {key: values[place] for key, values in self.columns.items()}
 
     @property
     def judged(self) -> list[bool]:
@@ -113,9 +121,27 @@ class GroupReport:
         return text
 
     @property
+    def _shown(self) -> dict[str, list[Any]]:
+        """The rows of the table that are printed."""
+        n_groups = len(self.columns["group"])
+        if n_groups <= _MOST_SHOWN:
+            return dict(self.columns)
+        first = [k for k, judged in enumerate(self.judged) if judged][:_MOST_SHOWN]
+        kept = first or range(_MOST_SHOWN)
+        return {key: [values[k] for k in kept] for key, values in self.columns.items()}
+
+    @property
     def _below(self) -> list[str]:
         """The sentences below the table."""
-        return [text for text in (self.message, "" if self.headroom is None else self.headroom.message) if text]
+        n_groups, n_shown = len(self.columns["group"]), len(self._shown["group"])
+        shown = ""
+        if n_shown < n_groups:
+            which = (
+                "the worst with enough rows to judge" if any(self.judged) else "the worst, none of which can be judged"
+            )
+            shown = f"{n_shown} of {n_groups} groups are shown, {which}; to_pandas() and to_polars() return all."
+        headroom = "" if self.headroom is None else self.headroom.message
+        return [text for text in (shown, self.message, headroom) if text]
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.
@@ -123,7 +149,7 @@ class GroupReport:
         Returns
         -------
         pandas.DataFrame
-            One row per group.
+            One row per group. Groups of several columns are text here, and tuples in `columns`.
         """
         import pandas as pd
 
@@ -135,7 +161,7 @@ class GroupReport:
         Returns
         -------
         polars.DataFrame
-            One row per group.
+            One row per group. Groups of several columns are text here, and tuples in `columns`.
         """
         import polars as pl
 
@@ -150,11 +176,11 @@ class GroupReport:
         return {**self.columns, "group": [group_name(group) for group in groups]}
 
     def __repr__(self) -> str:
-        text = table_text(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+        text = table_text(self.title, self._shown, {"group": "(all rows)", **self.overall})
         return "\n".join([text, *self._below])
 
     def _repr_html_(self) -> str:
-        table = table_html(self.title, {**self.columns}, {"group": "(all rows)", **self.overall})
+        table = table_html(self.title, self._shown, {"group": "(all rows)", **self.overall})
         return "".join([table, *(f"<p>{html.escape(text)}</p>" for text in self._below)])
 
 
@@ -225,23 +251,20 @@ def group_report(
     labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
     groups = call_inner(model, X, "_own_groups") if groups is None else groups
     grouping = whole = read_groups(groups, len(labels), missing="own")
-    measured = _measure(model, X, labels, loss, offset)
+    measured = measure(model, X, labels, loss, offset)
     weights, clusters = read_weights(sample_weight, len(labels)), read_clusters(cluster, len(labels))
     if weights is not None and not weights.all():  # ignore rows without weight
         counted = np.flatnonzero(weights)
         grouping, weights = grouping.present_in(counted), weights[counted]
         measured = {key: values[counted] for key, values in measured.items()}
         clusters = None if clusters is None else clusters[counted]
-    found = resample(
-        measured["risk"][:, None],
-        grouping,
-        n_bootstrap=n_bootstrap,
-        seed=random_state,
-        clusters=clusters,
-        weights=weights,
-    )
-    judged = found.judged(min_rows)
-    intervals = _intervals(found, confidence, judged)
+    sizes = effective_sizes(grouping, clusters, weights)
+    judged = sizes >= min_rows - 1e-9
+    intervals = _intervals(
+        measured["risk"], grouping, judged & (sizes >= _LEAST_RESAMPLED), n_bootstrap, confidence, random_state,
+        clusters, weights,
+    )  # fmt: skip
+    summaries = summarise(measured, weights, grouping)
     inner = final_estimator(model)
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
@@ -249,19 +272,18 @@ def group_report(
     references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
 
-    rows = []
+    rows, counts = [], grouping.sizes
     for i, name in enumerate(grouping.names):
-        own, k = grouping.rows_of(i), known.get(name)
-        row: dict[str, Any] = {"group": name, "n": len(own)}
+        k = known.get(name)
+        row: dict[str, Any] = {"group": name, "n": int(counts[i])}
         if weights is not None or clusters is not None:
-            row["effective_n"] = float(found.sizes[i])
+            row["effective_n"] = float(sizes[i])
+        row["risk"] = float(summaries["risk"][i])
         ends = (np.nan if np.isnan(end[i]) else float(end[i]) for end in (intervals.low, intervals.high))
-        row |= dict(zip(("risk", "risk_low", "risk_high"), (float(found.means[i, 0]), *ends), strict=True))
+        row |= dict(zip(("risk_low", "risk_high"), ends, strict=True))
         if references is not None:
             row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
-        row |= _summarise(
-            {key: values[own] for key, values in measured.items()}, None if weights is None else weights[own]
-        )
+        row |= {key: float(values[i]) for key, values in summaries.items() if key != "risk"}
         row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
         notes = [] if judged[i] else ["small"]
         if known and k is None:
@@ -269,19 +291,21 @@ def group_report(
         row["note"] = ", ".join(notes)
         rows.append(row)
     rows.sort(key=lambda row: -row["risk"])
-    for name in [name for name in known if name not in {*grouping.names, MERGED}]:
+    here = {*grouping.names, MERGED}
+    for name in [name for name in known if name not in here]:
         weight = float(inner.group_weights_[known[name]])
         rows.append({**dict.fromkeys(rows[0], np.nan), "group": name, "n": 0, "weight": weight, "note": "absent"})
 
-    risk = float(np.average(measured["risk"], weights=weights))
-    overall = {"n": len(measured["risk"]), "risk": risk, **_summarise(measured, weights)}
+    n_rows = len(measured["risk"])
+    everything = Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
+    overall = {"n": n_rows, **{key: float(v[0]) for key, v in summarise(measured, weights, everything).items()}}
     in_sample = call_inner(model, X, "_are_training_rows", labels)
     rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},
         overall=overall,
         confidence=confidence,
-        worst_risk=_worst(intervals),
+        worst_risk=_worst(intervals, summaries["risk"]),
         risk_at_most=intervals.most,
         resampled=n_bootstrap > 0,
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
@@ -315,46 +339,27 @@ def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_
         )
 
 
-def _measure(model: Any, X: Any, y: Array, loss: Any, offset: Any) -> dict[str, Floats]:
-    """Return the loss of each row, and its correctness and confidence, or its residual."""
-    out = {"risk": row_losses(model, X, y, loss, offset=offset)}
-    predicted = predictions_of(model, "predict", X, offset)
-    if is_classifier(model):
-        out["right"] = (predicted == y).astype(np.float64)
-        if hasattr(model, "predict_proba"):
-            out["confidence"] = predictions_of(model, "predict_proba", X, offset).max(axis=1)
-    else:
-        out["residual"] = predicted - y.astype(np.float64)
-    return out
+def _intervals(
+    losses: Floats, grouping: Grouping, chosen: Mask, n_bootstrap: int, confidence: float, seed: int,
+    clusters: Indices | None, weights: Floats | None,
+) -> Intervals:  # fmt: skip
+    """Return simultaneous intervals for the chosen groups, which alone are resampled; NaN for the others."""
+    estimates, low, high = (np.full(len(chosen), np.nan) for _ in range(3))
+    if not n_bootstrap or not chosen.any():
+        return Intervals(estimates, low, high, np.nan, np.nan, confidence)
+    found = resample(
+        losses[:, None], grouping.only(np.flatnonzero(chosen)), n_bootstrap=n_bootstrap, seed=seed, clusters=clusters,
+        weights=weights,
+    )  # fmt: skip
+    own = simultaneous_intervals(found, confidence)
+    estimates[chosen], low[chosen], high[chosen] = own.estimates, own.low, own.high
+    return replace(own, estimates=estimates, low=low, high=high)
 
 
-def _intervals(found: Resampled, confidence: float, judged: Mask) -> Intervals:
-    """Return simultaneous intervals for all judged groups; NaN if nothing was resampled."""
-    if not len(found.resampled_means):
-        judged = np.zeros_like(judged)
-    return simultaneous_intervals(found, confidence, groups=judged & (found.sizes >= _LEAST_RESAMPLED))
-
-
-def _worst(intervals: Intervals) -> tuple[float, float, float]:
+def _worst(intervals: Intervals, risks: Floats) -> tuple[float, float, float]:
     """Return the largest risk of the groups with an interval, and a confidence interval for it."""
-    if np.isnan(intervals.low).all():
+    known = ~np.isnan(intervals.low)
+    if not known.any():
         return np.nan, np.nan, np.nan
-    estimate, low, high = (float(np.nanmax(end)) for end in (intervals.estimates, intervals.low, intervals.high))
+    estimate, low, high = (float(each[known].max()) for each in (risks, intervals.low, intervals.high))
     return estimate, low, high
-
-
-def _summarise(measured: dict[str, Floats], weights: Floats | None) -> dict[str, float]:
-    def mean(values: Floats) -> float:
-        return float(np.average(values, weights=weights))
-
-    if "residual" in measured:
-        residual = measured["residual"]
-        return {"rmse": float(np.sqrt(mean(residual**2))), "bias": mean(residual)}
-    out = {"accuracy": mean(measured["right"])}
-    if "confidence" in measured:
-        sure, right = measured["confidence"], measured["right"]
-        bins = np.minimum((sure * _BINS).astype(np.int64), _BINS - 1)
-        each = np.ones(len(sure)) if weights is None else weights
-        gaps = np.bincount(bins, weights=each * (sure - right), minlength=_BINS)
-        out |= {"overconfidence": mean(sure - right), "ece": float(np.abs(gaps).sum() / each.sum())}
-    return out

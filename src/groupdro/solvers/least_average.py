@@ -122,7 +122,8 @@ class _LevelSQP(GroupSQP):
         problem.coef(pull)[...] = problem.coef(here.w)
         excess, average = within.excess(problem, here.w, here.group_risks), within.base @ gradients
         share = 1.0 / state.scale
-        inside = (state.multipliers > 0) | (excess >= np.sort(excess)[-WORKING_SET:][0])
+        inside = state.multipliers > 0
+        inside[np.argsort(-excess)[:WORKING_SET]] = True  # of groups that tie, some
         for _ in range(_ENTRIES):
             working = np.flatnonzero(inside)
             rows = np.vstack([average, gradients[working]]) + penalty * pull.ravel()
@@ -131,10 +132,12 @@ class _LevelSQP(GroupSQP):
             step, x = self._step_in_ball(problem, state, program, pull)
             along = penalty * float(pull.ravel() @ step.ravel())
             expected = excess + gradients[:n] @ step.ravel() + along
-            late = ~inside & (expected > max(float(expected[working].max()), 0.0))
-            if not late.any():
+            late = np.flatnonzero(~inside & (expected > max(float(expected[working].max()), 0.0)))
+            if not late.size:
                 break
-            inside |= late
+            if len(working) > 2 * WORKING_SET:
+                inside[working[x[1:] == 0.0]] = False  # the program stays small
+            inside[late[np.argsort(-expected[late])[:WORKING_SET]]] = True
         fall, slack = -float(average @ step.ravel()) - along, -float(excess.max())
         most = within.mean(problem, here.w, here.group_risks) + float(within.base @ problem.baseline.upper)
         if fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:

@@ -9,6 +9,8 @@ from groupdro.utils.types import Floats
 __all__ = ["nearby_weights", "solve_priced_program", "solve_simplex_qp"]
 
 _NO_CAPS: Floats = np.empty(0)
+_RELEASED = 10  # share of the entries that are released at once, as its inverse
+_WORTH = 0.1  # least gain of such an entry, relative to the largest
 _NEWTON_STEPS = 100
 _ROUGH = 1e-7  # relative accuracy of nearby weights
 _LEAST_KNOWN = 1e-9  # smallest known weight, relative to equal weights, from which an entry can grow again
@@ -69,6 +71,7 @@ def solve_simplex_qp(
             if left <= 0.0:
                 break
     free = (x > 0) & (x < most)
+    before = np.full(n, np.nan)  # entries when some were last released
     free[last] = True  # one entry of the sum is always free, so that the sum has a price
     for _ in range(20 * n + 50):
         index, full = np.flatnonzero(free), np.flatnonzero(~free & (x > 0))
@@ -97,6 +100,8 @@ def solve_simplex_qp(
             x[index] += min(1.0, ratios[block]) * change
             x[index[block]] = most[index[block]] if high[block] else 0.0
             free[index[block]] = False
+            if ratios[block] <= 0.0 and not len(caps):
+                free[index[ratios <= 0.0]] = False  # all that cannot move; one entry of the sum can
             x = np.clip(x, 0.0, most)
             continue
         x[index] = np.clip(target, 0.0, most[index])
@@ -107,7 +112,13 @@ def solve_simplex_qp(
         best = int(np.argmax(gain))
         if gain[best] <= 1e-13 * (typical + float(np.abs(v[best])) + abs(float(price))):
             break
+        # Of hundreds of entries, release many at once, unless the last ones all went back.
+        many = n // _RELEASED if not np.array_equal(x, before) else 1
+        before = x.copy()
         free[best] = True
+        if many > 1:
+            worth = np.argsort(-gain)[:many]
+            free[worth[gain[worth] > _WORTH * gain[best]]] = True
     x[:n_simplex] /= x[:n_simplex].sum()
     return x * scale
 

@@ -145,7 +145,7 @@ class LastLayerResult:
     @property
     def message(self) -> str:
         """The outcome in plain words."""
-        old, new = (report.by_group[report.worst_group] for report in (self.before, self.after))
+        old, new = self.before.worst_row, self.after.worst_row
         small = [
             group for group, judged in zip(self.before.columns["group"], self.before.judged, strict=True) if not judged
         ]
