@@ -6,6 +6,7 @@
     python -m benchmarks.internet_scale race FOLDER [--seconds 60]         worst group of each tool after the same time
     python -m benchmarks.internet_scale fit FOLDER [--workers 2] [--memory 6]   a fit to a relative gap of 1e-2
     python -m benchmarks.internet_scale messages FOLDER                    what two workers exchange, by the features
+    python -m benchmarks.internet_scale groups FOLDER                      two workers and up to 10^6 groups
 
 A row has 30 columns. The value of a column is drawn from a power law: the logarithm of its rank is uniform up to 2^22.
 The 1,000 groups have sizes by a power law too. A click follows a logistic model with a weight for each of the commonest
@@ -43,6 +44,7 @@ PENALTY = 1e-5
 MOST_PASSES = 120.0
 WIDTHS = (2**14, 2**17, 2**20, 2**23)  # features for which messages are counted
 FEW_PASSES = 15.0
+SPLITS, GROUP_ROWS, GROUP_PASSES = (10, 100, 1000), 1_000_000, 60.0  # parts of a group; rows and passes of those fits
 VOWPAL = [sys.executable, "-m", "vowpalwabbit", "-b", "22", "--loss_function", "logistic", "--quiet", "--holdout_off"]
 VOWPAL_CONSTANT = 11650396  # hash of its intercept
 RESULTS = Path(__file__).parent / "results" / "internet_scale.json"
@@ -75,15 +77,15 @@ def make(folder: Path, n_rows: int) -> dict[str, Any]:
     return {"rows": n_rows, "parquet_bytes": size, "seconds": time.perf_counter() - begun}
 
 
-def write(folder: Path, n_features: int = N_FEATURES, name: str = "store") -> dict[str, Any]:
+def write(folder: Path, n_features: int = N_FEATURES, name: str = "store", rows: str = "rows") -> dict[str, Any]:
     """Write the store by a stream over the files."""
     begun = time.perf_counter()
     store = GroupedStore.write(
-        folder / name, sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
+        folder / name, sorted((folder / rows).glob("*.parquet")), target="click", groups="group", hashed=True,
         sparse=True, dtype="bool", n_features=n_features, overwrite=True,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
-    read = sum(file.stat().st_size for file in (folder / "rows").glob("*.parquet"))
+    read = sum(file.stat().st_size for file in (folder / rows).glob("*.parquet"))
     return {
         "rows": store.n_rows, "entries": int(store.X.nnz), "store_bytes": store.nbytes, "seconds": seconds,
         "MB_per_second_read": read / seconds / 1e6, "entries_per_second": store.X.nnz / seconds,
@@ -276,6 +278,27 @@ def messages(folder: Path) -> dict[str, Any]:
     return found
 
 
+def groups(folder: Path) -> dict[str, Any]:
+    """Split every group by the values of a column, and let two workers fit to many groups of few rows."""
+    found = {}
+    for split in SPLITS:
+        name = f"split_{split}"
+        if not (folder / name / "store").exists():
+            (folder / name / "rows").mkdir(parents=True, exist_ok=True)
+            table = pq.read_table(sorted((folder / "rows").glob("*.parquet"))[0]).slice(0, GROUP_ROWS)
+            group = table["group"].to_numpy().astype(np.int64) * split + table["c0"].to_numpy() % split
+            place = table.schema.get_field_index("group")
+            pq.write_table(table.set_column(place, "group", pa.array(group)), folder / name / "rows" / "0000.parquet")
+            write(folder / name, 2**20)
+        sizes = np.asarray(GroupedStore.open(folder / name / "store").group_sizes)
+        run = fit(folder / name / "store", 2, "auto", np.inf, GROUP_PASSES)
+        found[f"{len(sizes):,} groups"] = run | {
+            "median_rows": float(np.median(sizes)),
+            "single": int((sizes == 1).sum()),
+        }
+    return found
+
+
 def fit(store: Path, n_workers: int, solver: str, memory: float, most_passes: float = MOST_PASSES) -> dict[str, Any]:
     """Fit by one worker, or by several under torchrun, each with one thread on a core of its own."""
     arguments = ["worker", str(store), "--solver", solver, "--memory", str(memory), "--passes", str(most_passes)]
@@ -337,7 +360,7 @@ def work(store: Path, solver: str, memory: float, most_passes: float) -> None:
 def main() -> None:
     """Run one command, and add what it found to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.internet_scale", description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=("make", "write", "passes", "race", "fit", "messages", "worker"))
+    parser.add_argument("command", choices=("make", "write", "passes", "race", "fit", "messages", "groups", "worker"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--workers", type=int, default=1)
@@ -357,6 +380,7 @@ def main() -> None:
         "passes": lambda: passes(given.folder, given.rows or 10_000_000),
         "race": lambda: race(given.folder, given.seconds),
         "messages": lambda: messages(given.folder),
+        "groups": lambda: groups(given.folder),
         "fit": lambda: fit(given.folder / given.store, given.workers, given.solver, given.memory),
     }[given.command]()
     found["load_average"] = os.getloadavg()[0]

@@ -8,40 +8,39 @@ and a bridge. With one, each has a TAP device, and a relay process forwards ever
 by ALEG, which sends many short messages, and hashed rows of ones by sketched SQP, which sends few long ones. TCP starts
 with windows that hold a long message and keeps them when idle, because the model has no term for their growth.
 
-Calibrated, on networks whose rate is not limited, never from an epoch that the model is compared with:
+Calibrated for 2, 4 and 8 workers on two networks whose rate is not limited, veth pairs and a relay with a delay that is
+not among the measured ones, and never from an epoch that the model is compared with:
 
 - computing: CPU seconds of each worker per epoch outside of all-reduces, and the lengths of the all-reduces of each
-  epoch, counted for 2, 4 and 8 workers. Workers are bound to cores in turn, and the busiest core counts.
-- messages: seconds and CPU seconds of an exchange between two workers by its length, as a fixed part (64 numbers) and a
-  part per byte (10^6 numbers), on veth pairs, and through the relay with a delay that is not among the measured ones.
-- the relay: its own CPU seconds per exchange and per byte, in the same run.
+  epoch. Workers are bound to cores in turn, and the busiest core counts. On veth pairs only.
+- messages: seconds of an exchange by its length, as a fixed part (all-reduces of 64 numbers) and a part per byte (of
+  10^6 numbers).
 
 Predicted from these, the rate and the delay by the formulas of `network_model`: the seconds of an epoch, and the bytes
 that a worker sends.
 
-Results go to results/network.json: calibration, all-reduces, combinations, and apart from them what the model
-extrapolates to.
+Results go to results/network.json: calibration, combinations, and apart from them what the model extrapolates to.
 """
 
 import argparse
+import importlib
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.network_links import LIMIT, network
-from benchmarks.network_model import SIZES, Exchange, Link, allreduce_seconds, fit_costs, model_epochs, without_delay
+from benchmarks.network_links import LIMIT, enter, network
+from benchmarks.network_model import SIZES, Exchange, Link, fit_costs, model_epochs
 from groupdro import GroupedStore, GroupRisk, L2Domain, Logistic, solve
 from groupdro.data.communicator import Numbers
 from groupdro.distributed import TorchCommunicator
@@ -72,25 +71,18 @@ class CountingCommunicator(TorchCommunicator):
         self.lengths[values.size] += 1
 
 
-def cpu_of(process: int | None) -> float:
-    """Return the CPU seconds of another process so far."""
-    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9 if process else 0.0
-
-
-def probe_messages(comm: CountingCommunicator, relay: int | None) -> dict[str, dict[str, float]]:
+def probe_messages(comm: CountingCommunicator) -> dict[str, dict[str, float]]:
     """Time all-reduces of a few lengths."""
     found = {}
     for n, times in SIZES.items():
         array, taken = np.zeros(n), []
         for _ in range(5):
             comm.allreduce(array)
-        cpu, relay_cpu = time.process_time(), cpu_of(relay)
         for _ in range(times):
             begun = time.perf_counter()
             comm.allreduce(array)
             taken.append(time.perf_counter() - begun)
-        cpu, relay_cpu = time.process_time() - cpu, cpu_of(relay) - relay_cpu
-        found[str(n)] = {"seconds": float(np.median(taken)), "cpu": cpu / times, "relay_cpu": relay_cpu / times}
+        found[str(n)] = {"seconds": float(np.median(taken))}
     return found
 
 
@@ -118,41 +110,46 @@ def probe_epochs(comm: CountingCommunicator, folder: Path, kind: str) -> list[di
     return found[-EPOCHS + 1 :]  # without the start and the first epoch
 
 
-def work(folder: Path, relay: int | None, tasks: list[str]) -> None:
+def work(folder: Path, tasks: list[str]) -> None:
     """Do tasks as one of the workers, and write what they took."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
     with CountingCommunicator.from_environment(timeout=60.0) as comm:
         found = {
-            task: probe_messages(comm, relay) if task == "messages" else probe_epochs(comm, folder, task)
-            for task in tasks
+            task: probe_messages(comm) if task == "messages" else probe_epochs(comm, folder, task) for task in tasks
         }
         (folder / f"{comm.rank}.json").write_text(json.dumps(found))
         comm.barrier()
 
 
+def start(rank: int, space: str, folder: Path, n_workers: int, tasks: list[str]) -> None:
+    """Enter a network namespace, and do tasks there."""
+    enter(space)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(n_workers), "MASTER_ADDR": "10.99.0.1",
+                   "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "eth0"}  # fmt: skip
+    work(folder, tasks)
+
+
 def measure(folder: Path, n_workers: int, rate: float | None, delay: float, tasks: list[str]) -> list[dict[str, Any]]:
     """Return what each worker found on a network."""
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    shared = {"WORLD_SIZE": str(n_workers), "MASTER_ADDR": "10.99.0.1", "MASTER_PORT": "29500"}
-    environment = os.environ | one_thread | shared | {"GLOO_SOCKET_IFNAME": "eth0", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    processes = []
-    with network(n_workers, rate, delay) as (spaces, relay):
+    forked = multiprocessing.get_context("fork")  # a new interpreter would import for seconds
+    with network(n_workers, rate, delay) as spaces:
+        processes = [
+            forked.Process(target=start, args=(k, space, folder, n_workers, tasks)) for k, space in enumerate(spaces)
+        ]
         try:
-            for k, space in enumerate(spaces):
-                command = ["ip", "netns", "exec", space, sys.executable, "-m", "benchmarks.network", "worker"]
-                rank = {"RANK": str(k), "LOCAL_RANK": "0"}
-                processes.append(
-                    subprocess.Popen([*command, str(folder), str(relay or 0), *tasks], env=environment | rank)
-                )
+            for process in processes:
+                process.start()
             end = time.monotonic() + LIMIT
             for process in processes:
-                if process.wait(timeout=max(1.0, end - time.monotonic())):
-                    raise RuntimeError(f"a worker ended with {process.returncode}.")
+                process.join(timeout=max(1.0, end - time.monotonic()))
+                if process.exitcode != 0:
+                    raise RuntimeError(f"a worker ended with {process.exitcode}.")
         finally:
             for process in processes:
-                process.kill()
-                process.wait(timeout=30)
+                if process.pid is not None:
+                    process.kill()
+                    process.join(timeout=30)
     return [json.loads((folder / f"{k}.json").read_text()) for k in range(n_workers)]
 
 
@@ -188,46 +185,38 @@ def computing_of(found: list[dict[str, Any]], cores: int) -> dict[str, Any]:
     return out
 
 
-def compare(
-    found: list[dict[str, Any]], kind: str, stored: dict[str, Any], rate: float, delay: float
-) -> dict[str, Any]:
-    """Return measured and modelled seconds of an epoch on one network."""
-    p = len(found)
-    modelled = model_epochs(
-        stored["calibration"][f"{p} workers"][kind], p, link_of(stored, rate, delay), stored["cores"]
-    )
-    median = {
-        name: float(np.median([epoch[name] for epoch in found[0][kind]]))
-        for name in found[0][kind][0]
-        if name != "calls"
-    }
+def measured(found: list[dict[str, Any]], kind: str, rate: float, delay: float) -> dict[str, Any]:
+    """Return what an epoch took on one network."""
     return {
-        "problem": kind, "workers": p, "gigabits_per_second": rate / 1e9, "milliseconds_one_way": 1e3 * delay,
-        "measured_seconds": median["seconds"], **modelled,
-        "modelled_over_measured": modelled["modelled_seconds"] / median["seconds"],
-        "measured_in_messages": median["messages"], "measured_cpu_outside": median["cpu"],
-        "measured_bytes": median["bytes"],
+        "problem": kind, "workers": len(found), "gigabits_per_second": rate / 1e9, "milliseconds_one_way": 1e3 * delay,
+        "measured_seconds": median_of(found, kind, "seconds"),
+        "measured_in_messages": median_of(found, kind, "messages"),
+        "measured_cpu_outside": median_of(found, kind, "cpu"), "measured_bytes": median_of(found, kind, "bytes"),
         "load_average": os.getloadavg()[0],
     }  # fmt: skip
 
 
-def link_of(stored: dict[str, Any], rate: float, delay: float) -> Link:
+def add_model(stored: dict[str, Any], at: dict[str, Any]) -> None:
+    """Add the modelled seconds of an epoch to the measured ones."""
+    p, rate, delay = at["workers"], 1e9 * at["gigabits_per_second"], 1e-3 * at["milliseconds_one_way"]
+    computing = calibration_of(stored, p, 0.0)["computing"][at["problem"]]
+    at |= model_epochs(computing, p, link_of(stored, p, rate, delay))
+    at["modelled_over_measured"] = at["modelled_seconds"] / at["measured_seconds"]
+
+
+def median_of(found: list[dict[str, Any]], kind: str, name: str) -> float:
+    """Return the median over the epochs of the first worker."""
+    return float(np.median([epoch[name] for epoch in found[0][kind]]))
+
+
+def calibration_of(stored: dict[str, Any], n_workers: int, delay: float) -> dict[str, Any]:
+    """Return what was calibrated on the kind of network that has such a delay."""
+    return stored["calibration"][f"{n_workers} workers, {'relay' if delay else 'veth'}"]
+
+
+def link_of(stored: dict[str, Any], n_workers: int, rate: float, delay: float) -> Link:
     """Return a network with the costs that were calibrated for its kind."""
-    return Link(rate, delay, Exchange(**stored["calibration"]["relay" if delay else "veth"]["costs"]))
-
-
-def compare_messages(
-    found: list[dict[str, Any]], stored: dict[str, Any], rate: float, delay: float
-) -> dict[str, dict[str, float]]:
-    """Return measured and modelled seconds of single all-reduces on one network, by their length."""
-    link = link_of(stored, rate, delay)
-    return {
-        str(n): {
-            "measured_seconds": found[0]["messages"][str(n)]["seconds"],
-            "modelled_seconds": allreduce_seconds(n, len(found), link, stored["cores"]),
-        }
-        for n in SIZES
-    }
+    return Link(rate, delay, Exchange(**calibration_of(stored, n_workers, delay)["costs"]))
 
 
 def extrapolate(stored: dict[str, Any]) -> dict[str, Any]:
@@ -235,20 +224,19 @@ def extrapolate(stored: dict[str, Any]) -> dict[str, Any]:
     entries, d = 1e11, N_FEATURES["sparse"]
     inverse, total = [], []
     for p in WORKERS:
-        busiest = np.median(stored["calibration"][f"{p} workers"]["sparse"]["cpu_of_busiest_core"])
+        busiest = np.median(calibration_of(stored, p, 0.0)["computing"]["sparse"]["cpu_of_busiest_core"])
         inverse.append([1.0 / p, 1.0])
         total.append(busiest / max(1.0, p / stored["cores"]))
     divided, repeated = np.linalg.lstsq(np.array(inverse), np.array(total), rcond=None)[0]
     per_entry = divided / (stored["rows"] * N_ENTRIES["sparse"])
-    calls = stored["calibration"][f"{WORKERS[0]} workers"]["sparse"]["calls"]
-    costs = Exchange(**stored["calibration"]["veth"]["costs"])
+    calls = calibration_of(stored, WORKERS[0], 0.0)["computing"]["sparse"]["calls"]
     rows = []
     for p in (64, 128, 256, 512, 1024):
         for rate in RATES:
-            link = Link(rate, DELAYS[1], costs)
+            link = replace(link_of(stored, WORKERS[0], rate, 0.0), delay=DELAYS[1])
             cpu = per_entry * entries / p + repeated
             epoch = {"cpu_of_busiest_core": [cpu] * len(calls), "calls": calls}
-            rows.append({"workers": p, "gigabits_per_second": rate / 1e9, **model_epochs(epoch, p, link, cores=p)})
+            rows.append({"workers": p, "gigabits_per_second": rate / 1e9, **model_epochs(epoch, p, link)})
     return {
         "note": "modelled, not measured: sketched SQP on 10^11 entries, one worker per core, 0.1 ms one way",
         "features": d, "groups": N_GROUPS["sparse"], "cpu_seconds_per_entry": per_entry,
@@ -256,19 +244,18 @@ def extrapolate(stored: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def calibrate(folder: Path, stored: dict[str, Any], save: Callable[[], None]) -> None:
-    """Add what is missing of the calibration."""
+def calibrate(folder: Path, stored: dict[str, Any], p: int) -> None:
+    """Add what is missing of the calibration for a number of workers."""
     calibration = stored.setdefault("calibration", {})
     for name, delay in (("veth", 0.0), ("relay", PROBE_DELAY)):
-        if name not in calibration:
-            probe = measure(folder, 2, None, delay, ["messages"])[0]["messages"]
-            costs = fit_costs(without_delay(probe, delay))
-            calibration[name] = {"all-reduces of two workers": probe, "costs": asdict(costs)}
-            save()
-    for p in stored["workers"]:
-        if f"{p} workers" not in calibration:
-            calibration[f"{p} workers"] = computing_of(measure(folder, p, None, 0.0, list(SOLVERS)), stored["cores"])
-            save()
+        if f"{p} workers, {name}" in calibration:
+            continue
+        found = measure(folder, p, None, delay, ["messages"] if delay else ["messages", *SOLVERS])
+        probe = found[0]["messages"]
+        own: dict[str, Any] = {"all-reduces": probe, "costs": asdict(fit_costs(probe, p, delay))}
+        if not delay:
+            own["computing"] = computing_of(found, stored["cores"])
+        calibration[f"{p} workers, {name}"] = own
 
 
 def rounded(value: Any) -> Any:
@@ -286,7 +273,7 @@ def benchmark(path: Path, n_rows: int, workers: list[int]) -> None:
     setting = {"cores": len(os.sched_getaffinity(0)), "rows": n_rows, "workers": workers}
     if stored and {name: stored[name] for name in setting} != setting:
         raise SystemExit(f"{path} has results of another setting than {setting}; move it away to begin anew.")
-    stored = setting | {"all-reduces": {}, "combinations": {}} | stored
+    stored = setting | {"combinations": {}} | stored
 
     def save() -> None:
         path.write_text(json.dumps(rounded(stored), indent=1) + "\n")
@@ -294,38 +281,40 @@ def benchmark(path: Path, n_rows: int, workers: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, stored["rows"])
-        calibrate(folder, stored, save)
         for p, rate, delay in [(p, rate, delay) for p in stored["workers"] for rate in RATES for delay in DELAYS]:
+            calibrate(folder, stored, p)  # before its networks: the speed of a shared machine changes within the hour
             name = f"{p} workers, {rate / 1e9:g} Gbit/s, {1e3 * delay:g} ms"
             if f"sparse, {name}" in stored["combinations"]:
                 continue
-            found = measure(folder, p, rate, delay, ["messages", *SOLVERS])
-            stored["all-reduces"][name] = compare_messages(found, stored, rate, delay)
+            found = measure(folder, p, rate, delay, list(SOLVERS))
             for kind in SOLVERS:
-                stored["combinations"][f"{kind}, {name}"] = at = compare(found, kind, stored, rate, delay)
+                stored["combinations"][f"{kind}, {name}"] = at = measured(found, kind, rate, delay)
+                add_model(stored, at)
                 print(
                     f"{kind}, {name}: measured {at['measured_seconds']:.3f} s, modelled {at['modelled_seconds']:.3f} s "
                     f"({at['modelled_computing']:.3f} computing), ratio {at['modelled_over_measured']:.2f}", flush=True
                 )  # fmt: skip
             save()
+    for at in stored["combinations"].values():  # also if only the calibration is new
+        add_model(stored, at)
     if stored["workers"] == list(WORKERS):
         stored["modelled only"] = extrapolate(stored)
     save()
 
 
 def main() -> None:
-    """Run the benchmark, or one of the processes that it starts."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.network", description=__doc__.split("\n")[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an exception, so that the namespaces are removed
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
+    importlib.import_module("torch.distributed")  # for all workers
     benchmark(given.results, given.rows, given.workers)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["worker"]:
-        work(Path(sys.argv[2]), int(sys.argv[3]) or None, sys.argv[4:])
-    else:
-        main()
+    main()

@@ -4,6 +4,7 @@ python -m benchmarks.network_links DELAY TAP...     the relay, for file descript
 """
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import select
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 
 from benchmarks.network_model import BURST, MTU
 
-__all__ = ["LIMIT", "network"]
+__all__ = ["LIMIT", "enter", "network"]
 
 LIMIT = 240.0  # seconds for a network to do its work
 
@@ -25,6 +26,7 @@ _SET_DEVICE, _SET_OFFLOAD = 0x400454CA, 0x400454D0
 _TAP_WITH_OFFLOAD_HEADER = 0x0002 | 0x1000 | 0x4000
 _CHECKSUMS_AND_SEGMENTS = 0x01 | 0x02
 _OFFLOAD_HEADER = 10  # bytes before each frame
+_NETWORK_NAMESPACE = 0x40000000  # of linux/sched.h
 
 
 def run(*command: object) -> None:
@@ -69,8 +71,8 @@ def forward(delay: float, taps: list[int]) -> None:
 
 
 @contextlib.contextmanager
-def network(n_workers: int, rate: float | None, delay: float) -> Iterator[tuple[list[str], int | None]]:
-    """Make namespaces and their network, give their names and the relay's process, and remove all of it."""
+def network(n_workers: int, rate: float | None, delay: float) -> Iterator[list[str]]:
+    """Make namespaces and their network, give their names, and remove all of it."""
     spaces = [f"gdnet{os.getpid()}-{k}" for k in range(n_workers)]
     hub = f"gdnet{os.getpid()}-hub"
     taps: list[int] = []
@@ -92,7 +94,7 @@ def network(n_workers: int, rate: float | None, delay: float) -> Iterator[tuple[
         if delay:
             command = [sys.executable, "-m", "benchmarks.network_links", str(delay), *map(str, taps)]
             relay = subprocess.Popen(command, pass_fds=taps)
-        yield spaces, relay.pid if relay else None
+        yield spaces
     finally:
         if relay is not None:
             relay.kill()
@@ -101,6 +103,14 @@ def network(n_workers: int, rate: float | None, delay: float) -> Iterator[tuple[
             os.close(tap)
         for space in [hub, *spaces]:
             subprocess.run(["ip", "netns", "del", space], check=False, timeout=30, capture_output=True)
+
+
+def enter(space: str) -> None:
+    """Move this process into a namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{space}") as file:
+        if libc.setns(file.fileno(), _NETWORK_NAMESPACE):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {space}")
 
 
 def set_up(space: str, number: int, rate: float | None) -> None:

@@ -1,6 +1,7 @@
 """The model of epochs on a network: messages are those of the real exchange, times those of hand-worked cases."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from benchmarks.network_model import BURST, Exchange, Link, exchange_seconds, fi
 
 from tests.distributed.test_exchange import together
 
-FREE = Exchange(seconds=0.0, seconds_per_byte=0.0, cpu=0.0, cpu_per_byte=0.0)
+FREE = Exchange(seconds=0.0, seconds_per_byte=0.0)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 16])
@@ -29,45 +30,33 @@ def test_a_round_on_a_slow_network_takes_its_bytes_over_the_rate_and_two_delays(
     link = Link(rate=1e9, delay=1e-3, costs=FREE)
     with_headers = 8_000_000 * 9014 / 8948
     expected = 2e-3 + 8 * (with_headers - BURST) / 1e9
-    assert exchange_seconds(8_000_000, 2, link, cores=2) == pytest.approx(expected)
-    assert exchange_seconds(800, 2, link, cores=2) == pytest.approx(2e-3)  # within the burst
+    assert exchange_seconds(8_000_000, link) == pytest.approx(expected)
+    assert exchange_seconds(800, link) == pytest.approx(2e-3)  # within the burst
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(2, 5e-3), (4, 6e-3), (8, 12e-3)])
-def test_workers_without_a_core_of_their_own_wait_for_one(workers, expected):
-    costs = Exchange(seconds=1e-3, seconds_per_byte=4e-9, cpu=1e-3, cpu_per_byte=2e-9)
-    assert exchange_seconds(10**6, workers, Link(1e12, 0.0, costs), cores=2) == pytest.approx(expected)
+def test_where_the_network_is_fast_the_processors_limit_the_bytes():
+    costs = Exchange(seconds=1e-3, seconds_per_byte=4e-9)
+    assert exchange_seconds(10**6, Link(1e12, 0.0, costs)) == pytest.approx(5e-3)
+    slow = Link(1e9, 0.0, costs)
+    assert exchange_seconds(10**6, slow) == pytest.approx(1e-3 + exchange_seconds(10**6, replace(slow, costs=FREE)))
 
 
-def test_a_relay_has_one_core_only():
-    costs = Exchange(0.0, 0.0, 0.0, 0.0, relay_cpu=1e-5, relay_cpu_per_byte=1e-9)
-    assert exchange_seconds(10**6, 8, Link(1e12, 0.0, costs), cores=2) == pytest.approx(8 * 1.01e-3)
-
-
-def test_costs_are_found_again_in_the_all_reduces_that_they_predict():
-    costs = Exchange(1e-4, 1e-9, 5e-5, 8e-10, 2e-5, 3e-10)
-    delay = network.PROBE_DELAY
-    probe = {}
-    for n in network_model.SIZES:
-        sent = rounds(n, 2)
-        probe[str(n)] = {
-            "seconds": sum(costs.seconds + costs.seconds_per_byte * b + 2 * delay for b in sent),
-            "cpu": sum(costs.cpu + costs.cpu_per_byte * b for b in sent),
-            "relay_cpu": sum(2 * (costs.relay_cpu + costs.relay_cpu_per_byte * b) for b in sent),
-        }
-    found = fit_costs(network_model.without_delay(probe, delay))
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("delay", [0.0, network.PROBE_DELAY])
+def test_costs_are_found_again_in_the_all_reduces_that_they_predict(workers, delay):
+    costs = Exchange(1e-4, 1e-9)
+    link = Link(np.inf, delay, costs)
+    probe = {str(n): {"seconds": network_model.allreduce_seconds(n, workers, link)} for n in network_model.SIZES}
+    found = fit_costs(probe, workers, delay)
     # The bytes of the shortest message count as fixed.
     assert found.seconds == pytest.approx(costs.seconds, rel=0.01)
-    assert found.seconds_per_byte == pytest.approx(costs.seconds_per_byte, rel=1e-6)
-    assert found.cpu_per_byte == pytest.approx(costs.cpu_per_byte, rel=1e-6)
-    assert found.relay_cpu == pytest.approx(costs.relay_cpu, rel=0.01)
-    assert found.relay_cpu_per_byte == pytest.approx(costs.relay_cpu_per_byte, rel=1e-6)
+    assert found.seconds_per_byte == pytest.approx(costs.seconds_per_byte, rel=1e-3)
 
 
 def test_an_epoch_is_its_computing_and_its_all_reduces():
     link = Link(rate=1e12, delay=1e-3, costs=FREE)
     computing = {"cpu_of_busiest_core": [0.5, 0.5, 9.0], "calls": [{"220": 100}, {"220": 100}, {}]}
-    found = model_epochs(computing, 4, link, cores=2)
+    found = model_epochs(computing, 4, link)
     assert found["modelled_seconds"] == pytest.approx(0.5 + 100 * 2 * 2e-3)
     assert found["modelled_bytes"] == 100 * 2 * 8 * 220
 
@@ -82,17 +71,31 @@ def test_the_busiest_core_computes_for_all_of_its_workers():
 
 
 def test_extrapolation_divides_passes_and_repeats_the_rest():
-    calibration = {"veth": {"costs": dict(vars(FREE))}}
+    calibration = {}
     for p in network.WORKERS:
         alone = 1.2 / p + 0.1  # CPU seconds of a worker
         sparse = {"cpu_of_busiest_core": [alone * max(1, p / 2)], "calls": [{}]}
-        calibration[f"{p} workers"] = {"sparse": sparse}
+        calibration[f"{p} workers, veth"] = {"costs": dict(vars(FREE)), "computing": {"sparse": sparse}}
     stored = json.loads(json.dumps({"cores": 2, "rows": 200_000, "calibration": calibration}))
     found = network.extrapolate(stored)
     assert found["cpu_seconds_repeated"] == pytest.approx(0.1)
     assert found["cpu_seconds_per_entry"] == pytest.approx(1.2 / (200_000 * 30))
     assert found["epochs"][0]["modelled_seconds"] == pytest.approx(1e11 * 1.2 / 6e6 / 64 + 0.1)
     assert "modelled, not measured" in found["note"]
+
+
+def test_epochs_are_modelled_by_the_calibration_of_their_network():
+    computing = {kind: {"cpu_of_busiest_core": [0.5], "calls": [{"64": 10}]} for kind in network.SOLVERS}
+    calibration = {
+        "4 workers, veth": {"costs": {"seconds": 1e-3, "seconds_per_byte": 0.0}, "computing": computing},
+        "4 workers, relay": {"costs": {"seconds": 2e-3, "seconds_per_byte": 0.0}},
+    }
+    for delay, expected in ((0.0, 0.5 + 10 * 2 * 1e-3), (1.0, 0.5 + 10 * 2 * 4e-3)):
+        at = {"problem": "dense", "workers": 4, "gigabits_per_second": 1.0, "milliseconds_one_way": delay}
+        at["measured_seconds"] = 0.5
+        network.add_model({"calibration": calibration}, at)
+        assert at["modelled_seconds"] == pytest.approx(expected)
+        assert at["modelled_over_measured"] == pytest.approx(expected / 0.5)
 
 
 def test_stored_floats_have_four_digits_and_counts_all_of_theirs():
