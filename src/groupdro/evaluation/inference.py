@@ -16,15 +16,9 @@ from groupdro.utils.types import Floats, Indices, Mask
 from groupdro.utils.vectors import is_missing, read_finite, read_vector
 
 __all__ = [
-    "Intervals",
-    "Resampled",
-    "effective_sizes",
-    "falls_of_worst",
-    "read_clusters",
-    "read_weights",
-    "resample",
+    "Intervals", "Resampled", "effective_sizes", "falls_of_worst", "read_clusters", "read_weights", "resample",
     "simultaneous_intervals",
-]
+]  # fmt: skip
 
 _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
 # Poisson numbers of mean 1 from the quantiles of 16 random bits, which is ten times as fast as sampling them.

@@ -11,14 +11,9 @@ from groupdro.solvers.simplex_qp import nearby_weights, solve_priced_program, so
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = [
-    "WORKING_SET",
-    "NearbyProgram",
-    "Program",
-    "WeightProgram",
-    "first_working_set",
-    "next_working_set",
+    "WORKING_SET", "NearbyProgram", "Program", "WeightProgram", "first_working_set", "next_working_set",
     "solve_for_groups",
-]
+]  # fmt: skip
 
 WORKING_SET = 400  # most groups that enter the program at once, worst first
 _ENTRIES = 20  # most rounds in which groups enter the program
@@ -100,15 +95,9 @@ class WeightProgram(Program):
 
     @classmethod
     def of(
-        cls,
-        moving: Moving,
-        working: Indices,
-        fixed: Floats,
-        known: Floats,
-        gradients: Floats,
-        values: Floats,
+        cls, moving: Moving, working: Indices, fixed: Floats, known: Floats, gradients: Floats, values: Floats,
         penalty: Floats,
-    ) -> "WeightProgram":
+    ) -> "WeightProgram":  # fmt: skip
         """Make the program of the working groups, with the others fixed; all slopes include the penalty's."""
         total, q_fixed = 1.0 - float(fixed.sum()), moving.mixed(fixed)
         slope, value = (q_fixed @ gradients, float(q_fixed @ values)) if q_fixed.any() else (0.0, 0.0)
@@ -116,9 +105,7 @@ class WeightProgram(Program):
         if known.sum() > 0.5 * total and (not caps.size or abs(known.sum() - total) <= 1e-9 * total):
             begin = known / known.sum()
         rows, common = gradients if len(working) == len(gradients) else gradients[working], slope + penalty
-        if share != 1.0 or np.any(
-            common
-        ):  # otherwise use the gradients without a copy, which may take hundreds of megabytes
+        if share != 1.0 or np.any(common):  # otherwise without a copy, which may take hundreds of megabytes
             rows = share * rows
             rows += common
         return cls(
@@ -159,14 +146,9 @@ class NearbyProgram(Program):
 
 
 def solve_for_groups(
-    moving: Moving,
-    values: Floats,
-    gradients: Floats,
-    penalty: Floats,
-    known: Floats,
-    rounding: float,
+    moving: Moving, values: Floats, gradients: Floats, penalty: Floats, known: Floats, rounding: float,
     solve: Callable[[WeightProgram], tuple[Floats, Floats]],
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Return the step that minimises the groups' models under the worst weights, these weights, and the values there.
 
     Weights are q = least + share * s. The program contains the s of the worst groups; all others are zero or at their
