@@ -1,6 +1,7 @@
 """The machinery of the paper's experiments: equal budgets, one rule of tuning, nothing beyond a run's end."""
 
 import shutil
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -47,7 +48,6 @@ def use_small_problem(monkeypatch, tmp_path):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, tmp_path / name.lower())
     monkeypatch.setattr(analysis, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(timings, "TIMINGS", tmp_path / "timings.parquet")
     for name, setup in list(SETUPS.items()):
         monkeypatch.setitem(
             SETUPS, name, replace(setup, make=small_split, task="binary", shape=(M, M * N, D), seeds=2, most_runs=200)
@@ -318,6 +318,39 @@ def test_stored_results_are_restored_as_runs_that_others_can_be_added_to(small):
     collect.collect()
     assert len(pd.read_parquet(small / "results" / "paper_best.parquet")) == 2
     assert set(pd.read_parquet(small / "results" / "paper_gdro_synthetic.parquet")["seed"]) == {0, 1}
+
+
+def test_runs_of_an_idle_machine_are_the_clock_of_all_seeds(small, monkeypatch):
+    tuning.tune("gdro_synthetic", ["auto"])
+    tuning.repeat("gdro_synthetic", ["auto"], 2)
+    others = iter([1e9, 1e3, 1e9, 0.0])  # seconds of other processes in each try
+
+    def pair_of_readings():
+        while True:
+            yield time.process_time()
+            yield time.process_time() + next(others)
+
+    readings = pair_of_readings()
+    monkeypatch.setattr(timings, "_busy", lambda: next(readings))
+    timings.measure(["gdro_synthetic"])
+    noisy = pd.read_parquet(small / "cache" / timings.TIMINGS)
+    assert set(noisy["tries"]) == {2}
+    assert (noisy["others"] > timings.QUIET).all()
+    collect.collect()
+    own = analysis.Panel("gdro_synthetic")
+    assert own.clock == "CPU seconds"
+    timings.measure(["gdro_synthetic"])
+    timings.measure(["gdro_synthetic"])  # there is a quiet run, so no other is made
+    timed = pd.read_parquet(small / "cache" / timings.TIMINGS)
+    assert len(timed) == len(noisy)
+    collect.collect()
+    own = analysis.Panel("gdro_synthetic")
+    assert own.clock == "seconds"
+    run = own.curves["auto", "best"][0]
+    np.testing.assert_allclose(run["seconds"], timed["seconds"], rtol=1e-5)
+    last = timed.iloc[-1]
+    beyond = timings.clock(timed, "gdro_synthetic", "auto", "[]", np.array([2 * last["multiples"]]))
+    assert beyond == pytest.approx(2 * last["seconds"])
 
 
 def test_the_shapes_that_the_page_states_are_those_of_the_data():

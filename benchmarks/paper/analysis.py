@@ -16,6 +16,7 @@ from benchmarks.paper.methods import METHODS, TOL
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
+from benchmarks.paper.timings import TIMINGS, clock
 
 __all__ = ["BUDGETS", "FEWEST", "Interval", "Outcome", "Panel", "arithmetic", "compare", "geometric", "has", "panel"]
 
@@ -67,11 +68,15 @@ class Panel:
         By seed: the certified lower and upper bound of the best value.
     repeated : dict
         By method and output: seeds that were run, also if all runs are the same and count as one.
+    clock : {"seconds", "CPU seconds"}
+        What the column "seconds" of the curves has: the clock of an idle machine if every chosen setting was timed on
+        one, and otherwise each run's own processor time.
     """
 
     def __init__(self, setup: str):
         self.setup = setup
         points = pd.read_parquet(RESULTS / f"paper_{setup}.parquet")
+        points["seconds"], self.clock = _seconds(setup, points)
         bounds = pd.read_parquet(RESULTS / "paper_best.parquet")
         bounds = bounds[bounds["setup"] == setup].set_index("seed")
         self.best = {seed: (float(row["lower"]), float(row["upper"])) for seed, row in bounds.iterrows()}
@@ -164,10 +169,22 @@ class Panel:
         return max(upper - lower, TOL * 1e-3)
 
     def common_seconds(self) -> float:
-        """Return the CPU seconds up to which no curve has ended."""
-        ends = [run["cpu"].max() for runs in self.curves.values() for run in runs.values()
+        """Return the seconds up to which no curve has ended."""
+        ends = [run["seconds"].max() for runs in self.curves.values() for run in runs.values()
                 if run["status"].iloc[0] != "converged"]  # fmt: skip
         return float(min(ends))
+
+
+def _seconds(setup: str, points: pd.DataFrame) -> tuple[pd.Series, str]:
+    """Return the seconds of points, and what they are."""
+    found = pd.Series(np.nan, index=points.index)
+    timed = pd.read_parquet(RESULTS / TIMINGS) if (RESULTS / TIMINGS).exists() else None
+    for (method, setting), part in points.groupby(["method", "setting"]):
+        own = None if timed is None else clock(timed, setup, method, setting, part["multiples"].to_numpy(float))
+        if own is None:
+            return points["cpu"], "CPU seconds"
+        found.loc[part.index] = own
+    return found, "seconds"
 
 
 def _different(runs: dict[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:

@@ -33,8 +33,8 @@ def collect() -> None:
         tried.append(_with_stored(name, TRIED, _tried(name), ["method", "output", "setting"]))
         best.append(_with_stored(name, BEST, _best(name, setup), ["seed"]))
     pd.concat(tried).to_parquet(RESULTS / "paper_tuning.parquet", compression="zstd", index=False)
-    if TIMINGS.exists():
-        pd.read_parquet(TIMINGS).to_parquet(RESULTS / "paper_timings.parquet", compression="zstd", index=False)
+    if (CACHE / TIMINGS).exists():
+        pd.read_parquet(CACHE / TIMINGS).to_parquet(RESULTS / TIMINGS, compression="zstd", index=False)
     pd.concat(best).to_parquet(RESULTS / "paper_best.parquet", compression="zstd", index=False)
 
 

@@ -119,22 +119,22 @@ def _spread(values: list[float], column: str) -> tuple[float, float, float]:
 
 
 def draw_setup(name: str) -> None:
-    """Draw the panels of a set-up: training suboptimality by evaluations and CPU seconds, and test values."""
+    """Draw the panels of a set-up: training suboptimality by evaluations and seconds, and test values."""
     own = panel(name)
     curves = shown_curves(own)
     value = "risk" if own.kind == "gdro" else "excess risk"
     parts = [("multiples", "above", f"worst {value}, training rows, above the best"),
-             ("cpu", "above", f"worst {value}, training rows, above the best"),
+             ("seconds", "above", f"worst {value}, training rows, above the best"),
              ("multiples", "test", f"worst {value}, test rows")]  # fmt: skip
     figure, axes = plt.subplots(3, 1, figsize=(WIDTH, 7.6), layout="constrained")
     for ax, (x, column, title) in zip(axes, parts, strict=True):
         for curve in curves:
             _draw_curve(ax, own, curve, x, column)
         ax.set_title(title, loc="left")
-        ax.set_xlabel("gradient evaluations / rows" if x == "multiples" else "CPU seconds")
+        ax.set_xlabel("gradient evaluations / rows" if x == "multiples" else own.clock)
         if column == "above":
             ax.set_yscale("log")
-        if x == "cpu":
+        if x == "seconds":
             ax.set_xscale("log")
             low, high = ax.get_xlim()
             ax.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))

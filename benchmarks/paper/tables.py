@@ -136,11 +136,11 @@ def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
     """Return the default against the best rival of each budget, where it is behind first; and the counts by axis."""
     order = ("behind", "undecided", "ahead", "no rival", "neither")
     rows: list[tuple[int, list[str]]] = []
-    counts: dict[str, Counter] = {"multiples": Counter(), "cpu": Counter()}
+    counts: dict[str, Counter] = {"multiples": Counter(), "seconds": Counter()}
     for own in panels:
         most = own.common_seconds()
         cases = [("multiples", float(b), f"{b} multiples") for b in BUDGETS]
-        cases += [("cpu", most / k, f"{number(most / k)} CPU s") for k in (8, 4, 2, 1)]
+        cases += [("seconds", most / k, f"{number(most / k)} {own.clock.removesuffix('econds')}") for k in (8, 4, 2, 1)]
         for x, budget, words in cases:
             rival = _best_rival(own, budget, x)
             mine = own.at(own.default, budget, "above", x)
@@ -161,18 +161,18 @@ def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
 
 
 def reach_table(own: Panel) -> str:
-    """Return evaluations and CPU seconds until relative suboptimalities."""
+    """Return evaluations and seconds until relative suboptimalities."""
     rows = []
     for curve in own.curves:
         cells = []
-        for x in ("multiples", "cpu"):
+        for x in ("multiples", "seconds"):
             for level in LEVELS:
                 values = np.array(list(own.reached(curve, level, x).values()))
                 there = {k: v for k, v in enumerate(values) if np.isfinite(v)}
                 words = "never" if not there else of_seeds(there, len(values))
                 cells.append(words or spread(geometric(values)))
         rows.append([label(curve), *cells])
-    header = [f"multiples to {level:g}" for level in LEVELS] + [f"CPU s to {level:g}" for level in LEVELS]
+    header = [f"multiples to {level:g}" for level in LEVELS] + [f"{own.clock} to {level:g}" for level in LEVELS]
     return rows_of(["method", *header], rows)
 
 
