@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 
+import numpy as np
 import pytest
 
 from tests.docs.examples import printed
@@ -99,6 +100,19 @@ def test_messages_by_the_number_of_features_are_the_stored_ones():
         f"two workers reached a certified gap of 1% in {two['seconds']:.0f} s and one worker in "
         f"{one['seconds']:.0f} s, {one['seconds'] / two['seconds']:.2f} times as long"
     ) in page
+
+
+def test_fits_to_many_groups_are_the_stored_ones():
+    fits = {name: fit for name, fit in stored("internet_scale.json")["groups"].items() if isinstance(fit, dict)}
+    page = words("sparse_text.md")
+    for name, fit in fits.items():
+        assert (fit["workers"], fit["status"], fit["rows"], fit["features"]) == (2, "pass_limit", 10**6, 2**20)
+        assert f"after {fit['epochs']} epochs of two workers" in page
+        assert fit["upper"] == pytest.approx(np.log(2), rel=1e-5)
+        row = f"| {name.split()[0]} | {fit['median_rows']:.0f} | {fit['seconds']:.0f} | "
+        row += f"{fit['bytes_sent'] / fit['epochs'] / 1e6:.0f} | {fit['lower']:.3f} to {fit['upper']:.3f} |"
+        assert row in page
+    assert f"up to {list(fits)[-1]}" in page
 
 
 def test_other_tools_on_hashed_rows_are_the_stored_runs():
