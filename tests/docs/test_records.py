@@ -110,7 +110,8 @@ def test_fits_to_many_groups_are_the_stored_ones():
         assert f"after {fit['epochs']} epochs of two workers" in page
         assert fit["upper"] == pytest.approx(np.log(2), rel=1e-5)
         row = f"| {name.split()[0]} | {fit['median_rows']:.0f} | {fit['seconds']:.0f} | "
-        row += f"{fit['bytes_sent'] / fit['epochs'] / 1e6:.0f} | {fit['lower']:.3f} to {fit['upper']:.3f} |"
+        row += f"{fit['bytes_sent'] / fit['epochs'] / 1e6:.0f} | {fit['lower']:.3f} to {fit['upper']:.3f} | "
+        row += f"{fit['aleg']['lower']:.3f} to {fit['aleg']['upper']:.3f} |"
         assert row in page
     assert f"up to {list(fits)[-1]}" in page
 
