@@ -77,15 +77,15 @@ def make(folder: Path, n_rows: int) -> dict[str, Any]:
     return {"rows": n_rows, "parquet_bytes": size, "seconds": time.perf_counter() - begun}
 
 
-def write(folder: Path, n_features: int = N_FEATURES, name: str = "store", rows: str = "rows") -> dict[str, Any]:
+def write(folder: Path, n_features: int = N_FEATURES, name: str = "store") -> dict[str, Any]:
     """Write the store by a stream over the files."""
     begun = time.perf_counter()
     store = GroupedStore.write(
-        folder / name, sorted((folder / rows).glob("*.parquet")), target="click", groups="group", hashed=True,
+        folder / name, sorted((folder / "rows").glob("*.parquet")), target="click", groups="group", hashed=True,
         sparse=True, dtype="bool", n_features=n_features, overwrite=True,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
-    read = sum(file.stat().st_size for file in (folder / rows).glob("*.parquet"))
+    read = sum(file.stat().st_size for file in (folder / "rows").glob("*.parquet"))
     return {
         "rows": store.n_rows, "entries": int(store.X.nnz), "store_bytes": store.nbytes, "seconds": seconds,
         "MB_per_second_read": read / seconds / 1e6, "entries_per_second": store.X.nnz / seconds,

@@ -82,6 +82,7 @@ def model_epochs(computing: dict[str, Any], n_workers: int, link: Link) -> dict[
 def fit_costs(probe: dict[str, dict[str, float]], n_workers: int, delay: float) -> Exchange:
     """Return the costs from all-reduces of the fewest and of the most numbers on a network that limits no rate."""
     (n_short, short), (n_long, long) = ((n, probe[str(n)]["seconds"]) for n in (min(SIZES), max(SIZES)))
-    sent = rounds(n_long, n_workers)
-    fixed = max(0.0, short / len(rounds(n_short, n_workers)) - TRIPS * delay)
-    return Exchange(fixed, max(0.0, long - len(sent) * (fixed + TRIPS * delay)) / sum(sent))
+    few, many = rounds(n_short, n_workers), rounds(n_long, n_workers)
+    short, long = short / len(few), long / len(many)  # of a round
+    per_byte = (long - short) / (sum(many) / len(many) - sum(few) / len(few))
+    return Exchange(max(0.0, short - TRIPS * delay), max(0.0, per_byte))

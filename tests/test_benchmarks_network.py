@@ -50,7 +50,7 @@ def test_costs_are_found_again_in_the_all_reduces_that_they_predict(workers, del
     found = fit_costs(probe, workers, delay)
     # The bytes of the shortest message count as fixed.
     assert found.seconds == pytest.approx(costs.seconds, rel=0.01)
-    assert found.seconds_per_byte == pytest.approx(costs.seconds_per_byte, rel=1e-3)
+    assert found.seconds_per_byte == pytest.approx(costs.seconds_per_byte, rel=1e-6)
 
 
 def test_an_epoch_is_its_computing_and_its_all_reduces():
