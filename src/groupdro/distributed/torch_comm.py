@@ -161,7 +161,7 @@ def _keep_gloo_from_interrupting() -> None:
         return
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that has ended, or rights that are missing
-            if (task / "comm").read_text().startswith("gloo"):
+            if (task / "comm").read_text(encoding="utf-8").startswith("gloo"):
                 os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
 
 
