@@ -101,7 +101,7 @@ def test_weights_of_merged_groups_are_those_of_all():
 @pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.02)], ids=str)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_with_more_groups_than_a_program_takes_it_reaches_the_same_optimum(monkeypatch, weight_set, workers):
-    monkeypatch.setattr("groupdro.solvers.sketched_sqp._MOST_APART", 4)
+    monkeypatch.setattr("groupdro.solvers.sketched_sqp.MOST_APART", 4)
     problem = sparse_problem(weight_set=weight_set, fit_intercept=True)
     expected = gd.solve(problem, "sqp", tol=1e-7)
 

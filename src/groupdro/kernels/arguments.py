@@ -6,6 +6,7 @@ __all__ = [
     "CsrData",
     "DenseData",
     "Drawn",
+    "DualPoint",
     "LazyPlayer",
     "ProximalPlayer",
     "RowBlock",
@@ -45,6 +46,21 @@ class Drawn(NamedTuple):
     rows: Any
     groups: Any
     weights: Any
+
+
+class DualPoint(NamedTuple):
+    """A point of the dual: slopes of the loss for each member of a group, weights of the groups, and the model.
+
+    heights, of shape (m,), has each group's mean of minus the conjugates of its slopes, plus its level. table, of shape
+    (d, 2), has the coefficients and work space, which is zero at the start. centre is the intercept that the last sweep
+    ended with. All arrays are changed.
+    """
+
+    slopes: Any
+    heights: Any
+    q: Any
+    table: Any
+    centre: float
 
 
 class Turn(NamedTuple):

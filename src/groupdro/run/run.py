@@ -248,7 +248,8 @@ class Run:
             state.epoch += 1
             return state
         self.stage += 1
-        here = self.problem.starting_at(state.evaluation.w, state.evaluation.q)
+        best = self.certificate.w if self.certificate.w is not None else state.evaluation.w  # the last may be far off
+        here = self.problem.starting_at(best, state.evaluation.q)
         begun: State = self._solver.init(here, self.seed)
         begun.epoch = begun.begun = state.epoch + 1
         begun.handed_over = f"{state.handed_over}; after {self.clock.passes:.0f} passes {why}"

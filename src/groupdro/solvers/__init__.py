@@ -13,6 +13,7 @@ from groupdro.solvers.baselines.ermeg import ERMEG
 from groupdro.solvers.baselines.mpvr import MPVR
 from groupdro.solvers.baselines.smd import SMD
 from groupdro.solvers.baselines.tsa import TSA
+from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.quadratic import Quadratic
 from groupdro.solvers.sketched_sqp import SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
@@ -29,6 +30,7 @@ __all__ = [
     "ALEGTheory",
     "Auto",
     "Budget",
+    "DualAscent",
     "GroupSQP",
     "OutputPair",
     "Preparation",

@@ -7,11 +7,14 @@ so that the same data give the same run:
                 which is many times faster than in a pass
     lbfgs       about 4 epochs per digit, plus 4; each is a pass plus products of the groups' gradients
     aleg        two passes per epoch, about 5 epochs per digit; memory for a few vectors only
+    dual ascent about 35 passes per digit at several times the cost, more if the penalty is small for so few rows; the
+                number of groups does not matter
 
 for p parameters. How many epochs L-BFGS takes depends on the data, so the decrease of its certified gap is measured. If
 Newton would need less work from the current point, or ALEG if no Hessian can be formed, that solver takes over. SQP
 stores every group's gradient, which must fit in memory; otherwise, with an L2 penalty and one output, it stores
-sketches of them. ALEG supports every domain and every set of weights.
+sketches of them. Dual ascent requires sparse rows and such a penalty. ALEG supports every domain and every set of
+weights.
 """
 
 from collections.abc import Sequence
@@ -25,7 +28,8 @@ from groupdro.run.result import TraceRow, relative_gap
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
 from groupdro.solvers.aleg import ALEG
-from groupdro.solvers.sketched_sqp import SketchedSQP
+from groupdro.solvers.dual_ascent import DualAscent
+from groupdro.solvers.sketched_sqp import MOST_APART, SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.arguments import check_flag
 
@@ -37,6 +41,8 @@ _NEWTON_LIMIT = 2000  # parameters beyond which no Hessian is formed
 _NEWTON_EPOCHS = 4.5, 0.6  # fixed, and per digit
 _LBFGS_EPOCHS = 4.0, 3.7
 _ALEG_EPOCHS = 5.0, 5.0
+_DUAL_PASSES, _DUAL_ENTRY = 35.0, 6.0  # per digit, and the cost of an entry there relative to one in a plain pass
+_DUAL_GROUPS = 100  # below which the program of the weights is cheap
 _NEWTON_OVERHEAD, _LBFGS_OVERHEAD = 3e5, 1e6  # per epoch, in entries of X that could be read in the same time
 _LOOK_BACK = 5  # epochs over which the decrease of the gap is measured
 _PATIENCE = 1.5  # switch if the current solver is expected to need this multiple of another's work
@@ -84,6 +90,8 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice((aleg,), f"aleg: it supports every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
         why, sketched = f"the groups' gradients would not fit in memory ({size})", SketchedSQP()
+        if m > MOST_APART and DualAscent().fits(problem):
+            return Choice((DualAscent(), aleg), f"dual ascent: {why}")
         if sketched.fits(problem):
             return Choice((sketched, aleg), f"sketched sqp: {why}")
         return Choice((aleg,), f"aleg: {why}")
@@ -91,7 +99,11 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds apply to each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
     digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
-    exact = GroupSQP("newton")
+    exact, dual = GroupSQP("newton"), _dual_passes(problem)
+    least = min(_epochs(_NEWTON_EPOCHS, digits) * newton, _epochs(_LBFGS_EPOCHS, digits) * lbfgs)
+    if digits * dual * _DUAL_ENTRY * _pass(problem) < least:
+        reason = f"dual ascent: the program of the groups' weights is expensive ({size})"
+        return Choice((_DualUntilSlow(passes=dual), GroupSQP()), reason)
     if _epochs(_NEWTON_EPOCHS, digits) * newton <= _epochs(_LBFGS_EPOCHS, digits) * lbfgs:
         return Choice((exact,), f"sqp with the exact Hessian: it is cheap ({size})")
     reason = f"sqp with L-BFGS: the Hessian is expensive ({size})"
@@ -124,6 +136,17 @@ def _lbfgs_epoch(problem: GroupRisk) -> float:
     """Return the cost of an epoch with L-BFGS."""
     vectors = problem.n_groups + 2 * GroupSQP().memory
     return _pass(problem) + 0.03 * min(vectors, 400) * vectors * problem.model.size + _LBFGS_OVERHEAD
+
+
+def _dual_passes(problem: GroupRisk) -> float:
+    """Return the passes of dual ascent for each digit; infinite if it is not considered.
+
+    It needs as many steps as there are rows or, if that is more, as a row's curvature is greater than the penalty's.
+    """
+    if problem.n_groups < _DUAL_GROUPS or not DualAscent().fits(problem):
+        return np.inf
+    curvature = problem.loss.smoothness * problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
+    return _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
 
 
 def _gap_decrease(trace: Sequence[TraceRow]) -> float:
@@ -181,6 +204,30 @@ class _AlegUntilSlow(ALEG):
         if len(trace) <= _LOOK_BACK or _gap_decrease(trace) * _PATIENCE * 2.0 * _ALEG_EPOCHS[1] > np.log(10.0):
             return ""
         return f"the gap fell by a factor of {np.exp(_gap_decrease(trace)):.2f} per pass; sqp takes over"
+
+
+@dataclass(frozen=True)
+class _DualUntilSlow(DualAscent):
+    """Dual ascent, until its gap takes more passes per factor of ten than expected.
+
+    Parameters
+    ----------
+    passes : float
+        Passes expected.
+    """
+
+    _: KW_ONLY
+    passes: float = _DUAL_PASSES
+
+    def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
+        """Check the rate of the last epochs, after as many passes as two digits should take."""
+        early = len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes
+        if state.stalled or early:
+            return super().hand_over(problem, state, trace)
+        fall = _gap_decrease(trace)
+        if fall * _PATIENCE * self.passes > np.log(10.0):
+            return ""
+        return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; sqp takes over"
 
 
 @dataclass(frozen=True)

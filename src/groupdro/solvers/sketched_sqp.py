@@ -33,10 +33,10 @@ from groupdro.utils.arguments import check_whole
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Array, Floats
 
-__all__ = ["SketchedSQP", "SketchedState"]
+__all__ = ["MOST_APART", "SketchedSQP", "SketchedState"]
 
 _MOST_BUCKETS = 1 << 14  # a group's sketch stays in the processor's cache
-_MOST_APART = 1 << 10  # groups: a program of more takes seconds, and needs more buckets to tell them apart
+MOST_APART = 1 << 10  # groups: a program of more takes seconds, and needs more buckets to tell them apart
 _MOST_PRICED = 1 << 12  # groups of a set that keeps all of them apart
 _LEAST_LEFT = 1e-6  # of the values, as the gain of moving all weights
 _LEAST_COSINE = 1e-2  # between a step and its change, below which the pair is left out of a program
@@ -175,7 +175,7 @@ class SketchedSQP(Solver):
             return step, program.total * x
 
         left = problem.weight_set.support(values) - (float(q @ values) - problem.weight_set.price(q))
-        merged = MergedGroups.of(known, values, _MOST_APART)
+        merged = MergedGroups.of(known, values, MOST_APART)
         if moving.caps.size or moving.price or (left <= 0.0 and not merged.others.size):
             gradients = group_sketches(problem, margins, sketch)
             return moving.mixed(solve_for_groups(moving, values, gradients, penalty, known, 0.0, solve)[1])

@@ -1,0 +1,152 @@
+"""A sweep of ascent on the dual over groups of sparse rows; see `groupdro.solvers.dual_ascent` for the method.
+
+With slope s_e of the loss for member e, whose weight in its group is a_e, group i contributes the vector
+v_i = -sum_e a_e s_e x_e. The model is w = sum_i q_i v_i / penalty. Its intercept is b = centre + proximal * t, where
+t = -sum_i q_i sum_e a_e s_e.
+"""
+
+import numpy as np
+
+from groupdro.kernels.compile import compiled
+from groupdro.kernels.losses import curvature, slope, value
+from groupdro.kernels.prefetch import AHEAD, prefetch
+
+__all__ = ["dual_sweep"]
+
+_ITERATIONS = 100
+_EXACT = 1e-12  # relative change of an output at which its equation counts as solved
+_MOST = 0.5  # share of all weight that one step may move to a group
+_SCALES = 1e-6, 1e6  # of the common factor, beyond which it is multiplied out
+
+
+@compiled
+def _meeting_output(code, parameter, y, u, stiffness, s):
+    """Return the output z at which the row's own slope keeps it: z + stiffness * slope(z) = u + stiffness * s."""
+    target = u + stiffness * s
+    z = u
+    excess = z + stiffness * slope(code, parameter, z, y) - target
+    low, high = z - abs(excess), z + abs(excess)  # the left side rises at least as fast as z
+    for _ in range(_ITERATIONS):
+        if excess > 0.0:
+            high = z
+        else:
+            low = z
+        step = excess / (1.0 + stiffness * curvature(code, parameter, z, y))
+        there = z - step
+        if not low < there < high:
+            there = 0.5 * (low + high)
+        moved = abs(there - z)
+        z = there
+        if moved <= _EXACT * (1.0 + abs(z)):
+            break
+        excess = z + stiffness * slope(code, parameter, z, y) - target
+    return z
+
+
+@compiled
+def _multiply_out(table, q, scale):
+    """Multiply the model and the weights by their common factor."""
+    for j in range(table.shape[0]):
+        table[j, 0] *= scale
+    for i in range(q.size):
+        q[i] *= scale
+
+
+@compiled
+def dual_sweep(flat, members, order, levels, point, penalty, proximal, relaxation):
+    """Visit groups in order: fit the slopes of each one's rows in turn, then move weight to or from it.
+
+    Parameters
+    ----------
+    flat : CsrData
+        Rows, labels and loss.
+    members : tuple of ndarray
+        Where each group's members begin and end; their rows (empty if member e is row e); their weights.
+    order : ndarray of int
+        Groups to visit.
+    levels : ndarray of shape (m,)
+        Constants added to the groups' risks.
+    point : DualPoint
+        The point (changed).
+    penalty, proximal : float
+        Of the L2 penalty and of the intercept; proximal is 0 without one.
+    relaxation : float
+        Factor on the length of the best step of a weight; with 0, weights stay.
+
+    Returns
+    -------
+    objective, intercept : float
+        The dual objective, without the intercept's part, and the intercept.
+    """
+    data, indices, indptr, y, code, parameter, _ = flat
+    own = 1 if data.size > 1 else 0  # one value may stand for all entries
+    offsets, rows, weights = members
+    slopes, heights, q, table, centre = point
+    scale, height, square, total = 1.0, 0.0, 0.0, 0.0
+    for j in range(table.shape[0]):
+        square += table[j, 0] * table[j, 0]
+    for i in range(q.size):
+        height += q[i] * heights[i]
+        for e in range(offsets[i], offsets[i + 1]):
+            total -= q[i] * weights[e] * slopes[e]
+    for i in order:
+        first, last = offsets[i], offsets[i + 1]
+        if first == last:
+            continue
+        share, free = scale * q[i], 0.0  # of all weight; the group's part in t
+        on_w, on_v, own_height = 0.0, 0.0, levels[i]  # v_i w, v_i v_i, and the mean of minus the conjugates
+        for e in range(first, last):
+            r = rows[e] if rows.size else e
+            begin, end = indptr[r], indptr[r + 1]
+            wx, vx, xx = 0.0, 0.0, 0.0
+            for n in range(begin, end):
+                ahead = n + AHEAD
+                if ahead < indices.size:
+                    prefetch(table, indices[ahead], 0)  # type: ignore[call-arg]
+                x = 1.0 * data[n * own]
+                wx += x * table[indices[n], 0]
+                vx += x * table[indices[n], 1]
+                xx += x * x
+            wx *= scale
+            weight = share * weights[e]
+            stiffness = weight * (xx / penalty + proximal)
+            z = _meeting_output(code, parameter, y[r], wx + centre + proximal * total, stiffness, slopes[e])
+            s = slope(code, parameter, z, y[r])
+            own_height += weights[e] * (value(code, parameter, z, y[r]) - s * z)
+            by_w, by_v = weight * (slopes[e] - s) / penalty, -weights[e] * s
+            for n in range(begin, end):
+                x = 1.0 * data[n * own]
+                table[indices[n], 0] += by_w / scale * x
+                table[indices[n], 1] += by_v * x
+            square += by_w * (2.0 * wx + by_w * xx)
+            on_w += by_w * vx + by_v * (wx + by_w * xx)
+            on_v += by_v * (2.0 * vx + by_v * xx)
+            total += by_w * penalty
+            free += by_v
+            slopes[e] = s
+        height += share * (own_height - heights[i])
+        heights[i] = own_height
+        step = 0.0
+        if relaxation > 0.0 and share < 1.0:
+            # Along the line on which the group gains weight and all others lose it in proportion.
+            b = centre + proximal * total
+            gain = own_height - on_w - free * b - (height - penalty * square - total * b)
+            bend = on_v / penalty - 2.0 * on_w + penalty * square + proximal * (free - total) ** 2
+            best = relaxation * gain / bend if bend > 0.0 else np.sign(gain) * _MOST
+            step = min(max(best, -share / (1.0 - share)), _MOST)
+        scale *= 1.0 - step
+        for e in range(first, last):
+            r = rows[e] if rows.size else e
+            for n in range(indptr[r], indptr[r + 1]):
+                j = indices[n]
+                table[j, 0] += step / (penalty * scale) * table[j, 1]
+                table[j, 1] = 0.0
+        q[i] = max(share * (1.0 - step) + step, 0.0) / scale
+        square = (1.0 - step) ** 2 * square + step / penalty * (2.0 * (1.0 - step) * on_w + step / penalty * on_v)
+        height += step * (own_height - height)
+        total += step * (free - total)
+        if not _SCALES[0] < scale < _SCALES[1]:
+            _multiply_out(table, q, scale)
+            scale = 1.0
+    _multiply_out(table, q, scale)
+    return height - 0.5 * penalty * square, centre + proximal * total

@@ -1,0 +1,103 @@
+"""Coordinate ascent on the dual, for many groups of few sparse rows.
+
+With an L2 penalty of mu, the problem min_w max_q sum_i q_i R_i(w) + mu/2 |w|^2 has the dual
+
+    max over q and s of  - sum_i q_i mean_i loss*(s) - 1/(2 mu) |sum_i q_i mean_i s x|^2,
+
+with one slope s of the loss for each row of each group. Given all others, the best slope of a row solves an equation in
+one variable. Given the slopes, the objective is quadratic along the line on which a group gains weight and all others
+lose it in proportion, so that the best step is known too. Both cost only the entries of the rows, however many features
+and groups there are: the factor on all other weights, and so on w, is kept apart. No step sizes are needed.
+
+A free intercept adds the constraint that the weighted slopes sum to zero. Each sweep replaces it by a quadratic price
+around the intercept so far (the method of multipliers).
+
+Rows: Shalev-Shwartz and Zhang (2013), "Stochastic dual coordinate ascent". Weights: the line of block-coordinate
+Frank-Wolfe, Lacoste-Julien et al. (2013), here with over-relaxed steps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupdro.kernels.arguments import CsrData, DualPoint
+from groupdro.problem import GroupRisk
+from groupdro.problem.dual_sweep import sweep
+from groupdro.run.solver import SIMPLEX, Requirement, Solver, State
+from groupdro.solvers.sketched_sqp import PENALISED
+from groupdro.utils.types import Floats
+
+__all__ = ["DualAscent", "DualState"]
+
+_RELAXATION = 1.7  # length of the steps of group weights, relative to the best one
+_INTERCEPT = 100.0  # price of an intercept's change, relative to the loss's largest curvature
+_STILL = 1e-15  # relative change of the dual objective that counts as none
+_MOST_STILL = 3
+
+SPARSE = Requirement(
+    what="sparse rows in the memory of one process, and a loss of this package",
+    holds=lambda problem: isinstance(problem.flat, CsrData),
+    remedy="others are solved by 'auto', 'sketched-sqp' and 'aleg'",
+)
+
+
+@dataclass
+class DualState(State):
+    """State of DualAscent; after an epoch, the evaluation is at the model and the weights of the dual point.
+
+    Attributes
+    ----------
+    slopes : ndarray of shape (n_members,)
+        Slope of the loss for each member of a group.
+    heights : ndarray of shape (n_groups,)
+        Each group's mean of minus the conjugates of its slopes.
+    seed : int
+        Seed of the order in which groups are visited.
+    objective : float
+        Dual objective of the last sweep.
+    still : int
+        Consecutive sweeps that did not change it.
+    """
+
+    slopes: Floats
+    heights: Floats
+    seed: int
+    objective: float = -np.inf
+    still: int = 0
+
+
+@dataclass(frozen=True)
+class DualAscent(Solver):
+    """Ascent on the dual over rows and group weights, for many groups of few sparse rows.
+
+    An epoch visits every group once, in random order, and evaluates the model, which takes three passes. The first one
+    leaves the group weights as they are. There is nothing to tune.
+    """
+
+    name = "dual-ascent"
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """A penalty, one output, all weights, and sparse rows."""
+        return (PENALISED, SIMPLEX, SPARSE)
+
+    def init(self, problem: GroupRisk, seed: int) -> DualState:
+        """Evaluate the start. The dual starts at slopes of zero, whose model is zero."""
+        slopes, heights = np.zeros(len(problem.data.member_weights)), np.zeros(problem.n_groups)
+        return DualState(problem.evaluate(problem.start(), problem.start_weights()), slopes, heights, seed)
+
+    def epoch(self, problem: GroupRisk, state: DualState) -> None:
+        """Sweep over all groups, and evaluate where that leads."""
+        at, begun, proximal = state.evaluation, state.epoch > state.begun, 0.0
+        w = at.w.copy() if begun else np.zeros(problem.shape)
+        table, free, q = np.zeros((problem.data.n_features, 2)), problem.intercept(w), at.q.copy()
+        table[:, 0] = problem.coef(w)
+        if problem.fit_intercept:
+            proximal = _INTERCEPT / problem.loss.smoothness
+        order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
+        point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
+        objective, free[...] = sweep(problem, order, point, proximal, _RELAXATION if begun else 0.0)
+        problem.coef(w)[...] = table[:, 0]
+        state.evaluation = problem.evaluate(w, q / q.sum())
+        state.still = state.still + 1 if abs(objective - state.objective) <= _STILL * abs(objective) else 0
+        state.objective, state.stalled = objective, state.still >= _MOST_STILL

@@ -1,0 +1,191 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import groupdro as gd
+from groupdro.kernels.dual import _meeting_output
+from groupdro.kernels.losses import HUBER, LOGISTIC, SQUARED, SQUARED_HINGE, slope
+from groupdro.problem.records import References
+from groupdro.solvers.auto import Auto, _DualUntilSlow, choose
+from groupdro.solvers.dual_ascent import DualAscent
+from tests.reference.convex import worst_value
+from tests.solvers.test_aleg import make_problem
+from tests.solvers.test_sketched_sqp import ONE_OUTPUT, PENALTY, sparse_problem
+
+
+def as_sparse(problem, offset=None):
+    """Return a problem with its rows stored as sparse ones."""
+    data = problem.data
+    groups, weights = np.repeat(np.arange(data.n_groups), data.all_sizes), data.row_weights(np.ones(data.n_groups))
+    sparse = gd.GroupedData.from_arrays(sp.csr_array(data.rows.dense()), data.y, groups, weights, offset=offset)
+    return problem.on(sparse, start=(None, None))
+
+
+def few_rows(n=3000, d=20_000, m=1000, penalty=1e-3, ones=True, **options):
+    """Return a problem with three rows per group, of fifteen entries each."""
+    rng = np.random.default_rng(0)
+    columns = np.minimum(d ** rng.random((n, 15)) - 1, d - 1).astype(np.int32)
+    values = np.ones(columns.size) if ones else rng.normal(size=columns.size)
+    X = sp.csr_array((values, columns.ravel(), np.arange(0, columns.size + 1, 15)), (n, d))
+    if not ones:
+        X.sum_duplicates()
+    score = (rng.normal(size=d) * (np.arange(d) < 200))[columns].sum(axis=1)
+    y = np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
+    data = gd.GroupedData.from_arrays(X, y, rng.integers(0, m, n))
+    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=penalty), **options)
+
+
+def advanced(problem, epochs):
+    """Return the state after some epochs."""
+    solver = DualAscent()
+    state = solver.init(problem, seed=0)
+    for _ in range(epochs):
+        solver.epoch(problem, state)
+        state.epoch += 1
+    return state
+
+
+@pytest.mark.parametrize("loss", ONE_OUTPUT)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("offsets", [False, True])
+def test_it_reaches_the_optimum_of_an_independent_solver(loss, intercept, offsets):
+    dense = make_problem(loss, PENALTY, intercept=intercept, weights=True)
+    offset = np.random.default_rng(0).normal(size=dense.n_rows) if offsets else None
+    problem = as_sparse(dense, offset)
+    result = gd.solve(problem, "dual-ascent", tol=1e-6, max_passes=4000)
+    assert result.converged
+    assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+@pytest.mark.parametrize("storage", ["csr", "overlap"])
+def test_references_offsets_of_groups_and_overlap(storage):
+    levels = np.linspace(0.1, 0.3, 12)
+    problem = sparse_problem(storage=storage, fit_intercept=True, offsets=levels)
+    for each in (problem, problem.with_references(References(levels / 2, levels / 2))):
+        result = gd.solve(each, "dual-ascent", tol=1e-4, max_passes=2000)
+        expected = gd.solve(each, "sqp", tol=1e-7)
+        assert result.converged
+        assert result.lower_bound <= expected.upper_bound + 1e-9
+        assert expected.lower_bound <= result.upper_bound + 1e-9
+
+
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_model_and_the_objective_are_those_of_the_slopes(ones, intercept):
+    problem = few_rows(ones=ones, fit_intercept=intercept)
+    data, state = problem.data, advanced(problem, 6)
+    q, weights = state.evaluation.q, problem.data.row_weights(state.evaluation.q)
+    v = -data.rows.rmatvec(weights * state.slopes)
+    np.testing.assert_allclose(problem.coef(state.evaluation.w), v / 1e-3, rtol=1e-9, atol=1e-12)
+    p = -state.slopes * data.y  # minus the logistic loss's conjugate is the entropy of p
+    entropy = data.group_means(-p * np.log(p) - (1 - p) * np.log1p(-p))
+    np.testing.assert_allclose(state.heights, entropy, rtol=1e-9)
+    assert state.objective == pytest.approx(q @ entropy - v @ v / (2 * 1e-3), rel=1e-9)
+
+
+def test_the_objective_rises_and_stays_below_every_upper_bound():
+    problem = few_rows()
+    found = [advanced(problem, epochs).objective for epochs in range(1, 12)]
+    assert (np.diff(found) > 0).all()
+    assert found[-1] < gd.solve(problem, "dual-ascent", tol=1e-4, max_passes=500).upper_bound
+
+
+@pytest.mark.parametrize(("code", "parameter"), [(LOGISTIC, 0.0), (SQUARED, 0.0), (HUBER, 0.7), (SQUARED_HINGE, 0.0)])
+@pytest.mark.parametrize("stiffness", [0.0, 1e-3, 1.0, 1e4, 1e9])
+def test_a_row_step_solves_its_equation(code, parameter, stiffness):
+    rng = np.random.default_rng(0)
+    for y in (1.0, -1.0):
+        for u in (*rng.normal(size=5), 40.0, -40.0, 1e6):
+            s = slope(code, parameter, rng.normal(), y)
+            z = _meeting_output(code, parameter, y, u, stiffness, s)
+            left, right = z + stiffness * slope(code, parameter, z, y), u + stiffness * s
+            curvature = 1.0 + stiffness  # an error of z grows by at most as much
+            assert abs(left - right) <= 1e-11 * curvature * (1.0 + abs(z))
+
+
+def test_a_program_of_many_weights_is_not_needed():
+    """SQP takes minutes for these groups: its program alone has 1,000 weights."""
+    problem = few_rows(fit_intercept=True)
+    choice = choose(problem, 1e-3)
+    assert choice.reason.startswith("dual ascent: the program")
+    result = gd.solve(problem, tol=1e-3, max_passes=500)
+    assert result.converged
+    few = few_rows(m=60, fit_intercept=True)
+    found, expected = (gd.solve(few, name, tol=1e-5, max_passes=3000) for name in ("dual-ascent", "sqp"))
+    assert found.converged
+    assert found.lower_bound <= expected.upper_bound + 1e-12
+    assert expected.lower_bound <= found.upper_bound + 1e-12
+
+
+def test_groups_whose_gradients_do_not_fit_in_memory():
+    problem = few_rows(n=12_000, m=5000, fit_intercept=True)
+    assert choose(problem, 1e-2).reason.startswith("dual ascent: the groups' gradients would not fit")
+    assert gd.solve(problem, tol=1e-2, max_passes=500).converged
+    assert choose(few_rows(n=12_000, d=60_000, m=900, fit_intercept=True), 1e-2).reason.startswith("sketched sqp")
+
+
+def test_auto_continues_with_sqp_where_the_penalty_is_too_small_for_ascent():
+    problem = few_rows(n=600, m=40, penalty=1e-7, ones=False)
+    slow = Auto().stages(problem, 1e-3)
+    assert not any(isinstance(stage, DualAscent) for stage in slow)
+    expected = gd.solve(problem, tol=1e-3, max_passes=500)
+
+    class Hasty(Auto):
+        def stages(self, problem, tol):
+            return (_DualUntilSlow(passes=2.0), gd.GroupSQP("lbfgs"))
+
+    result = gd.solve(problem, Hasty(), tol=1e-3, max_passes=2000)
+    assert expected.converged
+    assert result.converged
+    assert "sqp takes over" in result.solver
+
+
+def test_one_group_and_groups_that_tie():
+    X, y = sp.csr_array(np.eye(6)), np.array([1.0, -1.0] * 3)
+    for groups, m in ((np.zeros(6), 1), (np.arange(6), 6), (np.repeat([0, 1, 2], 2), 3)):
+        data = gd.GroupedData.from_arrays(X, y, groups)
+        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2))
+        result = gd.solve(problem, "dual-ascent", tol=1e-8, max_passes=500)
+        assert result.converged
+        np.testing.assert_allclose(result.q, np.full(m, 1 / m), atol=1e-3)
+
+
+def test_rows_without_entries_and_large_penalties():
+    X = sp.csr_array(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))
+    data = gd.GroupedData.from_arrays(X, np.array([1.0, -1.0, -1.0, 1.0]), [0, 0, 1, 1])
+    for penalty in (1e-6, 1.0, 1e6):
+        for intercept in (False, True):
+            problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=penalty), fit_intercept=intercept)
+            result = gd.solve(problem, "dual-ascent", tol=1e-6, max_passes=4000)
+            assert result.converged
+            assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (make_problem("logistic", PENALTY), "sparse rows in the memory of one process"),
+        (sparse_problem(weight_set=gd.Floor(0.01)), "all group weights to be allowed"),
+        (as_sparse(make_problem("logistic", gd.L2Domain(radius=1.0))), "an L2 penalty without a radius"),
+    ],
+)
+def test_what_it_cannot_solve_is_refused(problem, message):
+    with pytest.raises(ValueError, match=message):
+        gd.solve(problem, "dual-ascent")
+
+
+def test_it_stops_where_rounding_leaves_no_ascent():
+    result = gd.solve(as_sparse(make_problem("logistic", PENALTY)), "dual-ascent", tol=0.0, max_passes=20_000)
+    assert result.status.name == "STALLED"
+    assert result.gap < 1e-7
+
+
+def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path):
+    options = {"tol": 1e-3, "max_passes": 200.0}
+    whole = gd.solve(few_rows(fit_intercept=True), "dual-ascent", **options)
+    for epochs in (1, 4):
+        stop = [lambda progress, epochs=epochs: progress.latest.epoch >= epochs]
+        gd.solve(few_rows(fit_intercept=True), "dual-ascent", **options, callbacks=stop, checkpoint_dir=tmp_path)
+    resumed = gd.solve(few_rows(fit_intercept=True), "dual-ascent", **options, checkpoint_dir=tmp_path)
+    for name in ("status", "w", "q", "upper_bound", "lower_bound", "epochs", "passes"):
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
