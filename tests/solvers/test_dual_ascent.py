@@ -83,6 +83,15 @@ def test_the_model_and_the_objective_are_those_of_the_slopes(ones, intercept):
     assert state.objective == pytest.approx(q @ entropy - v @ v / (2 * 1e-3), rel=1e-9)
 
 
+def test_calls_of_a_sweep_continue_each_other(monkeypatch):
+    problem = few_rows(fit_intercept=True)
+    at_once = advanced(problem, 4)
+    monkeypatch.setattr("groupdro.problem.dual_sweep._CALL_MEMBERS", 100)
+    in_parts = advanced(problem, 4)
+    np.testing.assert_allclose(in_parts.evaluation.w, at_once.evaluation.w, rtol=1e-8, atol=1e-10)
+    assert in_parts.objective == pytest.approx(at_once.objective, rel=1e-12)
+
+
 def test_the_objective_rises_and_stays_below_every_upper_bound():
     problem = few_rows()
     found = [advanced(problem, epochs).objective for epochs in range(1, 12)]

@@ -11,7 +11,7 @@ from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import curvature, slope, value
 from groupdro.kernels.prefetch import AHEAD, prefetch
 
-__all__ = ["dual_sweep"]
+__all__ = ["dual_sums", "dual_sweep"]
 
 _ITERATIONS = 100
 _EXACT = 1e-12  # relative change of an output at which its equation counts as solved
@@ -53,7 +53,21 @@ def _multiply_out(table, q, scale):
 
 
 @compiled
-def dual_sweep(flat, members, order, levels, point, penalty, proximal, relaxation):
+def dual_sums(offsets, weights, point):
+    """Return the weighted mean of the heights, |w|^2 and t, which a sweep keeps up to date."""
+    slopes, heights, q, table, _ = point
+    sums = np.zeros(3)
+    for j in range(table.shape[0]):
+        sums[1] += table[j, 0] * table[j, 0]
+    for i in range(q.size):
+        sums[0] += q[i] * heights[i]
+        for e in range(offsets[i], offsets[i + 1]):
+            sums[2] -= q[i] * weights[e] * slopes[e]
+    return sums
+
+
+@compiled
+def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, relaxation):
     """Visit groups in order: fit the slopes of each one's rows in turn, then move weight to or from it.
 
     Parameters
@@ -68,27 +82,18 @@ def dual_sweep(flat, members, order, levels, point, penalty, proximal, relaxatio
         Constants added to the groups' risks.
     point : DualPoint
         The point (changed).
+    sums : ndarray of shape (3,)
+        Those of `dual_sums` (changed).
     penalty, proximal : float
         Of the L2 penalty and of the intercept; proximal is 0 without one.
     relaxation : float
         Factor on the length of the best step of a weight; with 0, weights stay.
-
-    Returns
-    -------
-    objective, intercept : float
-        The dual objective, without the intercept's part, and the intercept.
     """
     data, indices, indptr, y, code, parameter, _ = flat
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     offsets, rows, weights = members
     slopes, heights, q, table, centre = point
-    scale, height, square, total = 1.0, 0.0, 0.0, 0.0
-    for j in range(table.shape[0]):
-        square += table[j, 0] * table[j, 0]
-    for i in range(q.size):
-        height += q[i] * heights[i]
-        for e in range(offsets[i], offsets[i + 1]):
-            total -= q[i] * weights[e] * slopes[e]
+    scale, height, square, total = 1.0, sums[0], sums[1], sums[2]
     for i in order:
         first, last = offsets[i], offsets[i + 1]
         if first == last:
@@ -149,4 +154,4 @@ def dual_sweep(flat, members, order, levels, point, penalty, proximal, relaxatio
             _multiply_out(table, q, scale)
             scale = 1.0
     _multiply_out(table, q, scale)
-    return height - 0.5 * penalty * square, centre + proximal * total
+    sums[0], sums[1], sums[2] = height, square, total

@@ -36,7 +36,7 @@ _MOST_STILL = 3
 
 SPARSE = Requirement(
     what="sparse rows in the memory of one process, and a loss of this package",
-    holds=lambda problem: isinstance(problem.flat, CsrData),
+    holds=lambda problem: isinstance(problem.flat, CsrData) and problem.data.in_memory,
     remedy="others are solved by 'auto', 'sketched-sqp' and 'aleg'",
 )
 
