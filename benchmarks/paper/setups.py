@@ -154,7 +154,7 @@ SETUPS: dict[str, Setup] = {
     ),
     "mero_4000": Setup(
         "MERO, synthetic, 4,000 rows per group", "mero", _synthetic("mero", 4000), "binary", 0.15, 10, _LARGE,
-        most_runs=14,
+        most_runs=40,
     ),
     "gdro_census": Setup(
         "GDRO, census by race and sex", "gdro", _census, "binary", 10.0, 10, (10, 21_000, 224), most_runs=14
