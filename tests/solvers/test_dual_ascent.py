@@ -126,6 +126,18 @@ def test_a_program_of_many_weights_is_not_needed():
     assert expected.lower_bound <= found.upper_bound + 1e-12
 
 
+def test_a_fit_ends_when_ascent_does():
+    """The search for the least average would solve programs of all weights, which take a hundred times as long."""
+    problem = few_rows(m=1500)
+    data = problem.data
+    groups = np.repeat(np.arange(data.n_groups), data.all_sizes)
+    model = gd.GroupDROClassifier(alpha=2e-3, tol=1e-2, random_state=0).fit(data.rows.X, data.y, groups=groups)
+    assert model.solver_.startswith("auto: dual ascent: the program")
+    assert "takes over" not in model.solver_
+    assert model.mean_lower_bound_ == -np.inf
+    assert model.n_passes_ < 300
+
+
 def test_groups_whose_gradients_do_not_fit_in_memory():
     problem = few_rows(n=12_000, m=5000, fit_intercept=True)
     assert choose(problem, 1e-2).reason.startswith("dual ascent: the groups' gradients would not fit")
@@ -141,7 +153,7 @@ def test_auto_continues_with_sqp_where_the_penalty_is_too_small_for_ascent():
 
     class Hasty(Auto):
         def stages(self, problem, tol):
-            return (_DualUntilSlow(passes=2.0), gd.GroupSQP("lbfgs"))
+            return (_DualUntilSlow(tol=tol, passes=2.0, other=1.0), gd.GroupSQP("lbfgs"))
 
     result = gd.solve(problem, Hasty(), tol=1e-3, max_passes=2000)
     assert expected.converged
@@ -181,6 +193,21 @@ def test_rows_without_entries_and_large_penalties():
 def test_what_it_cannot_solve_is_refused(problem, message):
     with pytest.raises(ValueError, match=message):
         gd.solve(problem, "dual-ascent")
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_an_intercept_far_away_is_reached(shift):
+    rng = np.random.default_rng(0)
+    X = sp.random(240, 40, density=0.1, random_state=rng, format="csr")
+    y = 1e4 * (np.asarray(X @ rng.normal(size=40)) + rng.normal(size=240)) + shift
+    data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(120), 2))
+    for loss in (gd.Huber(1.35), gd.Squared()):
+        problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=1e-2), fit_intercept=True)
+        result = gd.solve(problem, "dual-ascent", tol=1e-3, max_passes=2000)
+        expected = gd.solve(problem, "sqp", tol=1e-6)
+        assert result.converged
+        assert result.lower_bound <= expected.upper_bound * (1 + 1e-9)
+        assert expected.lower_bound <= result.upper_bound * (1 + 1e-9)
 
 
 def test_it_stops_where_rounding_leaves_no_ascent():

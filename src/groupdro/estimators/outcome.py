@@ -8,6 +8,7 @@ from groupdro.estimators.between import ALL_ROWS, Between
 from groupdro.problem import GroupRisk
 from groupdro.run.clock import Clock
 from groupdro.solvers import GroupSQP, Result, solve
+from groupdro.solvers.auto import weights_are_costly
 from groupdro.solvers.least_average import LeastAverage, find_least_average
 from groupdro.utils.types import Floats
 
@@ -186,7 +187,8 @@ def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: 
     # minimiser, and bounds hold for only some of the models.
     none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
     known = problem.domain.ball is not None and GroupSQP().fits(problem)
-    return known and not (one or none or problem.unbounded)
+    # The search solves programs like those of SQP, in whose time dual ascent does everything else.
+    return known and not (one or none or problem.unbounded or weights_are_costly(problem, result.tol))
 
 
 def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:

@@ -19,8 +19,8 @@ def sweep(
 
     Returns
     -------
-    objective, intercept : float
-        The dual objective, without the intercept's part, and the intercept.
+    objective, violation : float
+        The dual objective, without the intercept's part, and minus the weighted sum of the slopes.
     """
     data, levels = problem.data, problem.group_values(np.zeros(problem.n_groups))
     members, penalty = (data.offsets, data.members, data.member_weights), problem.domain.ball.penalty  # type: ignore[union-attr]
@@ -31,4 +31,4 @@ def sweep(
     problem.count_pass()
     problem.count_columns(data.n_features)
     height, square, total = sums.tolist()
-    return height - 0.5 * penalty * square, point.centre + proximal * total
+    return height - 0.5 * penalty * square, total

@@ -33,7 +33,7 @@ from groupdro.solvers.sketched_sqp import MOST_APART, SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.arguments import check_flag
 
-__all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose"]
+__all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose", "weights_are_costly"]
 
 
 MOST_GRADIENT_VALUES = 5e7  # largest number of entries of all groups' gradients
@@ -98,12 +98,11 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     if problem.domain.ball is None:
         return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds apply to each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
-    digits = float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
-    exact, dual = GroupSQP("newton"), _dual_passes(problem)
-    least = min(_epochs(_NEWTON_EPOCHS, digits) * newton, _epochs(_LBFGS_EPOCHS, digits) * lbfgs)
-    if digits * dual * _DUAL_ENTRY * _pass(problem) < least:
+    digits, exact, dual = _digits(tol), GroupSQP("newton"), _dual_passes(problem)
+    if weights_are_costly(problem, tol):
+        other = _sqp_work(problem, digits) / (_DUAL_ENTRY * _pass(problem))
         reason = f"dual ascent: the program of the groups' weights is expensive ({size})"
-        return Choice((_DualUntilSlow(passes=dual), GroupSQP()), reason)
+        return Choice((_DualUntilSlow(tol=tol, passes=dual, other=other), GroupSQP()), reason)
     if _epochs(_NEWTON_EPOCHS, digits) * newton <= _epochs(_LBFGS_EPOCHS, digits) * lbfgs:
         return Choice((exact,), f"sqp with the exact Hessian: it is cheap ({size})")
     reason = f"sqp with L-BFGS: the Hessian is expensive ({size})"
@@ -111,6 +110,22 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         return Choice((_LbfgsUntilSlow(tol=tol, other="newton", epoch_work=newton / lbfgs), exact), reason)
     sampled = _AlegUntilSlow(scale_columns=precondition)
     return Choice((_LbfgsUntilSlow(tol=tol, other="aleg", epoch_work=2.0), sampled, GroupSQP("lbfgs")), reason)
+
+
+def weights_are_costly(problem: GroupRisk, tol: float) -> bool:
+    """Return whether the program of the group weights costs SQP more than dual ascent needs for everything."""
+    digits = _digits(tol)
+    return digits * _dual_passes(problem) * _DUAL_ENTRY * _pass(problem) < _sqp_work(problem, digits)
+
+
+def _digits(tol: float) -> float:
+    return float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
+
+
+def _sqp_work(problem: GroupRisk, digits: float) -> float:
+    """Return the cost of SQP with the cheaper curvature."""
+    newton, lbfgs = _epochs(_NEWTON_EPOCHS, digits), _epochs(_LBFGS_EPOCHS, digits)
+    return min(newton * _newton_epoch(problem), lbfgs * _lbfgs_epoch(problem))
 
 
 def _epochs(needed: tuple[float, float], digits: float) -> float:
@@ -149,12 +164,13 @@ def _dual_passes(problem: GroupRisk) -> float:
     return _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
 
 
-def _gap_decrease(trace: Sequence[TraceRow]) -> float:
+def _gap_decrease(trace: Sequence[TraceRow], epochs: int = 0) -> float:
     """Return the decrease of the certified gap over the last epochs, as the logarithm of its factor per pass."""
-    first, last = (relative_gap(row.gap, row.upper) for row in (trace[-1 - _LOOK_BACK], trace[-1]))
+    before = trace[-1 - (epochs or _LOOK_BACK)]
+    first, last = (relative_gap(row.gap, row.upper) for row in (before, trace[-1]))
     if not 0.0 < last < np.inf:
         return np.inf
-    return float(np.log(first / last)) / max(trace[-1].passes - trace[-1 - _LOOK_BACK].passes, 1e-9)
+    return float(np.log(first / last)) / max(trace[-1].passes - before.passes, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -208,24 +224,35 @@ class _AlegUntilSlow(ALEG):
 
 @dataclass(frozen=True)
 class _DualUntilSlow(DualAscent):
-    """Dual ascent, until its gap takes more passes per factor of ten than expected.
+    """Dual ascent, until it is expected to need more work for the rest than SQP for everything.
 
     Parameters
     ----------
+    tol : float
+        Relative tolerance.
     passes : float
-        Passes expected.
+        Passes expected for each digit.
+    other : float
+        Work of SQP, in passes of dual ascent.
     """
 
     _: KW_ONLY
+    tol: float = 1e-4
     passes: float = _DUAL_PASSES
+    other: float = np.inf
 
     def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
-        """Check the rate of the last epochs, after as many passes as two digits should take."""
+        """Extrapolate the rate of the later half of the epochs, after as many passes as two digits should take.
+
+        Over a few of them the gap may not fall at all, because the bounds of single epochs vary.
+        """
         early = len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes
         if state.stalled or early:
             return super().hand_over(problem, state, trace)
-        fall = _gap_decrease(trace)
-        if fall * _PATIENCE * self.passes > np.log(10.0):
+        fall = _gap_decrease(trace, max(_LOOK_BACK, len(trace) // 2))
+        gap = relative_gap(trace[-1].gap, trace[-1].upper)
+        left = max(float(np.log(gap / self.tol)), 0.0) if np.isfinite(gap) else np.log(10.0)
+        if fall > 0.0 and left <= fall * _PATIENCE * self.other:
             return ""
         return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; sqp takes over"
 

@@ -31,13 +31,14 @@ __all__ = ["DualAscent", "DualState"]
 
 _RELAXATION = 1.7  # length of the steps of group weights, relative to the best one
 _INTERCEPT = 100.0  # price of an intercept's change, relative to the loss's largest curvature
+_STAYS, _FASTER = 0.95, 3.0  # share of a violation that counts as all of it; factor on the intercept's moves then
 _STILL = 1e-15  # relative change of the dual objective that counts as none
 _MOST_STILL = 3
 
 SPARSE = Requirement(
     what="sparse rows in the memory of one process, and a loss of this package",
     holds=lambda problem: isinstance(problem.flat, CsrData) and problem.data.in_memory,
-    remedy="others are solved by 'auto', 'sketched-sqp' and 'aleg'",
+    remedy="others are solved by 'auto', 'sqp', 'sketched-sqp' and 'aleg'",
 )
 
 
@@ -56,7 +57,11 @@ class DualState(State):
     objective : float
         Dual objective of the last sweep.
     still : int
-        Consecutive sweeps that did not change it.
+        Consecutive sweeps that changed neither it nor the intercept.
+    proximal : float
+        How far the intercept moves for each unit by which the constraint is violated.
+    violation : float
+        By how much the last sweep violated the constraint.
     """
 
     slopes: Floats
@@ -64,14 +69,17 @@ class DualState(State):
     seed: int
     objective: float = -np.inf
     still: int = 0
+    proximal: float = 0.0
+    violation: float = 0.0
 
 
 @dataclass(frozen=True)
 class DualAscent(Solver):
     """Ascent on the dual over rows and group weights, for many groups of few sparse rows.
 
-    An epoch visits every group once, in random order, and evaluates the model, which takes three passes. The first one
-    leaves the group weights as they are. There is nothing to tune.
+    An epoch visits every group once, in random order, and evaluates the model, which takes four passes. The first one
+    leaves the group weights as they are. There is nothing to tune. It needs many epochs if the penalty is tiny for so
+    few rows, or if the columns' scales are very different.
     """
 
     name = "dual-ascent"
@@ -84,20 +92,31 @@ class DualAscent(Solver):
     def init(self, problem: GroupRisk, seed: int) -> DualState:
         """Evaluate the start. The dual starts at slopes of zero, whose model is zero."""
         slopes, heights = np.zeros(len(problem.data.member_weights)), np.zeros(problem.n_groups)
-        return DualState(problem.evaluate(problem.start(), problem.start_weights()), slopes, heights, seed)
+        start = problem.evaluate(problem.start(), problem.start_weights())
+        return DualState(start, slopes, heights, seed, proximal=_least_proximal(problem))
 
     def epoch(self, problem: GroupRisk, state: DualState) -> None:
         """Sweep over all groups, and evaluate where that leads."""
-        at, begun, proximal = state.evaluation, state.epoch > state.begun, 0.0
+        at, begun = state.evaluation, state.epoch > state.begun
         w = at.w.copy() if begun else np.zeros(problem.shape)
         table, free, q = np.zeros((problem.data.n_features, 2)), problem.intercept(w), at.q.copy()
         table[:, 0] = problem.coef(w)
-        if problem.fit_intercept:
-            proximal = _INTERCEPT / problem.loss.smoothness
         order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
         point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
-        objective, free[...] = sweep(problem, order, point, proximal, _RELAXATION if begun else 0.0)
+        objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if begun else 0.0)
+        free += state.proximal * violation
         problem.coef(w)[...] = table[:, 0]
         state.evaluation = problem.evaluate(w, q / q.sum())
-        state.still = state.still + 1 if abs(objective - state.objective) <= _STILL * abs(objective) else 0
-        state.objective, state.stalled = objective, state.still >= _MOST_STILL
+        moved = state.proximal * abs(violation) > _STILL * abs(free.sum())
+        same = abs(objective - state.objective) <= _STILL * abs(objective) and not moved
+        state.still = state.still + 1 if same else 0
+        state.stalled = state.still >= _MOST_STILL
+        # A violation that stays shows that the intercept is far from where it belongs.
+        stays = violation * state.violation > _STAYS * state.violation**2
+        state.proximal = _FASTER * state.proximal if stays else _least_proximal(problem)
+        state.objective, state.violation = objective, violation
+
+
+def _least_proximal(problem: GroupRisk) -> float:
+    """Return how far the intercept moves at first for each unit of violation; 0 without one."""
+    return _INTERCEPT / problem.loss.smoothness if problem.fit_intercept else 0.0
