@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,6 +25,7 @@ __all__ = ["TorchCommunicator"]
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _PROCESS, _PARENT = os.getpid(), os.getppid()  # read as early as possible, to detect a parent that dies soon after
+_LOOKS = 50  # for the thread of gloo, in half a second
 _PR_SET_PDEATHSIG = 1
 
 
@@ -159,10 +161,13 @@ def _keep_gloo_from_interrupting() -> None:
     """
     if sys.platform != "linux":
         return
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # a thread that has ended, or rights that are missing
-            if (task / "comm").read_text(encoding="utf-8").startswith("gloo"):
-                os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
+    for _ in range(_LOOKS):
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):  # a thread that has ended, or rights that are missing
+                if (task / "comm").read_text(encoding="utf-8").startswith("gloo"):
+                    os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
+                    return
+        time.sleep(0.01)  # a thread gets its name after it has started
 
 
 def _report_errors() -> None:
