@@ -6,7 +6,7 @@
     python -m benchmarks.internet_scale race FOLDER [--seconds 60]         worst group of each tool after the same time
     python -m benchmarks.internet_scale fit FOLDER [--workers 2] [--memory 6]   a fit to a relative gap of 1e-2
     python -m benchmarks.internet_scale messages FOLDER                    what two workers exchange, by the features
-    python -m benchmarks.internet_scale groups FOLDER                      fits to up to 10^6 groups of few rows
+    python -m benchmarks.internet_scale groups FOLDER                      fits to many groups of few rows
 
 A row has 30 columns. The value of a column is drawn from a power law: the logarithm of its rank is uniform up to 2^22.
 The 1,000 groups have sizes by a power law too. A click follows a logistic model with a weight for each of the commonest

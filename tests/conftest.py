@@ -1,4 +1,5 @@
 import os
+import sys
 import tempfile
 
 import hypothesis
@@ -14,3 +15,9 @@ _quiet = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.He
 hypothesis.settings.register_profile("explore", _quiet)
 hypothesis.settings.register_profile("gate", _quiet, derandomize=True)
 hypothesis.settings.load_profile("gate")
+
+
+def pytest_runtest_teardown():
+    """Close what a test has drawn, for the tests after it in the same process."""
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")

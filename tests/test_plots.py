@@ -31,7 +31,7 @@ N = 240
 
 @pytest.fixture(autouse=True)
 def no_figure_stays_open():
-    plt.close("all")  # other tests of the same process may have left some
+    assert plt.get_fignums() == []
     yield
     plt.close("all")
 

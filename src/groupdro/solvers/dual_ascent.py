@@ -30,7 +30,7 @@ from groupdro.utils.types import Floats
 __all__ = ["DualAscent", "DualState"]
 
 _RELAXATION = 1.7  # length of the steps of group weights, relative to the best one
-_INTERCEPT = 100.0  # price of an intercept's change, relative to the loss's largest curvature
+_INTERCEPT = 100.0  # its move for each unit of violation, at first, times the loss's largest curvature
 _STAYS, _FASTER = 0.95, 3.0  # share of a violation that counts as all of it; factor on the intercept's moves then
 _STILL = 1e-15  # relative change of the dual objective that counts as none
 _MOST_STILL = 3
@@ -51,7 +51,7 @@ class DualState(State):
     slopes : ndarray of shape (n_members,)
         Slope of the loss for each member of a group.
     heights : ndarray of shape (n_groups,)
-        Each group's mean of minus the conjugates of its slopes.
+        Each group's mean of minus the conjugates of its slopes, plus the constant in its value.
     seed : int
         Seed of the order in which groups are visited.
     objective : float
