@@ -14,8 +14,8 @@ from groupdro.solvers.references import GroupReferences
 __all__ = ["Optimum", "optimum", "reference_gap"]
 
 #: On CIFAR-100, where a pass takes a second, curves do not come as near to the best value.
-TOLERANCE = {"gdro_cifar": 1e-5, "mero_cifar": 1e-4}
-REFERENCE_GAP = {"mero_cifar": 1e-6}
+TOLERANCE = {"gdro_cifar": 1e-5, "mero_cifar": 1e-3}
+REFERENCE_GAP = {"mero_cifar": 1e-4}
 
 
 def reference_gap(setup_name: str) -> float:
