@@ -185,7 +185,7 @@ def test_rows_without_entries_and_large_penalties():
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (make_problem("logistic", PENALTY), "sparse rows in the memory of one process"),
+        (make_problem("logistic", PENALTY), "sparse rows in memory"),
         (sparse_problem(weight_set=gd.Floor(0.01)), "all group weights to be allowed"),
         (as_sparse(make_problem("logistic", gd.L2Domain(radius=1.0))), "an L2 penalty without a radius"),
     ],

@@ -11,10 +11,10 @@ import numpy as np
 from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.data.rows import Rows
-from groupdro.data.sampling import Draw, Sampling
+from groupdro.data.sampling import Sampling
 from groupdro.data.shares import Shares, relative_weights
 from groupdro.kernels.groups import group_means, spread_to_rows
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import read_finite, read_offset
 
 __all__ = ["GroupedData"]
@@ -168,28 +168,6 @@ class GroupedData(Sampling):
         """Number of members of each group."""
         return np.diff(self.offsets)
 
-    # Overridden for a worker's part of larger data (see `distributed.sharding`).
-
-    @property
-    def n_workers(self) -> int:
-        """Number of processes that hold the rows."""
-        return 1
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all rows are stored here."""
-        return self.n_workers == 1
-
-    @property
-    def rank(self) -> int:
-        """Number of this worker."""
-        return 0
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the first worker, which writes files."""
-        return self.rank == 0
-
     @property
     def weighted(self) -> bool:
         """Whether members of a group have different weights."""
@@ -199,40 +177,6 @@ class GroupedData(Sampling):
     def in_memory(self) -> bool:
         """Whether rows can be drawn one by one. All workers must agree, or they would draw different rows."""
         return self.rows.in_memory
-
-    @property
-    def n_total(self) -> int:
-        """Number of rows over all workers."""
-        return self.n_rows
-
-    @property
-    def all_offsets(self) -> Indices:
-        """Where each group's members begin and end, over all workers."""
-        return self.offsets
-
-    @property
-    def all_sizes(self) -> Indices:
-        """Number of members of each group, over all workers."""
-        return self.group_sizes
-
-    def add_up(self, *arrays: Floats) -> None:
-        """Replace arrays by their sums over all workers."""
-
-    def largest(self, values: Floats) -> Floats:
-        """Return the largest values over all workers."""
-        return values
-
-    def own(self, draw: Draw) -> Draw:
-        """Return the part of a draw that is stored here, with local member numbers."""
-        return draw
-
-    def share(self, content: bytes) -> bytes:
-        """Return the first worker's content, on every worker."""
-        return content
-
-    def whole_groups(self) -> Mask:
-        """Return which groups are stored here with all their members."""
-        return np.ones(self.n_groups, dtype=bool)
 
     @cached_property
     def digest(self) -> bytes:
@@ -334,16 +278,6 @@ class GroupedData(Sampling):
         # Label and offset form one complex number, as `kernels.losses` expects.
         y = self.y if self.y.ndim == 1 else self.y.view(np.complex128)[:, 0]
         return self.rows.flat(y, loss, intercept=intercept)
-
-    def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:
-        """Return how many rows a step should draw so that summing its results over workers takes little of the time."""
-        del n_numbers, n_outputs
-        return 1
-
-    def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
-        """Return rows and weights of a draw from all workers, given the local ones."""
-        del draw
-        return values, weights
 
     def read_ahead(self, members: Indices) -> None:
         """Let the system prefetch members that will be needed soon."""

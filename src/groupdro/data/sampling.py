@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.data.one_worker import OneWorker
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["BatchPlan", "Draw", "Sampling"]
@@ -51,17 +52,13 @@ class BatchPlan:
     weights: Floats
 
 
-class Sampling:
+class Sampling(OneWorker):
     """Draws from grouped data. They depend only on the random generator, not on where the rows are stored."""
 
-    offsets: Indices
     weights: Floats
 
-    n_groups: Any  # properties of `GroupedData`
-    in_memory: Any
+    in_memory: Any  # properties of `GroupedData`
     weighted: Any
-    all_offsets: Any
-    all_sizes: Any
 
     def draw(self, rng: np.random.Generator) -> Draw:
         """Draw one member of every group, with probability equal to its weight in the group."""
@@ -122,6 +119,22 @@ class Sampling:
     def can_draw(self) -> bool:
         """Whether members can be drawn."""
         return True
+
+    # Overridden for a worker's part of larger data.
+
+    def own(self, draw: Draw) -> Draw:
+        """Return the part of a draw that is stored here, with local member numbers."""
+        return draw
+
+    def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
+        """Return rows and weights of a draw from all workers, given the local ones."""
+        del draw
+        return values, weights
+
+    def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:
+        """Return how many rows a step should draw so that summing its results over workers takes little of the time."""
+        del n_numbers, n_outputs
+        return 1
 
     def draw_members(self, groups: Indices, rng: np.random.Generator) -> Indices:
         """Draw one member of each of the given groups."""

@@ -1,8 +1,8 @@
 """Data divided among workers: each holds consecutive rows, in the order of groups.
 
 All workers draw the same members from the same seed and evaluate those they hold; the communicator sums over rows. So
-the answer depends on the number of workers only through rounding. Most groups lie entirely on one worker, so each
-group's own minimum is found there without messages.
+the answer depends on the number of workers only through rounding, except for dual ascent. Groups that are not large lie
+entirely on one worker, so each one's own minimum is found there without messages.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ import numpy as np
 
 from groupdro.data import Draw, GroupedData
 from groupdro.data.communicator import Communicator, SerialCommunicator
+from groupdro.data.cuts import cuts_between, row_cuts
 from groupdro.distributed.cost import rows_per_step
 from groupdro.utils.arguments import check_kind
 from groupdro.utils.types import Array, Floats, Indices, Mask
@@ -130,6 +131,22 @@ class ShardedData(GroupedData):
         """Return which groups are stored here with all their members."""
         return self.group_sizes == self.all_sizes
 
+    @property
+    def one_worker_per_group(self) -> bool:
+        """Whether no group is divided among workers."""
+        return cuts_between(self.whole_offsets, self.n_workers)
+
+    def of_all_members(self, values: Floats) -> Floats:
+        """Return one number for each member over all workers, given those of the members stored here."""
+        out = np.zeros(self.n_total)
+        out[self.first : self.first + self.n_rows] = values
+        self.add_up(out)
+        return out
+
+    def of_own_members(self, values: Floats) -> Floats:
+        """Return the numbers of the members stored here, given those of all workers."""
+        return values[self.first : self.first + self.n_rows]
+
     def with_labels(self, y: Array, *, encoded: bool = False) -> "ShardedData":
         """Return the same rows with the same labels in the encoding of a loss."""
         if not encoded:
@@ -196,7 +213,7 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
         raise ValueError("groups that overlap and memory-mapped rows in another order cannot be divided among workers.")
     if data.n_rows < comm.size:
         raise ValueError(f"data has only {data.n_rows} rows for {comm.size} workers.")
-    first, last = (data.n_rows * k // comm.size for k in (comm.rank, comm.rank + 1))
+    first, last = row_cuts(data.offsets, comm.size)[comm.rank : comm.rank + 2].tolist()
     here = slice(first, last)
     offsets = np.clip(data.offsets, first, last) - first
     sizes = np.diff(offsets)

@@ -52,8 +52,8 @@ class DualPoint(NamedTuple):
     """A point of the dual: slopes of the loss for each member of a group, weights of the groups, and the model.
 
     heights, of shape (m,), has each group's mean of minus the conjugates of its slopes, plus its level. table, of shape
-    (d, 2), has the coefficients and work space, which is zero at the start. centre is the intercept that the last sweep
-    ended with. All arrays are changed.
+    (d, 2), has the coefficients and work space, which is zero at the start; for one of several workers there is a third
+    column, of coefficients that stay. centre is the intercept that the last sweep ended with. All arrays are changed.
     """
 
     slopes: Any

@@ -3,6 +3,9 @@
 With slope s_e of the loss for member e, whose weight in its group is a_e, group i contributes the vector
 v_i = -sum_e a_e s_e x_e. The model is w = sum_i q_i v_i / penalty. Its intercept is b = centre + proximal * t, where
 t = -sum_i q_i sum_e a_e s_e.
+
+One of several workers has the groups of its own rows only. A rest of the model, which stays as it is during a sweep, is
+then added to w.
 """
 
 import numpy as np
@@ -54,9 +57,9 @@ def _multiply_out(table, q, scale):
 
 @compiled
 def dual_sums(offsets, weights, point):
-    """Return the weighted mean of the heights, |w|^2 and t, which a sweep keeps up to date."""
+    """Return the weighted mean of the heights, |w|^2, t, and 0 as w times the rest, which a sweep keeps up to date."""
     slopes, heights, q, table, _ = point
-    sums = np.zeros(3)
+    sums = np.zeros(4)
     for j in range(table.shape[0]):
         sums[1] += table[j, 0] * table[j, 0]
     for i in range(q.size):
@@ -82,7 +85,7 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
         Constants added to the groups' risks.
     point : DualPoint
         The point (changed).
-    sums : ndarray of shape (3,)
+    sums : ndarray of shape (4,)
         Those of `dual_sums` (changed).
     penalty, proximal : float
         Of the L2 penalty and of the intercept; proximal is 0 without one.
@@ -93,17 +96,19 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     offsets, rows, weights = members
     slopes, heights, q, table, centre = point
-    scale, height, square, total = 1.0, sums[0], sums[1], sums[2]
+    is_part = table.shape[1] > 2
+    scale, height, square, total, across = 1.0, sums[0], sums[1], sums[2], sums[3]
     for i in order:
         first, last = offsets[i], offsets[i + 1]
         if first == last:
             continue
         share, free = scale * q[i], 0.0  # of all weight; the group's part in t
-        on_w, on_v, own_height = 0.0, 0.0, levels[i]  # v_i w, v_i v_i, and the mean of minus the conjugates
+        on_w, on_rest, on_v = 0.0, 0.0, 0.0  # v_i times w, the rest, and v_i
+        own_height = levels[i]  # the mean of minus the conjugates
         for e in range(first, last):
             r = rows[e] if rows.size else e
             begin, end = indptr[r], indptr[r + 1]
-            wx, vx, xx = 0.0, 0.0, 0.0
+            wx, rest, vx, xx = 0.0, 0.0, 0.0, 0.0
             for n in range(begin, end):
                 ahead = n + AHEAD
                 if ahead < indices.size:
@@ -112,10 +117,12 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
                 wx += x * table[indices[n], 0]
                 vx += x * table[indices[n], 1]
                 xx += x * x
+                if is_part:
+                    rest += x * table[indices[n], 2]
             wx *= scale
             weight = share * weights[e]
             stiffness = weight * (xx / penalty + proximal)
-            z = _meeting_output(code, parameter, y[r], wx + centre + proximal * total, stiffness, slopes[e])
+            z = _meeting_output(code, parameter, y[r], wx + rest + centre + proximal * total, stiffness, slopes[e])
             s = slope(code, parameter, z, y[r])
             own_height += weights[e] * (value(code, parameter, z, y[r]) - s * z)
             by_w, by_v = weight * (slopes[e] - s) / penalty, -weights[e] * s
@@ -124,7 +131,9 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
                 table[indices[n], 0] += by_w / scale * x
                 table[indices[n], 1] += by_v * x
             square += by_w * (2.0 * wx + by_w * xx)
+            across += by_w * rest
             on_w += by_w * vx + by_v * (wx + by_w * xx)
+            on_rest += by_v * rest
             on_v += by_v * (2.0 * vx + by_v * xx)
             total += by_w * penalty
             free += by_v
@@ -135,7 +144,7 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
         if relaxation > 0.0 and share < 1.0:
             # Along the line on which the group gains weight and all others lose it in proportion.
             b = centre + proximal * total
-            gain = own_height - on_w - free * b - (height - penalty * square - total * b)
+            gain = own_height - on_w - on_rest - free * b - (height - penalty * (square + across) - total * b)
             bend = on_v / penalty - 2.0 * on_w + penalty * square + proximal * (free - total) ** 2
             best = relaxation * gain / bend if bend > 0.0 else np.sign(gain) * _MOST
             step = min(max(best, -share / (1.0 - share)), _MOST)
@@ -148,10 +157,11 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
                 table[j, 1] = 0.0
         q[i] = max(share * (1.0 - step) + step, 0.0) / scale
         square = (1.0 - step) ** 2 * square + step / penalty * (2.0 * (1.0 - step) * on_w + step / penalty * on_v)
+        across += step * (on_rest / penalty - across)
         height += step * (own_height - height)
         total += step * (free - total)
         if not _SCALES[0] < scale < _SCALES[1]:
             _multiply_out(table, q, scale)
             scale = 1.0
     _multiply_out(table, q, scale)
-    sums[0], sums[1], sums[2] = height, square, total
+    sums[0], sums[1], sums[2], sums[3] = height, square, total, across

@@ -1,34 +1,161 @@
-"""A sweep of ascent on the dual, counted."""
+"""A sweep of ascent on the dual, counted; see `kernels.dual`.
+
+Several workers sweep at the same time, each over its own groups, in rounds. During a round a worker keeps the total of
+its groups' weights, and sees the others' part of the model as it was before. After it, the changes of the model are
+added up, and weight moves between the workers: each one's best step along the line on which it gains weight and all
+others lose it in proportion is known, and the mean of these steps is made.
+
+The changes of several workers may add up to more than the best change, above all in columns that most rows have. So a
+worker looks at what its changes would lead to if they were larger by a factor, the overlap. If it is as large as the
+number of workers, the objective rises for any data (Ma et al., 2015, "Adding vs. averaging in distributed primal-dual
+optimization"); less is enough if the changes are different. A round shows whether it was, and the next one assumes more
+or less.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from groupdro.kernels.arguments import DualPoint
 from groupdro.kernels.dual import dual_sums, dual_sweep
 from groupdro.problem.group_risk import GroupRisk
-from groupdro.utils.types import Indices
+from groupdro.utils.types import Floats, Indices
 
-__all__ = ["sweep"]
+__all__ = ["Swept", "sweep"]
 
 _CALL_MEMBERS = 1 << 19  # an interrupt can arrive only between calls
+_ROUNDS = 16  # of a sweep: with fewer, changes of common columns work against each other; each costs two messages
+_MORE, _LESS = 1.5, 0.98  # factors on the overlap after a round in which it was too small, and after others
+_LEAST_TOTAL = 1e-12  # of a worker's weights: with none at all, their proportions would be lost
+_MOST = 0.5  # share of all weight that a step may move to a worker
+
+
+class Swept(NamedTuple):
+    """What a sweep has found.
+
+    Attributes
+    ----------
+    objective : float
+        The dual objective, without the intercept's part.
+    violation : float
+        Minus the weighted sum of the slopes.
+    overlap : float
+        How far the workers' changes of the model are assumed to add up: 1 if they are independent, the number of
+        workers if they are the same.
+    """
+
+    objective: float
+    violation: float
+    overlap: float
 
 
 def sweep(
-    problem: GroupRisk, order: Indices, point: DualPoint, proximal: float, relaxation: float
-) -> tuple[float, float]:
-    """Visit all groups in order, which reads their rows twice; see `kernels.dual`.
+    problem: GroupRisk, order: Indices, point: DualPoint, proximal: float, relaxation: float, overlap: float
+) -> Swept:
+    """Visit all groups, which reads their rows twice, or three times if there are several workers.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    order : ndarray of int
+        All groups, in the order in which to visit them.
+    point : DualPoint
+        The point (changed), with the slopes of the members stored here.
+    proximal, relaxation : float
+        See `kernels.dual.dual_sweep`.
+    overlap : float
+        That of the last sweep; infinite before the first one.
 
     Returns
     -------
-    objective, violation : float
-        The dual objective, without the intercept's part, and minus the weighted sum of the slopes.
+    Swept
+        Objective, violation and overlap.
     """
+    penalty = problem.domain.ball.penalty  # type: ignore[union-attr]
+    problem.count_pass()
+    problem.count_columns(problem.data.n_features)
+    if not problem.data.is_whole:
+        return _sweep_together(problem, order, point, penalty, proximal, relaxation, overlap)
+    sums = dual_sums(problem.data.offsets, problem.data.member_weights, point)
+    _visit(problem, order, point, sums, penalty, proximal, relaxation)
+    return Swept(float(sums[0] - 0.5 * penalty * sums[1]), float(sums[2]), 1.0)
+
+
+def _visit(
+    problem: GroupRisk, order: Indices, point: DualPoint, sums: Floats, penalty: float, proximal: float,
+    relaxation: float,
+) -> None:  # fmt: skip
+    """Visit groups that are stored here."""
     data, levels = problem.data, problem.group_values(np.zeros(problem.n_groups))
-    members, penalty = (data.offsets, data.members, data.member_weights), problem.domain.ball.penalty  # type: ignore[union-attr]
-    sums = dual_sums(data.offsets, data.member_weights, point)
+    members = data.offsets, data.members, data.member_weights
     calls = np.cumsum(data.group_sizes[order]) // _CALL_MEMBERS
     for part in np.split(order, np.flatnonzero(np.diff(calls)) + 1):
-        dual_sweep(problem.flat, members, part, levels, point, sums, penalty, proximal, relaxation)
-    problem.count_pass()
+        dual_sweep(problem.flat_here, members, part, levels, point, sums, penalty, proximal, relaxation)
+
+
+def _sweep_together(
+    problem: GroupRisk, order: Indices, point: DualPoint, penalty: float, proximal: float, relaxation: float,
+    overlap: float,
+) -> Swept:  # fmt: skip
+    """Visit all groups, each worker its own, in rounds."""
+    data, (slopes, heights, q, table, centre) = problem.data, point
+    here, model, parts = data.group_sizes > 0, table[:, 0].copy(), np.zeros((len(table), 3))
+    q *= here
+    heights *= here
+    if q.sum() < _LEAST_TOTAL:
+        q[here] = _LEAST_TOTAL / here.sum()
+    (totals,) = _of_each(problem, float(q.sum()))
+    totals /= totals.sum()
+    q /= q.sum()
+    own = data.rows.rmatvec(data.row_weights(q) * slopes) / -penalty  # the model, if these groups had all weight
     problem.count_columns(data.n_features)
-    height, square, total = sums.tolist()
-    return height - 0.5 * penalty * square, total
+    sums = dual_sums(data.offsets, data.member_weights, DualPoint(slopes, heights, q, parts, 0.0))
+    levels, frees = _of_each(problem, float(sums[0]), float(sums[2]))
+    overlap, changes = min(overlap, float(data.n_workers)), np.empty(len(model) + 1)
+    for groups in np.array_split(order[here[order]], _ROUNDS):
+        total, free = totals[data.rank], float(totals @ frees)
+        larger = overlap * total
+        np.multiply(own, larger, out=parts[:, 0])
+        np.subtract(model, parts[:, 0], out=parts[:, 2])
+        sums[1], sums[3] = parts[:, 0] @ parts[:, 0], parts[:, 0] @ parts[:, 2]
+        local = DualPoint(slopes, heights, q, parts, centre + proximal * (free - larger * frees[data.rank]))
+        _visit(problem, groups, local, sums, penalty / larger, proximal * larger, relaxation)
+        changes[:-1] = parts[:, 0] / overlap - total * own
+        changes[-1] = changes[:-1] @ changes[:-1]
+        own = parts[:, 0] / larger
+        data.add_up(changes)
+        model += changes[:-1]
+        rises = changes[:-1] @ changes[:-1] <= overlap * changes[-1]
+        overlap = min(max(overlap * (_LESS if rises else _MORE), 1.0), float(data.n_workers))
+        on_model, apart = penalty * float(own @ model), penalty * float(((own - model) ** 2).sum())
+        levels, frees, on_models, bends = _of_each(problem, float(sums[0]), float(sums[2]), on_model, apart)
+        if relaxation > 0.0:
+            free = float(totals @ frees)
+            gains = levels - on_models - (centre + proximal * free) * frees
+            totals = _moved(totals, gains - totals @ gains, bends + proximal * (frees - free) ** 2)
+            np.multiply(own, totals[data.rank], out=model)
+            data.add_up(model)
+    table[:, 0] = model
+    q *= totals[data.rank]
+    data.add_up(q, heights)
+    objective = float(totals @ levels) - 0.5 * penalty * float(model @ model)
+    return Swept(objective, float(totals @ frees), overlap)
+
+
+def _of_each(problem: GroupRisk, *numbers: float) -> Floats:
+    """Return some numbers of every worker, each as an array of shape (n_workers,)."""
+    table = np.zeros((len(numbers), problem.data.n_workers))
+    table[:, problem.data.rank] = numbers
+    problem.data.add_up(table)
+    return table
+
+
+def _moved(totals: Floats, gains: Floats, bends: Floats) -> Floats:
+    """Return the mean of the workers' best steps along their lines, given the derivatives of the objective there."""
+    most = np.where(gains > 0.0, _MOST, -_MOST)
+    best = np.divide(gains, bends, out=most, where=bends > 0.0)
+    steps = np.clip(best, -totals / np.maximum(1.0 - totals, _LEAST_TOTAL), _MOST)
+    moved = np.maximum(totals * (1.0 - steps.mean()) + steps / len(steps), _LEAST_TOTAL)
+    out: Floats = moved / moved.sum()
+    return out

@@ -15,7 +15,7 @@ from groupdro.run.clock import Clock
 from groupdro.run.ending import SEPARABLE, Ending, runs_away
 from groupdro.run.precision import raise_precision
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
-from groupdro.run.saved_run import SavedRun, save_run
+from groupdro.run.saved_run import SavedRun, save_run, whole_state
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
 from groupdro.utils.bundle import check
@@ -274,9 +274,11 @@ class Run:
             self.certificate.observe(state.evaluation)
         self._refine(state)
         self._record(state)
+        with self.clock.stopped():
+            whole = whole_state(state, self.problem.data) if self.checkpointed else state
         if self.checkpoints is not None:  # before the callbacks, which may take long or fail
             save_run(
-                self.checkpoints, self.problem, self.stage, state, self.certificate, self.trace, self.clock,
+                self.checkpoints, self.problem, self.stage, whole, self.certificate, self.trace, self.clock,
                 tolerances=(self.tol, self.atol), found_references=self.found_references, refinement=self.refinement,
             )  # fmt: skip
         stopped = self._callback_stops(state)

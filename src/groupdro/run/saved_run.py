@@ -1,12 +1,13 @@
 """The checkpoint format of a run, written after each epoch and read when resuming."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from groupdro.certificate import Certificate
+from groupdro.data import GroupedData
 from groupdro.problem import GroupRisk, References
 from groupdro.run.checkpoint import Checkpoints, checkpoint_errors
 from groupdro.run.clock import Clock
@@ -16,7 +17,7 @@ from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Refinement
 from groupdro.utils.bundle import check, dump_bundle, is_finite_array, parse_bundle
 
-__all__ = ["SavedRun", "save_run"]
+__all__ = ["SavedRun", "save_run", "whole_state"]
 
 _PARTS = {"references", "refinement", "stage", "state", "certificate", "trace", "counters", "seconds", "tolerances",
           "single_precision"}  # fmt: skip
@@ -43,6 +44,12 @@ def save_run(
             "single_precision": problem.single_precision,
         }
         checkpoints.write(state.epoch, run, arrays)
+
+
+def whole_state(state: State, data: GroupedData) -> State:
+    """Return a state with the numbers of all workers' members; they must call this together."""
+    whole: dict[str, Any] = {name: data.of_all_members(getattr(state, name)) for name in state.by_member}
+    return replace(state, **whole) if whole else state
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,10 @@ class SavedRun:
         """Return the state and the trace, and restore certificate and clock."""
         problem.single_precision &= self.run["single_precision"]
         with problem.uncounted():
-            state: State = restore(solver.init(problem, seed), self.run["state"], self.arrays)
+            begun = whole_state(solver.init(problem, seed), problem.data)
+            state: State = restore(begun, self.run["state"], self.arrays)
+            for name in state.by_member:
+                setattr(state, name, problem.data.of_own_members(getattr(state, name)))
             solver.restore_state(problem, state)
             certificate.load(restore(None, self.run["certificate"], self.arrays))
         clock.set(self.run["seconds"], self.run["counters"])

@@ -90,6 +90,8 @@ class State:
         Whether the solver cannot improve further, for example at the limit of floating-point accuracy.
     """
 
+    #: Arrays with one number for each member of a group that is stored here; all others are the same on all workers.
+    by_member: ClassVar[tuple[str, ...]] = ()
     #: Fields whose shapes may change during a run; `restore_state` checks them.
     grows: ClassVar[tuple[str, ...]] = ()
 

@@ -42,6 +42,7 @@ _NEWTON_EPOCHS = 4.5, 0.6  # fixed, and per digit
 _LBFGS_EPOCHS = 4.0, 3.7
 _ALEG_EPOCHS = 5.0, 5.0
 _DUAL_PASSES, _DUAL_ENTRY = 35.0, 6.0  # per digit, and the cost of an entry there relative to one in a plain pass
+_DUAL_TOGETHER = 2.0  # factor on the passes if several workers sweep at the same time
 _DUAL_GROUPS = 100  # below which the program of the weights is cheap
 _NEWTON_OVERHEAD, _LBFGS_OVERHEAD = 3e5, 1e6  # per epoch, in entries of X that could be read in the same time
 _LOOK_BACK = 5  # epochs over which the decrease of the gap is measured
@@ -134,7 +135,7 @@ def _epochs(needed: tuple[float, float], digits: float) -> float:
 
 def _pass(problem: GroupRisk) -> float:
     """Return the cost of a pass."""
-    return problem.n_rows * problem.data.rows.n_entries * problem.model.n_outputs
+    return problem.n_rows * problem.data.mean_entries * problem.model.n_outputs
 
 
 def _newton_epoch(problem: GroupRisk) -> float:
@@ -161,7 +162,8 @@ def _dual_passes(problem: GroupRisk) -> float:
     if problem.n_groups < _DUAL_GROUPS or not DualAscent().fits(problem):
         return np.inf
     curvature = problem.loss.smoothness * problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
-    return _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
+    passes = _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
+    return passes if problem.data.is_whole else _DUAL_TOGETHER * passes
 
 
 def _gap_decrease(trace: Sequence[TraceRow], epochs: int = 0) -> float:

@@ -12,11 +12,14 @@ and groups there are: the factor on all other weights, and so on w, is kept apar
 A free intercept adds the constraint that the weighted slopes sum to zero. Each sweep replaces it by a quadratic price
 around the intercept so far (the method of multipliers).
 
+Several workers sweep at the same time, each over its own groups; see `problem.dual_sweep`.
+
 Rows: Shalev-Shwartz and Zhang (2013), "Stochastic dual coordinate ascent". Weights: the line of block-coordinate
 Frank-Wolfe, Lacoste-Julien et al. (2013), here with over-relaxed steps.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,8 +39,10 @@ _STILL = 1e-15  # relative change of the dual objective that counts as none
 _MOST_STILL = 3
 
 SPARSE = Requirement(
-    what="sparse rows in the memory of one process, and a loss of this package",
-    holds=lambda problem: isinstance(problem.flat, CsrData) and problem.data.in_memory,
+    what="sparse rows in memory, a loss of this package, and groups that are not divided among workers",
+    holds=lambda problem: (
+        isinstance(problem.flat_here, CsrData) and problem.data.in_memory and problem.data.one_worker_per_group
+    ),
     remedy="others are solved by 'auto', 'sqp', 'sketched-sqp' and 'aleg'",
 )
 
@@ -49,7 +54,7 @@ class DualState(State):
     Attributes
     ----------
     slopes : ndarray of shape (n_members,)
-        Slope of the loss for each member of a group.
+        Slope of the loss for each member of a group that is stored here.
     heights : ndarray of shape (n_groups,)
         Each group's mean of minus the conjugates of its slopes, plus the constant in its value.
     seed : int
@@ -62,7 +67,11 @@ class DualState(State):
         How far the intercept moves for each unit by which the constraint is violated.
     violation : float
         By how much the last sweep violated the constraint.
+    overlap : float
+        How far the workers' changes of the model are assumed to add up; see `problem.dual_sweep`.
     """
+
+    by_member: ClassVar[tuple[str, ...]] = ("slopes",)
 
     slopes: Floats
     heights: Floats
@@ -71,15 +80,17 @@ class DualState(State):
     still: int = 0
     proximal: float = 0.0
     violation: float = 0.0
+    overlap: float = np.inf
 
 
 @dataclass(frozen=True)
 class DualAscent(Solver):
     """Ascent on the dual over rows and group weights, for many groups of few sparse rows.
 
-    An epoch visits every group once, in random order, and evaluates the model, which takes four passes. The first one
-    leaves the group weights as they are. There is nothing to tune. It needs many epochs if the penalty is tiny for so
-    few rows, or if the columns' scales are very different.
+    An epoch visits every group once, in random order, and evaluates the model, which takes three passes, one more with
+    a free intercept and one more over several workers. The first one leaves the group weights as they are. There is
+    nothing to tune. It needs many epochs if the penalty is tiny for so few rows, or if the columns' scales are very
+    different.
     """
 
     name = "dual-ascent"
@@ -103,7 +114,8 @@ class DualAscent(Solver):
         table[:, 0] = problem.coef(w)
         order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
         point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
-        objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if begun else 0.0)
+        relaxation = _RELAXATION if begun else 0.0
+        objective, violation, state.overlap = sweep(problem, order, point, state.proximal, relaxation, state.overlap)
         free += state.proximal * violation
         problem.coef(w)[...] = table[:, 0]
         state.evaluation = problem.evaluate(w, q / q.sum())

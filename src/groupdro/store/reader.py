@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.data.communicator import Communicator
+from groupdro.data.cuts import row_cuts
 from groupdro.store.document import GROUPS, LARGEST, MANIFEST, StoreError
 from groupdro.store.files import check_blocks
 from groupdro.store.labels import parse_names
@@ -266,7 +267,8 @@ class RowsCheck:
         if name not in manifest.arrays or name == "offsets.bin":
             return 0, manifest.files[name].size
         dtype, shape = manifest.arrays[name]
-        first, last = (manifest.n_rows * rank // self.comm.size for rank in (self.comm.rank, self.comm.rank + 1))
+        cuts = row_cuts(np.asarray(self.opened.arrays["offsets.bin"]), self.comm.size)
+        first, last = cuts[self.comm.rank : self.comm.rank + 2].tolist()
         if name in ("data.bin", "indices.bin"):
             first, last = (int(self.opened.arrays["indptr.bin"][row]) for row in (first, last))
         else:

@@ -1,0 +1,169 @@
+"""Dual ascent by several workers at the same time."""
+
+import numpy as np
+import pytest
+
+import groupdro as gd
+from groupdro.data.cuts import cuts_between, row_cuts
+from groupdro.distributed.sharding import shard
+from groupdro.solvers.auto import choose
+from groupdro.solvers.dual_ascent import DualAscent
+from tests.distributed.thread_comm import run_workers
+from tests.reference.convex import worst_value
+from tests.solvers.test_dual_ascent import few_rows
+
+
+def same_problem(problem, data, **options):
+    """Return a problem on a worker's part of its data."""
+    options = {"fit_intercept": problem.fit_intercept, "offsets": problem.offsets} | options
+    return gd.GroupRisk(data, problem.loss, problem.domain, **options)
+
+
+def together(problem, size, function, **options):
+    """Return function(problem on a part) of every worker."""
+    return run_workers(size, lambda comm: function(same_problem(problem, shard(problem.data, comm), **options)))
+
+
+def assert_same(results):
+    """Check that all workers have the same bits."""
+    for result in results[1:]:
+        for name in ("w", "q", "upper_bound", "lower_bound", "passes"):
+            np.testing.assert_array_equal(getattr(result, name), getattr(results[0], name), err_msg=name)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("ones", [False, True])
+def test_workers_find_what_one_process_finds(size, intercept, ones):
+    problem = few_rows(ones=ones, fit_intercept=intercept)
+    levels = np.random.default_rng(0).normal(size=problem.n_groups) / 10
+    problem = same_problem(problem, problem.data, offsets=levels)
+    alone = gd.solve(problem, "dual-ascent", tol=3e-3, max_passes=400)
+    results = together(problem, size, lambda part: gd.solve(part, "dual-ascent", tol=3e-3, max_passes=1500))
+    assert_same(results)
+    assert alone.converged
+    assert results[0].converged
+    assert results[0].lower_bound <= alone.upper_bound
+    assert alone.lower_bound <= results[0].upper_bound
+
+
+@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared(), gd.Huber(0.5), gd.SquaredHinge()])
+def test_the_bounds_enclose_the_optimum_of_an_independent_solver(loss):
+    problem = few_rows(n=120, d=60, m=30, penalty=1e-2)
+    problem = gd.GroupRisk(problem.data, loss, problem.domain, fit_intercept=True)
+    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-4, max_passes=8000))
+    assert_same(results)
+    assert results[0].converged
+    assert results[0].lower_bound - 1e-7 <= worst_value(problem).value <= results[0].upper_bound + 1e-7
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_model_and_the_objective_are_those_of_all_slopes(intercept):
+    problem = few_rows(fit_intercept=intercept)
+    data = problem.data
+
+    def advanced(part):
+        solver, found = DualAscent(), []
+        state = solver.init(part, seed=0)
+        for _ in range(8):
+            solver.epoch(part, state)
+            state.epoch += 1
+            found.append(state.objective)
+        return part.data.of_all_members(state.slopes), state.heights, state.evaluation, found
+
+    for slopes, heights, at, found in together(problem, 3, advanced):
+        v = -data.rows.rmatvec(data.row_weights(at.q) * slopes)
+        np.testing.assert_allclose(problem.coef(at.w), v / 1e-3, rtol=1e-9, atol=1e-11)
+        p = -slopes * data.y
+        entropy = data.group_means(-p * np.log(p) - (1 - p) * np.log1p(-p))
+        np.testing.assert_allclose(heights, entropy, rtol=1e-9)
+        assert found[-1] == pytest.approx(at.q @ entropy - v @ v / (2 * 1e-3), rel=1e-9)
+        assert at.q.sum() == pytest.approx(1.0)
+        assert (at.q >= 0.0).all()
+
+
+def test_the_objective_rises_in_every_sweep_if_workers_expect_to_do_the_same(monkeypatch):
+    monkeypatch.setattr("groupdro.problem.dual_sweep._LESS", 1.0)
+
+    def objectives(part):
+        solver, found = DualAscent(), []
+        state = solver.init(part, seed=0)
+        for _ in range(10):
+            solver.epoch(part, state)
+            state.epoch += 1
+            found.append(state.objective)
+        assert state.overlap == 4.0
+        return found
+
+    for found in together(few_rows(), 4, objectives):
+        assert (np.diff(found) > 0).all()
+
+
+def test_a_worker_whose_groups_had_no_weight():
+    problem = few_rows()
+    q = np.zeros(problem.n_groups)
+    q[:10] = 0.1
+    results = together(
+        problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-3, max_passes=1500), start=(None, q)
+    )
+    assert_same(results)
+    assert results[0].converged
+    assert results[0].q[500:].sum() > 0.1
+
+
+def test_a_run_goes_on_with_another_number_of_workers(tmp_path):
+    problem, options = few_rows(fit_intercept=True), {"tol": 1e-3, "max_passes": 1500.0}
+    stop = [lambda progress: progress.latest.epoch >= 12]
+
+    def begun(part, folder):
+        return gd.solve(part, "dual-ascent", **options, callbacks=stop, checkpoint_dir=folder)
+
+    def ended(part, folder):
+        return gd.solve(part, "dual-ascent", **options, checkpoint_dir=folder)
+
+    whole = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", **options))
+    for size in (2, 1, 3):
+        folder = tmp_path / str(size)
+        before = together(problem, 2, lambda part, folder=folder: begun(part, folder))
+        results = together(problem, size, lambda part, folder=folder: ended(part, folder))
+        assert_same(results)
+        assert results[0].converged
+        assert results[0].epochs > before[0].epochs
+        if size == 2:
+            assert_same([results[0], whole[0]])
+
+
+def test_auto_lets_workers_ascend_where_the_gradients_do_not_fit():
+    problem = few_rows(n=12_000, m=5000, fit_intercept=True)
+
+    def solved(part):
+        assert choose(part, 1e-2).reason.startswith("dual ascent: the groups' gradients would not fit")
+        return gd.solve(part, tol=1e-2, max_passes=1000)
+
+    results = together(problem, 2, solved)
+    assert_same(results)
+    assert results[0].converged
+
+
+def test_groups_that_are_divided_are_refused():
+    problem = few_rows(m=3)
+
+    def refused(part):
+        with pytest.raises(ValueError, match="groups that are not divided among workers"):
+            gd.solve(part, "dual-ascent")
+
+    together(problem, 2, refused)
+
+
+def test_cuts_are_at_the_nearest_border_if_that_is_near():
+    offsets = np.array([0, 10, 48, 100])
+    np.testing.assert_array_equal(row_cuts(offsets, 2), [0, 48, 100])
+    np.testing.assert_array_equal(row_cuts(offsets, 4), [0, 25, 50, 75, 100])  # 2 of 25 rows are too many
+    assert cuts_between(offsets, 2)
+    assert not cuts_between(offsets, 4)
+    np.testing.assert_array_equal(row_cuts(np.array([0, 3]), 3), [0, 1, 2, 3])
+    for size in range(1, 40):
+        cuts = row_cuts(np.arange(0, 1001, 7).clip(max=1000), size)
+        assert (np.diff(cuts) > 0).all()
+        assert cuts[0] == 0
+        assert cuts[-1] == 994
