@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.data.cuts import cuts_between, row_cuts
@@ -82,9 +83,7 @@ def test_the_model_and_the_objective_are_those_of_all_slopes(intercept):
         assert (at.q >= 0.0).all()
 
 
-def test_the_objective_rises_in_every_sweep_if_workers_expect_to_do_the_same(monkeypatch):
-    monkeypatch.setattr("groupdro.problem.dual_sweep._LESS", 1.0)
-
+def test_the_objective_rises_in_every_sweep():
     def objectives(part):
         solver, found = DualAscent(), []
         state = solver.init(part, seed=0)
@@ -92,7 +91,6 @@ def test_the_objective_rises_in_every_sweep_if_workers_expect_to_do_the_same(mon
             solver.epoch(part, state)
             state.epoch += 1
             found.append(state.objective)
-        assert state.overlap == 4.0
         return found
 
     for found in together(few_rows(), 4, objectives):
@@ -133,6 +131,41 @@ def test_a_run_goes_on_with_another_number_of_workers(tmp_path):
             assert_same([results[0], whole[0]])
 
 
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 2)])
+def test_a_run_goes_on_where_another_number_of_workers_changes_the_choice(tmp_path, sizes):
+    rng = np.random.default_rng(0)
+    X = sp.random(600, 3000, density=0.005, random_state=rng, format="csr")
+    y = np.where(rng.random(600) < 0.5, 1.0, -1.0)
+    groups = np.append(np.zeros(300, int), np.arange(1, 301))  # three workers divide the first group, two do not
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2), fit_intercept=True)
+    stop = [lambda progress: progress.latest.epoch >= 1]
+    before = together(problem, sizes[0], lambda part: gd.solve(part, tol=1e-6, callbacks=stop, checkpoint_dir=tmp_path))
+    after = together(problem, sizes[1], lambda part: gd.solve(part, tol=1e-6, checkpoint_dir=tmp_path))
+    assert_same(after)
+    assert ("dual ascent" in before[0].solver) != ("dual ascent" in after[0].solver)
+    assert "resumed with another number of workers" in after[0].solver
+    assert after[0].epochs > before[0].epochs
+    assert after[0].lower_bound >= before[0].lower_bound
+    assert after[0].upper_bound <= before[0].upper_bound
+    expected = gd.solve(problem, "sqp", tol=1e-8)
+    assert after[0].lower_bound <= expected.upper_bound
+    assert expected.lower_bound <= after[0].upper_bound
+
+
+@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared()])
+@pytest.mark.parametrize("m", [2, 8])
+def test_few_groups_on_each_worker(loss, m):
+    rng = np.random.default_rng(0)
+    X = sp.random(96, 30, density=0.2, random_state=rng, format="csr")
+    y = np.where(np.asarray(X.sum(axis=1)).ravel() + rng.normal(size=96) > 1.0, 1.0, -1.0)
+    data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), 96 // m))
+    problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=0.1), fit_intercept=True)
+    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-3, max_passes=3000))
+    assert_same(results)
+    assert results[0].converged
+
+
 def test_auto_lets_workers_ascend_where_the_gradients_do_not_fit():
     problem = few_rows(n=12_000, m=5000, fit_intercept=True)
 
@@ -149,7 +182,7 @@ def test_groups_that_are_divided_are_refused():
     problem = few_rows(m=3)
 
     def refused(part):
-        with pytest.raises(ValueError, match="groups that are not divided among workers"):
+        with pytest.raises(ValueError, match="no group to be divided among workers: fewer workers"):
             gd.solve(part, "dual-ascent")
 
     together(problem, 2, refused)

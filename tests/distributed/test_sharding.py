@@ -67,7 +67,8 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
             *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
             feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),
             leading_curvature(problem, draw, at, 3)[0], data.column_squares,
-            data.mean_square_norm, [*vars(problem.constants(2.0, 3.0)).values()], problem.n_rows, data.all_sizes,
+            data.mean_square_norm, data.mean_entries,
+            [*vars(problem.constants(2.0, 3.0)).values()], problem.n_rows, data.all_sizes,
             unattained(problem) is None, vanishes(problem), is_separated(problem, at),
             problem.pooled().evaluate(w, np.ones(1)).gradient,
         ]  # fmt: skip

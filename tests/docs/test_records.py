@@ -254,13 +254,11 @@ def test_what_auto_expects_is_what_the_page_says():
 
 
 def test_how_workers_ascend_is_what_the_page_says():
+    from groupdro.data import cuts
     from groupdro.problem import dual_sweep
 
-    page = words("inside.md")
-    assert f"A sweep has {dual_sweep._ROUNDS} rounds" in page
-    assert dual_sweep._MORE == 1.5
-    assert "which grows by half after a round" in page
-    assert f"shrinks by {100 * (1 - dual_sweep._LESS):.0f}% after others" in page
+    assert f"if that is at most {100 * cuts._MOVED:.0f}% of a worker's rows away" in words("known_limits.md")
+    assert f"A sweep has {dual_sweep._ROUNDS} rounds" in words("inside.md")
 
 
 def test_sizes_of_sketches_are_those_of_the_code():

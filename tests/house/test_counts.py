@@ -17,7 +17,7 @@ LIMITS = {
     "counting calls outside problem/": 0,
     "kernels with more than 12 parameters": 0,
     "modules of more than 400 lines": 0,
-    "lines of code": 21_200,  # raised by 400 for sketched SQP and lines of any length, by 400 for dual ascent
+    "lines of code": 21_205,  # raised by 400 for sketched SQP and lines of any length, by 405 for dual ascent
 }
 PACKAGE = read_package(Path(groupdro.__file__).parent)
 DOMAINS = Module(

@@ -6,13 +6,9 @@ added up, and weight moves between the workers: each one's best step along the l
 others lose it in proportion is known, and the mean of these steps is made.
 
 The changes of several workers may add up to more than the best change, above all in columns that most rows have. So a
-worker looks at what its changes would lead to if they were larger by a factor, the overlap. If it is as large as the
-number of workers, the objective rises for any data (Ma et al., 2015, "Adding vs. averaging in distributed primal-dual
-optimization"); less is enough if the changes are different. A round shows whether it was, and the next one assumes more
-or less.
+worker looks at what its changes would lead to if all others made the same: then the objective rises for any data (Ma et
+al., 2015, "Adding vs. averaging in distributed primal-dual optimization").
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,37 +17,17 @@ from groupdro.kernels.dual import dual_sums, dual_sweep
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["sweep"]
 
 _CALL_MEMBERS = 1 << 19  # an interrupt can arrive only between calls
 _ROUNDS = 16  # of a sweep: with fewer, changes of common columns work against each other; each costs two messages
-_MORE, _LESS = 1.5, 0.98  # factors on the overlap after a round in which it was too small, and after others
 _LEAST_TOTAL = 1e-12  # of a worker's weights: with none at all, their proportions would be lost
 _MOST = 0.5  # share of all weight that a step may move to a worker
 
 
-class Swept(NamedTuple):
-    """What a sweep has found.
-
-    Attributes
-    ----------
-    objective : float
-        The dual objective, without the intercept's part.
-    violation : float
-        Minus the weighted sum of the slopes.
-    overlap : float
-        How far the workers' changes of the model are assumed to add up: 1 if they are independent, the number of
-        workers if they are the same.
-    """
-
-    objective: float
-    violation: float
-    overlap: float
-
-
 def sweep(
-    problem: GroupRisk, order: Indices, point: DualPoint, proximal: float, relaxation: float, overlap: float
-) -> Swept:
+    problem: GroupRisk, order: Indices, point: DualPoint, proximal: float, relaxation: float
+) -> tuple[float, float]:
     """Visit all groups, which reads their rows twice, or three times if there are several workers.
 
     Parameters
@@ -64,22 +40,20 @@ def sweep(
         The point (changed), with the slopes of the members stored here.
     proximal, relaxation : float
         See `kernels.dual.dual_sweep`.
-    overlap : float
-        That of the last sweep; infinite before the first one.
 
     Returns
     -------
-    Swept
-        Objective, violation and overlap.
+    objective, violation : float
+        The dual objective, without the intercept's part, and minus the weighted sum of the slopes.
     """
     penalty = problem.domain.ball.penalty  # type: ignore[union-attr]
     problem.count_pass()
     problem.count_columns(problem.data.n_features)
     if not problem.data.is_whole:
-        return _sweep_together(problem, order, point, penalty, proximal, relaxation, overlap)
+        return _sweep_together(problem, order, point, penalty, proximal, relaxation)
     sums = dual_sums(problem.data.offsets, problem.data.member_weights, point)
     _visit(problem, order, point, sums, penalty, proximal, relaxation)
-    return Swept(float(sums[0] - 0.5 * penalty * sums[1]), float(sums[2]), 1.0)
+    return float(sums[0] - 0.5 * penalty * sums[1]), float(sums[2])
 
 
 def _visit(
@@ -95,9 +69,8 @@ def _visit(
 
 
 def _sweep_together(
-    problem: GroupRisk, order: Indices, point: DualPoint, penalty: float, proximal: float, relaxation: float,
-    overlap: float,
-) -> Swept:  # fmt: skip
+    problem: GroupRisk, order: Indices, point: DualPoint, penalty: float, proximal: float, relaxation: float
+) -> tuple[float, float]:
     """Visit all groups, each worker its own, in rounds."""
     data, (slopes, heights, q, table, centre) = problem.data, point
     here, model, parts = data.group_sizes > 0, table[:, 0].copy(), np.zeros((len(table), 3))
@@ -112,22 +85,18 @@ def _sweep_together(
     problem.count_columns(data.n_features)
     sums = dual_sums(data.offsets, data.member_weights, DualPoint(slopes, heights, q, parts, 0.0))
     levels, frees = _of_each(problem, float(sums[0]), float(sums[2]))
-    overlap, changes = min(overlap, float(data.n_workers)), np.empty(len(model) + 1)
     for groups in np.array_split(order[here[order]], _ROUNDS):
         total, free = totals[data.rank], float(totals @ frees)
-        larger = overlap * total
+        larger = data.n_workers * total
         np.multiply(own, larger, out=parts[:, 0])
         np.subtract(model, parts[:, 0], out=parts[:, 2])
         sums[1], sums[3] = parts[:, 0] @ parts[:, 0], parts[:, 0] @ parts[:, 2]
         local = DualPoint(slopes, heights, q, parts, centre + proximal * (free - larger * frees[data.rank]))
         _visit(problem, groups, local, sums, penalty / larger, proximal * larger, relaxation)
-        changes[:-1] = parts[:, 0] / overlap - total * own
-        changes[-1] = changes[:-1] @ changes[:-1]
+        changes = parts[:, 0] / data.n_workers - total * own
         own = parts[:, 0] / larger
         data.add_up(changes)
-        model += changes[:-1]
-        rises = changes[:-1] @ changes[:-1] <= overlap * changes[-1]
-        overlap = min(max(overlap * (_LESS if rises else _MORE), 1.0), float(data.n_workers))
+        model += changes
         on_model, apart = penalty * float(own @ model), penalty * float(((own - model) ** 2).sum())
         levels, frees, on_models, bends = _of_each(problem, float(sums[0]), float(sums[2]), on_model, apart)
         if relaxation > 0.0:
@@ -140,7 +109,7 @@ def _sweep_together(
     q *= totals[data.rank]
     data.add_up(q, heights)
     objective = float(totals @ levels) - 0.5 * penalty * float(model @ model)
-    return Swept(objective, float(totals @ frees), overlap)
+    return objective, float(totals @ frees)
 
 
 def _of_each(problem: GroupRisk, *numbers: float) -> Floats:

@@ -154,7 +154,10 @@ class Run:
     def _resume(self, saved: SavedRun) -> Status | None:
         """Restore the state of the checkpoint."""
         with checkpoint_errors():
-            self.state, self.trace = saved.resume(self._solver, self.problem, self.seed, self.certificate, self.clock)
+            same = saved.has_stages(self.solvers)
+            self.state, self.trace = saved.resume(
+                self._solver, self.problem, self.seed, self.certificate, self.clock, same=same
+            )
         return self._agree(self._verdict(self.state))
 
     # ------------------------------------------------------------------ stages
@@ -213,8 +216,9 @@ class Run:
         given, references = self.problem, saved.references(self.problem)
         finds = self.solver.minimises_regrets and not given.regret
         check((references is not None) == finds, "its references do not fit this objective")
-        check(saved.run["stage"] < len(self.solvers), "it is in a stage that the solver does not have")
-        self.stage = saved.run["stage"]
+        if saved.has_stages(self.solvers):
+            check(saved.run["stage"] < len(self.solvers), "it is in a stage that the solver does not have")
+            self.stage = saved.run["stage"]
         if references is None:
             return
         self.problem = given.with_references(references)
@@ -278,8 +282,9 @@ class Run:
             whole = whole_state(state, self.problem.data) if self.checkpointed else state
         if self.checkpoints is not None:  # before the callbacks, which may take long or fail
             save_run(
-                self.checkpoints, self.problem, self.stage, whole, self.certificate, self.trace, self.clock,
-                tolerances=(self.tol, self.atol), found_references=self.found_references, refinement=self.refinement,
+                self.checkpoints, self.problem, self.solvers, self.stage, whole, self.certificate, self.trace,
+                self.clock, tolerances=(self.tol, self.atol), found_references=self.found_references,
+                refinement=self.refinement,
             )  # fmt: skip
         stopped = self._callback_stops(state)
         return self._agree(self._verdict(state, stopped=stopped))

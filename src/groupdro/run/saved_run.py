@@ -19,14 +19,14 @@ from groupdro.utils.bundle import check, dump_bundle, is_finite_array, parse_bun
 
 __all__ = ["SavedRun", "save_run", "whole_state"]
 
-_PARTS = {"references", "refinement", "stage", "state", "certificate", "trace", "counters", "seconds", "tolerances",
-          "single_precision"}  # fmt: skip
+_PARTS = {"references", "refinement", "stages", "stage", "state", "certificate", "trace", "counters", "seconds",
+          "tolerances", "single_precision"}  # fmt: skip
 
 
 def save_run(
-    checkpoints: Checkpoints, problem: GroupRisk, stage: int, state: State, certificate: Certificate,
-    trace: Sequence[TraceRow], clock: Clock, *, tolerances: tuple[float, float], found_references: bool,
-    refinement: Refinement | None,
+    checkpoints: Checkpoints, problem: GroupRisk, solvers: Sequence[Solver], stage: int, state: State,
+    certificate: Certificate, trace: Sequence[TraceRow], clock: Clock, *, tolerances: tuple[float, float],
+    found_references: bool, refinement: Refinement | None,
 ) -> None:  # fmt: skip
     """Write a checkpoint of a run, off the clock."""
     with clock.stopped():
@@ -34,6 +34,7 @@ def save_run(
         run = {
             "references": pack(vars(problem.references) if found_references else None, arrays),
             "refinement": pack(None if refinement is None else refinement.saved(), arrays),
+            "stages": _names(solvers),
             "stage": stage,
             "state": pack(state, arrays),
             "certificate": pack(certificate.saved(), arrays),
@@ -94,6 +95,10 @@ class SavedRun:
         _check_run(whole)
         return cls(whole, arrays)
 
+    def has_stages(self, solvers: Sequence[Solver]) -> bool:
+        """Return whether the run had these solvers. With another number of workers, the choice may be another one."""
+        return self.run.get("stages") in (None, _names(solvers))  # older files do not say
+
     def references(self, problem: GroupRisk) -> References | None:
         """Return the references found by the run, after checking them."""
         found = restore(None, self.run["references"], self.arrays)
@@ -112,24 +117,48 @@ class SavedRun:
         return restore(None, self.run["refinement"], self.arrays)
 
     def resume(
-        self, solver: Solver, problem: GroupRisk, seed: int, certificate: Certificate, clock: Clock
+        self, solver: Solver, problem: GroupRisk, seed: int, certificate: Certificate, clock: Clock, *, same: bool
     ) -> tuple[State, list[TraceRow]]:
-        """Return the state and the trace, and restore certificate and clock."""
+        """Return the state and the trace, and restore certificate and clock.
+
+        If it is not the same solver, its state starts at the saved point.
+        """
         problem.single_precision &= self.run["single_precision"]
         with problem.uncounted():
-            begun = whole_state(solver.init(problem, seed), problem.data)
-            state: State = restore(begun, self.run["state"], self.arrays)
-            for name in state.by_member:
-                setattr(state, name, problem.data.of_own_members(getattr(state, name)))
-            solver.restore_state(problem, state)
+            state = self._state(solver, problem, seed) if same else self._moved_state(solver, problem, seed)
             certificate.load(restore(None, self.run["certificate"], self.arrays))
         clock.set(self.run["seconds"], self.run["counters"])
         return state, [TraceRow(*row) for row in self.run["trace"]]
 
+    def _state(self, solver: Solver, problem: GroupRisk, seed: int) -> State:
+        """Return the saved state."""
+        begun = whole_state(solver.init(problem, seed), problem.data)
+        state: State = restore(begun, self.run["state"], self.arrays)
+        for name in state.by_member:
+            setattr(state, name, problem.data.of_own_members(getattr(state, name)))
+        solver.restore_state(problem, state)
+        return state
+
+    def _moved_state(self, solver: Solver, problem: GroupRisk, seed: int) -> State:
+        """Return a first state of another solver, at the saved point."""
+        old = restore(None, self.run["state"], self.arrays)
+        check(isinstance(old, dict) and isinstance(old.get("evaluation"), dict), "its state has no point")
+        w, q = (old["evaluation"].get(name) for name in ("w", "q"))
+        fits = is_finite_array(w, problem.shape) and is_finite_array(q, (problem.n_groups,))
+        check(fits and _is_count(old.get("epoch")), "its point does not fit")
+        state: State = solver.init(problem.starting_at(w, q), seed)
+        state.epoch = state.begun = old["epoch"]
+        state.handed_over = f"{old.get('handed_over', '')}; resumed with another number of workers"
+        return state
+
+
+def _names(solvers: Sequence[Solver]) -> list[str]:
+    return [type(solver).__qualname__ for solver in solvers]
+
 
 def _check_run(run: dict[str, Any]) -> None:
     """Refuse content of the wrong form. Solver and certificate check their own parts."""
-    check(set(run) == _PARTS, "its run has unexpected fields")
+    check(set(run) | {"stages"} == _PARTS, "its run has unexpected fields")
     check(_is_count(run["stage"]), "its stage is not a count")
     lists = all(isinstance(run[name], list) for name in ("trace", "counters", "tolerances"))
     check(lists and len(run["counters"]) == 3 and len(run["tolerances"]) == 2, "its counters or tolerances do not fit")

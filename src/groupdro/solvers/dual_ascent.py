@@ -39,11 +39,14 @@ _STILL = 1e-15  # relative change of the dual objective that counts as none
 _MOST_STILL = 3
 
 SPARSE = Requirement(
-    what="sparse rows in memory, a loss of this package, and groups that are not divided among workers",
-    holds=lambda problem: (
-        isinstance(problem.flat_here, CsrData) and problem.data.in_memory and problem.data.one_worker_per_group
-    ),
+    what="sparse rows in memory, and a loss of this package",
+    holds=lambda problem: isinstance(problem.flat_here, CsrData) and problem.data.in_memory,
     remedy="others are solved by 'auto', 'sqp', 'sketched-sqp' and 'aleg'",
+)
+UNDIVIDED = Requirement(
+    what="no group to be divided among workers",
+    holds=lambda problem: problem.data.one_worker_per_group,
+    remedy="fewer workers may hold every group whole, and 'auto' chooses another solver",
 )
 
 
@@ -67,8 +70,6 @@ class DualState(State):
         How far the intercept moves for each unit by which the constraint is violated.
     violation : float
         By how much the last sweep violated the constraint.
-    overlap : float
-        How far the workers' changes of the model are assumed to add up; see `problem.dual_sweep`.
     """
 
     by_member: ClassVar[tuple[str, ...]] = ("slopes",)
@@ -80,7 +81,6 @@ class DualState(State):
     still: int = 0
     proximal: float = 0.0
     violation: float = 0.0
-    overlap: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class DualAscent(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A penalty, one output, all weights, and sparse rows."""
-        return (PENALISED, SIMPLEX, SPARSE)
+        """A penalty, one output, all weights, sparse rows, and groups of one worker each."""
+        return (PENALISED, SIMPLEX, SPARSE, UNDIVIDED)
 
     def init(self, problem: GroupRisk, seed: int) -> DualState:
         """Evaluate the start. The dual starts at slopes of zero, whose model is zero."""
@@ -114,8 +114,7 @@ class DualAscent(Solver):
         table[:, 0] = problem.coef(w)
         order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
         point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
-        relaxation = _RELAXATION if begun else 0.0
-        objective, violation, state.overlap = sweep(problem, order, point, state.proximal, relaxation, state.overlap)
+        objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if begun else 0.0)
         free += state.proximal * violation
         problem.coef(w)[...] = table[:, 0]
         state.evaluation = problem.evaluate(w, q / q.sum())
