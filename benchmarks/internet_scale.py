@@ -45,7 +45,7 @@ MOST_PASSES = 120.0
 WIDTHS = (2**14, 2**17, 2**20, 2**23)  # features for which messages are counted
 FEW_PASSES = 15.0
 SPLITS, GROUP_ROWS = (10, 100, 1000), 1_000_000  # parts of a group; rows of those fits
-GROUP_PASSES, TOGETHER_PASSES = 240.0, 400.0  # two workers need more sweeps, of five passes each
+GROUP_PASSES = 240.0
 VOWPAL = [sys.executable, "-m", "vowpalwabbit", "-b", "22", "--loss_function", "logistic", "--quiet", "--holdout_off"]
 VOWPAL_CONSTANT = 11650396  # hash of its intercept
 RESULTS = Path(__file__).parent / "results" / "internet_scale.json"
@@ -293,7 +293,7 @@ def groups(folder: Path) -> dict[str, Any]:
             write(folder / name, 2**20)
         sizes = np.asarray(GroupedStore.open(folder / name / "store").group_sizes)
         run = fit(folder / name / "store", 1, "auto", np.inf, GROUP_PASSES)
-        together = fit(folder / name / "store", 2, "auto", np.inf, TOGETHER_PASSES)
+        together = fit(folder / name / "store", 2, "auto", np.inf, GROUP_PASSES)
         facts = {"median_rows": float(np.median(sizes)), "single": int((sizes == 1).sum())}
         found[f"{len(sizes):,} groups"] = run | facts | {"together": together}
     return found

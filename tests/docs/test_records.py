@@ -109,8 +109,8 @@ def test_fits_to_many_groups_are_the_stored_ones():
         assert (fit["workers"], other["workers"], fit["rows"], fit["features"]) == (1, 2, 10**6, 2**20)
         assert fit["solver"].startswith("auto: dual ascent")
         assert other["solver"].startswith("auto: dual ascent")
-        assert other["epochs"] > fit["epochs"]  # "need more sweeps and, here, more time"
-        assert other["seconds"] > fit["seconds"]
+        assert abs(other["passes"] - 242) <= 5  # "in as many passes they certify less"
+        assert other["lower"] / other["upper"] < fit["lower"] / fit["upper"]
         row = f"| {name.split()[0]} | {fit['median_rows']:.0f} | "
         row += " | ".join(f"{f['seconds']:.0f} | {f['lower']:.3f} to {f['upper']:.3f}" for f in (fit, other))
         assert f"{row} |" in page
