@@ -11,7 +11,7 @@ from groupdro.solvers.auto import choose
 from groupdro.solvers.dual_ascent import DualAscent
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import worst_value
-from tests.solvers.test_dual_ascent import few_rows
+from tests.solvers.test_dual_ascent import advanced, few_rows
 
 
 def same_problem(problem, data, **options):
@@ -63,22 +63,17 @@ def test_the_model_and_the_objective_are_those_of_all_slopes(intercept):
     problem = few_rows(fit_intercept=intercept)
     data = problem.data
 
-    def advanced(part):
-        solver, found = DualAscent(), []
-        state = solver.init(part, seed=0)
-        for _ in range(8):
-            solver.epoch(part, state)
-            state.epoch += 1
-            found.append(state.objective)
-        return part.data.of_all_members(state.slopes), state.heights, state.evaluation, found
+    def found(part):
+        state = advanced(part, 8)
+        return part.data.of_all_members(state.slopes), state.heights, state.evaluation, state.objective
 
-    for slopes, heights, at, found in together(problem, 3, advanced):
+    for slopes, heights, at, objective in together(problem, 3, found):
         v = -data.rows.rmatvec(data.row_weights(at.q) * slopes)
         np.testing.assert_allclose(problem.coef(at.w), v / 1e-3, rtol=1e-9, atol=1e-11)
         p = -slopes * data.y
         entropy = data.group_means(-p * np.log(p) - (1 - p) * np.log1p(-p))
         np.testing.assert_allclose(heights, entropy, rtol=1e-9)
-        assert found[-1] == pytest.approx(at.q @ entropy - v @ v / (2 * 1e-3), rel=1e-9)
+        assert objective == pytest.approx(at.q @ entropy - v @ v / (2 * 1e-3), rel=1e-9)
         assert at.q.sum() == pytest.approx(1.0)
         assert (at.q >= 0.0).all()
 
