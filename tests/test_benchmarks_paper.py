@@ -28,9 +28,12 @@ from benchmarks.paper import (  # noqa: E402
     tuning,
 )
 from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Mpvr, Smd  # noqa: E402
+from benchmarks.paper.blocked_descent import GroupModelsInBlocks  # noqa: E402
 from benchmarks.paper.constants import step_factor  # noqa: E402
 from benchmarks.paper.methods import METHODS  # noqa: E402
 from benchmarks.paper.setups import SETUPS, Part, Split  # noqa: E402
+
+from groupdro.solvers.baselines.tsa import GroupModels  # noqa: E402
 
 M, N, D = 4, 60, 6
 
@@ -368,3 +371,16 @@ def test_the_shapes_of_real_data_are_as_stated(name):
     except (SystemExit, FileNotFoundError) as error:
         pytest.skip(str(error))
     assert SETUPS[name].shape == (len(np.unique(train.groups)), *train.X.shape)
+
+
+def test_blocks_of_steps_are_the_steps_of_tsas_first_stage():
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(90, 7)), rng.integers(0, 4, size=90), np.repeat([0, 1, 2], 30)
+    data = gd.GroupedData.from_arrays(X, y, groups)
+    found = []
+    for stage in (GroupModels, GroupModelsInBlocks):
+        problem = gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(radius=1.5))
+        models = stage(300.0, 7.0).models(problem, np.random.default_rng(3))  # long steps, most of them projected
+        found.append((models, replace(problem.counters)))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-9, atol=1e-12)
+    assert found[0][1] == found[1][1]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import groupdro as gd
+from benchmarks.paper.blocked_descent import GroupModelsInBlocks
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
 from groupdro.problem import GroupRisk
@@ -181,6 +182,12 @@ class Tsa(_Descent, gd.TSA):
 
     _: KW_ONLY
     balance: float = 1.0
+
+    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+        first, second = super().stages(problem, tol)
+        if isinstance(problem.loss, gd.Softmax):
+            first = GroupModelsInBlocks(first.multiplier, first.passes)  # type: ignore[union-attr]
+        return first, second
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ SETUPS: dict[str, Setup] = {
     ),
     "mero_cifar": Setup(
         "MERO, CIFAR-100, superclasses as groups", "mero", lambda _: _cifar_parts(True), "classes", 20.0, 5,
-        (20, 50_000, 3_073), new_data=False, most_runs=3,
+        (20, 50_000, 3_073), new_data=False, most_runs=14,
     ),
 }  # fmt: skip
 
@@ -179,7 +179,7 @@ NEAR = {"gdro_4000": "gdro_synthetic", "mero_4000": "mero_synthetic"}
 KNOWN = {"gdro_cifar": {"ALEG of the paper": {"average": (7, 0, 0), "snapshot": (7, 0, 0)},
                         "MPVR": {"average": (7, 0, 0), "snapshot": (7, 0, 0)},
                         "SMD": {"average": (2, 0), "last": (2, 0)}},
-         "mero_cifar": {"ALEM of the paper": {"average": (8, 0, 0, 0, 0), "snapshot": (8, 0, 0, 0, 0)},
+         "mero_cifar": {"ALEM of the paper": {"average": (7, 0, 0, 0, 0), "snapshot": (7, 0, 0, 0, 0)},
                         "TSA": {"average": (2, 0, 0, 0), "last": (2, 0, 0, 0)}}}  # fmt: skip
 
 

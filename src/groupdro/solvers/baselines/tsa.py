@@ -19,7 +19,7 @@ from groupdro.solvers.baselines.smd import SMD
 from groupdro.utils.arguments import check_choice, check_number
 from groupdro.utils.types import Floats
 
-__all__ = ["TSA"]
+__all__ = ["TSA", "GroupModels"]
 
 
 _OWN_REFERENCES = Requirement(
@@ -30,7 +30,7 @@ _OWN_REFERENCES = Requirement(
 
 
 @dataclass(frozen=True)
-class _GroupModels(Preparation):
+class GroupModels(Preparation):
     """Approach every group's own minimum by stochastic gradients, and measure the risks there in one pass."""
 
     multiplier: float
@@ -39,7 +39,7 @@ class _GroupModels(Preparation):
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
         """Return bounds on the minima, and the models."""
         del budget
-        models = self._models(problem, np.random.default_rng([seed, 1 << 24]))
+        models = self.models(problem, np.random.default_rng([seed, 1 << 24]))
         upper, lower = np.empty(problem.n_groups), np.empty(problem.n_groups)
         for i, w in enumerate(models):
             alone = problem.group(i)
@@ -48,7 +48,7 @@ class _GroupModels(Preparation):
             lower[i] = max(0.0, linearise(alone, at).bound(alone, alone.solution_set(upper[i])))
         return Prepared(References(upper, lower, models))
 
-    def _models(self, problem: GroupRisk, rng: np.random.Generator) -> Floats:
+    def models(self, problem: GroupRisk, rng: np.random.Generator) -> Floats:
         """Return the step-weighted averages of one stochastic gradient run per group."""
         m, start = problem.n_groups, problem.start()
         with problem.uncounted():
@@ -114,7 +114,7 @@ class TSA(SMD):
         """Approach every group's own minimum, then minimise the excess risks."""
         del problem, tol
         multiplier = self.multiplier if self.stage_one_multiplier is None else self.stage_one_multiplier
-        return (_GroupModels(multiplier, self.stage_one_passes), self)
+        return (GroupModels(multiplier, self.stage_one_passes), self)
 
     def sampled_values(
         self, problem: GroupRisk, rng: np.random.Generator, w: Floats, q: Floats
