@@ -210,6 +210,16 @@ def test_an_intercept_far_away_is_reached(shift):
         assert expected.lower_bound <= result.upper_bound * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("penalty", [0.1, 10.0])
+def test_an_intercept_with_a_large_penalty_is_no_obstacle(penalty):
+    fits = [
+        gd.solve(few_rows(d=500, m=200, penalty=penalty, fit_intercept=intercept), "dual-ascent", tol=1e-4)
+        for intercept in (False, True)
+    ]
+    assert all(fit.converged for fit in fits)
+    assert fits[1].passes < 10 * fits[0].passes + 100
+
+
 def test_it_stops_where_rounding_leaves_no_ascent():
     result = gd.solve(as_sparse(make_problem("logistic", PENALTY)), "dual-ascent", tol=0.0, max_passes=20_000)
     assert result.status.name == "STALLED"

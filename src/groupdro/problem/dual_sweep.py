@@ -17,12 +17,17 @@ from groupdro.kernels.dual import dual_sums, dual_sweep
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["sweep"]
+__all__ = ["shortening", "sweep"]
 
 _CALL_MEMBERS = 1 << 19  # an interrupt can arrive only between calls
 _ROUNDS = 16  # of a sweep: with fewer, changes of common columns work against each other; each costs two messages
 _LEAST_TOTAL = 1e-12  # of a worker's weights: with none at all, their proportions would be lost
 _MOST = 0.5  # share of all weight that a step may move to a worker
+
+
+def shortening(problem: GroupRisk) -> int:
+    """Return by what factor steps are shorter than those of one process, and sweeps about more."""
+    return problem.data.n_workers
 
 
 def sweep(
@@ -108,8 +113,7 @@ def _sweep_together(
     table[:, 0] = model
     q *= totals[data.rank]
     data.add_up(q, heights)
-    objective = float(totals @ levels) - 0.5 * penalty * float(model @ model)
-    return objective, float(totals @ frees)
+    return float(totals @ levels - 0.5 * penalty * (model @ model)), float(totals @ frees)
 
 
 def _of_each(problem: GroupRisk, *numbers: float) -> Floats:
@@ -126,5 +130,4 @@ def _moved(totals: Floats, gains: Floats, bends: Floats) -> Floats:
     best = np.divide(gains, bends, out=most, where=bends > 0.0)
     steps = np.clip(best, -totals / np.maximum(1.0 - totals, _LEAST_TOTAL), _MOST)
     moved = np.maximum(totals * (1.0 - steps.mean()) + steps / len(steps), _LEAST_TOTAL)
-    out: Floats = moved / moved.sum()
-    return out
+    return np.asarray(moved / moved.sum())

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.problem import GroupRisk
+from groupdro.problem.dual_sweep import shortening
 from groupdro.run.result import TraceRow, relative_gap
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
@@ -42,7 +43,6 @@ _NEWTON_EPOCHS = 4.5, 0.6  # fixed, and per digit
 _LBFGS_EPOCHS = 4.0, 3.7
 _ALEG_EPOCHS = 5.0, 5.0
 _DUAL_PASSES, _DUAL_ENTRY = 35.0, 6.0  # per digit, and the cost of an entry there relative to one in a plain pass
-_DUAL_TOGETHER = 2.0  # factor on the passes if several workers sweep at the same time
 _DUAL_GROUPS = 100  # below which the program of the weights is cheap
 _NEWTON_OVERHEAD, _LBFGS_OVERHEAD = 3e5, 1e6  # per epoch, in entries of X that could be read in the same time
 _LOOK_BACK = 5  # epochs over which the decrease of the gap is measured
@@ -162,8 +162,7 @@ def _dual_passes(problem: GroupRisk) -> float:
     if problem.n_groups < _DUAL_GROUPS or not DualAscent().fits(problem):
         return np.inf
     curvature = problem.loss.smoothness * problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
-    passes = _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
-    return passes if problem.data.is_whole else _DUAL_TOGETHER * passes
+    return shortening(problem) * _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
 
 
 def _gap_decrease(trace: Sequence[TraceRow], epochs: int = 0) -> float:

@@ -10,7 +10,8 @@ lose it in proportion, so that the best step is known too. Both cost only the en
 and groups there are: the factor on all other weights, and so on w, is kept apart. No step sizes are needed.
 
 A free intercept adds the constraint that the weighted slopes sum to zero. Each sweep replaces it by a quadratic price
-around the intercept so far (the method of multipliers).
+around the intercept so far (the method of multipliers). A price far above that of the columns, |x|^2 / mu, would let
+the slopes move only in small steps along the constraint; a low one lets the intercept move slowly.
 
 Several workers sweep at the same time, each over its own groups; see `problem.dual_sweep`.
 
@@ -33,9 +34,10 @@ from groupdro.utils.types import Floats
 __all__ = ["DualAscent", "DualState"]
 
 _RELAXATION = 1.7  # length of the steps of group weights, relative to the best one
-_INTERCEPT = 100.0  # its move for each unit of violation, at first, times the loss's largest curvature
+# The intercept's price, at first: relative to that of the columns, and its bounds times the loss's largest curvature.
+_AS_COLUMNS, _PRICES = 0.1, (1.0, 100.0)
 _STAYS, _FASTER = 0.95, 3.0  # share of a violation that counts as all of it; factor on the intercept's moves then
-_STILL = 1e-15  # relative change of the dual objective that counts as none
+_STILL, _RISEN = 1e-12, 1e-15  # relative changes of the model and of the dual objective that count as none
 _MOST_STILL = 3
 
 SPARSE = Requirement(
@@ -62,12 +64,14 @@ class DualState(State):
         Each group's mean of minus the conjugates of its slopes, plus the constant in its value.
     seed : int
         Seed of the order in which groups are visited.
+    price : float
+        How far the intercept moves at first for each unit by which the constraint is violated; 0 without one.
+    proximal : float
+        How far it moves now.
     objective : float
         Dual objective of the last sweep.
     still : int
-        Consecutive sweeps that changed neither it nor the intercept.
-    proximal : float
-        How far the intercept moves for each unit by which the constraint is violated.
+        Consecutive sweeps that changed neither it nor the model.
     violation : float
         By how much the last sweep violated the constraint.
     """
@@ -77,9 +81,10 @@ class DualState(State):
     slopes: Floats
     heights: Floats
     seed: int
+    price: float
+    proximal: float
     objective: float = -np.inf
     still: int = 0
-    proximal: float = 0.0
     violation: float = 0.0
 
 
@@ -104,7 +109,8 @@ class DualAscent(Solver):
         """Evaluate the start. The dual starts at slopes of zero, whose model is zero."""
         slopes, heights = np.zeros(len(problem.data.member_weights)), np.zeros(problem.n_groups)
         start = problem.evaluate(problem.start(), problem.start_weights())
-        return DualState(start, slopes, heights, seed, proximal=_least_proximal(problem))
+        price = _price(problem) if problem.fit_intercept else 0.0
+        return DualState(start, slopes, heights, seed, price, price)
 
     def epoch(self, problem: GroupRisk, state: DualState) -> None:
         """Sweep over all groups, and evaluate where that leads."""
@@ -117,17 +123,19 @@ class DualAscent(Solver):
         objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if begun else 0.0)
         free += state.proximal * violation
         problem.coef(w)[...] = table[:, 0]
+        # Near its maximum the objective rises by no more than rounding while the model still moves.
+        same = abs(objective - state.objective) <= _RISEN * abs(objective)
+        same = same and bool(np.linalg.norm(w - at.w) <= _STILL * np.linalg.norm(w))
         state.evaluation = problem.evaluate(w, q / q.sum())
-        moved = state.proximal * abs(violation) > _STILL * abs(free.sum())
-        same = abs(objective - state.objective) <= _STILL * abs(objective) and not moved
         state.still = state.still + 1 if same else 0
         state.stalled = state.still >= _MOST_STILL
         # A violation that stays shows that the intercept is far from where it belongs.
         stays = violation * state.violation > _STAYS * state.violation**2
-        state.proximal = _FASTER * state.proximal if stays else _least_proximal(problem)
+        state.proximal = _FASTER * state.proximal if stays else state.price
         state.objective, state.violation = objective, violation
 
 
-def _least_proximal(problem: GroupRisk) -> float:
-    """Return how far the intercept moves at first for each unit of violation; 0 without one."""
-    return _INTERCEPT / problem.loss.smoothness if problem.fit_intercept else 0.0
+def _price(problem: GroupRisk) -> float:
+    """Return how far the intercept moves at first for each unit of violation."""
+    of_columns = problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
+    return float(np.clip(_AS_COLUMNS * of_columns * problem.loss.smoothness, *_PRICES)) / problem.loss.smoothness
