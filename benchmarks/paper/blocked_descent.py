@@ -39,8 +39,8 @@ def _average(problem: GroupRisk, rows: np.ndarray, steps: Floats, shares: Floats
     X, y = problem.data.rows.X, problem.data.y  # type: ignore[attr-defined]
     w, total, square = np.zeros(problem.shape), np.zeros(problem.shape), 0.0  # square: of the norm of w
     for block in np.array_split(np.arange(len(rows)), -(-len(rows) // BLOCK)):
-        drawn = X[rows[block]].astype(np.float64)
-        outputs, products = drawn @ w, drawn @ drawn.T
+        drawn = X[rows[block]]
+        outputs, products = (np.asarray(drawn @ other, np.float64) for other in (w.astype(X.dtype), drawn.T))
         # Within the block the model is kept * w + drawn.T @ changes, and so is the sum of all models.
         kept, changes, sum_kept, sum_changes = 1.0, np.zeros_like(outputs), 0.0, np.zeros_like(outputs)
         for k, t in enumerate(block):
@@ -54,8 +54,8 @@ def _average(problem: GroupRisk, rows: np.ndarray, steps: Floats, shares: Floats
                 shrink = radius / np.sqrt(square)
                 kept, square = shrink * kept, radius**2
                 changes *= shrink
-        total += sum_kept * w + drawn.T @ sum_changes
-        w = kept * w + drawn.T @ changes
+        total += sum_kept * w + drawn.T @ sum_changes.astype(X.dtype)
+        w = kept * w + drawn.T @ changes.astype(X.dtype)
         square = float((w**2).sum())
     average: Floats = total / shares.sum()
     return average

@@ -76,7 +76,7 @@ def text() -> str:
         claims=claims, details=details, default_table=default, test_table=tests, best_table=best,
         counts=counts_table(counts), bold=" Bold: the rival is ahead." * in_bold,
         budget=f"{BUDGET:g}", tol=f"{TOL:g}", bracket=_bracket(), better=f"{1 - BETTER:.0%}", fewest=FEWEST,
-        spacing=f"{SETUPS['gdro_synthetic'].spacing:g}", starts=_starts(), mero_start=MERO_START * has("mero_cifar"),
+        spacing=_spacing(), starts=_starts(), mero_start=MERO_START * has("mero_cifar"),
         others=FEWEST - 1,
         step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}",
         timing_words=_timing_words(panels), complexity_table=complexity_table(),
@@ -89,6 +89,15 @@ def text() -> str:
 
 def _total(counts: dict[str, Counter]) -> Counter:
     return sum(counts.values(), Counter())
+
+
+def _spacing() -> str:
+    """Return the multiples of the rows between stored points, with the set-ups that differ."""
+    usual = SETUPS["gdro_synthetic"].spacing
+    others = [
+        f"{setup.title}: {setup.spacing:g}" for name, setup in SETUPS.items() if has(name) and setup.spacing != usual
+    ]
+    return f"{usual:g}" + (f" ({'; '.join(others)})" if others else "")
 
 
 def _starts() -> str:

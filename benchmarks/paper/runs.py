@@ -2,7 +2,7 @@
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,8 @@ def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.Data
     problem = setup.on(ready.train, ready.n_outputs)
     solver = method.solver(setting, problem)
     with np.errstate(all="ignore"):
-        gd.solve(setup.on(ready.train, ready.n_outputs), solver, tol=0.0, max_passes=1e-9)  # compiles
+        brief = replace(solver, stage_one_passes=1e-9) if isinstance(solver, gd.TSA) else solver
+        gd.solve(setup.on(ready.train, ready.n_outputs), brief, tol=0.0, max_passes=1e-9)  # compiles
         final = solver.stage_two if isinstance(solver, gd.ALEM) else solver
         recorder = Recorder(ready, method, final, setup.spacing, problem.n_rows)
         load, begun = os.getloadavg()[0], time.perf_counter()

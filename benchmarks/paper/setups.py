@@ -168,7 +168,7 @@ SETUPS: dict[str, Setup] = {
     ),
     "mero_cifar": Setup(
         "MERO, CIFAR-100, superclasses as groups", "mero", lambda _: _cifar_parts(True), "classes", 20.0, 5,
-        (20, 50_000, 3_073), new_data=False, most_runs=14,
+        (20, 50_000, 3_073), new_data=False, spacing=5.0, most_runs=9,
     ),
 }  # fmt: skip
 
