@@ -118,5 +118,5 @@ METHODS: dict[str, Method] = {
     "TSA": Method("mero", _tsa("two-stage"), ("multiplier", "first", "passes", "balance"), (3, 0, 0, 0),
                   ("average", "last")),
     "ERMEG": Method("mero", lambda _, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
-                    ("multiplier", "length"), (0, 0), ("average", "best")),
+                    ("multiplier", "length"), (0, 0), ("average", "best"), random=False),
 }  # fmt: skip
