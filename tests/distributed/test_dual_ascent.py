@@ -32,9 +32,9 @@ def assert_same(results):
             np.testing.assert_array_equal(getattr(result, name), getattr(results[0], name), err_msg=name)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize(
+    ("size", "intercept", "ones"), [(2, False, True), (2, True, False), (3, True, True), (5, False, False)]
+)
 def test_workers_find_what_one_process_finds(size, intercept, ones):
     problem = few_rows(ones=ones, fit_intercept=intercept)
     levels = np.random.default_rng(0).normal(size=problem.n_groups) / 10

@@ -251,15 +251,32 @@ def test_an_adjustment_that_lets_very_small_groups_decide_warns(objective):
     groups = SITE.astype(object)
     groups[:3] = ["first", "second", "third"]
     model = gd.GroupDROClassifier(objective, alpha=ALPHA, small_group_adjustment=1.0)
-    with pytest.warns(gd.SmallGroupWarning, match="gives small groups more weight.*min_group_size=30") as caught:
+    with pytest.warns(gd.SmallGroupWarning, match="rows decide.*min_group_size=30") as caught:
         model.fit(X, ANSWERS["binary"], groups=groups)
     few = np.isin(model.groups_.astype(str), ["first", "second", "third"])
     assert f"{model.group_weights_[few].sum():.1%} of the weight" in str(caught[0].message)
-    # The remedy that it names is silent, and so is a fit without the adjustment.
+    # The remedy that it names is silent.
     remedy = {"min_group_size": 30, "small_groups": "merge", "small_group_adjustment": 1.0}
     merged = gd.GroupDROClassifier(objective, alpha=ALPHA, **remedy).fit(X, ANSWERS["binary"], groups=groups)
     assert {"first", "second", "third"} <= set(merged.merged_groups_)
-    gd.GroupDROClassifier(objective, alpha=ALPHA).fit(X, ANSWERS["binary"], groups=groups)
+
+
+@pytest.mark.parametrize("extra", [2, 400])
+def test_a_few_rows_that_decide_the_fit_are_named(extra):
+    """Rows that contradict each other, each a group of its own: the best model for all of them predicts nothing."""
+    features, labels = np.repeat(X[:1], extra, axis=0), np.arange(extra) % 2
+    groups = np.append(SITE.astype(object), [f"row {i}" for i in range(extra)])
+    data = np.vstack([X, features]), np.append(ANSWERS["binary"] == ANSWERS["binary"].max(), labels)
+    model = gd.GroupDROClassifier(alpha=0.1, tol=1e-6)
+    if extra == 2:
+        with pytest.warns(
+            gd.SmallGroupWarning, match=rf"About 2 of {N + 2} rows decide.*'row .'.*small_groups='merge'"
+        ):
+            model.fit(*data, groups=groups)
+    else:
+        model.fit(*data, groups=groups)  # hundreds of rows agree on it
+    assert model.status_ == "converged"
+    assert abs(model.coef_).max() < 1e-2
 
 
 def test_the_allowance_counts_rows_and_not_their_weights():

@@ -6,6 +6,7 @@ import groupdro as gd
 from groupdro.kernels.dual import _meeting_output
 from groupdro.kernels.losses import HUBER, LOGISTIC, SQUARED, SQUARED_HINGE, slope
 from groupdro.problem.records import References
+from groupdro.solvers import auto
 from groupdro.solvers.auto import Auto, _DualUntilSlow, choose
 from groupdro.solvers.dual_ascent import DualAscent
 from tests.reference.convex import worst_value
@@ -141,7 +142,9 @@ def test_a_fit_ends_when_ascent_does():
 def test_groups_whose_gradients_do_not_fit_in_memory():
     problem = few_rows(n=12_000, m=5000, fit_intercept=True)
     assert choose(problem, 1e-2).reason.startswith("dual ascent: the groups' gradients would not fit")
-    assert gd.solve(problem, tol=1e-2, max_passes=500).converged
+    result = gd.solve(problem, tol=1e-2, max_passes=500)
+    assert result.converged
+    assert "takes over" not in result.solver
     assert choose(few_rows(n=12_000, d=60_000, m=900, fit_intercept=True), 1e-2).reason.startswith("sketched sqp")
 
 
@@ -159,6 +162,22 @@ def test_auto_continues_with_sqp_where_the_penalty_is_too_small_for_ascent():
     assert expected.converged
     assert result.converged
     assert "sqp takes over" in result.solver
+
+
+def test_two_rows_that_contradict_each_other_are_left_to_sketches(monkeypatch):
+    """Their groups have all the weight in the end, towards which ascent moves it ever more slowly."""
+    given = few_rows(n=1500, m=300, penalty=1e-2).data
+    X, groups = sp.csr_array(given.rows.X), np.repeat(np.arange(300), given.all_sizes)
+    twice = sp.vstack([X, X[:1], X[:1]]).tocsr()
+    data = gd.GroupedData.from_arrays(twice, np.append(given.y, [1.0, -1.0]), np.append(groups, [300, 301]))
+    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2))
+    for name, value in (("MOST_GRADIENT_VALUES", 1.0), ("MOST_APART", 100), ("_HOPELESS", 20.0)):
+        monkeypatch.setattr(auto, name, value)
+    result = gd.solve(problem, tol=1e-6, max_passes=1000)
+    assert "sketched-sqp takes over" in result.solver
+    assert result.converged
+    assert result.lower_bound <= np.log(2.0) + 1e-12
+    assert result.upper_bound >= np.log(2.0) - 1e-12
 
 
 def test_one_group_and_groups_that_tie():

@@ -12,7 +12,7 @@ from groupdro.data import GroupedData
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.between import Between, row_shares
 from groupdro.estimators.fitted import FittedModel
-from groupdro.estimators.fitting import Task, check_adjustment, check_sizes, choose_solver, read_grouping, warn_caller
+from groupdro.estimators.fitting import Task, check_sizes, check_weights, choose_solver, read_grouping, warn_caller
 from groupdro.estimators.model_file import names_array
 from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
@@ -121,7 +121,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         result = outcome.result
         self._store(outcome)
         bridge.end(result.w)
-        check_adjustment(float(self.small_group_adjustment), task.data.names, task.data.all_sizes, result.q)
+        check_weights(float(self.small_group_adjustment), task.data.names, task.data.all_sizes, result.q)
         if not result.converged:
             self._warn(result)
         return self

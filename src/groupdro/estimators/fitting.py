@@ -17,7 +17,7 @@ from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_adjustment", "check_sizes", "choose_solver",
+__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_sizes", "check_weights", "choose_solver",
            "read_grouping", "warn_caller"]  # fmt: skip
 
 
@@ -32,7 +32,7 @@ class MissingGroupsWarning(UserWarning):
 
 
 class SmallGroupWarning(UserWarning):
-    """A group has fewer rows than `min_group_size`, or `small_group_adjustment` lets very small groups dominate."""
+    """A group has fewer rows than `min_group_size`, or very small groups have most of the weight."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
@@ -98,16 +98,15 @@ def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: st
     return few
 
 
-def check_adjustment(adjustment: float, names: tuple[Any, ...], sizes: Indices, q: Floats) -> None:
-    """Warn if the upper confidence bound of `small_group_adjustment` lets very small groups dominate."""
-    few = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)) if adjustment > 0 else np.array([], dtype=np.int64)
-    share = float(q[few].sum())
-    if share > 0.5:
+def check_weights(adjustment: float, names: tuple[Any, ...], sizes: Indices, q: Floats) -> None:
+    """Warn if very small groups dominate: with `small_group_adjustment`, or so that a handful of rows decides."""
+    few, n_rows = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)), int(sizes.sum())
+    share, rows = float(q[few].sum()), 1.0 / float(q @ (q / sizes))  # as many rows of equal weight
+    if share > 0.5 and (adjustment > 0 or rows < min(_VERY_SMALL, n_rows / 4)):
         heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]
         warn_caller(
-            f"small_group_adjustment={adjustment:g} is an upper confidence bound and gives small groups more weight: "
-            f"groups of fewer than {_VERY_SMALL} rows have {share:.1%} of the weight, such as {heaviest}. Set "
-            f"min_group_size=30 and small_groups='merge' to give them less weight.",
+            f"About {rows:.0f} of {n_rows} rows decide: groups of fewer than {_VERY_SMALL} rows have {share:.1%} "
+            f"of the weight, such as {heaviest}. Set min_group_size=30 and small_groups='merge' to give them less.",
             SmallGroupWarning,
         )
 

@@ -104,14 +104,16 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     missing_group : {"error", "own"}, default="error"
         Whether missing group labels raise an error, or form a group of their own named "(missing)".
     min_group_size : int, default=1
-        Number of rows below which a group counts as small. The risks of very small groups are mostly noise.
+        Number of rows below which a group counts as small. The risks of very small groups are mostly noise: a
+        `SmallGroupWarning` is issued if groups of fewer than ten rows get most of the weight and a handful of rows
+        decides the fit.
     small_groups : {"warn", "merge", "raise"}, default="warn"
         What to do with groups below `min_group_size`: warn, raise, or merge them into one group named "(merged)".
     small_group_adjustment : float, default=0.0
         Factor C of the upper confidence bound R_i + C / sqrt(n_i) that replaces the risk of a group of n_i rows. It
         gives small groups more weight, because their training risks are the least certain. To give them less weight,
-        use `min_group_size` with ``small_groups="merge"`` instead. A `SmallGroupWarning` is issued if groups of fewer
-        than ten rows get most of the weight.
+        use `min_group_size` with ``small_groups="merge"`` instead. The warning is then issued whenever groups
+        of fewer than ten rows get most of the weight.
     reference_risks : array-like or mapping, default=None
         Your own values of R_i* for "excess_risk", if you know better ones than the fit would find: in the order of the
         sorted groups, or by group.

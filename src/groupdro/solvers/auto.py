@@ -43,6 +43,7 @@ _NEWTON_EPOCHS = 4.5, 0.6  # fixed, and per digit
 _LBFGS_EPOCHS = 4.0, 3.7
 _ALEG_EPOCHS = 5.0, 5.0
 _DUAL_PASSES, _DUAL_ENTRY = 35.0, 6.0  # per digit, and the cost of an entry there relative to one in a plain pass
+_HOPELESS = 600.0  # passes after which another solver may as well be tried, without knowing what it needs
 _DUAL_GROUPS = 100  # below which the program of the weights is cheap
 _NEWTON_OVERHEAD, _LBFGS_OVERHEAD = 3e5, 1e6  # per epoch, in entries of X that could be read in the same time
 _LOOK_BACK = 5  # epochs over which the decrease of the gap is measured
@@ -92,7 +93,8 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     if m * p > MOST_GRADIENT_VALUES:
         why, sketched = f"the groups' gradients would not fit in memory ({size})", SketchedSQP()
         if m > MOST_APART and DualAscent().fits(problem):
-            return Choice((DualAscent(), aleg), f"dual ascent: {why}")
+            ascent = _DualUntilSlow(tol=tol, passes=_dual_passes(problem), other=_HOPELESS, successor=sketched.name)
+            return Choice((ascent, sketched, aleg), f"dual ascent: {why}")
         if sketched.fits(problem):
             return Choice((sketched, aleg), f"sketched sqp: {why}")
         return Choice((aleg,), f"aleg: {why}")
@@ -115,8 +117,7 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
 
 def weights_are_costly(problem: GroupRisk, tol: float) -> bool:
     """Return whether the program of the group weights costs SQP more than dual ascent needs for everything."""
-    digits = _digits(tol)
-    return digits * _dual_passes(problem) * _DUAL_ENTRY * _pass(problem) < _sqp_work(problem, digits)
+    return _digits(tol) * _dual_passes(problem) * _DUAL_ENTRY * _pass(problem) < _sqp_work(problem, _digits(tol))
 
 
 def _digits(tol: float) -> float:
@@ -225,7 +226,7 @@ class _AlegUntilSlow(ALEG):
 
 @dataclass(frozen=True)
 class _DualUntilSlow(DualAscent):
-    """Dual ascent, until it is expected to need more work for the rest than SQP for everything.
+    """Dual ascent, until it is expected to need more work for the rest than another solver for everything.
 
     Parameters
     ----------
@@ -234,28 +235,30 @@ class _DualUntilSlow(DualAscent):
     passes : float
         Passes expected for each digit.
     other : float
-        Work of SQP, in passes of dual ascent.
+        Work of the other solver, in passes of dual ascent.
+    successor : str
+        Its name.
     """
 
     _: KW_ONLY
     tol: float = 1e-4
     passes: float = _DUAL_PASSES
     other: float = np.inf
+    successor: str = "sqp"
 
     def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
         """Extrapolate the rate of the later half of the epochs, after as many passes as two digits should take.
 
         Over a few of them the gap may not fall at all, because the bounds of single epochs vary.
         """
-        early = len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes
-        if state.stalled or early:
+        if state.stalled or len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes:
             return super().hand_over(problem, state, trace)
         fall = _gap_decrease(trace, max(_LOOK_BACK, len(trace) // 2))
         gap = relative_gap(trace[-1].gap, trace[-1].upper)
         left = max(float(np.log(gap / self.tol)), 0.0) if np.isfinite(gap) else np.log(10.0)
         if fall > 0.0 and left <= fall * _PATIENCE * self.other:
             return ""
-        return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; sqp takes over"
+        return f"the gap fell by a factor of {np.exp(fall):.3f} per pass; {self.successor} takes over"
 
 
 @dataclass(frozen=True)
