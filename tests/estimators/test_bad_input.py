@@ -97,6 +97,11 @@ def told_to_be_uncertified(outcome, fit, given):
     assert "certified relative gap" in str(outcome)
 
 
+def told_of_few_rows(outcome, fit, given):
+    assert isinstance(outcome, gd.SmallGroupWarning)
+    assert "rows decide" in str(outcome)
+
+
 def outputs(model, X):
     return np.asarray(X, dtype=np.float64) @ np.atleast_2d(model.coef_).T + model.intercept_
 
@@ -569,7 +574,7 @@ GROUP_VALUES = [
     ("a group inside another", np.column_stack([np.ones(N, bool), SITES == "c"]), solved),
     ("one group", np.zeros(N), solved),
     ("a group of one row", put(9, int, np.repeat([0, 1, 2], 20)), solved),
-    ("as many as rows", np.arange(N), solved),
+    ("as many as rows", np.arange(N), told_of_few_rows),
     ("a group of one class", np.where(LABELS == 1, "positive", SITES), solved),
     ("a group a class", LABELS, solved),
     (
