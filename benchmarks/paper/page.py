@@ -51,8 +51,8 @@ FACTS = {
     "gdro_cifar": "CIFAR-100 with its {m} classes as groups: {rows} training images, {pixels} pixels, linear softmax "
     "model. The radius of {radius} is our choice. Seeds change the methods' random numbers only.",
     "mero_cifar": "CIFAR-100 with its {m} superclasses as groups: single classes can be fitted perfectly, so that "
-    "excess risks would be risks. Otherwise as before. The searches for parameters were broken off, because a run "
-    "takes minutes: the last table counts the neighbours that were tried.",
+    "excess risks would be risks. Otherwise as before. A run takes minutes, so that the search tried both "
+    "neighbouring multipliers of every setting, but not every neighbour.",
 }
 MERO_START = ", and those of MERO at the steps that were found for GDRO"
 
