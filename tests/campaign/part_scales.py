@@ -179,6 +179,7 @@ def judge_fit(case: tuple[str, int], drawn: Drawn) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", gd.SmallGroupWarning)  # few rows are drawn on purpose
             claim, outcome.status, outputs = _through_solve(drawn) if drawn.through_solve else _estimate(drawn)
     except ValueError as error:
         outcome.status = "refused"

@@ -86,6 +86,7 @@ def judge_separable(number: int) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", gd.SmallGroupWarning)  # few rows are drawn on purpose
         try:
             model = gd.GroupDROClassifier(alpha=0.0, radius=None, **parameters).fit(X, y, groups=groups)
         except Exception as error:
