@@ -83,6 +83,7 @@ def test_the_core_is_tested_on_every_python_of_the_classifiers():
     assert re.findall(r"3\.\d+", tested) == claimed
 
 
-def test_every_line_of_the_core_exists():
-    lines = (ROOT / "tests" / "core.txt").read_text().splitlines()
+@pytest.mark.parametrize("name", ["core.txt", "oldest.txt"])
+def test_every_line_of_a_list_of_tests_exists(name):
+    lines = (ROOT / "tests" / name).read_text().splitlines()
     assert all((ROOT / line.removeprefix("--ignore=")).exists() for line in lines)

@@ -149,7 +149,7 @@ def test_groups_whose_gradients_do_not_fit_in_memory():
 
 
 def test_auto_continues_with_sqp_where_the_penalty_is_too_small_for_ascent():
-    problem = few_rows(n=600, m=40, penalty=1e-7, ones=False)
+    problem = few_rows(n=200, d=500, m=20, penalty=1e-7, ones=False)
     slow = Auto().stages(problem, 1e-3)
     assert not any(isinstance(stage, DualAscent) for stage in slow)
     expected = gd.solve(problem, tol=1e-3, max_passes=500)
