@@ -101,7 +101,7 @@ def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: st
 def check_weights(adjustment: float, names: tuple[Any, ...], sizes: Indices, q: Floats) -> None:
     """Warn if very small groups dominate: with `small_group_adjustment`, or so that a handful of rows decides."""
     few, n_rows = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)), int(sizes.sum())
-    share, rows = float(q[few].sum()), 1.0 / max(float(q @ (q / sizes)), 1e-300)  # of equal weight
+    share, rows = float(q[few].sum()), 1.0 / max(float(q @ (q / sizes)), 1e-300)  # as if of equal weight
     if share > 0.5 and (adjustment > 0 or rows < min(_VERY_SMALL, n_rows / 4)):
         heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]
         warn_caller(
