@@ -1,5 +1,7 @@
 """Dual ascent by several workers at the same time."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -32,8 +34,16 @@ def assert_same(results):
             np.testing.assert_array_equal(getattr(result, name), getattr(results[0], name), err_msg=name)
 
 
+#: Size, intercept, ones. Threads that share a core wait for each other for minutes, so that not all are in the gate.
+IN_THE_GATE = ((2, False, True), (2, True, False), (3, True, True), (5, False, False))
+
+
 @pytest.mark.parametrize(
-    ("size", "intercept", "ones"), [(2, False, True), (2, True, False), (3, True, True), (5, False, False)]
+    ("size", "intercept", "ones"),
+    [
+        pytest.param(*case, marks=[] if case in IN_THE_GATE else [pytest.mark.long])
+        for case in itertools.product((2, 3, 5), (False, True), (False, True))
+    ],
 )
 def test_workers_find_what_one_process_finds(size, intercept, ones):
     problem = few_rows(ones=ones, fit_intercept=intercept)
@@ -49,10 +59,11 @@ def test_workers_find_what_one_process_finds(size, intercept, ones):
 
 
 @pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared(), gd.Huber(0.5), gd.SquaredHinge()])
-def test_the_bounds_enclose_the_optimum_of_an_independent_solver(loss):
-    problem = few_rows(n=120, d=60, m=30, penalty=0.1)
+@pytest.mark.parametrize(("penalty", "tol"), [(0.1, 1e-3), pytest.param(1e-2, 1e-4, marks=pytest.mark.long)])
+def test_the_bounds_enclose_the_optimum_of_an_independent_solver(loss, penalty, tol):
+    problem = few_rows(n=120, d=60, m=30, penalty=penalty)
     problem = gd.GroupRisk(problem.data, loss, problem.domain, fit_intercept=True)
-    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-3, max_passes=2000))
+    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=tol, max_passes=8000))
     assert_same(results)
     assert results[0].converged
     assert results[0].lower_bound - 1e-7 <= worst_value(problem).value <= results[0].upper_bound + 1e-7

@@ -243,6 +243,7 @@ def test_what_auto_expects_is_what_the_page_says():
     for name, (fixed, per_digit) in (("the exact Hessian", auto._NEWTON_EPOCHS), ("L-BFGS", auto._LBFGS_EPOCHS)):
         assert f"**SQP with {name}** is expected to need {fixed:g} epochs, plus {per_digit:g} for each digit" in page
     assert f"that takes over, up to {auto._NEWTON_LIMIT:,} parameters" in page
+    assert f"it would need {auto._PATIENCE * auto._HOPELESS:g} passes more" in page
     assert f"exceed {auto.MOST_GRADIENT_VALUES:.0e} numbers".replace("e+0", "e") in page
     assert f"exact Hessian up to {sqp._NEWTON_SIZE} parameters" in page
     assert f"is expected to need {auto._DUAL_PASSES:.0f} passes for each digit" in page

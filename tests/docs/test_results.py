@@ -1,8 +1,10 @@
 """What the texts say of the benchmarks is what the stored runs show."""
 
+import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
@@ -48,6 +50,16 @@ def wrong_lines(written, computed):
 
 def test_every_line_of_the_page_is_computed_from_the_stored_files(computed):
     assert wrong_lines(page.PAGE.read_text(), computed) == []
+
+
+def test_both_neighbouring_multipliers_of_the_superclasses_were_tried():
+    curves, tried = (pd.read_parquet(RESULTS / f"paper_{name}.parquet") for name in ("mero_cifar", "tuning"))
+    tried = tried[tried["setup"] == "mero_cifar"]
+    known = {(row.method, *json.loads(row.setting)) for row in tried.itertuples()}
+    chosen = {(row.method, *json.loads(row.setting)) for row in curves.itertuples() if row.setting != "[]"}
+    assert len(chosen) >= 4
+    for method, multiplier, *others in chosen:
+        assert {(method, multiplier + step, *others) for step in (-1, 1)} <= known
 
 
 def test_a_number_that_is_changed_by_one_unit_is_found(computed):
