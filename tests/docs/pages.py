@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -116,21 +118,36 @@ def _close(a: float, b: float) -> bool:
 
 # ---------------------------------------------------------------------- running
 
-# Reads one block a line and answers with what it printed, so that shell commands can run between two blocks.
+_ENDED = "ended\n"
+# Imports what every page needs once. A line with a folder forks a process for a page there, to which every line is a
+# block; it answers with what the block printed, so that shell commands can run between two blocks.
 _RUNNER = """
 import contextlib, io, json, os, sys, traceback
+import groupdro, pandas
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what is printed past Python does not mix with the answers
-namespace = {"__name__": "__main__"}
-for line in sys.stdin:
-    name, code = json.loads(line)
-    printed, error = io.StringIO(), None
-    try:
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, name, "exec"), namespace)
-    except BaseException:
-        error = traceback.format_exc()
-    print(json.dumps([printed.getvalue(), error]), file=answers, flush=True)
+
+def answer_blocks(folder):
+    os.chdir(folder)
+    print("begun", file=answers, flush=True)
+    namespace = {"__name__": "__main__"}
+    while block := json.loads(sys.stdin.readline() or "null"):
+        name, code = block
+        printed, error = io.StringIO(), None
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, name, "exec"), namespace)
+        except BaseException:
+            error = traceback.format_exc()
+        print(json.dumps([printed.getvalue(), error]), file=answers, flush=True)
+
+while line := sys.stdin.readline():
+    child = os.fork()
+    if not child:
+        answer_blocks(json.loads(line))
+        sys.exit()
+    os.waitpid(child, 0)
+    print("ended", file=answers, flush=True)
 """
 
 
@@ -141,25 +158,45 @@ def environment() -> dict[str, str]:
 
 
 class Python:
-    """A Python process with one namespace, in which warnings are errors."""
+    """Runs pages one after the other, each in a process with one namespace, in which warnings are errors."""
 
-    def __init__(self, folder: Path):
+    def __init__(self) -> None:
         command = [sys.executable, "-W", "error", "-c", _RUNNER]
         self.process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, name: str, code: str) -> str:
-        """Run a block and return what it printed."""
+    @contextmanager
+    def page(self, folder: Path) -> Iterator[Callable[[str, str], str]]:
+        """Begin a page, and return what runs a named block of it and returns what the block printed."""
+        answer = ""
+
+        def run(name: str, code: str) -> str:
+            nonlocal answer
+            self._write([name, code])
+            answer = self._read()
+            assert answer.startswith("["), f"{name}: the process ended"
+            printed, error = json.loads(answer)
+            assert error is None, f"{name}:\n{error}"
+            return printed
+
+        self._write(str(folder))
+        assert self._read() == "begun\n"  # or the first block might be read before the fork
+        try:
+            yield run
+        finally:
+            if answer != _ENDED:
+                self._write(None)
+                assert self._read() == _ENDED
+
+    def _write(self, message: object) -> None:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([name, code]) + "\n")
+        self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, f"{name}: the process ended with {self.process.wait()}"
-        printed, error = json.loads(answer)
-        assert error is None, f"{name}:\n{error}"
-        return printed
+
+    def _read(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
 
     def close(self) -> None:
         """End the process."""

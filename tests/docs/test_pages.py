@@ -59,6 +59,14 @@ def of_language(page: Path, *languages: str) -> list[Fence]:
 # ---------------------------------------------------------------------- running
 
 
+@pytest.fixture(scope="session")
+def python():
+    """One process whose forks run the pages."""
+    process = Python()
+    yield process
+    process.close()
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Where a page's code runs: with the files that pages name, and the small programs that they show."""
@@ -98,7 +106,7 @@ LONG = ("command_line.md",)
         if of_language(page, "python", "console")
     ],
 )
-def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, folder):
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, folder, python):
     for module in NEEDS.get(page.name, ()):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
@@ -106,21 +114,19 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, folder):
     shell = [command.text for block in blocks if block.language == "console" for command in commands(block.text)]
     if re.search(r"\b(adult|bike)\w*\.csv", " ".join(shell)) and not (folder / "adult.csv").exists():
         pytest.skip("GROUPDRO_DATA is not set")
-    python, printed = Python(folder), {}
-    try:
+    printed = {}
+    with python.page(folder) as run:
         for block in blocks:
             where = f"{page.name}, line {block.line}"
             if block.language == "python":
                 _save(block.text, folder)
-                printed[block] = python.run(where, block.text)
+                printed[block] = run(where, block.text)
             elif block.language == "console":
                 for command in commands(block.text):
                     _run(command, folder, where)
             elif block.follows in printed:
                 told = printed[block.follows]
                 assert same_words(told, block.text), f"{where} shows\n{block.text}\n\nbut this was printed:\n{told}"
-    finally:
-        python.close()
 
 
 def _save(code: str, folder: Path) -> None:
@@ -239,10 +245,18 @@ def test_a_command_that_ends_otherwise_or_that_nobody_knows_is_told(tmp_path):
         _run(Command("srun train.py"), tmp_path, "start.md, line 1")
 
 
-def test_a_block_that_fails_is_told_by_its_page_and_line(tmp_path):
-    python = Python(tmp_path)
-    with pytest.raises(AssertionError, match=r"start\.md, line 7(.|\n)*ZeroDivisionError"):
-        python.run("start.md, line 7", "1 / 0")
-    with pytest.raises(AssertionError, match="UserWarning: careful"):
-        python.run("start.md, line 9", "import warnings; warnings.warn('careful')")
-    python.close()
+def test_a_block_that_fails_is_told_by_its_page_and_line(tmp_path, python):
+    with python.page(tmp_path) as run:
+        with pytest.raises(AssertionError, match=r"start\.md, line 7(.|\n)*ZeroDivisionError"):
+            run("start.md, line 7", "1 / 0")
+        with pytest.raises(AssertionError, match="UserWarning: careful"):
+            run("start.md, line 9", "import warnings; warnings.warn('careful')")
+
+
+def test_a_page_starts_anew_even_after_one_that_ended_its_process(tmp_path, python):
+    with python.page(tmp_path) as run:
+        run("start.md, line 1", "seen = 1")
+        with pytest.raises(AssertionError, match="process ended"):
+            run("start.md, line 2", "import os; os._exit(1)")
+    with python.page(tmp_path) as run:
+        assert run("start.md, line 3", "import os; print('seen' in globals(), os.getcwd())") == f"False {tmp_path}\n"
