@@ -69,6 +69,21 @@ def test_with_hundreds_of_entries_many_are_released_at_once_and_the_answer_is_th
         assert n_found < len(systems) - n_found
 
 
+@pytest.mark.parametrize("rank", [5, 80])
+def test_under_caps_few_entries_are_released_at_once_if_few_can_stay_free(rank, monkeypatch):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(400, rank)) / np.sqrt(rank)
+    M, v, caps = A @ A.T, 1e-6 * rng.normal(size=400), np.full(400, 0.01)
+    systems, solve = [], np.linalg.solve
+    monkeypatch.setattr(np.linalg, "solve", lambda *given: systems.append(1) or solve(*given))
+    found = solve_simplex_qp(M, v, 400, caps=caps)
+    rate, between = v - M @ found, (found > 1e-12) & (found < 0.01 - 1e-12)
+    price = rate[between].mean()
+    assert np.abs(rate[between] - price).max() < 1e-12
+    assert rate[found < 1e-12].max() < price + 1e-12 < rate[found > 0.01 - 1e-12].min() + 2e-12
+    assert len(systems) < 400 * (3 if rank == 5 else 6)  # 2,572 and 5,020 if forty are released every time
+
+
 def test_one_entry_and_equal_entries():
     assert solve_simplex_qp(np.array([[2.0]]), np.array([5.0]), 1).tolist() == [1.0]
     x = solve_simplex_qp(np.eye(4), np.ones(4), 4)

@@ -71,7 +71,7 @@ def solve_simplex_qp(
             if left <= 0.0:
                 break
     free = (x > 0) & (x < most)
-    before = np.full(n, np.nan)  # entries when some were last released
+    most_released, released = max(1, n // _RELEASED), None
     free[last] = True  # one entry of the sum is always free, so that the sum has a price
     for _ in range(20 * n + 50):
         index, full = np.flatnonzero(free), np.flatnonzero(~free & (x > 0))
@@ -112,13 +112,12 @@ def solve_simplex_qp(
         best = int(np.argmax(gain))
         if gain[best] <= 1e-13 * (typical + float(np.abs(v[best])) + abs(float(price))):
             break
-        # Of hundreds of entries, release many at once, unless the last ones all went back.
-        many = n // _RELEASED if not np.array_equal(x, before) else 1
-        before = x.copy()
-        free[best] = True
-        if many > 1:
-            worth = np.argsort(-gain)[:many]
-            free[worth[gain[worth] > _WORTH * gain[best]]] = True
+        # Of hundreds of entries, release many at once, but few more than stayed free of the last ones: if M has a low
+        # rank, only some can, and the others would be fixed again one at a time.
+        many = most_released if released is None else min(most_released, 1 + 2 * int(free[released].sum()))
+        worth = np.argsort(-gain)[:many]
+        released = worth[gain[worth] >= _WORTH * gain[best]]
+        free[released] = True
     x[:n_simplex] /= x[:n_simplex].sum()
     return x * scale
 
