@@ -23,18 +23,28 @@ def gradient_bytes(_=None):
     return make_problem().evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
 
 
+def class_bytes():
+    rng = np.random.default_rng(0)
+    n = 50_000
+    data = gd.GroupedData.from_arrays(rng.normal(size=(n, 60)), rng.integers(0, 3, n), np.arange(n) % 5)
+    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=1.0))
+    w, q = rng.normal(size=problem.shape), np.full(5, 0.2)
+    at, groups = problem.evaluate(w, q), evaluate_groups(problem, w, q)
+    parts = at.gradient, at.group_risks, at.margins, groups.gradients, groups.hessian, groups.group_risks
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+
+
 def test_results_come_in_order():
     assert map_threads(lambda k: k * k, 20) == [k * k for k in range(20)]
 
 
-def test_the_number_of_threads_changes_no_bit():
-    script = "from tests.test_threads import gradient_bytes; print(hash(gradient_bytes()))"
+def test_the_number_of_threads_changes_no_bit_of_passes_and_their_blocks():
+    script = "from tests.test_threads import class_bytes, gradient_bytes; print(hash(gradient_bytes() + class_bytes()))"
     printed = set()
     for threads in ("1", "2", "4"):
-        env = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}
-        printed.add(
-            subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
-        )
+        env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+        printed.add(done.stdout)
     assert len(printed) == 1
 
 
@@ -120,24 +130,3 @@ def test_a_run_works_with_one_thread_of_blas_and_gives_the_others_back():
         assert blas_threads() == before
     assert seen
     assert set(seen) == {1}
-
-
-def test_blocks_of_a_pass_that_threads_share_change_no_bit():
-    script = "from tests.test_threads import class_bytes; print(hash(class_bytes()))"
-    printed = set()
-    for threads in ("1", "2", "4"):
-        env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-        done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
-        printed.add(done.stdout)
-    assert len(printed) == 1
-
-
-def class_bytes():
-    rng = np.random.default_rng(0)
-    n = 50_000
-    data = gd.GroupedData.from_arrays(rng.normal(size=(n, 60)), rng.integers(0, 3, n), np.arange(n) % 5)
-    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=1.0))
-    w, q = rng.normal(size=problem.shape), np.full(5, 0.2)
-    at, groups = problem.evaluate(w, q), evaluate_groups(problem, w, q)
-    parts = at.gradient, at.group_risks, at.margins, groups.gradients, groups.hessian, groups.group_risks
-    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)

@@ -35,7 +35,7 @@ def assert_same(results):
 
 
 #: Size, intercept, ones. Threads that share a core wait for each other for minutes, so that not all are in the gate.
-IN_THE_GATE = ((2, False, True), (2, True, False), (3, True, True), (5, False, False))
+IN_THE_GATE = ((2, False, True), (2, True, False), (3, True, True))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_worker_whose_groups_had_no_weight():
 
 
 def test_a_run_goes_on_with_another_number_of_workers(tmp_path):
-    problem, options = few_rows(fit_intercept=True), {"tol": 1e-3, "max_passes": 1500.0}
+    problem, options = few_rows(fit_intercept=True), {"tol": 5e-3, "max_passes": 1500.0}
     stop = [lambda progress: progress.latest.epoch >= 12]
 
     def begun(part, folder):

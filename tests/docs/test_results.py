@@ -90,6 +90,7 @@ def mean_above(own, curve):
     return analysis.geometric(np.array(list(own.at(curve, 40.0, "above").values()))).mean
 
 
+@pytest.mark.long  # legends change with the figures only, which are looked at
 def test_no_legend_is_cut_off(monkeypatch):
     from benchmarks.paper import figures
 
