@@ -1,5 +1,6 @@
 """The machinery of the paper's experiments: equal budgets, one rule of tuning, nothing beyond a run's end."""
 
+import json
 import shutil
 import time
 from dataclasses import replace
@@ -266,6 +267,9 @@ def test_verdicts_follow_the_rules_of_the_page():
     assert claims.ordering_verdict(3, 0, 0) == "reproduced"
     assert claims.ordering_verdict(3, 1, 2) == "reproduced in part"
     assert claims.ordering_verdict(2, 4, 2) == "not reproduced"
+    close = {counts for counts in [(8, 0, 0), (6, 1, 1), (4, 1, 3), (3, 2, 3), (3, 1, 4), (2, 1, 4), (2, 0, 6)]
+             if claims.is_close(*counts)}  # fmt: skip
+    assert close == {(4, 1, 3), (3, 2, 3), (3, 1, 4)}
     assert claims.exponent_verdict((1.1, 0.2), (1.4, 0.2), (0.3, 0.1)) == "reproduced"
     assert claims.exponent_verdict((1.3, 0.2), (1.8, 0.2), (0.5, 0.1)) == "reproduced in part"
     assert claims.exponent_verdict((1.3, 0.2), (1.8, 0.2), (0.5, 0.6)) == "not reproduced"
@@ -317,6 +321,14 @@ def test_stored_results_are_restored_as_runs_that_others_can_be_added_to(small):
         pd.testing.assert_frame_equal(
             before.sort_values(order, ignore_index=True), after[columns].sort_values(order, ignore_index=True)
         )
+    # Opened again, a search knows the values of settings without a curve, and runs all at which it is told to start.
+    (small / "cache" / "gdro_synthetic" / "ended.json").write_text('["auto"]')
+    known = {tuple(json.loads(setting)) for setting in stored["paper_tuning.parquet"]["setting"]}
+    files = set(small.rglob("*__0.parquet"))
+    tuning.tune("gdro_synthetic", names, [{}, {"MPVR": {"average": (-5, 0, 3)}}])
+    new = {tuple(map(int, path.name.split("__")[0].split("_"))) for path in set(small.rglob("*__0.parquet")) - files}
+    assert (-5, 0, 3) in new
+    assert not known & new
     tuning.repeat("gdro_synthetic", names, 2)
     collect.collect()
     assert len(pd.read_parquet(small / "results" / "paper_best.parquet")) == 2

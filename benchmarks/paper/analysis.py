@@ -128,7 +128,8 @@ class Panel:
             return self._known[key]
         found = self._known[key] = {}
         for seed, run in self.curves.get(curve, {}).items():
-            place = int((run[x].to_numpy() <= budget * (1 + 1e-6)).sum()) - 1
+            spent = run["multiples"].to_numpy() <= BUDGET * (1 + 1e-6)  # a budget in seconds allows no more of them
+            place = int((spent & (run[x].to_numpy() <= budget * (1 + 1e-6))).sum()) - 1
             if place < 0 or self._over(run, budget, x):
                 continue
             if column == "above":

@@ -53,6 +53,11 @@ def ordering_verdict(ahead: int, undecided: int, behind: int) -> str:
     return "reproduced in part" if ahead > behind else "not reproduced"
 
 
+def is_close(ahead: int, undecided: int, behind: int) -> bool:
+    """Return whether a single comparison, decided the other way, would decide between in part and not reproduced."""
+    return undecided + behind > 0 and (ahead - 1 <= behind + 1 if ahead > behind else ahead + 1 > behind - 1)
+
+
 def exponent_verdict(aleg: tuple[float, float], mpvr: tuple[float, float], ratio: tuple[float, float]) -> str:
     """Return the verdict on the exponents of m, each a slope with half of its interval, which may be NaN."""
     both = all(abs(slope - PREDICTED[name][0]) <= half for name, (slope, half) in (("ALEG", aleg), ("MPVR", mpvr)))
@@ -111,6 +116,7 @@ def claims_table(panels: list[Panel]) -> tuple[str, str]:
             counts = Counter(outcome.kind for outcome, _ in found)
             won, undecided, lost = counts["ahead"], counts["undecided"], counts["behind"]
             figures = f"ahead in {won}, undecided in {undecided}, behind in {lost} of {won + undecided + lost}"
+            figures += "; one comparison the other way would change this" * is_close(won, undecided, lost)
             rows.append([f"{mine} is ahead of {rival} on {on}", ordering_verdict(won, undecided, lost), figures])
             details += [[on, *cells] for _, cells in found]
     rows[2:2] = _exponent_claims()

@@ -7,12 +7,12 @@ import pandas as pd
 
 from benchmarks.paper.analysis import DEFAULT
 from benchmarks.paper.methods import METHODS, Setting
-from benchmarks.paper.restore import BEST, TRIED
+from benchmarks.paper.restore import BEST
 from benchmarks.paper.runs import BUDGET, place_of
 from benchmarks.paper.setups import SETUPS, Setup
 from benchmarks.paper.store import CACHE, RESULTS
 from benchmarks.paper.timings import TIMINGS
-from benchmarks.paper.tuning import at_budget, chosen
+from benchmarks.paper.tuning import TRIED, at_budget, chosen
 
 __all__ = ["collect"]
 

@@ -1,7 +1,8 @@
 """Runs from the files that are stored beside the page, so that a fresh clone goes on where these end.
 
-The files have the curves of the chosen settings, not of every setting tried: a method whose search has ended is not
-tuned again, only repeated on more seeds. Each group's own minimum is not stored, and is computed again when needed.
+The files have the curves of the chosen settings, and the values at the whole budget of all others: a method whose
+search has ended is not tuned again, only repeated on more seeds, unless its name is removed from ended.json. Each
+group's own minimum is not stored, and is computed again when needed.
 """
 
 import json
@@ -12,11 +13,11 @@ import pandas as pd
 from benchmarks.paper.runs import place_of
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE, RESULTS
-from benchmarks.paper.tuning import CHOSEN, ENDED
+from benchmarks.paper.tuning import CHOSEN, ENDED, TRIED
 
-__all__ = ["BEST", "TRIED", "restore"]
+__all__ = ["BEST", "restore"]
 
-TRIED, BEST = "tried.parquet", "best.parquet"  # of a set-up, as they were stored
+BEST = "best.parquet"  # of a set-up, as it was stored
 
 
 def restore() -> None:

@@ -172,8 +172,9 @@ SETUPS: dict[str, Setup] = {
     ),
 }  # fmt: skip
 
-#: Where a search starts from another set-up's result, to save runs: the search itself is the same.
-NEAR = {"gdro_4000": "gdro_synthetic", "mero_4000": "mero_synthetic"}
+#: Set-ups at whose results a search also starts, if they are there: a coordinate search may end at a local optimum.
+NEAR = {f"{kind}_{name}": [f"{kind}_{other}" for other in ("synthetic", "4000", "census") if other != name]
+        for kind in ("gdro", "mero") for name in ("synthetic", "4000", "census")}  # fmt: skip
 #: On CIFAR-100, where few runs can be afforded, earlier searches over steps alone, not stored, ended here. Those for
 #: excess risks start at the steps that were found for risks; ERMEG's starts at an oracle with which it makes a step
 #: within the budget, which is about where its search on the census ended.

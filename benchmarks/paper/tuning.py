@@ -6,7 +6,7 @@ The grid is therefore extended until the best setting is inside of it, in every 
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from benchmarks.paper.store import CACHE
 __all__ = ["at_budget", "chosen", "climb", "tune"]
 
 CHOSEN, ENDED = "chosen.json", "ended.json"  # of a set-up: settings found, methods whose search has ended
+TRIED = "tried.parquet"  # of a restored set-up: values of all settings that were tried, of which most have no curve
 BETTER = 0.98  # a neighbour is better if its suboptimality is at most this share
 
 
@@ -62,9 +63,19 @@ def climb(cost: Callable[[Setting], float], start: Setting, most_runs: int) -> t
     return best, tried
 
 
+def _restored(setup_name: str, name: str, output: str) -> dict[Setting, float]:
+    """Return the values at the whole budget of the settings that a restored search had tried."""
+    path = CACHE / setup_name / TRIED
+    rows = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["method", "output", "setting", "train"])
+    own = rows[(rows["method"] == name) & (rows["output"] == output)]
+    return {tuple(json.loads(setting)): value for setting, value in zip(own["setting"], own["train"], strict=True)}
+
+
 def _cost(setup_name: str, name: str, output: str, best: Optimum) -> Callable[[Setting], float]:
+    known = _restored(setup_name, name, output)
+
     def cost(setting: Setting) -> float:
-        value = at_budget(stored_run(setup_name, name, setting, 0), output)
+        value = known[setting] if setting in known else at_budget(stored_run(setup_name, name, setting, 0), output)
         return value - best.lower if np.isfinite(value) else np.inf
 
     return cost
@@ -83,16 +94,16 @@ def chosen(setup_name: str) -> dict[str, dict[str, Setting]]:
 
 def best_known(setup_name: str, name: str, output: str, start: Setting) -> Setting:
     """Return the best setting of all that were run on seed 0, by searches for other outputs too."""
-    cost, found = _cost(setup_name, name, output, prepared(setup_name, 0).best), {}
-    for path in place_of(setup_name, name, (), 0).parent.glob("*__0.parquet"):
-        setting = tuple(int(part) for part in path.name.split("__")[0].split("_"))
-        found[setting] = cost(setting)
+    cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
+    files = place_of(setup_name, name, (), 0).parent.glob("*__0.parquet")
+    run = {tuple(int(part) for part in path.name.split("__")[0].split("_")) for path in files}
+    found = {setting: cost(setting) for setting in run | _restored(setup_name, name, output).keys()}
     # Of equally good settings, the one nearest to the theory's.
     return min(found, key=lambda setting: (found[setting], sum(map(abs, setting)), setting)) if found else start
 
 
-def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]] | None = None) -> None:
-    """Find the settings of methods on seed 0, each from where another set-up's search ended if that is known.
+def tune(setup_name: str, names: list[str], starts: Sequence[dict[str, dict[str, Setting]]] = ()) -> None:
+    """Find the settings of methods on seed 0, each from the best of those at which other set-ups' searches ended.
 
     A search for one output may meet a setting that is better for another one, whose search then goes on from there,
     until all searches together have used their runs. A search that has ended is not resumed: with a new limit on runs
@@ -110,10 +121,13 @@ def tune(setup_name: str, names: list[str], starts: dict[str, dict[str, Setting]
             used = runs >= SETUPS[setup_name].most_runs * len(method.outputs)
             if settled == len(method.outputs) or (used and len(found.get(name, {})) == len(method.outputs)):
                 break
-            best, tried = (starts or {}).get(name, {}).get(output, method.start), {}
+            begins = [start[name][output] for start in starts if output in start.get(name, {})] or [method.start]
+            best, tried = begins[0], {}
             if method.tuned:
-                begin = best_known(setup_name, name, output, best)
                 cost = _cost(setup_name, name, output, prepared(setup_name, 0).best)
+                for begin in begins:  # all are run, whatever searches for other outputs have met
+                    cost(begin)
+                begin = best_known(setup_name, name, output, best)
                 best, tried = climb(cost, begin, SETUPS[setup_name].most_runs)
             known, runs = runs, len(list(place_of(setup_name, name, (), 0).parent.glob("*__0.parquet")))
             settled = settled + 1 if runs == known else 1  # the others may go on from what this search has met

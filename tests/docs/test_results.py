@@ -62,6 +62,18 @@ def test_both_neighbouring_multipliers_of_the_superclasses_were_tried():
         assert {(method, multiplier + step, *others) for step in (-1, 1)} <= known
 
 
+def test_the_zero_models_values_are_those_of_its_risks():
+    for name in filter(analysis.has, page.SETUPS):
+        own = analysis.panel(name)
+        zero = page.zero_values(own)
+        risk = np.log(100.0 if name.endswith("cifar") else 2.0)
+        assert all(value <= risk + 1e-6 for value in zero.values())
+        largest = pd.read_parquet(RESULTS / "paper_best.parquet").set_index(["setup", "seed"])["largest_reference"]
+        # The group with the least minimum has the largest excess risk.
+        assert all(value >= risk - largest[name, seed if (name, seed) in largest.index else 0] - 1e-6
+                   for seed, value in zero.items())  # fmt: skip
+
+
 def test_a_number_that_is_changed_by_one_unit_is_found(computed):
     written = page.PAGE.read_text()
     found = list(NUMBER.finditer(written))
