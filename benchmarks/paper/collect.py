@@ -34,7 +34,11 @@ def collect() -> None:
         best.append(_with_stored(name, BEST, _best(name, setup), ["seed"]))
     pd.concat(tried).to_parquet(RESULTS / "paper_tuning.parquet", compression="zstd", index=False)
     if (CACHE / TIMINGS).exists():
-        pd.read_parquet(CACHE / TIMINGS).to_parquet(RESULTS / TIMINGS, compression="zstd", index=False)
+        timed = pd.read_parquet(CACHE / TIMINGS)
+        kept = {(name, method, json.dumps(setting)) for name in SETUPS for method, outputs in chosen(name).items()
+                for setting in outputs.values()}  # fmt: skip
+        still = [key in kept for key in zip(timed["setup"], timed["method"], timed["setting"], strict=True)]
+        timed[still].to_parquet(RESULTS / TIMINGS, compression="zstd", index=False)
     pd.concat(best).to_parquet(RESULTS / "paper_best.parquet", compression="zstd", index=False)
 
 

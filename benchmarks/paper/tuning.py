@@ -147,8 +147,13 @@ def repeat(setup_name: str, names: list[str], seeds: int) -> None:
         for name in names:
             if seed and not METHODS[name].random and not setup.new_data:
                 continue  # the same run again
-            for setting in sorted(set(chosen(setup_name).get(name, {}).values())):
-                stored_run(setup_name, name, setting, seed)
+            outputs = chosen(setup_name).get(name, {})
+            for setting in sorted(set(outputs.values())):
+                points = stored_run(setup_name, name, setting, seed)
+                wanted = {output for output, own in outputs.items() if own == setting}
+                if points["wall"].isna().any() and not wanted <= set(points["output"]):
+                    place_of(setup_name, name, setting, seed).unlink()  # restored with other outputs alone
+                    stored_run(setup_name, name, setting, seed)
 
 
 def is_there(setup_name: str, name: str, setting: Setting, seed: int) -> bool:

@@ -1,5 +1,6 @@
 """What the texts say of the benchmarks is what the stored runs show."""
 
+import itertools
 import json
 import re
 
@@ -60,6 +61,22 @@ def test_both_neighbouring_multipliers_of_the_superclasses_were_tried():
     assert len(chosen) >= 4
     for method, multiplier, *others in chosen:
         assert {(method, multiplier + step, *others) for step in (-1, 1)} <= known
+
+
+def test_no_neighbour_of_a_chosen_setting_is_better_by_the_rule_of_the_page():
+    tried, best = (pd.read_parquet(RESULTS / f"paper_{name}.parquet") for name in ("tuning", "best"))
+    best = best[best["seed"] == 0].set_index("setup")["lower"]
+    n_compared = 0
+    for name in filter(analysis.has, page.SETUPS):
+        for (method, output), runs in analysis.panel(name).curves.items():
+            own = tried[(tried["setup"] == name) & (tried["method"] == method) & (tried["output"] == output)]
+            values = {tuple(json.loads(row.setting)): row.train - best[name] for row in own.itertuples()}
+            chosen = tuple(json.loads(next(iter(runs.values()))["setting"].iloc[0]))
+            for k, step in itertools.product(range(len(chosen)), (-1, 1)):
+                neighbour = (*chosen[:k], chosen[k] + step, *chosen[k + 1 :])
+                n_compared += neighbour in values
+                assert not values.get(neighbour, np.nan) < page.BETTER * values[chosen], (name, method, output)
+    assert n_compared > 200
 
 
 def test_the_zero_models_values_are_those_of_its_risks():
