@@ -329,6 +329,12 @@ def test_stored_results_are_restored_as_runs_that_others_can_be_added_to(small):
     new = {tuple(map(int, path.name.split("__")[0].split("_"))) for path in set(small.rglob("*__0.parquet")) - files}
     assert (-5, 0, 3) in new
     assert not known & new
+    # A run that was restored without an output that is now chosen is made again.
+    path = runs.place_of("gdro_synthetic", "MPVR", tuning.chosen("gdro_synthetic")["MPVR"]["average"], 0)
+    points = pd.read_parquet(path)
+    points[points["output"] != "average"].assign(wall=np.nan).to_parquet(path, index=False)
+    tuning.repeat("gdro_synthetic", names, 1)
+    assert "average" in set(pd.read_parquet(path)["output"])
     tuning.repeat("gdro_synthetic", names, 2)
     collect.collect()
     assert len(pd.read_parquet(small / "results" / "paper_best.parquet")) == 2

@@ -115,7 +115,8 @@ def _starts() -> str:
         for setting in dict.fromkeys(outputs.values()):
             known.setdefault(METHODS[name].shown(setting), []).append(name)
     words = "; ".join(f"{' and '.join(names)}: {shown}" for shown, names in known.items())
-    near = "Elsewhere they also start at the settings that were found on the two other set-ups of the same objective"
+    near = ("Elsewhere they also start at the settings that had been found by then on the two other set-ups of the "
+            "same objective")  # fmt: skip
     return f"({words}). {near}"
 
 

@@ -115,8 +115,9 @@ def test_a_worker_whose_groups_had_no_weight():
     assert results[0].q[500:].sum() > 0.1
 
 
-def test_a_run_goes_on_with_another_number_of_workers(tmp_path):
-    problem, options = few_rows(fit_intercept=True), {"tol": 5e-3, "max_passes": 1500.0}
+@pytest.mark.parametrize("tol", [5e-3, pytest.param(1e-3, marks=pytest.mark.long)])
+def test_a_run_goes_on_with_another_number_of_workers(tmp_path, tol):
+    problem, options = few_rows(fit_intercept=True), {"tol": tol, "max_passes": 1500.0}
     stop = [lambda progress: progress.latest.epoch >= 12]
 
     def begun(part, folder):
