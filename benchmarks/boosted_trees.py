@@ -24,8 +24,9 @@ import groupdro as gd
 from benchmarks import public_tables
 from benchmarks.between.tables import RESULTS, markdown
 from groupdro import datasets
+from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import read_clusters, resample, simultaneous_intervals
+from groupdro.evaluation.inference import resample, simultaneous_intervals
 from groupdro.evaluation.metrics import row_losses
 
 ALPHA = 1e-3

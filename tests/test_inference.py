@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import falls_of_worst, read_clusters, resample, simultaneous_intervals
+from groupdro.evaluation.inference import falls_of_worst, has_rare_class, resample, simultaneous_intervals
 
 
 def drawn(rng, n_groups, size, kind):
@@ -34,9 +35,13 @@ def test_means_errors_and_sizes_are_those_of_arithmetic():
         w, own = weights[groups == i], losses[groups == i]
         mean = w @ own / w.sum()
         np.testing.assert_allclose(found.means[i], mean)
-        np.testing.assert_allclose(found.errors[i], np.sqrt((w**2) @ (own - mean) ** 2) / w.sum())
-        assert found.sizes[i] == pytest.approx(w.sum() ** 2 / (w**2).sum())
-    np.testing.assert_allclose(found.resampled_means.std(axis=0), found.errors, rtol=0.1)
+        size = w.sum() ** 2 / (w**2).sum()
+        assert found.sizes[i] == pytest.approx(size)
+        assert found.rows[i] == pytest.approx(size)
+        error = np.sqrt((w**2) @ (own - mean) ** 2) / w.sum()
+        np.testing.assert_allclose(found.errors[i], error)
+        np.testing.assert_allclose(found.least_errors[i], own.std(axis=0) / np.sqrt(size))
+        np.testing.assert_allclose(found.resampled_means[:, i].std(axis=0), error, rtol=0.1)
     np.testing.assert_allclose(found.resampled_means.mean(axis=0), found.means, atol=0.02)
 
 
@@ -110,3 +115,42 @@ def test_the_fall_of_a_clear_worst_group_is_the_paired_difference_in_it():
     assert falls.estimates[1] == pytest.approx(own.mean())
     error = own.std() / np.sqrt(500)
     np.testing.assert_allclose([own.mean() - falls.low[1], falls.high[1] - own.mean()], 2.05 * error, rtol=0.2)
+
+
+def test_errors_on_light_rows_do_not_make_an_interval_narrower_than_without_weights():
+    losses = np.zeros((300, 1))
+    losses[:2] = 1.0
+    weights = np.where(np.arange(300) % 5 == 4, 10.0, 1.0)
+    one = read_groups(np.zeros(300), 300)
+    light, plain = (
+        simultaneous_intervals(resample(losses, one, n_bootstrap=200, seed=0, weights=some), 0.95).high[0]
+        for some in (weights, None)
+    )
+    assert light >= plain
+
+
+def test_a_group_with_almost_no_rows_of_other_classes_is_rare():
+    labels = np.zeros(400, dtype=int)
+    labels[:2] = 1  # group a: two others among a hundred rows
+    labels[100:103] = 1  # group b: three
+    labels[200:230] = 1  # group c: thirty, on light rows only
+    groups = np.repeat(["a", "b", "c", "d"], 100)  # group d: none
+    grouping = read_groups(groups, 400)
+    np.testing.assert_array_equal(has_rare_class(labels, grouping), [True, False, False, True])
+    weights = np.ones(400)
+    weights[230:240] = 100.0
+    np.testing.assert_array_equal(has_rare_class(labels, grouping, weights=weights), [True, False, False, True])
+    clusters = np.arange(400)
+    clusters[100:103] = 100  # the three of group b are the same patient
+    np.testing.assert_array_equal(has_rare_class(labels, grouping, clusters=clusters), [True, True, False, True])
+
+
+def test_groups_that_are_defined_by_the_class_are_not_rare():
+    labels = np.repeat([0, 1, 0, 1], 50)
+    assert not has_rare_class(labels, read_groups(np.repeat([0, 1, 2, 3], 50), 200)).any()
+
+
+def test_a_class_of_many_is_the_most_common_of_its_group():
+    labels = np.concatenate([np.arange(100) % 50, np.repeat(7, 100)])
+    labels[150] = 8
+    np.testing.assert_array_equal(has_rare_class(labels, read_groups(np.repeat([0, 1], 100), 200)), [False, True])

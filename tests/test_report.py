@@ -180,7 +180,7 @@ def test_the_sentence_bounds_all_judged_groups_and_counts_the_others():
     small = sum(note == "small" for note in report.columns["note"])
     assert small == 1
     told = f"With 95% confidence no judged group's risk exceeds {report.risk_at_most:.4g}. 1 group cannot be judged: "
-    assert report.message == f"{told}too few rows, or equal losses."
+    assert report.message == f"{told}too few rows, too few of a class, or equal losses."
     assert report.message in repr(report)
     assert report.message.replace("'", "&#x27;") in report._repr_html_()
     trained = group_report(model, X, y, groups)

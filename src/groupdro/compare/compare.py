@@ -6,16 +6,16 @@ from typing import Any
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Comparison
-from groupdro.compare.contenders import Rows, check_models, fit_given, fit_own, place_of_model
+from groupdro.compare.contenders import check_models, fit_given, fit_own, place_of_model
 from groupdro.compare.judging import judge
-from groupdro.data.grouping import indexable_groups
+from groupdro.data.given import read_given
 from groupdro.estimators import GroupBy
 from groupdro.estimators.defaults import estimator_for
 from groupdro.evaluation.folds import divide
-from groupdro.evaluation.inference import read_clusters, read_weights
-from groupdro.evaluation.metrics import take_columns
+from groupdro.evaluation.metrics import final_estimator, take_columns
 from groupdro.evaluation.report import check_resampling
 from groupdro.utils.arguments import check_whole, error_prefix, number_of_rows, short_repr
+from groupdro.utils.vectors import read_target
 
 __all__ = ["compare"]
 
@@ -101,26 +101,39 @@ def compare(
     if held_out is not None and not (isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5):
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     others = check_models(models, held_out=held_out is not None)
-    n_rows = number_of_rows(X, "X")
-    number_of_rows(y, "y")
-    estimator = estimator_for(y) if estimator is None else estimator
+    if estimator is None:
+        estimator = estimator_for(read_target(y, number_of_rows(X, "X"), numeric=False))
     wrapper = estimator if isinstance(estimator, GroupBy) else None
     inner = estimator if wrapper is None else wrapper.estimator
     place_of_model(inner)
-    read_weights(sample_weight, n_rows)
-    clusters = read_clusters(cluster, n_rows)
-    train = Rows(X, y, _groups_of(wrapper, X, groups, "groups"), sample_weight, cluster)
-    given = held_out is not None
+    classes = is_classifier(estimator)
+    train = read_given(
+        X,
+        y,
+        _groups_of(wrapper, X, groups, "groups"),
+        sample_weight=sample_weight,
+        cluster=cluster,
+        numeric=not classes,
+        missing=final_estimator(inner).missing_group,
+    )
+    train.check_weight_of_groups()
+    train = train.with_weight()
     if held_out is None:
-        folds = divide(
-            X, y, indexable_groups(train.groups), n_splits=n_splits, seed=random_state, clusters=clusters,
-            classes=is_classifier(estimator),
-        )  # fmt: skip
-        rows, test_rows = next(folds)
+        rows, test_rows = next(divide(train, n_splits=n_splits, seed=random_state, classes=classes))
         train, test = train.take(rows), train.take(test_rows)
     else:
         X_test, y_test, test_groups, *more = held_out
-        test = Rows(X_test, y_test, _groups_of(wrapper, X_test, test_groups, "held_out"), *more)
+        weight, clusters = (*more, None, None)[:2]
+        with error_prefix("held_out"):
+            test = read_given(
+                X_test,
+                y_test,
+                _groups_of(wrapper, X_test, test_groups, "held_out"),
+                sample_weight=weight,
+                cluster=clusters,
+                numeric=not classes,
+                missing="own",
+            ).with_weight()
     selecting = {"min_rows": min_rows, "n_bootstrap": n_bootstrap, "confidence": confidence}
     fitted, seconds = {}, {}
     for name, model, spent in (
@@ -128,7 +141,7 @@ def compare(
         *fit_given(others, train),
     ):
         fitted[name], seconds[name] = model, spent
-    with error_prefix("held_out") if given else nullcontext():
+    with error_prefix("held_out") if held_out is not None else nullcontext():
         return judge(
             fitted, seconds, set(others), test, loss=loss, min_rows=min_rows, n_bootstrap=n_bootstrap,
             confidence=confidence, seed=random_state,

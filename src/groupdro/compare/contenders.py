@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from groupdro.data.grouping import indexable_groups, read_groups
+from groupdro.data.given import GivenRows
+from groupdro.data.shares import relative_weights
 from groupdro.estimators import (
     GroupBy,
     GroupDROClassifier,
@@ -23,7 +22,7 @@ from groupdro.estimators import (
 )
 from groupdro.evaluation.metrics import check_model, final_estimator
 from groupdro.utils.arguments import error_prefix, short_repr
-from groupdro.utils.types import Floats, Indices
+from groupdro.utils.types import Floats
 
 __all__ = [
     "BALANCED",
@@ -32,7 +31,6 @@ __all__ = [
     "GDRO",
     "IN_WORDS",
     "MERO",
-    "Rows",
     "check_models",
     "fit_given",
     "fit_own",
@@ -49,22 +47,6 @@ IN_WORDS = {
     MERO: "worst excess risk (MERO)",
     CHOSEN: "chosen by cross-validation",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows with labels and groups. `weight` and `cluster` may be None."""
-
-    X: Any
-    y: Any
-    groups: Any
-    weight: Any = None
-    cluster: Any = None
-
-    def take(self, which: Indices) -> "Rows":
-        """Return some of the rows."""
-        parts = (self.X, self.y, indexable_groups(self.groups), self.weight, self.cluster)
-        return Rows(*(None if part is None else _safe_indexing(part, which) for part in parts))
 
 
 def place_of_model(estimator: Any) -> str:
@@ -88,7 +70,7 @@ def _path(estimator: Any) -> str:
 
 
 def fit_own(
-    inner: Any, wrapper: GroupBy | None, rows: Rows, *, cv: int | None, seed: int, **selecting: Any
+    inner: Any, wrapper: GroupBy | None, rows: GivenRows, *, cv: int | None, seed: int, **selecting: Any
 ) -> Iterator[tuple[str, Any, float]]:
     """Fit plain, balanced and robust models with the parameters of one estimator.
 
@@ -98,7 +80,7 @@ def fit_own(
         An estimator of this package, or a pipeline that ends in one.
     wrapper : GroupBy or None
         The `GroupBy` around it, if any.
-    rows : Rows
+    rows : GivenRows
         Training rows.
     cv : int or None
         Folds for choosing the robustness by cross-validation; None to skip that model.
@@ -120,7 +102,7 @@ def fit_own(
             model.set_params(**{path + key: value for key, value in changed.items()})
         else:
             model = _with_last(model, path, changed)
-        more = {"groups": groups, "sample_weight": weight, "cluster": rows.cluster if name == CHOSEN else None}
+        more = {"groups": groups, "sample_weight": weight, "cluster": rows.clusters if name == CHOSEN else None}
         begun = time.perf_counter()
         _fit(model, path, X, rows.y, {key: value for key, value in more.items() if value is not None})
         fitted = final_estimator(model)
@@ -129,34 +111,31 @@ def fit_own(
         yield name, model if wrapper is None else wrapper._holding(model), time.perf_counter() - begun
 
 
-def _contenders(own: Any, rows: Rows, cv: int | None, seed: int, selecting: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+def _contenders(
+    own: Any, rows: GivenRows, cv: int | None, seed: int, selecting: Any
+) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yield name, groups, weights, and what differs: parameters, or the estimator itself."""
-    n_rows = len(np.asarray(rows.y))
-    one = np.zeros(n_rows, dtype=np.int64)
+    one = np.zeros(len(rows.y), dtype=np.int64)
     blend = float(own.robustness) if own.robustness < 1.0 else 0.5
     risk = {"objective": "risk", "reference_risks": None, "random_state": seed}
-    yield ERM, one, rows.weight, {**risk, "robustness": 1.0}
-    yield BALANCED, one, _balance(rows, n_rows), {**risk, "robustness": 1.0}
-    yield f"blend {blend:g}", rows.groups, rows.weight, {**risk, "robustness": blend}
-    yield GDRO, rows.groups, rows.weight, {**risk, "robustness": 1.0}
-    yield MERO, rows.groups, rows.weight, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
+    yield ERM, one, rows.weights, {**risk, "robustness": 1.0}
+    yield BALANCED, one, _balance(rows), {**risk, "robustness": 1.0}
+    yield f"blend {blend:g}", rows.groups, rows.weights, {**risk, "robustness": blend}
+    yield GDRO, rows.groups, rows.weights, {**risk, "robustness": 1.0}
+    yield MERO, rows.groups, rows.weights, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
     if cv is not None:
         search = GroupDROClassifierCV if isinstance(own, GroupDROClassifier) else GroupDRORegressorCV
         # Use the same penalty as all others: a gain from a better penalty is not a gain from robustness.
         same = clone(own).set_params(**risk)
         chosen = search(same, alphas=[own.alpha], cv=cv, random_state=seed, **selecting)
-        yield CHOSEN, rows.groups, rows.weight, chosen
+        yield CHOSEN, rows.groups, rows.weights, chosen
 
 
-def _balance(rows: Rows, n_rows: int) -> Floats:
+def _balance(rows: GivenRows) -> Floats:
     """Return weights that give every group the same total weight."""
-    grouping = read_groups(rows.groups, n_rows, missing="own")
-    weights = np.ones(n_rows) if rows.weight is None else np.asarray(rows.weight, dtype=np.float64)
-    balance = np.zeros(n_rows)
-    for i in range(len(grouping.names)):
-        own = grouping.rows_of(i)
-        balance[own] += weights[own] / max(float(weights[own].sum()), 1e-300)
-    return balance
+    weights = np.ones(len(rows.y)) if rows.weights is None else rows.weights
+    members = relative_weights(weights, rows.groups)
+    return np.bincount(rows.groups.members, weights=members, minlength=len(rows.y)).astype(np.float64)
 
 
 def _with_last(model: Any, path: str, last: Any) -> Any:
@@ -208,7 +187,7 @@ def _is_fitted(model: Any) -> bool:
     return True
 
 
-def fit_given(models: dict[str, Any], rows: Rows) -> Iterator[tuple[str, Any, float]]:
+def fit_given(models: dict[str, Any], rows: GivenRows) -> Iterator[tuple[str, Any, float]]:
     """Yield name, model and seconds of the user's models, fitting those that are not fitted yet.
 
     Groups, weights and clusters are passed to models that accept them.
@@ -219,7 +198,11 @@ def fit_given(models: dict[str, Any], rows: Rows) -> Iterator[tuple[str, Any, fl
             continue
         model, path = clone(given), _path(given)
         last = final_estimator(model)
-        known = {"groups": rows.groups, "sample_weight": rows.weight, "cluster": rows.cluster}
+        known = {
+            "groups": rows.groups.labels(len(rows.y)),
+            "sample_weight": rows.weights,
+            "cluster": rows.clusters,
+        }
         more = {key: part for key, part in known.items() if part is not None and has_fit_parameter(last, key)}
         begun = time.perf_counter()
         with error_prefix(f"models[{name!r}]"):

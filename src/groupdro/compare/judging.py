@@ -6,16 +6,16 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Change, Comparison
-from groupdro.compare.contenders import CHOSEN, ERM, MERO, Rows
+from groupdro.compare.contenders import CHOSEN, ERM, MERO
 from groupdro.compare.verdict import Choice, recommend, verdict_on
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.given import GivenRows
+from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.inference import (
     Resampled,
     falls_of_worst,
-    read_clusters,
-    read_weights,
+    has_rare_class,
     resample,
     simultaneous_intervals,
 )
@@ -33,7 +33,7 @@ def judge(
     models: dict[str, Any],
     seconds: dict[str, float],
     given: set[str],
-    rows: Rows,
+    rows: GivenRows,
     *,
     loss: Any,
     min_rows: int,
@@ -51,7 +51,7 @@ def judge(
         Their fitting times.
     given : set of str
         Names of the user's models.
-    rows : Rows
+    rows : GivenRows
         The held-out rows.
     loss : str or callable
         Loss behind all risks.
@@ -63,23 +63,22 @@ def judge(
     Comparison
         The comparison.
     """
-    rows = _with_weight(rows)
-    y = np.asarray(rows.y)
-    grouping = read_groups(rows.groups, len(y), missing="own")
-    weights, clusters = read_weights(rows.weight, len(y)), read_clusters(rows.cluster, len(y))
+    grouping, weights, clusters = rows.groups, rows.weights, rows.clusters
     losses = _losses(models, rows, loss)
     names = list(models)
     options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed, "clusters": clusters, "weights": weights}
     found = resample(losses, grouping, **options)
     judged = found.judged(min_rows)
+    if is_classifier(models[ERM]) and not found.binary.all():
+        judged &= ~has_rare_class(rows.y, grouping, clusters, weights)
     left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
     some = bool(judged.any())
     judged |= not some  # if no group has enough rows, the table still shows all of them
-    overall = resample(losses, _of_all(len(y)), **options)
+    overall = resample(losses, _of_all(len(rows.y)), **options)
     changes = _changes(names, found, overall, judged, confidence, known=some)
     reports = {
         name: group_report(
-            model, rows.X, rows.y, rows.groups, sample_weight=rows.weight, cluster=rows.cluster,
+            model, rows.X, rows.y, rows.groups, sample_weight=weights, cluster=clusters,
             loss=_loss_of(model, models[ERM], name, loss), min_rows=min_rows, n_bootstrap=n_bootstrap,
             confidence=confidence, random_state=seed,
         )
@@ -116,17 +115,11 @@ def judge(
     )
 
 
-def _with_weight(rows: Rows) -> Rows:
-    """Return the rows with nonzero weight."""
-    weights = read_weights(rows.weight, len(np.asarray(rows.y)))
-    return rows if weights is None or weights.all() else rows.take(np.flatnonzero(weights))
-
-
 def _of_all(n_rows: int) -> Grouping:
     return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
 
 
-def _losses(models: dict[str, Any], rows: Rows, loss: Any) -> Floats:
+def _losses(models: dict[str, Any], rows: GivenRows, loss: Any) -> Floats:
     columns = [
         row_losses(model, rows.X, rows.y, _loss_of(model, models[ERM], name, loss)) for name, model in models.items()
     ]
@@ -248,12 +241,12 @@ def _columns(
     return {key: [row[key] for row in table] for key in table[0]}
 
 
-def _headroom(plain: Any, rows: Rows, grouping: Grouping, judged: Mask) -> Headroom | None:
+def _headroom(plain: Any, rows: GivenRows, grouping: Grouping, judged: Mask) -> Headroom | None:
     """Return how much plain training's worst group could gain; None for losses and labels without such a bound."""
     loss = final_estimator(plain).loss
-    if loss != "squared" and not (loss == "logistic" and len(np.unique(np.asarray(rows.y))) > 1):
+    if loss != "squared" and not (loss == "logistic" and len(np.unique(rows.y)) > 1):
         return None
     large = grouping.only(np.flatnonzero(judged))
     members = np.unique(large.members)
     part = rows.take(members)
-    return headroom(plain, part.X, part.y, large.restrict(members), sample_weight=part.weight)
+    return headroom(plain, part.X, part.y, large.restrict(members), sample_weight=part.weights)

@@ -169,6 +169,15 @@ class GroupedData(Sampling):
         return np.diff(self.offsets)
 
     @property
+    def counted_sizes(self) -> Floats:
+        """Number of members with a weight in each group, over all workers."""
+        if not self.weighted:
+            return self.all_sizes.astype(np.float64)
+        sizes = np.diff(np.append(0, np.cumsum(self.weights > 0))[self.offsets]).astype(np.float64)
+        self.add_up(sizes)
+        return sizes
+
+    @property
     def weighted(self) -> bool:
         """Whether members of a group have different weights."""
         return bool(self.weights.size)

@@ -7,9 +7,12 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Indices, Mask
 
-__all__ = ["MERGED", "MISSING", "Grouping", "indexable_groups", "merge_small_groups", "read_groups"]
+__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "names_array", "read_groups"]
+
+_LARGEST_TEXT = 1 << 24  # bytes of an array of names above which it must not waste space
 
 #: Names of the group of unlabelled rows, and of the group into which small groups are merged.
 MISSING, MERGED = "(missing)", "(merged)"
@@ -58,6 +61,16 @@ class Grouping:
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
         return Grouping(offsets, place[kept], self.names, self.overlapping)
 
+    def labels(self, n_rows: int) -> Any:
+        """Return the group of each row as an array of names, or a sparse membership matrix if groups overlap."""
+        group = np.repeat(np.arange(len(self.names)), self.sizes)
+        if self.overlapping:
+            shape = n_rows, len(self.names)
+            return sp.csr_array((np.ones(len(group), dtype=bool), (self.members, group)), shape=shape)
+        codes = np.empty(n_rows, np.int64)
+        codes[self.members] = group
+        return names_array(self.names)[codes]
+
     def present_in(self, rows: Indices) -> "Grouping":
         """Return the groups that have some of these rows, restricted to them."""
         part = self.restrict(rows)
@@ -99,7 +112,8 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
             raise ValueError(f"groups must have one column per group if it is sparse, got shape {groups.shape}.")
         return _read_membership(groups, None, n_rows)
 
-    native = nw.from_native(groups, pass_through=True, allow_series=True)
+    with error_prefix("groups"):  # which names duplicate columns
+        native = nw.from_native(groups, pass_through=True, allow_series=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
@@ -148,25 +162,24 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     return _from_columns([_read_array(column) for column in array.T], missing)
 
 
-def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
-    """Merge all groups of fewer than `least` rows into one, placed last.
+def merge_small_groups(grouping: Grouping, small: Indices) -> Grouping:
+    """Merge some groups into one, placed last.
 
     Parameters
     ----------
     grouping : Grouping
         The groups.
-    least : int
-        Smallest number of rows of a separate group.
+    small : ndarray of int
+        Numbers of the groups to merge.
 
     Returns
     -------
     Grouping
-        The large groups, followed by one of the merged groups, if any. It may be small itself.
+        The other groups, followed by one of the merged groups, if any. It may be small itself.
     """
-    small = np.flatnonzero(grouping.sizes < least)
     if not len(small):
         return grouping
-    kept = [i for i in range(len(grouping.names)) if grouping.sizes[i] >= least]
+    kept = np.setdiff1d(np.arange(len(grouping.names)), small).tolist()
     if MERGED in [grouping.names[i] for i in kept]:
         raise ValueError(f"groups has a group named {MERGED!r}, the name used for merged small groups; rename it.")
     rest = np.unique(np.concatenate([grouping.rows_of(int(i)) for i in small]))
@@ -177,6 +190,30 @@ def merge_small_groups(grouping: Grouping, least: int) -> Grouping:
         names=(*(grouping.names[i] for i in kept), MERGED),
         overlapping=grouping.overlapping,
     )
+
+
+def names_array(names: Any) -> Array:
+    """Return labels as an array; of objects if they are tuples, of mixed types, or of very different lengths."""
+    names = list(names)
+    kinds = {type(name) for name in names}
+    # Arrays of text drop trailing null characters, and give every name the space of the longest.
+    odd = kinds == {str} and ("\0" in "".join(names) or _is_wasteful(names))
+    if len(kinds) == 1 and kinds <= {str, int, float, bool} and not odd:
+        try:
+            found = np.array(names)
+        except OverflowError:
+            pass  # integers of more than 64 bits stay objects
+        else:
+            if int not in kinds or found.dtype.kind in "iu":  # NumPy makes some large integers floats
+                return found
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
+
+
+def _is_wasteful(names: list[str]) -> bool:
+    """Return whether an array of names would be large, and much larger than the names."""
+    return 4 * len(names) * max(map(len, names)) > max(_LARGEST_TEXT, 64 * len("".join(names)))
 
 
 def _check_length(length: int, n_rows: int) -> None:
@@ -327,8 +364,3 @@ def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) ->
         names=names,
         overlapping=True,
     )
-
-
-def indexable_groups(groups: Any) -> Any:
-    """Return groups in a form that supports selecting rows."""
-    return groups.tocsr() if sp.issparse(groups) else groups

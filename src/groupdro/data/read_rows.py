@@ -44,7 +44,8 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
 
     if isinstance(X, np.ma.MaskedArray) and X.mask.any():
         raise ValueError("X has masked entries; fill them or drop the rows.")
-    native = X if isinstance(X, np.ndarray) else nw.from_native(X, pass_through=True)
+    with error_prefix("X"):  # which names duplicate columns
+        native = X if isinstance(X, np.ndarray) else nw.from_native(X, pass_through=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     names: tuple[str, ...] | None = None

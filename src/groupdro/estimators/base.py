@@ -9,15 +9,24 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 
 from groupdro.data import GroupedData
+from groupdro.data.given import GivenRows
+from groupdro.data.grouping import names_array
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.between import Between, row_shares
-from groupdro.estimators.fitted import FittedModel
-from groupdro.estimators.fitting import Task, check_sizes, check_weights, choose_solver, read_grouping, warn_caller
-from groupdro.estimators.model_file import names_array
+from groupdro.estimators.fitted import FittedModel, adopt, unfitted
+from groupdro.estimators.fitting import (
+    Task,
+    check_sizes,
+    check_weights,
+    choose_solver,
+    merge_groups,
+    read_training_rows,
+    warn_caller,
+)
 from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
-from groupdro.estimators.validation import read_features, read_init, read_outputs_offset, read_seed
+from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
 from groupdro.problem import References
 from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
@@ -25,7 +34,7 @@ from groupdro.solvers import Result, Status, solve
 from groupdro.store import GroupedStore
 from groupdro.utils.threads import one_blas_thread
 from groupdro.utils.types import Array, Floats
-from groupdro.utils.vectors import read_by_group, read_target
+from groupdro.utils.vectors import read_by_group
 
 __all__ = ["GroupDROEstimator"]
 
@@ -112,63 +121,74 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             The fitted estimator.
         """
         self._check_parameters()
-        task, X, y = self._read(X, y, sample_weight, groups, offset)
-        start = self._start(task, coef_init, intercept_init, q_init)
+        fitted = unfitted(self)  # its attributes become those of self when nothing can fail any more
+        task, given = fitted._read(X, y, sample_weight, groups, offset)
+        start = fitted._start(task, coef_init, intercept_init, q_init, before=self)
         # Scikit-learn's monitors pass all metadata to every scorer, but few scorers accept groups.
         metadata = {"sample_weight": sample_weight, "offset": offset}
-        bridge = TaskBridge(self, X, y, {key: value for key, value in metadata.items() if value is not None} or None)
-        outcome = self._solve(task, self.alpha, start, bridge)
-        result = outcome.result
-        self._store(outcome)
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+        rows = {"X": X, "y": None} if given is None else {"X": given.X, "y": given.y}
+        bridge = TaskBridge(self, fitted, metadata=metadata or None, **rows)
+        result = fitted._store(fitted._solve(task, self.alpha, start, bridge))
+        adopt(self, fitted)
         bridge.end(result.w)
-        check_weights(float(self.small_group_adjustment), task.data.names, task.data.all_sizes, result.q)
+        check_weights(float(self.small_group_adjustment), task.data.names, task.data.counted_sizes, result.q)
         if not result.converged:
             self._warn(result)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any, offset: Any = None) -> tuple[Task, Any, Any]:
-        """Validate the data, set the attributes that need no solver, and return the task."""
-        self.uses_offset_ = offset is not None
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, offset: Any = None, cluster: Any = None
+    ) -> tuple[Task, GivenRows | None]:
+        """Validate the data, set the attributes that need no solver, and return the task.
+
+        Also return the rows as they were read; None for a store.
+        """
         if isinstance(X, GroupedStore):
             if offset is not None:
                 raise ValueError("offset is not supported with a store; it requires rows in memory.")
             for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
                 if given is not None:
                     raise ValueError(f"{name} must be None if X is a store, which has its own.")
-            data = self._read_store(X)
-            return self._task(data, None if data.weighted else row_shares(data), None), X, None
+            return self._read_store(X), None
         X = read_features(self, X, reset=True)
-        target = read_target(y, X.shape[0], numeric=self._regression)
-        column_or_1d(y, warn=True)  # a single column is accepted, with scikit-learn's warning
-        grouping, self.merged_groups_ = read_grouping(
-            groups, X.shape[0], missing=self.missing_group, least=self.min_group_size, small=self.small_groups
+        rows = read_training_rows(
+            X, y, groups, sample_weight, cluster, offset, numeric=self._regression, missing=self.missing_group
         )
-        labels = self._encode(target)
-        self.training_digest_: str | None = rows_digest(X, labels)
+        if len(getattr(y, "shape", ())) == 2:
+            column_or_1d(y, warn=True)  # a single column is accepted, with scikit-learn's warning
+        return self._read_rows(rows), rows
+
+    def _read_rows(self, given: GivenRows) -> Task:
+        """Set the attributes learned from valid rows, and return the task."""
+        self.n_features_in_ = given.X.shape[1]
+        self.uses_offset_ = given.offset is not None
+        given, self.merged_groups_ = merge_groups(given, least=self.min_group_size, small=self.small_groups)
+        labels, offset = self._encode(given.y), given.offset
+        self.training_digest_: str | None = rows_digest(given.X, labels)
         if offset is not None:
-            offset = read_outputs_offset(offset, X.shape[0], self._own_loss().n_outputs(labels))
+            check_outputs_offset(offset, len(labels), self._own_loss().n_outputs(labels))
             if self._regression:  # for a residual, subtract the offset from the target
                 labels, offset = labels - offset, None
-        data = GroupedData.from_arrays(X, labels, grouping, sample_weight, offset=offset)
-        if sample_weight is not None and not self._regression:
-            self._check_weights(labels, sample_weight)
-        row_weights = None if sample_weight is None else np.asarray(sample_weight, np.float64).ravel()[data.source]
-        return self._task(data, row_shares(data, sample_weight), row_weights), X, target
+        data = GroupedData.from_arrays(given.X, labels, given.groups, given.weights, offset=offset)
+        if given.weights is not None and not self._regression:
+            self._check_weights(labels, given.weights)
+        row_weights = None if given.weights is None else given.weights[data.source]
+        return self._task(data, row_shares(data, given.weights), row_weights)
 
-    def _read_store(self, store: GroupedStore) -> GroupedData:
-        """Set the attributes learned from a store, and return its rows."""
+    def _read_store(self, store: GroupedStore) -> Task:
+        """Set the attributes learned from a store, and return the task."""
         if self.small_groups == "merge":
             raise ValueError("small_groups='merge' is not supported with a store; merge groups before writing it.")
-        check_sizes(store.names, store.group_sizes, least=self.min_group_size, small=self.small_groups)
-        self.n_features_in_, self.merged_groups_ = store.n_features, ()
-        self.__dict__.pop("feature_names_in_", None)  # from an earlier fit
+        data = store.data()
+        check_sizes(store.names, data.counted_sizes, least=self.min_group_size, small=self.small_groups)
+        self.n_features_in_, self.merged_groups_, self.uses_offset_ = store.n_features, (), False
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
         self._take_classes(store.classes)
-        data = store.data()
         # A worker has only the labels of its own rows.
         self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
-        return data
+        return self._task(data, None if data.weighted else row_shares(data), None)
 
     def _task(self, data: GroupedData, shares: Floats | None, row_weights: Floats | None) -> Task:
         between = Between.of(
@@ -184,7 +204,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         if self.reference_risks is not None:
             values = read_by_group(self.reference_risks, data.names, "reference_risks")
             given = References(values, values)
-        offsets = float(self.small_group_adjustment) / np.sqrt(data.all_sizes)
+        offsets = float(self.small_group_adjustment) / np.sqrt(data.counted_sizes)
         return Task(data, row_weights, between, loss, self.fit_intercept, offsets, given)
 
     @one_blas_thread()
@@ -246,15 +266,16 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         )
         return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
 
-    def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
-        """Return the w and q to start from: given ones, those of the last fit with `warm_start`, or None."""
+    def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any, *, before: Any) -> tuple[Any, Any]:
+        """Return the w and q to start from: given ones, those of the fit before with `warm_start`, or None."""
         names, outputs = task.data.names, self._n_outputs
-        warm = self.warm_start and hasattr(self, "coef_") and np.size(self.coef_) == outputs * self.n_features_in_
+        shape = outputs, self.n_features_in_
+        warm = self.warm_start and hasattr(before, "coef_") and np.atleast_2d(before.coef_).shape == shape
         if warm and coef_init is None:
-            coef_init, intercept_init = self.coef_, self.intercept_ if self.fit_intercept else None
+            coef_init, intercept_init = before.coef_, before.intercept_ if self.fit_intercept else None
         # Plain training with overlapping groups leaves no weight on any of them.
-        if warm and q_init is None and tuple(self.groups_) == names and self.group_weights_.any():
-            q_init = self.group_weights_
+        if warm and q_init is None and tuple(before.groups_) == names and before.group_weights_.any():
+            q_init = before.group_weights_
         q = None
         if q_init is not None:
             q = read_by_group(q_init, names, "q_init")
@@ -277,8 +298,8 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             raise ValueError("intercept_init must be zero with fit_intercept=False.")
         return np.ascontiguousarray(w[:, 0] if outputs == 1 else w), q
 
-    def _store(self, outcome: Outcome) -> None:
-        """Set the fitted attributes."""
+    def _store(self, outcome: Outcome) -> Result:
+        """Set the fitted attributes, and return the result."""
         result = outcome.result
         self.mean_risk_, self.worst_risk_ = outcome.mean, outcome.worst
         self.mean_lower_bound_, self.worst_lower_bound_ = outcome.mean_lower, outcome.worst_lower
@@ -294,8 +315,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         self._interrupted = result.interrupted
         if self.objective == "excess_risk":
             self.reference_risks_ = result.references.upper
-        elif hasattr(self, "reference_risks_"):
-            del self.reference_risks_  # from an earlier fit
+        return result
 
     def _warn(self, result: Result) -> None:
         relative = relative_gap(result.gap, result.upper_bound)

@@ -9,11 +9,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, Reg
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.classifier import GroupDROClassifier
+from groupdro.estimators.fitted import adopt, unfitted
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
-from groupdro.estimators.grid_search import ROUGH, Given, GridSearch
+from groupdro.estimators.grid_search import ROUGH, GridSearch
 from groupdro.estimators.refitted import RefittedClassifier, RefittedModel
 from groupdro.estimators.regressor import GroupDRORegressor
-from groupdro.evaluation.inference import read_clusters
 from groupdro.evaluation.report import check_resampling
 from groupdro.evaluation.selection import Selection
 from groupdro.utils.arguments import check_choice, check_number, error_prefix
@@ -82,6 +82,22 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         self
             The fitted estimator.
         """
+        fitted = unfitted(self)
+        search = fitted._search(X, y, sample_weight, groups, offset, cluster)
+        fitted._keep(search, search.run())
+        if self.refit:
+            best = self._own().set_params(alpha=fitted.alpha_, robustness=fitted.robustness_)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", category=MissingGroupsWarning)
+                warnings.simplefilter("ignore", category=SmallGroupWarning)
+                fitted.best_estimator_ = best.fit(X, y, sample_weight, groups=groups, offset=offset)
+        adopt(self, fitted)
+        return self
+
+    def _search(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, offset: Any = None, cluster: Any = None
+    ) -> GridSearch:
+        """Check parameters and data, and return the search."""
         own, grid = self._own(), self._grid()
         check_resampling(self.n_bootstrap, self.confidence, self.min_rows, self.random_state, least=20)
         if self.mean_budget is not None:
@@ -94,22 +110,13 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         )
         probe = clone(own)
         probe._check_parameters()
-        _, rows, target = probe._read(X, y, sample_weight, groups, offset)  # raises on unusable data, and warns once
-        clusters = read_clusters(cluster, len(target))
-        given = Given(rows, target, sample_weight, groups, offset)
-        search = GridSearch(self, rough, given, clusters, grid)
-        chosen = search.run()
-        self._keep(search, chosen)
-        if self.refit:
-            best = own.set_params(alpha=self.alpha_, robustness=self.robustness_)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", category=MissingGroupsWarning)
-                warnings.simplefilter("ignore", category=SmallGroupWarning)
-                self.best_estimator_: Any = best.fit(X, y, sample_weight, groups=groups, offset=offset)
+        _, given = probe._read(X, y, sample_weight, groups, offset, cluster)  # raises on unusable data, and warns once
+        if given is None:
+            raise TypeError("X is a store, which only the fit of a single model accepts; use its rows, store.X.")
         self.n_features_in_ = probe.n_features_in_
         if hasattr(probe, "feature_names_in_"):
             self.feature_names_in_ = probe.feature_names_in_
-        return self
+        return GridSearch(self, rough, given.with_weight(), grid)
 
     def _grid(self) -> tuple[Floats, Floats]:
         grid = []
@@ -127,7 +134,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         alphas, blends = search.cells
         self.alpha_, self.robustness_ = float(alphas[chosen.best]), float(blends[chosen.best])
         self.plain_alpha_ = float(alphas[chosen.plain])
-        names = np.array([*search.grouping.names, None], dtype=object)
+        names = np.array([*search.given.groups.names, None], dtype=object)
         self.cv_results_: dict[str, Array] = {
             "param_alpha": alphas,
             "param_robustness": blends,
@@ -141,7 +148,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         }
         self.best_index_ = chosen.best
         self.n_splits_ = search.n_splits
-        self.message_ = _sentence(self, chosen, len(search.grouping.names))
+        self.message_ = _sentence(self, chosen, len(search.given.groups.names))
 
     def __sklearn_tags__(self) -> Any:
         """Declare support for sparse rows."""
@@ -160,8 +167,12 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
 
     The comparison bootstraps the pooled held-out losses. Every row is held out once, all models are compared on the
     same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid corrects for
-    multiple comparisons. Cells are fitted to a relative gap of 1e-3, or to the estimator's own tolerance if larger,
-    because their losses are only compared. The final model on all rows uses the estimator's own tolerance.
+    multiple comparisons. A model counts as significantly better if the worst group under plain training has a smaller
+    loss under the model (at `confidence`), and if every other group's loss under the model is smaller than that of the
+    worst group under plain training (with twice the error). Groups that tie therefore do not count as a gain.
+
+    Cells are fitted to a relative gap of 1e-3, or to the estimator's own tolerance if larger, because their losses are
+    only compared. The final model on all rows uses the estimator's own tolerance.
 
     Parameters
     ----------
@@ -287,10 +298,10 @@ def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
         return f"Kept {before}: no robust model is significantly better on its worst held-out group."
     worst, least = results["worst_test_risk"], chosen.gain_low[k]
     price = results["mean_test_risk"][k] / results["mean_test_risk"][plain] - 1.0
+    bound = f" (by at least {least:.2g} with {percent(search.confidence)} confidence)" if least > 0 else ""
     text = (
         f"Chose robustness {search.robustness_:g} and alpha {search.alpha_:g}: the worst group's held-out loss falls "
-        f"from {worst[plain]:.4g} under {before} to {worst[k]:.4g} (by at least {max(least, 0.0):.2g} with "
-        f"{percent(search.confidence)} confidence), and the average changes by {price:+.2%}."
+        f"from {worst[plain]:.4g} under {before} to {worst[k]:.4g}{bound}, and the average changes by {price:+.2%}."
     )
     if search.alpha_ != search.plain_alpha_:
         same = (results["param_alpha"] == search.alpha_) & (results["param_robustness"] == 0.0)

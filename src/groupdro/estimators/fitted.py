@@ -9,13 +9,27 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.model_file import build_model, model_document, write_model
-from groupdro.estimators.validation import read_features, read_outputs_offset
+from groupdro.estimators.validation import check_outputs_offset, read_features
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss
 from groupdro.utils.arguments import check_path
 from groupdro.utils.types import Array, Floats
+from groupdro.utils.vectors import read_offset
 
-__all__ = ["FittedModel"]
+__all__ = ["FittedModel", "adopt", "unfitted"]
+
+
+def unfitted(estimator: Any) -> Any:
+    """Return an estimator with the same parameter objects, to be fitted in place of this one."""
+    return type(estimator)(**estimator.get_params(deep=False))
+
+
+def adopt(estimator: Any, fitted: Any) -> None:
+    """Replace what an estimator has learned by what another one has, so that a fit that fails changes nothing."""
+    parameters = set(estimator.get_params(deep=False))
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
+    vars(estimator).update({name: value for name, value in vars(fitted).items() if name not in parameters})
 
 
 class FittedModel:
@@ -54,7 +68,9 @@ class FittedModel:
             return outputs
         if not self.uses_offset_:
             raise ValueError("offset was given, but the model was fitted without one.")
-        return np.asarray(outputs + read_outputs_offset(offset, len(outputs), len(coef)))
+        offset = read_offset(offset, len(outputs))
+        check_outputs_offset(offset, len(outputs), len(coef))
+        return np.asarray(outputs + offset)
 
     def _row_losses(self, X: Any, y: Any, offset: Any = None) -> Floats:
         """Return the loss of each row, for reports."""

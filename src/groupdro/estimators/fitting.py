@@ -3,13 +3,14 @@
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from groupdro.data import GroupedData
-from groupdro.data.grouping import Grouping, merge_small_groups, read_groups
+from groupdro.data.given import GivenRows, read_given
+from groupdro.data.grouping import merge_small_groups
 from groupdro.estimators.between import ALL_ROWS, Between
 from groupdro.problem import Domain, GroupRisk, L2Domain, Loss, References, WeightSet
 from groupdro.problem.centring import size_of_targets, typical_sizes
@@ -18,12 +19,13 @@ from groupdro.solvers import ALEG, ALEM, Auto, Solver
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_sizes", "check_weights", "choose_solver",
-           "read_grouping", "warn_caller"]  # fmt: skip
+           "merge_groups", "read_training_rows", "warn_caller"]  # fmt: skip
 
 
 # Norm of coefficients that no sensible model has, in units of the columns' typical entries and, for a regression, of
 # y's. Bounds hold for outputs up to 1e3 in the same units.
 _STAND_IN_RADIUS = 1e8
+_SMALLEST_SIZE = 2.0**-1000  # of a column's typical entries; a coefficient 1e8 times its inverse is not finite
 _VERY_SMALL = 10  # rows below which a group's risk is mostly noise and has no interval in reports
 
 
@@ -43,30 +45,24 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def read_grouping(
-    groups: Any, n_rows: int, *, missing: str, least: int, small: str
-) -> tuple[Grouping, tuple[Any, ...]]:
-    """Read groups according to an estimator's parameters.
+def read_training_rows(
+    X: Any, y: Any, groups: Any, sample_weight: Any, cluster: Any, offset: Any, *, numeric: bool, missing: str
+) -> GivenRows:
+    """Read the arguments of a fit. Warn if there are no groups.
 
     Parameters
     ----------
-    groups : object or None
-        The groups as the user gave them.
-    n_rows : int
-        Number of rows of X.
+    X, y, groups, sample_weight, cluster, offset : object
+        The arguments as the user gave them.
+    numeric : bool
+        Whether y must be numbers.
     missing : {"error", "own"}
-        How to handle missing labels.
-    least : int
-        Number of rows below which a group counts as small.
-    small : {"warn", "merge", "raise"}
-        How to handle small groups.
+        How to handle missing group labels.
 
     Returns
     -------
-    grouping : Grouping
-        The groups.
-    merged : tuple
-        Names of the small groups that were merged.
+    GivenRows
+        The rows.
     """
     if groups is None:
         warn_caller(
@@ -76,14 +72,28 @@ def read_grouping(
             "the splitter only. GroupBy takes the groups from a column of X instead and needs no routing.",
             MissingGroupsWarning,
         )
-    grouping = read_groups(groups, n_rows, missing="own" if missing == "own" else "error")
-    few = check_sizes(grouping.names, grouping.sizes, least=least, small=small)
-    if len(few) and small == "merge":
-        return merge_small_groups(grouping, least), tuple(grouping.names[i] for i in few)
-    return grouping, ()
+    return read_given(
+        X,
+        y,
+        groups,
+        sample_weight=sample_weight,
+        cluster=cluster,
+        offset=offset,
+        numeric=numeric,
+        missing="own" if missing == "own" else "error",
+    )
 
 
-def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: str) -> Indices:
+def merge_groups(given: GivenRows, *, least: int, small: str) -> tuple[GivenRows, tuple[Any, ...]]:
+    """Handle groups with fewer than `least` rows, as configured, and return the names of those that were merged."""
+    given.check_weight_of_groups()
+    names, few = given.groups.names, check_sizes(given.groups.names, given.group_sizes, least=least, small=small)
+    if small != "merge":
+        return given, ()
+    return replace(given, groups=merge_small_groups(given.groups, few)), tuple(names[i] for i in few)
+
+
+def check_sizes(names: tuple[Any, ...], sizes: Any, *, least: int, small: str) -> Indices:
     """Warn about small groups or refuse them, as configured, and return their indices."""
     few = np.flatnonzero(sizes < least)
     if not len(few):
@@ -98,7 +108,7 @@ def check_sizes(names: tuple[Any, ...], sizes: Indices, *, least: int, small: st
     return few
 
 
-def check_weights(adjustment: float, names: tuple[Any, ...], sizes: Indices, q: Floats) -> None:
+def check_weights(adjustment: float, names: tuple[Any, ...], sizes: Floats, q: Floats) -> None:
     """Warn if very small groups dominate: with `small_group_adjustment`, or so that a handful of rows decides."""
     few, n_rows = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)), int(sizes.sum())
     share, rows = float(q[few].sum()), 1.0 / max(float(q @ (q / sizes)), 1e-300)  # as if of equal weight
@@ -199,6 +209,11 @@ class Task:
             if not data.rows.copyable:
                 raise ValueError("alpha or radius must be positive if X is memory-mapped, because it is never copied.")
             scales = typical_sizes(data, centred=self.fit_intercept)
+            if scales.min() < _SMALLEST_SIZE:
+                raise ValueError(
+                    f"X has entries of about {scales.min():.0e} in column {int(scales.argmin())}, whose coefficient "
+                    "would not be finite: scale the column, drop it, or set alpha or radius."
+                )
             data = data.with_scaled_columns(1.0 / scales)
             w = None if w is None else _scale_coef(w, scales)
             size = size_of_targets(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0

@@ -384,7 +384,7 @@ def robustness_frontier(
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
     own._check_parameters()
-    task, _, _ = own._read(X, y, sample_weight, groups, offset)
+    task, _ = own._read(X, y, sample_weight, groups, offset)
     if task.between.over_all and own.objective == "excess_risk":
         raise ValueError("excess risks of overlapping groups have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))

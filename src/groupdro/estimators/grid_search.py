@@ -3,39 +3,27 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 
-from groupdro.data.grouping import indexable_groups, read_groups
+from groupdro.data.given import GivenRows
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.evaluation.folds import divide, keep_classes
-from groupdro.evaluation.inference import read_weights
 from groupdro.evaluation.metrics import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["ROUGH", "FoldFits", "Given", "GridSearch"]
+__all__ = ["ROUGH", "FoldFits", "GridSearch"]
 
 ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
 _HOPELESS = 2.0  # a penalty is dropped if its plain training is this many standard errors worse than the best
 _NEARLY = 0.01  # a penalty is kept in any case up to this relative difference from the smallest loss
-
-
-class Given(NamedTuple):
-    """Arguments of a fit."""
-
-    X: Any
-    y: Any
-    weight: Any
-    groups: Any
-    offset: Any
 
 
 class GridSearch:
@@ -47,65 +35,32 @@ class GridSearch:
         Parameters of the search.
     rough : GroupDROEstimator
         Estimator to fit.
-    given : Given
-        The data.
-    clusters : ndarray of shape (n_rows,) or None
-        Cluster of each row; rows of a cluster stay together.
+    given : GivenRows
+        The data, without rows of zero weight. Rows of a cluster stay together.
     grid : pair of ndarray
         Penalties, descending, and values of robustness, ascending from 0.
     """
 
-    def __init__(
-        self,
-        about: Any,
-        rough: GroupDROEstimator,
-        given: Given,
-        clusters: Indices | None,
-        grid: tuple[Floats, Floats],
-    ):
-        self.about, self.rough, self.X, self.y, self.clusters = about, rough, given.X, np.asarray(given.y), clusters
-        self.groups = None if given.groups is None else indexable_groups(given.groups)
-        self.weights = read_weights(given.weight, len(self.y))
-        self.offset = None if given.offset is None else np.asarray(given.offset)
-        self.grouping = read_groups(
-            given.groups, len(self.y), missing="own" if rough.missing_group == "own" else "error"
-        )
+    def __init__(self, about: Any, rough: GroupDROEstimator, given: GivenRows, grid: tuple[Floats, Floats]):
+        self.about, self.rough, self.given = about, rough, given
         self.alphas, self.blends = grid
-        if len(self.grouping.names) == 1:
+        if len(given.groups.names) == 1:
             self.blends = self.blends[:1]  # robustness makes no difference
         self.cells = np.repeat(self.alphas, len(self.blends)), np.tile(self.blends, len(self.alphas))
         if isinstance(about.cv, str) or not (hasattr(about.cv, "split") or isinstance(about.cv, Iterable)):
             check_whole(about.cv, "cv", least=2)
-            if len(self.y) < int(about.cv):
-                raise ValueError(f"cv={about.cv!r} requires as many rows, but there are n_samples={len(self.y)}.")
+            if len(given.y) < int(about.cv):
+                raise ValueError(f"cv={about.cv!r} requires as many rows, but there are n_samples={len(given.y)}.")
         self.splits = list(self._splits())
         self.n_splits = len(self.splits)
 
     def run(self) -> Selection:
-        """Compare all cells, except for penalties whose plain training is clearly worse."""
-        n, n_blends = len(self.y), len(self.blends)
-        totals, counts = np.zeros((n, len(self.cells[0]))), np.zeros(n)
-        for _, test in self.splits:
-            counts[test] += 1.0
-        kept = counts > 0
-        plain = np.arange(len(self.alphas)) * n_blends
-        starts = self._add(totals, [(self.alphas, self.blends[:1], None)] * self.n_splits)
-        able = self._competitive(
-            totals[:, plain][kept] / counts[kept, None], None if self.weights is None else self.weights[kept]
-        )
-        if n_blends > 1:
-            some = [(self.alphas[able], self.blends[1:], [fold[k] for k in np.flatnonzero(able)]) for fold in starts]
-            self._add(totals, some)
-        discarded = np.repeat(~able, n_blends) & (self.cells[1] > 0)
-        losses = totals[kept] / counts[kept, None]
-        losses[:, discarded] = np.nan
-        about = self.about
+        """Select a cell by the held-out losses of all rows."""
+        about, (rows, losses) = self.about, self.held_out_losses()
         return select_cell(
             losses,
             self.cells[1],
-            self.grouping.present_in(np.flatnonzero(kept)),
-            clusters=None if self.clusters is None else np.unique(self.clusters[kept], return_inverse=True)[1],
-            weights=None if self.weights is None else self.weights[kept],
+            self.given.take(rows),
             confidence=about.confidence,
             n_bootstrap=about.n_bootstrap,
             min_rows=about.min_rows,
@@ -113,6 +68,29 @@ class GridSearch:
             prefer=about.prefer,
             seed=about.random_state,
         )
+
+    def held_out_losses(self) -> tuple[Indices, Floats]:
+        """Return the rows that were held out, and their losses in each cell.
+
+        Penalties whose plain training is clearly worse are not tried with any other robustness; these cells have NaN.
+        """
+        weights = self.given.weights
+        n, n_blends = len(self.given.y), len(self.blends)
+        totals, counts = np.zeros((n, len(self.cells[0]))), np.zeros(n)
+        for _, test in self.splits:
+            counts[test] += 1.0
+        kept = counts > 0
+        plain = np.arange(len(self.alphas)) * n_blends
+        starts = self._add(totals, [(self.alphas, self.blends[:1], None)] * self.n_splits)
+        able = self._competitive(
+            totals[:, plain][kept] / counts[kept, None], None if weights is None else weights[kept]
+        )
+        if n_blends > 1:
+            some = [(self.alphas[able], self.blends[1:], [fold[k] for k in np.flatnonzero(able)]) for fold in starts]
+            self._add(totals, some)
+        losses = totals[kept] / counts[kept, None]
+        losses[:, np.repeat(~able, n_blends) & (self.cells[1] > 0)] = np.nan
+        return np.flatnonzero(kept), losses
 
     def _competitive(self, losses: Floats, weights: Floats | None) -> Any:
         """Return which penalties are worth trying with any robustness: those whose plain training is competitive."""
@@ -126,36 +104,23 @@ class GridSearch:
         return able
 
     def _splits(self) -> Iterator[tuple[Indices, Indices]]:
-        about, classes = self.about, is_classifier(self.rough)
+        about, given, classes = self.about, self.given, is_classifier(self.rough)
         if isinstance(about.cv, Integral):
-            groups = np.zeros(len(self.y), dtype=np.int64) if self.groups is None else self.groups
-            yield from divide(
-                self.X, self.y, groups, n_splits=int(about.cv), seed=about.random_state, clusters=self.clusters,
-                classes=classes,
-            )  # fmt: skip
+            yield from divide(given, n_splits=int(about.cv), seed=about.random_state, classes=classes)
             return
         splits = list(about.cv) if isinstance(about.cv, Iterable) else []
         if hasattr(about.cv, "split"):
+            apart = given.groups.labels(len(given.y)) if given.clusters is None else given.clusters
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The groups parameter is ignored")
-                splits = list(about.cv.split(self.X, self.y, self.groups if self.clusters is None else self.clusters))
+                splits = list(about.cv.split(given.X, given.y, apart))
         for train, test in splits:
-            yield keep_classes(train, test, self.y) if classes else (train, test)
-
-    def _part(self, rows: Indices) -> Given:
-        """Return some of the rows."""
-        return Given(
-            _safe_indexing(self.X, rows),
-            self.y[rows],
-            None if self.weights is None else self.weights[rows],
-            None if self.groups is None else self.grouping.present_in(rows),
-            None if self.offset is None else self.offset[rows],
-        )
+            yield keep_classes(train, test, given.y) if classes else (train, test)
 
     def _add(self, totals: Floats, jobs: list[Any]) -> list[Any]:
         """Fit all jobs in every fold, add the held-out losses, and return the solutions."""
         tasks = (
-            delayed(_fit_fold)(self.rough, self._part(train), self._part(test), self.about.scoring, job)
+            delayed(_fit_fold)(self.rough, self.given.take(train), self.given.take(test), self.about.scoring, job)
             for (train, test), job in zip(self.splits, jobs, strict=True)
         )
         found = Parallel(n_jobs=self.about.n_jobs)(tasks)
@@ -176,16 +141,16 @@ class FoldFits:
     ----------
     rough : GroupDROClassifier or GroupDRORegressor
         The estimator, which is not changed.
-    train, test : Given
+    train, test : GivenRows
         Both parts of the rows.
     scoring : object, optional
         Loss of a row, by default that of the estimator.
     """
 
-    def __init__(self, rough: GroupDROEstimator, train: Given, test: Given, scoring: Any = None):
+    def __init__(self, rough: GroupDROEstimator, train: GivenRows, test: GivenRows, scoring: Any = None):
         self._model, self._test = clone(rough), test
         self._loss = "auto" if scoring is None else scoring
-        self._task, _, _ = self._model._read(*train)
+        self._task = self._model._read_rows(train)
 
     def fit(self, alpha: float, robustness: float, start: tuple[Any, Any]) -> tuple[Floats, tuple[Floats, Floats]]:
         """Fit from a start, without spending slack on the average.
@@ -203,15 +168,24 @@ class FoldFits:
             Loss of each held-out row.
         solution : tuple of ndarray
             w and q.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If the fit was interrupted: a search cannot choose among models of which some are half fitted.
         """
         model, test = self._model, self._test
         result = model._solve(self._task, float(alpha), start, robustness=float(robustness), spend=False).result
+        if result.interrupted:
+            raise KeyboardInterrupt
         for name, value in model._attributes(result.w).items():
             setattr(model, name, value)
         return row_losses(model, test.X, test.y, self._loss, offset=test.offset), (result.w, result.q)
 
 
-def _fit_fold(rough: GroupDROEstimator, train: Given, test: Given, scoring: Any, job: Any) -> tuple[Floats, list[Any]]:
+def _fit_fold(
+    rough: GroupDROEstimator, train: GivenRows, test: GivenRows, scoring: Any, job: Any
+) -> tuple[Floats, list[Any]]:
     """Return a fold's held-out losses for each penalty and robustness, and the solution for each penalty."""
     alphas, blends, starts = job
     losses, solutions = [], []

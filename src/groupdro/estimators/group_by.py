@@ -99,24 +99,25 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         """
         check_flag(self.drop, "drop")
         groups, rest = take_columns(X, self.group_by)
-        self.estimator_ = clone(self.estimator)
+        fitted = clone(self.estimator)
         more = _given(sample_weight=sample_weight, offset=offset)
         # Enable routing here only, so that groups pass through pipelines whatever the caller's setting.
-        with config_context(enable_metadata_routing=True), self._callbacks_inside():
+        with config_context(enable_metadata_routing=True), self._callbacks_inside(fitted):
             try:
-                self.estimator_.fit(rest if self.drop else X, y, groups=groups, **more)
+                fitted.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
                 if not any(phrase in str(error) for phrase in _NO_GROUPS):
                     raise
                 raise TypeError(f"estimator must accept groups in fit: {error}") from error
+        self.estimator_ = fitted
         return self
 
-    def _callbacks_inside(self) -> Any:
+    def _callbacks_inside(self, fitted: Any) -> Any:
         """Pass scikit-learn's callbacks, if any, on to the inner estimator."""
         if not hasattr(self, "_init_callback_context"):
             return nullcontext()
         task = self._init_callback_context(max_subtasks=1)
-        return task.subcontext(task_name="estimator").propagate_callback_context(self.estimator_)
+        return task.subcontext(task_name="estimator").propagate_callback_context(fitted)
 
     def _fitted(self) -> Any:
         check_is_fitted(self)

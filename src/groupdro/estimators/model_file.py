@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.data.grouping import _is_wasteful, names_array
 from groupdro.run.result import met_tolerance
 from groupdro.solvers import Solver, Status, TraceRow
 from groupdro.utils.bundle import BundleError, check, check_version, dump_bundle, parse_bundle, write_content
 from groupdro.utils.types import Array
 
-__all__ = ["ModelFileError", "as_model_error", "build_model", "model_document", "names_array", "write_model"]
+__all__ = ["ModelFileError", "as_model_error", "build_model", "model_document", "write_model"]
 
 _FORMAT, _VERSION = "groupdro-model", 1
 _ARRAYS = ("coef_", "intercept_", "group_risks_", "group_weights_", "reference_risks_", "trace_")
@@ -36,32 +37,10 @@ _CLASS_KINDS = ("object", "bool", "str", *(f"{k}{n}" for k in ("int", "uint") fo
 _STATUSES = tuple(status.name.lower() for status in Status)
 _LARGEST = 1e150  # largest number in a trace; its square must not overflow
 _ROUNDING = 1e-8  # of bounds, relative to the risks they are computed from
-_LARGEST_TEXT = 2**24  # bytes of an array of names above which it must not waste space
 
 
 class ModelFileError(ValueError):
     """A file is not a groupdro model, is damaged, or contains something unknown."""
-
-
-def names_array(names: Any) -> Array:
-    """Return labels as an array; of objects if they are tuples, of mixed types, or of very different lengths."""
-    names = list(names)
-    kinds = {type(name) for name in names}
-    # Arrays of text drop trailing null characters, and give every name the space of the longest.
-    odd = kinds == {str} and ("\0" in "".join(names) or _is_wasteful(names))
-    if len(kinds) == 1 and kinds <= {str, int, float, bool} and not odd:
-        try:
-            return np.array(names)
-        except OverflowError:
-            pass  # integers of more than 64 bits stay objects
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array
-
-
-def _is_wasteful(names: list[str]) -> bool:
-    """Return whether an array of names would be large, and much larger than the names."""
-    return 4 * len(names) * max(map(len, names)) > max(_LARGEST_TEXT, 64 * len("".join(names)))
 
 
 # ---------------------------------------------------------------------- writing

@@ -14,6 +14,7 @@ from groupdro.problem import Domain, ElasticNetDomain, L2Domain
 from groupdro.solvers import Solver
 from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path, error_prefix
 from groupdro.utils.types import Floats
+from groupdro.utils.vectors import LARGEST
 
 __all__ = ["Parameters"]
 
@@ -99,6 +100,8 @@ class Parameters(BaseEstimator):
             if ends.ndim > 1 or wrong.any() or np.isnan(ends).any():
                 side = "above" if name == "lower_bounds" else "below"
                 raise ValueError(f"{name} must be a number, or one per feature, with none {side} 0, got {ends!r}.")
+            if (np.isfinite(ends) & (np.abs(ends) > LARGEST)).any():
+                raise ValueError(f"{name} has finite values beyond {LARGEST:g}, whose squares are not; use infinity.")
         if self._is_separable:
             if self.radius is not None:
                 raise ValueError("radius must be None with l1_ratio, positive or coefficient bounds.")

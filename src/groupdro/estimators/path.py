@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from groupdro.data.grouping import names_array
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.estimators.model_file import names_array
 from groupdro.solvers import Result
 from groupdro.utils.arguments import check_flag, error_prefix
 from groupdro.utils.types import Array, Floats
@@ -106,7 +106,7 @@ def regularization_path(
         raise ValueError(f"alphas must be positive and finite, got {alphas!r}.")
     model = clone(estimator)
     model._check_parameters()
-    task, _, _ = model._read(X, y, sample_weight, groups, offset)
+    task, _ = model._read(X, y, sample_weight, groups, offset)
     results: list[Result] = []
     for k, alpha in enumerate(values):
         start = _extrapolated(results, values[: k + 1]) if warm_start and results else (None, None)

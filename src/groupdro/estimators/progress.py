@@ -101,7 +101,9 @@ class TaskBridge:
     Parameters
     ----------
     estimator : estimator
-        The estimator being fitted.
+        The estimator that callbacks see.
+    fitted : estimator
+        What the fit has learned from the data so far.
     X, y, metadata : array-like, dict or None
         Its training data and metadata.
 
@@ -111,8 +113,8 @@ class TaskBridge:
         Converts a w of the run to the user's units.
     """
 
-    def __init__(self, estimator: Any, X: Any, y: Any, metadata: dict[str, Any] | None):
-        self.estimator = estimator
+    def __init__(self, estimator: Any, fitted: Any, *, X: Any, y: Any, metadata: dict[str, Any] | None):
+        self.estimator, self.fitted = estimator, fitted
         self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self.to_user_units: Callable[[Any], Any] = lambda w: w
         self.reported: Any = None  # the last model reported
@@ -136,7 +138,7 @@ class TaskBridge:
         context.call_on_fit_task_begin(**self.data)
 
         def model() -> dict[str, Any]:
-            return self.estimator._attributes(w)
+            return {**vars(self.fitted), **self.fitted._attributes(w)}
 
         return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
 

@@ -10,9 +10,9 @@ from sklearn.utils.validation import validate_data
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Floats
-from groupdro.utils.vectors import LARGEST, read_offset, refuse_masked
+from groupdro.utils.vectors import LARGEST, refuse_masked
 
-__all__ = ["read_features", "read_init", "read_outputs_offset", "read_seed"]
+__all__ = ["check_outputs_offset", "read_features", "read_init", "read_seed"]
 
 
 _NOT_NUMBERS = (nw.String, nw.Categorical, nw.Enum, nw.Datetime, nw.Date, nw.Duration)
@@ -41,7 +41,8 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mM":
         raise ValueError(f"X must be numeric, got dtype {dtype}.")
-    frame = nw.from_native(X, pass_through=True)
+    with error_prefix("X"):  # which names duplicate columns
+        frame = nw.from_native(X, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         raise TypeError("X is a lazy frame; collect it first.")
     if isinstance(frame, nw.DataFrame):
@@ -69,26 +70,9 @@ def read_init(values: Any, argument: str, size: int) -> Floats:
     return array
 
 
-def read_outputs_offset(offset: Any, n_rows: int, n_outputs: int) -> Floats:
-    """Read one offset per row, or one per row and class.
-
-    Parameters
-    ----------
-    offset : array-like, Series or DataFrame
-        The offsets.
-    n_rows : int
-        Number of rows of X.
-    n_outputs : int
-        Outputs of the model: 1, or the number of classes if there are more than two.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,) or (n_rows, n_outputs)
-        Finite numbers.
-    """
-    array = read_offset(offset, n_rows)
+def check_outputs_offset(offset: Floats, n_rows: int, n_outputs: int) -> None:
+    """Raise unless there is one offset per row, or one per row and class if there are more than two."""
     shape = (n_rows,) if n_outputs == 1 else (n_rows, n_outputs)
-    if array.shape != shape:
+    if offset.shape != shape:
         per = "one number per row" if n_outputs == 1 else "one number per row and class"
-        raise ValueError(f"offset must be {per}, of shape {shape}; got shape {array.shape}.")
-    return array
+        raise ValueError(f"offset must be {per}, of shape {shape}; got shape {offset.shape}.")

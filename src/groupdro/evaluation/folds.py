@@ -9,6 +9,7 @@ from sklearn.model_selection import BaseCrossValidator, StratifiedGroupKFold
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
+from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping, read_groups
 from groupdro.evaluation.metrics import take_columns
 from groupdro.utils.arguments import check_flag, check_whole, error_prefix, number_of_rows
@@ -40,19 +41,15 @@ def keep_classes(train: Array, test: Array, y: Array) -> tuple[Array, Array]:
     return np.sort(np.concatenate([train, test[new]])), test[~new]
 
 
-def divide(
-    X: Any, y: Any, groups: Any, *, n_splits: int, seed: int, clusters: Indices | None = None, classes: bool
-) -> Iterator[tuple[Indices, Indices]]:
+def divide(given: GivenRows, *, n_splits: int, seed: int, classes: bool) -> Iterator[tuple[Indices, Indices]]:
     """Split rows into folds stratified by group and class, with clusters kept together.
 
     Parameters
     ----------
-    X, y, groups : array-like
+    given : GivenRows
         The data.
     n_splits, seed : int
         Number of folds, and the seed of their random order.
-    clusters : ndarray of shape (n_rows,), optional
-        Cluster of each row; rows of a cluster stay together.
     classes : bool
         Whether y holds classes; every training part then contains all of them.
 
@@ -61,20 +58,20 @@ def divide(
     train, test : ndarray of int
         Training and test indices of each fold.
     """
-    labels = np.asarray(y)
+    labels, clusters = given.y, given.clusters
     if clusters is None:
-        folds = GroupStratifiedKFold(n_splits, random_state=seed).split(X, y, groups)
+        folds = GroupStratifiedKFold(n_splits, random_state=seed).split(given.X, labels, given.groups)
     else:
         n_clusters = len(np.unique(clusters))
         if n_clusters < n_splits:
             raise ValueError(f"cluster has {n_clusters} distinct labels, fewer than the {n_splits} folds.")
-        strata = _codes(read_groups(groups, len(labels), missing="own"), len(labels))
+        strata = _codes(given.groups, len(labels))
         if classes:
             strata = strata * (len(labels) + 1) + np.unique(labels, return_inverse=True)[1].ravel()
         whole = StratifiedGroupKFold(n_splits, shuffle=True, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about strata with fewer rows than folds
-            folds = iter(list(whole.split(X, strata, clusters)))
+            folds = iter(list(whole.split(given.X, strata, clusters)))
     for train, test in folds:
         yield keep_classes(train, test, labels) if classes else (train, test)
 
@@ -163,9 +160,11 @@ class GroupStratifiedKFold(BaseCrossValidator):
         """
         n_rows = number_of_rows(X, "X")
         for name, part in (("y", y), ("groups", groups)):
-            if part is not None and (n_here := number_of_rows(part, name)) != n_rows:
+            if part is not None and not isinstance(part, Grouping) and (n_here := number_of_rows(part, name)) != n_rows:
                 raise ValueError(f"{name} has {n_here} rows but X has {n_rows}.")
-        yield from super().split(X, y, groups)
+        rows = np.arange(n_rows)
+        for test in self._iter_test_masks(X, y, groups):
+            yield rows[~test], rows[test]
 
     def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Mask]:
         if groups is None:

@@ -10,14 +10,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from groupdro.data import GroupedData
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.given import read_given
+from groupdro.data.grouping import Grouping
 from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
 from groupdro.problem import GroupRisk, L2Domain, Logistic, Loss, Softmax, Squared
 from groupdro.solvers import solve
-from groupdro.utils.arguments import check_number, check_whole, number_of_rows, printable
+from groupdro.utils.arguments import check_number, check_whole, printable
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Indices
-from groupdro.utils.vectors import read_target, read_vector
 
 __all__ = ["Headroom", "headroom"]
 
@@ -135,15 +135,15 @@ def headroom(
     classifier = is_classifier(model)
     if classifier and not hasattr(model, "predict_proba"):
         raise TypeError("model must have predict_proba, because headroom uses the log loss.")
-    n_rows = number_of_rows(X, "X")
-    labels = read_target(y, n_rows, numeric=not classifier)
-    grouping = read_groups(groups, n_rows, missing="own")
-    columns = _own_columns(model, X) if linear is None else _columns(linear, X, labels)
+    given = read_given(
+        X, y, groups, sample_weight=sample_weight, offset=offset, numeric=not classifier, missing="own"
+    ).with_weight()
+    columns = _own_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
     columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
-    losses = row_losses(model, X, labels, "log" if classifier else "squared", offset=offset)
-    rows, grouping = _large_groups(grouping, min_rows)
-    columns, labels, losses = columns[rows], labels[rows], losses[rows]
-    weights = None if sample_weight is None else read_vector(sample_weight, "sample_weight", n_rows)[rows]
+    losses = row_losses(model, given.X, given.y, "log" if classifier else "squared", offset=given.offset)
+    rows, grouping = _large_groups(given.groups, min_rows)
+    columns, labels, losses = columns[rows], given.y[rows], losses[rows]
+    weights = None if given.weights is None else given.weights[rows]
     risks = means_by_group(losses, grouping, weights)
     worst = int(np.argmax(risks))
     loss, codes = _loss_of(labels, classifier=classifier)

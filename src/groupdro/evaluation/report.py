@@ -10,27 +10,27 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.grouping import MERGED, Grouping, read_groups
+from groupdro.data.given import GivenRows, read_given
+from groupdro.data.grouping import MERGED, Grouping
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.inference import (
     Intervals,
     effective_sizes,
-    read_clusters,
-    read_weights,
+    has_rare_class,
+    is_zero_one,
     resample,
     simultaneous_intervals,
 )
 from groupdro.evaluation.metrics import call_inner, check_model, final_estimator
 from groupdro.evaluation.summaries import measure, summarise
-from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
-from groupdro.utils.types import Array, Floats, Indices, Mask
-from groupdro.utils.vectors import read_target
+from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["GroupReport", "check_resampling", "group_report"]
 
 
 _LEAST_RESAMPLED = 10  # rows; with fewer, the bootstrap is far too optimistic
+_NOT_JUDGED = "small", "rare class", "absent"  # notes on groups that cannot be the worst
 _MOST_SHOWN = 50  # groups of a printed table
 
 
@@ -49,9 +49,9 @@ class GroupReport:
         all judged groups; others have none); `regret`, the excess risk, if the model has references; `accuracy` or
         `rmse`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted class minus
         the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the mean residual;
-        `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "unseen" (not a
-        group of the fit), "merged" (merged with other small groups in the fit), "absent" (a group of the fit without
-        rows here).
+        `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "rare class" (almost
+        all rows have the same class, too few others to judge the average loss by), "unseen" (not a group of the fit),
+        "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
     overall : dict of str to float
         The same quantities over all rows.
     confidence : float
@@ -84,7 +84,7 @@ class GroupReport:
 
     @property
     def worst_group(self) -> Any:
-        """The group with the largest risk among those with enough rows to judge; None if no group has enough."""
+        """The group with the largest risk among those that can be judged; None if there are none."""
         return self.columns["group"][self.judged.index(True)] if True in self.judged else None
 
     @property
@@ -96,7 +96,7 @@ class GroupReport:
     @property
     def judged(self) -> list[bool]:
         """Whether each group has enough rows to be judged."""
-        return ["small" not in note and "absent" not in note for note in self.columns["note"]]
+        return [not any(word in note for word in _NOT_JUDGED) for note in self.columns["note"]]
 
     @property
     def by_group(self) -> dict[Any, dict[str, Any]]:
@@ -113,11 +113,12 @@ class GroupReport:
         there = [k for k, n in enumerate(self.columns["n"]) if n]
         left = sum(np.isnan(self.columns["risk_low"][k]) for k in there)
         if left == len(there):
-            return "No group can be judged: all have too few rows, or equal losses."
+            return "No group can be judged: all have too few rows, too few of a class, or equal losses."
         whose = "the risk does not exceed" if len(there) == 1 else "no judged group's risk exceeds"
         text = f"With {percent(self.confidence)} confidence {whose} {self.risk_at_most:.4g}."
         if left:
-            text += f" {left} group{'' if left == 1 else 's'} cannot be judged: too few rows, or equal losses."
+            groups = "1 group" if left == 1 else f"{left} groups"
+            text += f" {groups} cannot be judged: too few rows, too few of a class, or equal losses."
         return text
 
     @property
@@ -244,24 +245,26 @@ def group_report(
     Confidence intervals use the bootstrap of the largest studentised deviation. Rows, or clusters of rows, are
     resampled with Poisson weights. The distribution of the largest deviation over the judged groups, each in units of
     its standard error, determines how wide intervals must be to hold for all groups simultaneously. If all losses are 0
-    or 1, Clopper-Pearson intervals with Bonferroni correction are used instead.
+    or 1, Clopper-Pearson intervals with Bonferroni correction are used instead. For other losses, a group with fewer
+    than three effective rows outside of its most common class is not judged (note "rare class").
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
-    labels = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(model))
     groups = call_inner(model, X, "_own_groups") if groups is None else groups
-    grouping = whole = read_groups(groups, len(labels), missing="own")
-    measured = measure(model, X, labels, loss, offset)
-    weights, clusters = read_weights(sample_weight, len(labels)), read_clusters(cluster, len(labels))
-    if weights is not None and not weights.all():  # ignore rows without weight
-        counted = np.flatnonzero(weights)
-        grouping, weights = grouping.present_in(counted), weights[counted]
-        measured = {key: values[counted] for key, values in measured.items()}
-        clusters = None if clusters is None else clusters[counted]
+    classes = is_classifier(model)
+    whole = read_given(
+        X, y, groups, sample_weight=sample_weight, cluster=cluster, offset=offset, numeric=not classes, missing="own"
+    )
+    given = whole.with_weight()
+    grouping, weights, clusters = given.groups, given.weights, given.clusters
+    measured = measure(model, given.X, given.y, loss, given.offset)
     sizes = effective_sizes(grouping, clusters, weights)
-    judged = sizes >= min_rows - 1e-9
+    large = sizes >= min_rows - 1e-9
+    rare = np.zeros_like(large)
+    if classes and not is_zero_one(measured["risk"]):
+        rare = large & has_rare_class(given.y, grouping, clusters, weights)
     intervals = _intervals(
-        measured["risk"], grouping, judged & (sizes >= _LEAST_RESAMPLED), n_bootstrap, confidence, random_state,
+        measured["risk"], grouping, large & ~rare & (sizes >= _LEAST_RESAMPLED), n_bootstrap, confidence, random_state,
         clusters, weights,
     )  # fmt: skip
     summaries = summarise(measured, weights, grouping)
@@ -285,7 +288,7 @@ def group_report(
             row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
         row |= {key: float(values[i]) for key, values in summaries.items() if key != "risk"}
         row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
-        notes = [] if judged[i] else ["small"]
+        notes = [note for note, applies in (("small", not large[i]), ("rare class", rare[i])) if applies]
         if known and k is None:
             notes.append("merged" if name in merged else "unseen")
         row["note"] = ", ".join(notes)
@@ -299,8 +302,8 @@ def group_report(
     n_rows = len(measured["risk"])
     everything = Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
     overall = {"n": n_rows, **{key: float(v[0]) for key, v in summarise(measured, weights, everything).items()}}
-    in_sample = call_inner(model, X, "_are_training_rows", labels)
-    rows_named = f"{len(labels)} {'training rows (in-sample)' if in_sample else 'rows'}"
+    in_sample = call_inner(model, X, "_are_training_rows", whole.y)
+    rows_named = f"{len(whole.y)} {'training rows (in-sample)' if in_sample else 'rows'}"
     return GroupReport(
         columns={key: [row[key] for row in rows] for key in rows[0]},
         overall=overall,
@@ -310,18 +313,23 @@ def group_report(
         resampled=n_bootstrap > 0,
         title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
         in_sample=in_sample,
-        headroom=_headroom(model, X, labels, whole, sample_weight, offset, linear, min_rows),
+        headroom=_headroom(model, given, linear, min_rows),
     )
 
 
-def _headroom(
-    model: Any, X: Any, y: Array, grouping: Grouping, weights: Any, offset: Any, linear: Any, min_rows: int
-) -> Headroom | None:
+def _headroom(model: Any, given: GivenRows, linear: Any, min_rows: int) -> Headroom | None:
     if linear is None or linear is False:
         return None
-    least = max(1, min_rows) if (grouping.sizes >= min_rows).any() else 1
-    linear = None if linear is True else linear
-    return headroom(model, X, y, grouping, linear=linear, sample_weight=weights, offset=offset, min_rows=least)
+    return headroom(
+        model,
+        given.X,
+        given.y,
+        given.groups,
+        linear=None if linear is True else linear,
+        sample_weight=given.weights,
+        offset=given.offset,
+        min_rows=max(1, min_rows) if (given.groups.sizes >= min_rows).any() else 1,
+    )
 
 
 def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
@@ -348,9 +356,13 @@ def _intervals(
     if not n_bootstrap or not chosen.any():
         return Intervals(estimates, low, high, np.nan, np.nan, confidence)
     found = resample(
-        losses[:, None], grouping.only(np.flatnonzero(chosen)), n_bootstrap=n_bootstrap, seed=seed, clusters=clusters,
+        losses[:, None],
+        grouping.only(np.flatnonzero(chosen)),
+        n_bootstrap=0 if is_zero_one(losses) else n_bootstrap,  # their intervals are exact
+        seed=seed,
+        clusters=clusters,
         weights=weights,
-    )  # fmt: skip
+    )
     own = simultaneous_intervals(found, confidence)
     estimates[chosen], low[chosen], high[chosen] = own.estimates, own.low, own.high
     return replace(own, estimates=estimates, low=low, high=high)

@@ -33,8 +33,9 @@ class ALEM(Solver):
         risks depend on it.
     stage_two : Solver, optional
         Solver for the excess risks; by default `Auto`. The paper uses `ALEGTheory` for both stages.
-    stage_one_passes : float
-        Passes over each group's rows alone; S epochs with K = n_i are 2 S + 1.
+    stage_one_passes : float, optional
+        Most passes over each group's rows alone. The default is 101 for a given `stage_one` (S epochs with K = n_i are
+        2 S + 1), and 1,000 otherwise, where they are made only as far as needed.
     every_group : bool
         Whether to find the minima of groups far from the worst to the tolerance too. The worst excess risk does not
         depend on them, but the excess risks of these groups and their average do. The estimators set this.
@@ -46,14 +47,15 @@ class ALEM(Solver):
     stage_one: Solver | None = None
     stage_two: Solver | None = None
     _: KW_ONLY
-    stage_one_passes: float = 101.0
+    stage_one_passes: float | None = None
     every_group: bool = False
 
     def __post_init__(self) -> None:
         for name, stage in (("stage_one", self.stage_one), ("stage_two", self.stage_two)):
             check_kind(stage, name, Solver | None, "a Solver or None")
         check_flag(self.every_group, "every_group")
-        check_number(self.stage_one_passes, "stage_one_passes", positive=True, finite=False)
+        if self.stage_one_passes is not None:
+            check_number(self.stage_one_passes, "stage_one_passes", positive=True, finite=False)
 
     @property
     def _second(self) -> Solver:
@@ -71,9 +73,10 @@ class ALEM(Solver):
 
     @property
     def _first(self) -> Preparation:
+        limit = self.stage_one_passes
         if self.stage_one is None:
-            return RefinedReferences(max_passes=self.stage_one_passes, every_group=self.every_group)
-        return GroupReferences(self.stage_one, max_passes=self.stage_one_passes)
+            return RefinedReferences(max_passes=1000.0 if limit is None else limit, every_group=self.every_group)
+        return GroupReferences(self.stage_one, max_passes=101.0 if limit is None else limit)
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
         """Describe both stages."""

@@ -115,7 +115,7 @@ class RefinedReferences(Preparation):
     """
 
     _: KW_ONLY
-    max_passes: float = 101.0
+    max_passes: float = 1000.0
     every_group: bool = False
 
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:

@@ -7,9 +7,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, SmallGroupWarning
-from groupdro.estimators.grid_search import ROUGH, FoldFits, Given
+from groupdro.estimators.grid_search import ROUGH, FoldFits
 from groupdro.evaluation.folds import divide
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
@@ -100,7 +101,8 @@ def _choose_alpha(
 ) -> float:
     """Return the smallest penalty whose held-out value is within a standard error of the best."""
     codes, n_groups = _codes(groups), len(groups.names)
-    folds = list(divide(X, y, codes, n_splits=n_splits, seed=seed, classes=True))
+    given = GivenRows(X, y, groups, weights)
+    folds = list(divide(given, n_splits=n_splits, seed=seed, classes=True))
     each = np.ones(len(y)) if weights is None else weights
     tested = np.zeros(len(y), bool)
     for _, test in folds:
@@ -112,15 +114,11 @@ def _choose_alpha(
         tol=max(float(estimator.tol), ROUGH), verbose=0, callbacks=None, checkpoint_dir=None
     )
 
-    def part(rows: Indices) -> Given:
-        own = None if weights is None else weights[rows]
-        return Given(X[rows], y[rows], own, groups.present_in(rows), None)
-
     found = []
     with warnings.catch_warnings():
         for category in (SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        fits = [FoldFits(rough, part(train), part(test)) for train, test in folds]
+        fits = [FoldFits(rough, given.take(train), given.take(test)) for train, test in folds]
         solutions: list[Any] = [(None, None)] * len(folds)
         for alpha in alphas:
             losses = np.zeros(len(y))

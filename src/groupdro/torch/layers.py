@@ -99,6 +99,8 @@ def find_last_layer(model: Any, run: Callable[[], Any]) -> tuple[str, Any]:
     if scores is None:
         raise ValueError("The model's output is not a tensor and has no logits: pass layer=, and forward= if needed.")
     flat = scores.reshape(-1).double()
+    if not torch.isfinite(flat).all():
+        raise ValueError("The model's output has NaN or infinite values: check its inputs and weights.")
     for name, module, output in reversed(ran):
         if output.numel() == flat.numel() and torch.equal(output.reshape(-1).double(), flat):
             _check_own_weights(model, name, module)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from groupdro.data.given import GivenRows
 from groupdro.estimators import GroupDROClassifier
 from groupdro.evaluation.folds import divide
 from groupdro.torch.choosing import choose
@@ -231,7 +232,8 @@ class _Task:
         """Fit on all rows, and judge each by a fit without its fold."""
         everything = np.ones(len(features), bool)
         estimator.set_params(**self._choose(estimator, features, everything))
-        folds = divide(features.X, features.y, features.group_codes, n_splits=self.cv, seed=self.seed, classes=True)
+        given = GivenRows(features.X, features.y, features.groups)
+        folds = divide(given, n_splits=self.cv, seed=self.seed, classes=True)
         scores: Floats = np.empty(0)
         judged = np.zeros(len(features), bool)
         for train, test in folds:

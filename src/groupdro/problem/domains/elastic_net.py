@@ -12,6 +12,7 @@ from groupdro.problem.linear_model import LinearModel
 from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.arguments import check_number
 from groupdro.utils.types import Floats
+from groupdro.utils.vectors import LARGEST
 
 __all__ = ["ElasticNetDomain"]
 
@@ -49,6 +50,8 @@ class ElasticNetDomain(Domain):
             if ends.ndim > 1 or not (sign * ends >= 0).all():
                 kind = "at most" if sign < 0 else "at least"
                 raise ValueError(f"{name} must be one number, or one per feature, {kind} 0.")
+            if (np.isfinite(ends) & (np.abs(ends) > LARGEST)).any():
+                raise ValueError(f"{name} has finite values beyond {LARGEST:g}, whose squares are not; use infinity.")
             object.__setattr__(self, name, float(ends) if ends.ndim == 0 else tuple(ends.tolist()))
         if not (self.l1 or self.l2 or self._is_box):
             raise ValueError("l1, l2, or finite low and high must bound the coefficients.")

@@ -1,0 +1,175 @@
+"""The rows that a user passes to a fit, a report or a comparison, read in one place."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import _safe_indexing
+
+from groupdro.data.grouping import Grouping, read_groups
+from groupdro.utils.arguments import number_of_rows
+from groupdro.utils.types import Array, Floats, Indices
+from groupdro.utils.vectors import is_missing, read_finite, read_offset, read_target, read_vector
+
+__all__ = ["GivenRows", "read_clusters", "read_given", "read_weights"]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenRows:
+    """Rows with labels and groups, whatever containers they came in.
+
+    Attributes
+    ----------
+    X : array-like, DataFrame or sparse matrix
+        The rows in the user's container, which a pipeline may require; sparse rows in a format with indexing.
+    y : ndarray of shape (n_rows,)
+        Labels, or finite numbers.
+    groups : Grouping
+        The groups. All have rows.
+    weights : ndarray of shape (n_rows,) or None
+        Nonnegative weights.
+    clusters : ndarray of int of shape (n_rows,) or None
+        Number of each row's cluster.
+    offset : ndarray of shape (n_rows,) or (n_rows, n_outputs) or None
+        Numbers added to the model's outputs.
+    """
+
+    X: Any
+    y: Array
+    groups: Grouping
+    weights: Floats | None = None
+    clusters: Indices | None = None
+    offset: Floats | None = None
+
+    @property
+    def group_sizes(self) -> Indices:
+        """Number of rows with a weight in each group."""
+        if self.weights is None:
+            return self.groups.sizes
+        return np.add.reduceat(self.weights[self.groups.members] > 0, self.groups.offsets[:-1], dtype=np.int64)
+
+    @property
+    def counted(self) -> Indices:
+        """The rows with a weight, in ascending order."""
+        return np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights)
+
+    def check_weight_of_groups(self) -> None:
+        """Raise if all rows of a group have zero weight."""
+        sizes = self.group_sizes
+        if not sizes.all():
+            raise ValueError(f"sample_weight is zero on all of group {self.groups.names[int(np.argmin(sizes))]!r}.")
+
+    def take(self, rows: Indices) -> "GivenRows":
+        """Return some of the rows, given in ascending order, and the groups that have any of them."""
+        return GivenRows(
+            _take_rows(self.X, rows),
+            self.y[rows],
+            self.groups.present_in(rows),
+            None if self.weights is None else self.weights[rows],
+            None if self.clusters is None else self.clusters[rows],
+            None if self.offset is None else self.offset[rows],
+        )
+
+    def with_weight(self) -> "GivenRows":
+        """Return the rows with a weight."""
+        counted = self.counted
+        return self if len(counted) == len(self.y) else self.take(counted)
+
+
+def read_given(
+    X: Any,
+    y: Any,
+    groups: Any,
+    *,
+    sample_weight: Any = None,
+    cluster: Any = None,
+    offset: Any = None,
+    numeric: bool,
+    missing: Literal["error", "own"] = "error",
+) -> GivenRows:
+    """Read rows in any accepted containers.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame or sparse matrix
+        Rows. Their entries are not read.
+    y : array-like of shape (n_rows,)
+        Labels or targets.
+    groups : array-like, Series, DataFrame, sparse matrix, Grouping or None
+        Groups, as `read_groups` takes them.
+    sample_weight, cluster : array-like of shape (n_rows,), optional
+        Weights, and labels of clusters.
+    offset : array-like of shape (n_rows,) or (n_rows, n_outputs), optional
+        Numbers added to the model's outputs.
+    numeric : bool
+        Whether y must be numbers.
+    missing : {"error", "own"}
+        Whether missing group labels raise an error, or form a group of their own.
+
+    Returns
+    -------
+    GivenRows
+        The rows.
+    """
+    if sp.issparse(X) and X.format not in ("csr", "csc"):
+        X = X.tocsr()
+    n_rows = number_of_rows(X, "X")
+    target = read_target(y, n_rows, numeric=numeric)
+    return GivenRows(
+        X,
+        target,
+        read_groups(groups, n_rows, missing=missing),
+        read_weights(sample_weight, n_rows),
+        read_clusters(cluster, n_rows),
+        None if offset is None else read_offset(offset, n_rows),
+    )
+
+
+def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
+    """Return the number of the cluster of each row; None stays None.
+
+    Parameters
+    ----------
+    cluster : array-like of shape (n_rows,) or None
+        Label of the patient, user or site of each row.
+    n_rows : int
+        Number of rows.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,) or None
+        Cluster numbers from 0.
+    """
+    if cluster is None:
+        return None
+    labels = read_vector(cluster, "cluster", n_rows)
+    if labels.dtype == object:
+        missing = any(map(is_missing, labels))
+    else:
+        missing = labels.dtype.kind == "f" and bool(np.isnan(labels).any())
+    if missing:
+        raise ValueError("cluster has missing labels; give each of these rows its own label.")
+    return np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[1].astype(np.int64)
+
+
+def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
+    """Return the weights of the rows; None stays None."""
+    if sample_weight is None:
+        return None
+    weights = read_finite(sample_weight, "sample_weight", n_rows).astype(np.float64)
+    if (weights < 0).any():
+        raise ValueError("sample_weight has negative values.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero on all rows.")
+    return weights
+
+
+def _take_rows(X: Any, rows: Indices) -> Any:
+    # Narwhals indexes frames of all libraries, but refuses those of pandas with duplicate column names.
+    if not (isinstance(X, np.ndarray) or hasattr(X, "iloc")):
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame):
+            return nw.to_native(frame[rows])
+    return _safe_indexing(X, rows)
