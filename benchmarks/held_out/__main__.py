@@ -1,7 +1,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks.held_out import bike, coverage, cv_cost, last_layer, shift, tables
+from benchmarks.held_out import bike, choice, coverage, cv_cost, last_layer, reports, shift, tables
 from benchmarks.held_out.problems import TABLES
 from benchmarks.held_out.writing import CACHE
 
@@ -9,6 +9,8 @@ COMMANDS = {
     "tables": tables.tables,
     "shift": shift.shift,
     "coverage": coverage.coverage,
+    "reports": reports.reports,
+    "choice": choice.choice,
     "last_layer": last_layer.last_layer,
     "bike": bike.bike,
     "cv_cost": cv_cost.cv_cost,
@@ -18,7 +20,7 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.held_out", description="Held-out rows of real tables.")
     parser.add_argument("parts", nargs="+", choices=[*COMMANDS, "all"])
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for finished splits of `tables`")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for finished parts of `tables` and `choice`")
     parser.add_argument(
         "--only", nargs="+", choices=list(TABLES), default=(), help="run these tables, write no document"
     )
@@ -27,6 +29,8 @@ def main() -> None:
         if name in asked.parts or "all" in asked.parts:
             if name == "tables":
                 tables.tables(asked.cache, asked.only)
+            elif name == "choice":
+                choice.choice(asked.cache)
             else:
                 command()
 
