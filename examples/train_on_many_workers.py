@@ -15,6 +15,8 @@ an interrupted job resumes where it was.
 
 import sys
 
+import joblib
+
 import groupdro as gd
 
 
@@ -30,7 +32,7 @@ def train(store, model_file, checkpoint_dir=None, *, callbacks=None, **options):
         )
         model.fit(gd.GroupedStore.open(store).shard(comm))
         if comm.rank == 0:
-            model.save(model_file)
+            joblib.dump(model, model_file)
             print(f"{model.status_}: worst group {model.worst_group_!r}", end=", ")
             print(f"gap {model.gap_:.2g}, {comm.size} workers")
         comm.barrier()

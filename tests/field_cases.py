@@ -368,35 +368,6 @@ def _more_groups() -> str:
 LARGE["20,000 groups of 100 rows"] = _more_groups
 
 
-# ---------------------------------------------------------------------- files
-
-
-@case("what was saved can be loaded, or is not saved")
-def _saved() -> str:
-    model = fit(GroupDROClassifier(), X, Y > 0, groups=GROUPS)
-    told = []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model")
-        for change in ({"objective": "excess_risk"}, {"tol": np.nan}):
-            before = {name: getattr(model, name) for name in change}
-            model.set_params(**change)
-            try:
-                model.save(path)
-            except ValueError as error:
-                told.append(str(error)[:70])
-                assert not path.exists()
-            else:
-                gd.load(path)
-            model.set_params(**before)
-        labels = np.array([f"{i:05d}" for i in range(300)] * 20)
-        labels[labels == "00007"] = "x" * 3000
-        named = GroupDROClassifier(max_passes=1, max_time=5.0)
-        fit(named, RNG.normal(size=(len(labels), 2)), labels, groups=np.arange(len(labels)) % 2)
-        named.save(path)
-        assert (gd.load(path).classes_ == named.classes_).all()
-    return f"refused: {'; '.join(told)}; long class names come back"
-
-
 def main() -> int:
     import tests.field_cases_inputs as more  # which registers its cases with the module that it imports
 

@@ -521,7 +521,7 @@ def test_groups_with_few_held_out_rows_are_left_out_and_told():
     assert found.left_out == ["tiny"]
     assert "tiny" not in found.columns["worst_group"]
     assert "1 group" in found.verdict
-    assert "too few held-out rows, or too few of a class, to be judged" in found.verdict
+    assert "too few held-out rows, or too few errors, to be judged" in found.verdict
     row = found.reports["ERM"].columns["group"].index("tiny")
     assert found.reports["ERM"].columns["n"][row] == 10
     assert found.reports["ERM"].columns["risk"][row] > by_model(found, "worst_risk")["ERM"]

@@ -5,7 +5,7 @@ import pytest
 
 from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import falls_of_worst, has_rare_class, resample, simultaneous_intervals
+from groupdro.evaluation.inference import falls_of_worst, has_few, resample, simultaneous_intervals
 
 
 def drawn(rng, n_groups, size, kind):
@@ -129,28 +129,30 @@ def test_errors_on_light_rows_do_not_make_an_interval_narrower_than_without_weig
     assert light >= plain
 
 
-def test_a_group_with_almost_no_rows_of_other_classes_is_rare():
-    labels = np.zeros(400, dtype=int)
-    labels[:2] = 1  # group a: two others among a hundred rows
-    labels[100:103] = 1  # group b: three
-    labels[200:230] = 1  # group c: thirty, on light rows only
-    groups = np.repeat(["a", "b", "c", "d"], 100)  # group d: none
-    grouping = read_groups(groups, 400)
-    np.testing.assert_array_equal(has_rare_class(labels, grouping), [True, False, False, True])
+def test_groups_with_fewer_than_three_effective_errors_are_found():
+    wrong = np.zeros(400, dtype=bool)
+    wrong[:2] = True  # group a: two of a hundred rows
+    wrong[100:103] = True  # group b: three
+    wrong[200:230] = True  # group c: thirty
+    grouping = read_groups(np.repeat(["a", "b", "c", "d"], 100), 400)  # group d: none
+    np.testing.assert_array_equal(has_few(wrong, grouping), [True, False, False, True])
     weights = np.ones(400)
-    weights[230:240] = 100.0
-    np.testing.assert_array_equal(has_rare_class(labels, grouping, weights=weights), [True, False, False, True])
+    weights[240:250] = 1000.0  # ten rows of group c count for all, and a third of its rows are wrong
+    np.testing.assert_array_equal(has_few(wrong, grouping, weights=weights), [True, False, False, True])
+    weights[240:245] = 1.0
+    np.testing.assert_array_equal(has_few(wrong, grouping, weights=weights), [True, False, True, True])
     clusters = np.arange(400)
     clusters[100:103] = 100  # the three of group b are the same patient
-    np.testing.assert_array_equal(has_rare_class(labels, grouping, clusters=clusters), [True, True, False, True])
+    np.testing.assert_array_equal(has_few(wrong, grouping, clusters=clusters), [True, True, False, True])
 
 
-def test_groups_that_are_defined_by_the_class_are_not_rare():
-    labels = np.repeat([0, 1, 0, 1], 50)
-    assert not has_rare_class(labels, read_groups(np.repeat([0, 1, 2, 3], 50), 200)).any()
-
-
-def test_a_class_of_many_is_the_most_common_of_its_group():
-    labels = np.concatenate([np.arange(100) % 50, np.repeat(7, 100)])
-    labels[150] = 8
-    np.testing.assert_array_equal(has_rare_class(labels, read_groups(np.repeat([0, 1], 100), 200)), [False, True])
+def test_errors_in_one_cluster_do_not_narrow_an_interval():
+    one, clusters = read_groups(np.zeros(300), 300), np.arange(300) // 10
+    highs = []
+    for n_wrong in (1, 3, 10):
+        losses = np.zeros((300, 1))
+        losses[:n_wrong] = 1.0  # all in the first of thirty clusters
+        found = resample(losses, one, n_bootstrap=0, seed=0, clusters=clusters)
+        highs.append(float(simultaneous_intervals(found, 0.95).high[0]))
+    nothing = 1.0 - 0.025 ** (1 / 30)  # of thirty clusters without an error
+    assert nothing <= highs[0] <= highs[1] <= highs[2]

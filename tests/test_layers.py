@@ -22,7 +22,6 @@ LAYERS = (
     "solvers",
     "evaluation",
     "estimators",
-    "tables",
     "compare",
     "torch",
     "cli",

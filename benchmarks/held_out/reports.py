@@ -25,9 +25,9 @@ How often all intervals of a report hold, of {N_SETS:,} simulated data sets per 
 nominal {CONFIDENCE:.0%} with the default settings of `group_report`. The target is {TARGET:.0%}. "Rate" is the share of
 the second class. For the zero-one loss, the model always predicts the first class, so it is the error rate. For the log
 loss, the model knows each row's true probability. "Not judged" is the share of groups that the report marks as "small"
-(fewer than 30 effective rows or clusters) or "rare class", for which it gives no interval and which cannot be its worst
-group. Clusters are of {PER_CLUSTER} rows, whose scores and labels are correlated. The lowest of a line's two standard
-errors is 0.7 percentage points at 95%.
+(fewer than 30 effective rows or clusters) or "few errors", for which it gives no interval and which cannot be its worst
+group. Clusters are of {PER_CLUSTER} rows, whose scores and labels are correlated. In brackets the standard error in
+percentage points.
 
 """
 

@@ -12,7 +12,6 @@ from groupdro.estimators import (
     GroupDRORegressor,
     GroupDRORegressorCV,
     MissingGroupsWarning,
-    ModelFileError,
     RegularizationPath,
     RobustnessFrontier,
     SmallGroupWarning,
@@ -63,7 +62,6 @@ from groupdro.solvers import (
     solve,
 )
 from groupdro.store import GroupedStore, StoreError
-from groupdro.tables import TableModel, load
 from groupdro.version import __version__ as __version__
 
 __all__ = [
@@ -107,7 +105,6 @@ __all__ = [
     "L2Domain",
     "Logistic",
     "MissingGroupsWarning",
-    "ModelFileError",
     "Quadratic",
     "RegularizationPath",
     "Result",
@@ -122,7 +119,6 @@ __all__ = [
     "SquaredHinge",
     "Status",
     "StoreError",
-    "TableModel",
     "Tilted",
     "WorstGroupScorer",
     "certificate",
@@ -131,7 +127,6 @@ __all__ = [
     "distributed",
     "group_report",
     "headroom",
-    "load",
     "regularization_path",
     "robustness_frontier",
     "solve",

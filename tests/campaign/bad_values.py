@@ -737,8 +737,6 @@ def table():
         )
     for model in (classifier, regressor):
         yield f"{model.__name__}.predict", lambda X, model=model: model().predict(X), {"X": ROWS_OF_MODELS}
-        yield f"{model.__name__}.save", lambda path, model=model: model().save(path), {"path": PLACES}
-    yield "load", gd.load, {"path": {**PLACES, "missing": FOLDER / "nowhere", "a directory": FOLDER}}
     yield (
         "ConvergenceDisplay.from_estimator",
         lambda **given: gd.ConvergenceDisplay.from_estimator(**{"estimator": classifier(), **given}),

@@ -24,15 +24,11 @@ from groupdro.store.document import MANIFEST
 from groupdro.store.layout import BLOCK
 
 __all__ = [
-    "MODELS",
     "RUNS",
     "STORES",
     "RefusedError",
     "answer_of",
     "content",
-    "load_model",
-    "model_bytes",
-    "model_content",
     "open_store",
     "put_in_place",
     "read_store",
@@ -42,7 +38,6 @@ __all__ = [
     "seal_store",
     "store_content",
     "store_files",
-    "use_model",
     "use_run",
     "use_store",
     "verify_store",
@@ -78,73 +73,6 @@ def _rows(n: int = 60, d: int = 3) -> Any:
     X = rng.normal(size=(n, d))
     scores = X[:, 0] + rng.logistic(size=n)
     return X, scores, np.repeat(["north", "south", "west"], n // 3)
-
-
-# ---------------------------------------------------------------------- models
-
-MODELS: tuple[str, ...] = ("classes of text", "regret of three classes", "regression")
-
-try:
-    from groupdro.tables.encoder import Category, Number, TableEncoder
-    from groupdro.tables.table_model import TableModel
-
-    MODELS += ("with its columns",)  # the file of `groupdro fit`
-except ImportError:  # without click
-    TableModel = None
-
-
-@cache
-def _model(name: str) -> Any:
-    X, scores, groups = _rows()
-    labels = np.digitize(scores, [-0.5, 0.5])
-    if name == "classes of text":
-        return gd.GroupDROClassifier().fit(X, np.where(scores > 0, "yes", "no"), groups=groups)
-    if name == "with its columns":
-        columns = (Number("age", 30.0, 31.0, 4.5), Category("sex", ("f", None)))
-        return TableModel(
-            _model("classes of text"), TableEncoder(columns), "ill", ("site",), {"rows": 60, "seconds": 0.5}
-        )
-    if name == "regression":
-        return gd.GroupDRORegressor(alpha=0.1).fit(X, scores, groups=list(zip(groups, labels > 0, strict=True)))
-    return gd.GroupDROClassifier(objective="excess_risk", random_state=1).fit(X, labels, groups=groups)
-
-
-@cache
-def model_bytes(name: str) -> bytes:
-    """Return the file of a model."""
-    with tempfile.TemporaryDirectory() as folder:
-        _model(name).save(Path(folder, "model"))
-        return Path(folder, "model").read_bytes()
-
-
-@cache
-def model_content(name: str) -> Any:
-    """Return all that a model has which was saved and loaded."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "model").write_bytes(model_bytes(name))
-        return content(load_model(name, Path(folder, "model")))
-
-
-def load_model(name: str, path: Path) -> Any:
-    """Read a model by the front door."""
-    try:
-        return TableModel.load(path) if TableModel and name == "with its columns" else gd.load(path)
-    except gd.ModelFileError as error:
-        raise RefusedError(str(error)) from None
-
-
-def use_model(name: str, path: Path) -> None:
-    """Do with a model that others made what one does with a model."""
-    found = load_model(name, path)
-    model = getattr(found, "model", found)
-    repr(found)
-    if model.n_features_in_ > 1000:
-        return
-    predicted = model.predict(np.ones((4, model.n_features_in_)))
-    assert predicted.shape == (4,)
-    assert not hasattr(model, "classes_") or all(one in model.classes_.tolist() for one in predicted.tolist())
-    found.save(path)
-    assert content(load_model(name, path)) == content(found), "saved and loaded, it is another"
 
 
 # ---------------------------------------------------------------------- checkpoints

@@ -1,6 +1,6 @@
 """Fuzzers of the loaders, guided by coverage.
 
-    python -m tests.campaign.fuzz model|checkpoint|store [--seconds 60] [--keep FOLDER]
+    python -m tests.campaign.fuzz checkpoint|store [--seconds 60] [--keep FOLDER]
 
 tries files that are derived from originals and from the files in ``tests/campaign/corpus``, and prints how many and
 which errors were met that are not the loader's own. Exit status 1 if there are any. Needs atheris. Most mutations are
@@ -28,14 +28,13 @@ from typing import Any
 
 from tests.timing import HUNG
 
-TARGETS = ("model", "checkpoint", "store")
+TARGETS = ("checkpoint", "store")
 CORPUS = Path(__file__).with_name("corpus")
 _LARGEST = 20_000  # bytes of a file
 #: What is instrumented: all that looks at a file, and none of what is compiled.
 _INSTRUMENTED = (
     "groupdro.utils.bundle",
     "groupdro.certificate",
-    "groupdro.estimators.model_file",
     "groupdro.run.checkpoint",
     "groupdro.run.driver",
     "groupdro.run.run",
@@ -58,9 +57,7 @@ def originals(target: str) -> dict[str, bytes]:
     from tests.campaign import file_kinds as kinds
     from tests.campaign.file_mutations import zipped
 
-    if target == "model":
-        found = {name: kinds.model_bytes(name) for name in kinds.MODELS}
-    elif target == "checkpoint":
+    if target == "checkpoint":
         found = {name: kinds.run_files(name)[max(kinds.run_files(name), key=_age)] for name in kinds.RUNS}
     else:
         found = {name: zipped(list(kinds.store_files(name).items())) for name in kinds.STORES}
@@ -69,14 +66,6 @@ def originals(target: str) -> dict[str, bytes]:
 
 def _age(name: str) -> str:
     return name if name.startswith("checkpoint") else ""
-
-
-def try_model(content: bytes, folder: Path) -> None:
-    """Load a model, and use it."""
-    from tests.campaign import file_kinds as kinds
-
-    (folder / "model").write_bytes(content)
-    kinds.use_model("with its columns" if b"groupdro-table-model" in content else "", folder / "model")
 
 
 def try_checkpoint(content: bytes, folder: Path) -> None:
@@ -212,7 +201,7 @@ def fuzz(target: str, seconds: int, folder: Path) -> None:
         (folder / "files" / name).write_bytes(content)
     for path in CORPUS.glob(f"{target}-*"):
         shutil.copy(path, folder / "files" / f"corpus-{path.name}")
-    attempt = {"model": try_model, "checkpoint": try_checkpoint, "store": try_store}[target]
+    attempt = {"checkpoint": try_checkpoint, "store": try_store}[target]
     known: set[Any] = set()
 
     def once(content: bytes) -> None:

@@ -7,7 +7,6 @@ beyond the size of the files are failures, and name the file's seed.
 import json
 import os
 import random
-import shutil
 from collections import Counter
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -23,37 +22,6 @@ from tests.campaign.watched import Case, run_watched
 __all__ = ["CHECKS"]
 
 _BATCH = 2500
-
-
-# ---------------------------------------------------------------------- models
-
-
-def damaged_model(rng: random.Random, folder: Path) -> str:
-    """Read a model whose file was damaged, or is none."""
-    name, path = rng.choice(kinds.MODELS), folder / "model"
-    path.write_bytes(kinds.model_bytes(name))
-    none = rng.random() < 0.02 and put_in_place(path, rng, folder / "aside")
-    if not none:
-        path.write_bytes(damage(path.read_bytes(), rng))
-    try:
-        model = kinds.load_model(name, path)
-    except OSError:
-        # What is missing or a folder is an error of the system, and not a damaged file.
-        assert none in ("nothing", "folder", "full folder", "loop", "nowhere", "socket")
-        return "no file"
-    finally:
-        shutil.rmtree(path) if "folder" in (none or "") else path.unlink(missing_ok=True)
-    assert kinds.content(model) == kinds.model_content(name), "it was read, and is another model"
-    return "unharmed"
-
-
-def forged_model(rng: random.Random, folder: Path) -> str:
-    """Read a model that someone forged, and use it."""
-    name, path = rng.choice(kinds.MODELS), folder / "model"
-    path.write_bytes(forge_bundle(kinds.model_bytes(name), rng))
-    with np.errstate(all="ignore"):
-        kinds.use_model(name, path)
-    return "used"
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -220,11 +188,6 @@ class Files:
         return tally
 
 
-def model_files(rng: random.Random, folder: Path) -> str:
-    """Try a model."""
-    return _either(damaged_model, forged_model, 0.8, rng, folder)
-
-
 def checkpoint_files(rng: random.Random, folder: Path) -> str:
     """Try a directory of checkpoints."""
     return _either(damaged_checkpoint, forged_checkpoint, 0.6, rng, folder)
@@ -253,7 +216,6 @@ _PROMISE = (
 )
 
 CHECKS = [
-    Check("model files", _PROMISE, Files(model_files), full=50_000, ci=300),
     Check("checkpoint files", _PROMISE, Files(checkpoint_files), full=25_000, ci=80),
     Check("store files", _PROMISE, Files(store_files), full=25_000, ci=200),
 ]

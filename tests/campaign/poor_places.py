@@ -69,28 +69,6 @@ def fitted(d=WIDE, **options):
     return gd.GroupDROClassifier(alpha=1.0, tol=1e-2, random_state=0, **options).fit(X, y, groups=groups)
 
 
-def save(folder):
-    target = Path(folder) / "model.zip"
-    fitted().save(target)
-    assert gd.load(target).predict(rows()[0][:3]).shape == (3,)
-
-
-def save_over(folder):
-    """Replace a model: should that fail, the old one must be as it was."""
-    target = Path(folder) / "model.zip"
-    model, before = fitted(3), target.read_bytes() if target.exists() else None
-    if before is None:
-        model.save(target)
-        before = target.read_bytes()
-    model.coef_ = np.ones((1, WIDE))
-    model.n_features_in_ = WIDE
-    try:
-        model.save(target)
-    except OSError:
-        assert target.read_bytes() == before, "the old model is damaged"
-        raise
-
-
 def write_store(folder):
     X, y, groups = rows()
     store = gd.GroupedStore.write_arrays(Path(folder) / "store", X, y, groups)
@@ -140,7 +118,7 @@ def fit_while_it_vanishes(folder):
 
 
 def fit_and_go_on(folder):
-    """Fit twice with the same checkpoints, and save and load, where all is well but the name."""
+    """Fit twice with the same checkpoints, where all is well but the name."""
     X, y, groups = rows(20)
     place = Path(folder) / "räume mit leeren\tund 名前\n-x"
     place.mkdir()
@@ -148,26 +126,21 @@ def fit_and_go_on(folder):
     first = gd.GroupDROClassifier(**options).fit(X, y, groups=groups)
     again = gd.GroupDROClassifier(**options).fit(X, y, groups=groups)
     np.testing.assert_array_equal(first.coef_, again.coef_)
-    first.save(place / "model zip")
-    np.testing.assert_array_equal(gd.load(place / "model zip").coef_, first.coef_)
     store = gd.GroupedStore.write_arrays(place / "störe", X, y, groups)
     assert gd.GroupDROClassifier(alpha=0.1).fit(gd.GroupedStore.open(store.path)).status_ == "converged"
     shutil.rmtree(place)
 
 
 def read_all(folder):
-    """Read a model and a store, and fit it, where nothing can be written."""
+    """Read a store, and fit it, where nothing can be written."""
     X, y, groups = rows(20)
-    gd.GroupDROClassifier(alpha=0.1).fit(X, y, groups=groups).save(Path(folder) / "model")
     gd.GroupedStore.write_arrays(Path(folder) / "store", X, y, groups)
     subprocess.run(["mount", "--bind", folder, folder], check=True)
     subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
-    assert gd.load(Path(folder) / "model").predict(X).shape == (120,)
     model = gd.GroupDROClassifier(alpha=0.1).fit(gd.GroupedStore.open(Path(folder) / "store"))
     assert model.status_ == "converged"
     subprocess.run(["umount", folder], check=True)
     shutil.rmtree(Path(folder) / "store")
-    (Path(folder) / "model").unlink()
 
 
 def fit_here(folder):
@@ -182,14 +155,6 @@ def fit_here(folder):
     gd.ConvergenceDisplay.from_estimator(model)
 
 
-def save_here(folder):
-    os.chdir(folder)
-    try:
-        fitted(20).save("model.zip")
-    except OSError as error:
-        raise OSError(str(error).replace("model.zip", os.path.join(folder, "model.zip"))) from None
-
-
 def fit_nowhere(folder):
     """Fit in a directory that was removed."""
     place = Path(folder) / "gone"
@@ -197,35 +162,6 @@ def fit_nowhere(folder):
     os.chdir(place)
     place.rmdir()
     assert fitted(20).status_ == "converged"
-
-
-def save_to_a_pipe(folder):
-    """What is no plain file must not be replaced by one."""
-    place = Path(folder) / "pipe"
-    os.mkfifo(place)
-    try:
-        fitted(20).save(place)
-    finally:
-        assert place.is_fifo(), "the pipe was replaced"
-        place.unlink()
-
-
-def save_over_a_directory(folder):
-    place = Path(folder) / "model"
-    place.mkdir()
-    try:
-        fitted(20).save(place)
-    finally:
-        place.rmdir()
-
-
-def save_under_a_file(folder):
-    place = Path(folder) / "file"
-    place.write_text("")
-    try:
-        fitted(20).save(place / "model")
-    finally:
-        place.unlink()
 
 
 def write_under_a_file(folder):
@@ -237,16 +173,8 @@ def write_under_a_file(folder):
         place.unlink()
 
 
-def save_to_a_missing_directory(folder):
-    fitted(20).save(Path(folder) / "missing" / "model")
-
-
 def write_to_a_missing_directory(folder):
     gd.GroupedStore.write_arrays(Path(folder) / "missing" / "store", *rows(20))
-
-
-def save_with_a_long_name(folder):
-    fitted(20).save(Path(folder) / ("m" * 300))
 
 
 def write_with_a_long_name(folder):
@@ -290,43 +218,30 @@ class Case:
 
 
 CASES = {
-    "short files: save": Case(short_files, save, False),
     "short files: checkpoints": Case(short_files, fit_with_checkpoints, True),
     "checkpoints vanish": Case(anywhere, fit_while_it_vanishes, True),
     "no home": Case(anywhere, fit_here, True, homeless=True),
-    "short files: save over": Case(short_files, save_over, False),
     "short files: store": Case(short_files, write_store, False),
     "short files: store, sorted in files": Case(short_files, write_store_sorting, False),
-    "full disk: save": Case(little_room, save, False, mounts=True),
-    "full disk: save over": Case(little_room, save_over, False, mounts=True),
     "full disk: store": Case(little_room, write_store, False, mounts=True),
     "full disk: store, sorted in files": Case(little_room, write_store_sorting, False, mounts=True),
     "full disk: store from a table": Case(little_room, write_store_from_table, False, mounts=True),
     "full disk: checkpoints": Case(little_room, fit_with_checkpoints, True, mounts=True),
-    "no files left: save": Case(no_room, save, False, mounts=True),
     "no files left: store": Case(no_room, write_store, False, mounts=True),
     "no files left: checkpoints": Case(no_room, fit_with_checkpoints, False, mounts=True),
-    "read-only: save": Case(read_only, save, False, mounts=True),
     "read-only: store": Case(read_only, write_store, False, mounts=True),
     "read-only: checkpoints": Case(read_only, fit_with_checkpoints, False, mounts=True),
     "no home, no place for compiled code": Case(anywhere, fit_here, True, mounts=True, homeless=True),
     "read-only: read": Case(anywhere, read_all, True, mounts=True),
     "read-only present directory: fit": Case(read_only, fit_here, True, mounts=True),
-    "read-only present directory: save": Case(read_only, save_here, False, mounts=True),
     "removed present directory: fit": Case(anywhere, fit_nowhere, True),
     "odd names": Case(anywhere, fit_and_go_on, True),
-    "pipe: save": Case(anywhere, save_to_a_pipe, False),
-    "directory in the place: save": Case(anywhere, save_over_a_directory, False),
-    "file in the way: save": Case(anywhere, save_under_a_file, False),
     "file in the way: store": Case(anywhere, write_under_a_file, False),
-    "missing directory: save": Case(anywhere, save_to_a_missing_directory, False),
     "missing directory: store": Case(anywhere, write_to_a_missing_directory, False),
-    "long name: save": Case(anywhere, save_with_a_long_name, False),
     "long name: store": Case(anywhere, write_with_a_long_name, False),
     "long name: checkpoints": Case(anywhere, checkpoints_with_a_long_name, False),
 }
 if os.geteuid():  # the administrator writes where nobody may
-    CASES["forbidden: save"] = Case(forbidden, save, False)
     CASES["forbidden: store"] = Case(forbidden, write_store, False)
     CASES["forbidden: checkpoints"] = Case(forbidden, fit_with_checkpoints, False)
 
@@ -346,7 +261,5 @@ def main(name, folder):
     assert told is None or str(folder) in told, f"an error without the path: {told}"
     os.chdir("/")
     left = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith("generation-")]
-    if case.work is save_over:
-        left = [path for path in left if path.name != "model.zip"]
     assert not left, f"left behind: {[str(path) for path in left]}"
     assert set(os.listdir(parent)) <= beside, f"left beside: {set(os.listdir(parent)) - beside}"

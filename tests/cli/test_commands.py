@@ -1,6 +1,5 @@
 """The commands on public tables, run as a user does; numbers against the Python API."""
 
-import dataclasses
 import html
 import json
 import re
@@ -11,28 +10,23 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import polars as pl
+import pyarrow as pa
 import pytest
 
 from groupdro import (
-    GroupBy,
     GroupDROClassifier,
     GroupDRORegressor,
     GroupedStore,
-    ModelFileError,
-    TableModel,
     cli,
     compare,
     group_report,
-    load,
 )
-from groupdro.tables.encoder import TableEncoder
-from groupdro.tables.table_model import UnknownLabelsWarning
-from groupdro.utils.bundle import read_bundle, write_bundle
 from tests.cli.tables import BIKE, left_over, public, run
 
 testing = pytest.importorskip("click.testing")
-pytest.importorskip("pyarrow")
+skops = pytest.importorskip("skops.io")
+SavedModel = pytest.importorskip("groupdro.cli.model").SavedModel
+known_columns = pytest.importorskip("groupdro.cli.model").known_columns
 
 
 def call(*arguments, code=0):
@@ -82,16 +76,16 @@ def test_fit_report_and_predict_agree_with_the_python_api(adult):
 
     # The values of new rows are in a table of another format, in another order, with columns that are not needed.
     new[["race", *[name for name in new if name not in seen]]].iloc[:, ::-1].to_parquet(folder / "new.parquet")
-    done = run("predict", "model.groupdro", "new.parquet", "-o", "predicted.csv", cwd=folder)
+    done = run("predict", "model.skops", "new.parquet", "-o", "predicted.csv", cwd=folder)
     assert done.stdout.startswith("1000 predictions (<=50K: ")
     predicted = pd.read_csv(folder / "predicted.csv")
-    for frame in (new, pl.from_pandas(new)):
-        assert TableModel.load(folder / "model.groupdro").predict(frame).tolist() == model.predict(X_new).tolist()
+    frame = new.astype(dict.fromkeys(new.select_dtypes("number"), float))
+    assert SavedModel.load(folder / "model.skops").pipeline.predict(frame).tolist() == model.predict(X_new).tolist()
     assert predicted["prediction"].tolist() == model.predict(X_new).tolist()
     np.testing.assert_allclose(predicted["probability_>50K"], model.predict_proba(X_new)[:, 1], rtol=1e-8)
     assert predicted["race"].tolist() == new["race"].tolist()
 
-    done = run("report", "model.groupdro", "new.csv", "--json", "--html", "page.html", cwd=folder)
+    done = run("report", "model.skops", "new.csv", "--json", "--html", "page.html", cwd=folder)
     reported = json.loads(done.stdout)
     expected = group_report(model, X_new, new["income"].to_numpy(), new[["sex", "race"]])
     assert [group["group"] for group in reported["groups"]] == [list(name) for name in expected.columns["group"]]
@@ -106,15 +100,15 @@ def test_fit_report_and_predict_agree_with_the_python_api(adult):
 def test_a_regression_prints_the_table_and_the_certificate(tmp_path):
     table = public("bike_sharing", 3000)
     table.to_parquet(tmp_path / "bike.parquet")
-    out = tmp_path / "bike.groupdro"
+    out = tmp_path / "bike.skops"
     told = call("fit", tmp_path / "bike.parquet", *BIKE, "--categorical", "weathersit", "--test-size", 0.3, "-o", out)
     assert "regression of cnt: it has " in told.output
     held = sum(round(0.3 * n) for n in table["hr"].value_counts())
     assert f"3000 rows, of which {held} are held out" in told.output
     assert "\nconverged: relative gap " in told.output
-    model = TableModel.load(out)
+    model = SavedModel.load(out)
     assert isinstance(model.model, GroupDRORegressor)
-    assert {"weathersit=1", "temp"} <= set(model.encoder.feature_names)
+    assert {"labels__weathersit_1", "numbers__temp"} <= set(model.pipeline[0].get_feature_names_out())
     assert model.facts["held_out_rows"] == held
     assert "(all rows)" in call("report", out, tmp_path / "bike.parquet").output
     call("predict", out, tmp_path / "bike.parquet", "-o", tmp_path / "out.parquet")
@@ -144,7 +138,7 @@ def test_a_class_of_a_single_row_is_never_held_out(tmp_path, seed):
     table.to_csv(tmp_path / "t.csv", index=False)
     given = ["fit", tmp_path / "t.csv", "--target", "y", "--group", "site", "--test-size", 0.6, "--seed", seed]
     call(*given, "-o", tmp_path / "m")
-    assert "rare" in TableModel.load(tmp_path / "m").model.classes_
+    assert "rare" in SavedModel.load(tmp_path / "m").model.classes_
 
 
 def test_missing_values_and_unknown_categories_are_taken(tmp_path):
@@ -153,13 +147,15 @@ def test_missing_values_and_unknown_categories_are_taken(tmp_path):
     table["smokes"] = np.where(np.arange(len(table)) % 7, np.where(table["age"] > 50, "yes", "no"), None)
     table["num"] = table["num"] > 0
     table.to_csv(tmp_path / "heart.csv", index=False)
-    out = tmp_path / "heart.groupdro"
+    out = tmp_path / "heart.skops"
     told = json.loads(
         call("fit", tmp_path / "heart.csv", "--target", "num", "--group", "site", "-o", out, "--json").stdout
     )
     assert told["task_reason"] == "it is true or false"
-    model = TableModel.load(out)
-    assert model.encoder.feature_names[-3:] == ["smokes=no", "smokes=yes", "smokes=(missing)"]
+    model = SavedModel.load(out)
+    assert model.pipeline[0].get_feature_names_out()[-3:].tolist() == [
+        "labels__smokes_no", "labels__smokes_yes", "labels__smokes_nan",
+    ]  # fmt: skip
     X = encoded(table.drop(columns=["num", "site"]), table.drop(columns=["num", "site"]))
     expected = GroupDROClassifier(random_state=0).fit(X, table["num"], groups=table["site"])
     table.loc[0, "smokes"] = "pipe"
@@ -187,16 +183,16 @@ def test_a_table_becomes_a_store_and_the_store_a_model(tmp_path):
     store = GroupedStore.open(tmp_path / "bike.store")
     assert sorted(store.y) == sorted(table["cnt"])
 
-    done = run("fit", "bike.store", "--tol", "1e-3", "-o", "bike.groupdro", cwd=tmp_path)
+    done = run("fit", "bike.store", "--tol", "1e-3", "-o", "bike.skops", cwd=tmp_path)
     assert "regression of cnt: the store was written for it" in done.stdout
     expected = GroupDRORegressor(tol=1e-3, random_state=0).fit(store)
-    found = TableModel.load(tmp_path / "bike.groupdro")
+    found = SavedModel.load(tmp_path / "bike.skops")
     np.testing.assert_allclose(found.model.coef_, expected.coef_, rtol=1e-6)
     assert (found.target, found.groups) == ("cnt", ("season",))
     # Of the same rows, as a table and as a store.
     table.to_parquet(tmp_path / "bike.parquet")
     reports = [
-        json.loads(call("report", tmp_path / "bike.groupdro", tmp_path / name, "--json").stdout)["groups"]
+        json.loads(call("report", tmp_path / "bike.skops", tmp_path / name, "--json").stdout)["groups"]
         for name in ("bike.parquet", "bike.store")
     ]
     for one, other in zip(*reports, strict=True):
@@ -219,26 +215,14 @@ def test_convert_reads_compressed_tables_and_whole_numbers_that_go_on_as_others(
 
 def test_a_fit_that_does_not_converge_says_so_and_is_written(adult, tmp_path):
     folder = adult[0]
-    given = ["--target", "income", "--group", "sex", "--max-passes", "1", "-o", tmp_path / "m.groupdro"]
+    given = ["--target", "income", "--group", "sex", "--max-passes", "1", "-o", tmp_path / "m.skops"]
     done = run("fit", "train.csv", *given, cwd=folder, code=3)
     assert done.stderr.startswith("Not converged: The pass limit was reached")
     assert "--tol is 0.0001. Increase --max-passes or --tol. The model was written to" in done.stderr
-    assert TableModel.load(tmp_path / "m.groupdro").model.status_ == "pass_limit"
+    assert SavedModel.load(tmp_path / "m.skops").model.status_ == "pass_limit"
     told = json.loads(call("fit", folder / "train.csv", *given, "--json", "--force", code=3).stdout)
     assert told["status"] == "pass_limit"
     assert told["relative_gap"] > told["tol"]
-
-
-def test_bench_compares_the_solvers_with_the_model_of_the_average(adult):
-    told = call("bench", adult[0] / "train.csv", "--target", "income", "--group", "sex", "--tol", 1e-2, "--json")
-    rows = {row["solver"]: row for row in json.loads(told.stdout)["solvers"]}
-    assert list(rows) == ["auto", "aleg", "sqp-newton", "sqp-lbfgs", "LogisticRegression"]
-    assert all(row["relative_gap"] <= 1e-2 for row in list(rows.values())[:4])
-    plain = rows["LogisticRegression"]
-    assert plain["relative_gap"] is None
-    assert plain["objective"] >= rows["sqp-newton"]["objective"] * (1 - 1e-2)
-    table = call("bench", adult[0] / "train.csv", "--target", "income", "--group", "sex", "--solver", "sklearn")
-    assert "minimises the average" in table.output
 
 
 def test_checkpoints_let_a_fit_go_on(adult, tmp_path):
@@ -248,20 +232,6 @@ def test_checkpoints_let_a_fit_go_on(adult, tmp_path):
     again = json.loads(call(*given, "-o", tmp_path / "two", "--json").stdout)
     assert one["upper_bound"] == again["upper_bound"]
     assert again["passes"] == one["passes"]
-
-
-def test_models_of_the_python_api_are_taken(tmp_path):
-    table = public("wine_quality", 1500)
-    X = table.drop(columns=["quality", "colour"])
-    model = GroupDROClassifier(random_state=0).fit(X, table["quality"] > 5, groups=table["colour"])
-    model.save(tmp_path / "plain")
-    table["good"] = table["quality"] > 5
-    table.to_csv(tmp_path / "wine.csv", index=False)
-    call("predict", tmp_path / "plain", tmp_path / "wine.csv", "-o", tmp_path / "out.parquet")
-    assert pd.read_parquet(tmp_path / "out.parquet")["prediction"].tolist() == model.predict(X).tolist()
-    given = ["report", tmp_path / "plain", tmp_path / "wine.csv"]
-    assert "--target must be given" in call(*given, code=1).output
-    assert "red" in call(*given, "--target", "good", "--group", "colour").output
 
 
 def test_several_group_columns_of_truth_values_mean_their_combinations(tmp_path):
@@ -297,59 +267,29 @@ def test_the_version_is_told():
     assert "0.1" in call("--version").output
 
 
-def test_a_model_of_the_command_line_is_loaded_like_any_other(adult):
-    found = load(adult[0] / "model.groupdro")
-    assert isinstance(found, TableModel)
-    assert found.model.coef_.tolist() == TableModel.load(adult[0] / "model.groupdro").model.coef_.tolist()
+def test_a_model_of_the_command_line_is_loaded_by_skops(adult):
+    path = adult[0] / "model.skops"
+    assert set(skops.get_untrusted_types(file=path)) == {
+        "groupdro.estimators.classifier.GroupDROClassifier", "groupdro.run.result.TraceRow", "numpy.dtype",
+    }  # fmt: skip
+    found = skops.load(path, trusted=skops.get_untrusted_types(file=path))
+    assert set(found) == {"pipeline", "target", "groups", "facts"}
+    assert found["pipeline"][-1].coef_.tolist() == SavedModel.load(path).model.coef_.tolist()
 
 
-def test_a_table_model_that_could_not_be_loaded_is_not_saved(adult, tmp_path):
-    found = load(adult[0] / "model.groupdro")
-    for change in ({"facts": {"rows": [1]}}, {"target": 3}, {"encoder": TableEncoder(found.encoder.columns[1:])}):
-        with pytest.raises(ModelFileError, match="cannot be saved"):
-            dataclasses.replace(found, **change).save(tmp_path / "model")
-    assert not list(tmp_path.iterdir())
-    dataclasses.replace(found, facts={}).save(tmp_path / "model")
-    assert load(tmp_path / "model").facts == {}
+class Foreign:
+    """A class that no model of the command line contains."""
 
 
-def _absurd(trace):
-    trace[-1, 5:] = [1e308, -1e308]
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda fitted, arrays: fitted.update(status_="proved"), "status is 'proved'"),
-        (lambda fitted, arrays: fitted.update(lower_bound_=2 * fitted["upper_bound_"]), "above its upper bound"),
-        (
-            lambda fitted, arrays: fitted.update(lower_bound_=0.0, gap_=fitted["upper_bound_"]),
-            "'converged', but its gap",
-        ),
-        (lambda fitted, arrays: _absurd(arrays["trace_"]), "trace"),
-    ],
-    ids=["status", "bounds", "gap", "trace"],
-)
-def test_a_forged_model_is_a_mistake_and_not_a_crash(adult, tmp_path, change, why):
-    manifest, arrays = read_bundle(adult[0] / "model.groupdro")
-    assert manifest["model"]["fitted"]["status_"] == "converged"
-    change(manifest["model"]["fitted"], arrays)
-    write_bundle(tmp_path / "m", manifest, arrays)
-    table = adult[0] / "new.csv"
-    result = call("report", tmp_path / "m", table, "--html", tmp_path / "page.html", code=1)
-    assert why in result.output
-    assert not (tmp_path / "page.html").exists()
-
-
-def test_a_model_that_takes_groups_from_a_column_is_reported_by_it(tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"x": rng.normal(size=90), "g": np.repeat(["a", "b", "c"], 30)})
-    y = (frame.x + rng.logistic(size=90) > 0).astype(int)
-    GroupBy(GroupDROClassifier(), "g").fit(frame, y).save(tmp_path / "m")
-    assert TableModel.load(tmp_path / "m").groups == ("g",)
-    frame.assign(y=y).to_parquet(tmp_path / "t.parquet")
-    found = json.loads(call("report", tmp_path / "m", tmp_path / "t.parquet", "--target", "y", "--json").output)
-    assert sorted(row["group"] for row in found["groups"]) == ["a", "b", "c"]
+def test_a_file_with_anything_else_is_refused(adult, tmp_path):
+    content = skops.load(adult[0] / "model.skops", trusted=skops.get_untrusted_types(file=adult[0] / "model.skops"))
+    skops.dump({**content, "facts": {"rows": Foreign()}}, tmp_path / "foreign.skops")
+    skops.dump({"pipeline": content["pipeline"]}, tmp_path / "other.skops")
+    whole = (adult[0] / "model.skops").read_bytes()
+    (tmp_path / "cut.skops").write_bytes(whole[: len(whole) // 2])
+    for name, why in (("foreign", "Untrusted"), ("other", "was not written by"), ("cut", "cannot be read")):
+        result = call("report", tmp_path / f"{name}.skops", adult[0] / "new.csv", code=1)
+        assert why in result.output
 
 
 def test_nothing_of_the_command_line_is_imported_by_the_package():
@@ -374,7 +314,7 @@ def test_without_click_the_command_names_the_extra():
 def test_a_reader_that_leaves_early_is_no_error(adult):
     if shutil.which("head") is None:
         pytest.skip("there is no head")
-    line = f"{sys.executable} -c 'from groupdro.cli import main; main()' report model.groupdro new.csv | head -1"
+    line = f"{sys.executable} -c 'from groupdro.cli import main; main()' report model.skops new.csv | head -1"
     done = subprocess.run(line, shell=True, cwd=adult[0], capture_output=True, text=True, check=False)
     assert done.stdout == "GroupDROClassifier on 1000 rows of new.csv\n"
     assert "Traceback" not in done.stderr
@@ -388,18 +328,21 @@ def test_a_column_of_which_no_label_is_known_is_taken_only_on_request(adult, tmp
     new = pd.read_csv(folder / "new.csv")
     coded = new.assign(workclass=np.where(new["workclass"] == "Private", "0", "1"))
     coded.to_parquet(tmp_path / "coded.parquet")
-    model, out = folder / "model.groupdro", tmp_path / "out.csv"
+    model, out = folder / "model.skops", tmp_path / "out.csv"
     assert (
         "has no label that the model knows"
         in call("predict", model, tmp_path / "coded.parquet", "-o", out, code=1).stderr
     )
     with pytest.raises(ValueError, match="column 'workclass' has no label that the model knows"):
-        TableModel.load(model).predict(coded)
+        SavedModel.load(model).features(pa.Table.from_pandas(coded))
     assert not out.exists()
     told = call("predict", model, tmp_path / "coded.parquet", "-o", out, "--allow-unknown")
     assert "column 'workclass' in 1000 of 1000 rows" in told.stderr
-    with pytest.warns(UnknownLabelsWarning, match="column 'workclass' in 1000 of 1000 rows"):
-        found = TableModel.load(model).predict(coded, allow_unknown=True)
+    saved = SavedModel.load(model)
+    with pytest.warns(UserWarning, match="column 'workclass' in 1000 of 1000 rows"):
+        frame = saved.features(pa.Table.from_pandas(coded), allow_unknown=True)
+    with known_columns():
+        found = saved.pipeline.predict(frame)
     assert pd.read_csv(out)["prediction"].tolist() == found.tolist()
     told = call("report", model, tmp_path / "coded.parquet", "--allow-unknown", "--json")
     assert json.loads(told.stdout)["warnings"][0] in told.stderr
@@ -448,7 +391,7 @@ def test_small_groups_are_treated_as_asked_for(adult, tmp_path, way):
     race = pd.read_csv(folder / "train.csv")["race"].value_counts()
     few = set(race[race < 60].index)
     assert few
-    model = TableModel.load(tmp_path / "m").model
+    model = SavedModel.load(tmp_path / "m").model
     assert (model.min_group_size, model.small_groups) == (60, way)
     assert set(model.merged_groups_) == (few if way == "merge" else set())
     assert ("min_group_size=60" in told.stderr) == (way == "warn")
@@ -513,13 +456,13 @@ def test_an_l1_penalty_leaves_few_coefficients(tmp_path):
     frame["site"] = rng.choice(["north", "south"], 200)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     fit = ["fit", tmp_path / "rows.csv", "--target", "y", "--group", "site", "--alpha", "0.1", "--json"]
-    found = json.loads(call(*fit, "--l1-ratio", "1", "-o", tmp_path / "few.groupdro").stdout)
-    own = load(tmp_path / "few.groupdro").model
+    found = json.loads(call(*fit, "--l1-ratio", "1", "-o", tmp_path / "few.skops").stdout)
+    own = SavedModel.load(tmp_path / "few.skops").model
     X = encoded(frame[list("abcdef")], frame[list("abcdef")])
     model = GroupDRORegressor(alpha=0.1, l1_ratio=1.0, random_state=0).fit(X, frame["y"], groups=frame["site"])
     assert found["l1_ratio"] == 1.0
     assert np.count_nonzero(own.coef_) < 6
     np.testing.assert_allclose(own.coef_, model.coef_, rtol=1e-6, atol=1e-9)
-    all_of_them = call(*fit, "-o", tmp_path / "all.groupdro")
+    all_of_them = call(*fit, "-o", tmp_path / "all.skops")
     assert json.loads(all_of_them.stdout)["l1_ratio"] == 0.0
-    assert np.count_nonzero(load(tmp_path / "all.groupdro").model.coef_) == 6
+    assert np.count_nonzero(SavedModel.load(tmp_path / "all.skops").model.coef_) == 6

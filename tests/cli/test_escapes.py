@@ -49,12 +49,11 @@ def test_no_command_prints_what_a_terminal_would_obey(folder, tmp_path, as_json)
     (odd,) = folder.glob("t*owned*")
     more = ["--json"] if as_json else []
     given = ["--target", target, "--group", group, *more]
-    out = tmp_path / f"m{HOSTILE}.groupdro"
+    out = tmp_path / f"m{HOSTILE}.skops"
     fitted = printed("fit", folder / "t.parquet", *given, "-o", out)
     reported = printed("report", out, odd, *more, "--html", tmp_path / f"{HOSTILE}.html")
     printed("predict", out, odd, "-o", tmp_path / f"p{HOSTILE}.csv", *more)
     printed("compare", folder / "t.parquet", *given, "--bootstrap", "20")
-    printed("bench", folder / "t.parquet", *given, "--solver", "sqp-newton")
     printed("convert", folder / "t.parquet", tmp_path / f"s{HOSTILE}", *given)
     if as_json:
         names = {row["group"] for row in json.loads(reported)["groups"]}

@@ -5,8 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from groupdro import GroupDROClassifier, cli
-from groupdro.utils.bundle import read_bundle, write_bundle
+from groupdro import cli
 from tests.cli.tables import left_over
 
 testing = pytest.importorskip("click.testing")
@@ -66,20 +65,10 @@ def folder(tmp_path_factory):
     (folder / "broken.csv.gz").write_bytes(gzip.compress(b"x,y,g\n1,yes,a\n")[:-9])
     (folder / "not.parquet").write_text("x,y,g\n1,yes,a\n")
     (folder / "table.xlsx").write_text("")
-    (folder / "not.groupdro").write_text("no model")
+    (folder / "not.skops").write_text("no model")
     (folder / "directory").mkdir()
-    done = testing.CliRunner().invoke(cli._commands, ["fit", f"{folder}/t.parquet", *FIT, "-o", f"{folder}/m.groupdro"])
+    done = testing.CliRunner().invoke(cli._commands, ["fit", f"{folder}/t.parquet", *FIT, "-o", f"{folder}/m.skops"])
     assert done.exit_code == 0, done.output
-    manifest, arrays = read_bundle(folder / "m.groupdro")
-    for name, changed in {
-        "newer.groupdro": {"version": 2},
-        "other_columns.groupdro": {"columns": manifest["columns"][:1]},
-        "strange.groupdro": {"columns": [{"pickle": "x"}]},
-        "no_model.groupdro": {"model": {**manifest["model"], "class": "System"}},
-    }.items():
-        write_bundle(folder / name, {**manifest, **changed}, arrays)
-    X = rng.normal(size=(n, 2))
-    GroupDROClassifier().fit(X, columns["y"], groups=columns["g"]).save(folder / "nameless.groupdro")
     return folder
 
 
@@ -95,15 +84,8 @@ MISTAKES = [
     ("fit twice.csv {fit}", "'twice.csv' has more than one column 'x'."),
     ("fit broken.csv.gz {fit}", "'broken.csv.gz' cannot be read as CSV: "),
     ("fit directory", "'directory' cannot be read as a store: "),
-    ("predict not.groupdro t.parquet -o o.csv", "'not.groupdro' cannot be read as a model: "),
-    ("predict missing.groupdro t.parquet -o o.csv", "No such file or directory (missing.groupdro)."),
-    (
-        "predict newer.groupdro t.parquet -o o.csv",
-        "cannot be read as a model: its version is 2, and this reads 1; a newer groupdro wrote it",
-    ),
-    ("predict other_columns.groupdro t.parquet -o o.csv", "its columns do not fit its model."),
-    ("predict strange.groupdro t.parquet -o o.csv", "a column has keys ['pickle']."),
-    ("predict no_model.groupdro t.parquet -o o.csv", "its class 'System' is unknown."),
+    ("predict not.skops t.parquet -o o.csv", "'not.skops' cannot be read as a model of `groupdro fit`: "),
+    ("predict missing.skops t.parquet -o o.csv", "MODEL 'missing.skops' does not exist."),
     # columns
     ("fit t.parquet --target z --group g", "--target: there is no column 'z'; the table has 'x', 'colour', 'y', 'g'."),
     ("fit t.parquet --target y --group h", "--group: there is no column 'h'"),
@@ -120,19 +102,18 @@ MISTAKES = [
     ("fit latin.csv --target y --group name", "--group: column 'name' holds text that is not UTF-8, such as Latin-1"),
     ("fit latin.csv --target name --group g", "--target: column 'name' holds text that is not UTF-8, such as Latin-1"),
     ("fit latin_header.csv {fit}", "'latin_header.csv' has column names that are not UTF-8"),
-    ("predict m.groupdro latin_rest.csv -o o.csv", "TABLE: column 'note' holds text that is not UTF-8"),
+    ("predict m.skops latin_rest.csv -o o.csv", "TABLE: column 'note' holds text that is not UTF-8"),
     (
-        "predict m.groupdro coded.parquet -o o.csv",
+        "predict m.skops coded.parquet -o o.csv",
         "column 'colour' has no label that the model knows: it has '0', '1', but had 'blue', 'red' in fit.",
     ),
-    ("report m.groupdro coded.parquet", "column 'colour' has no label that the model knows"),
+    ("report m.skops coded.parquet", "column 'colour' has no label that the model knows"),
     ("fit name.parquet {fit}", "column 'name' has 60 distinct labels in 60 rows"),
     ("fit empty_column.parquet {fit}", "column 'x' has no value in the training rows: pass --drop x."),
     ("fit infinite.parquet {fit}", "column 'x' has an infinite value, first in data row 60."),
-    ("predict m.groupdro no_x.parquet -o o.csv", "the model requires the column 'x', which the table does not have."),
-    ("predict m.groupdro text_x.parquet -o o.csv", "column 'x' must be numbers, but has 'much'."),
-    ("predict m.groupdro predicted.parquet -o o.csv", "TABLE already has a column 'prediction'"),
-    ("predict nameless.groupdro t.parquet -o o.csv", "the model has no column names"),
+    ("predict m.skops no_x.parquet -o o.csv", "the model requires the column 'x', which the table does not have."),
+    ("predict m.skops text_x.parquet -o o.csv", "column 'x' must be numbers, but has 'much'."),
+    ("predict m.skops predicted.parquet -o o.csv", "TABLE already has a column 'prediction'"),
     # values
     ("fit no_target.parquet {fit}", "--target: column 'y' has a missing value in data row 1: remove"),
     ("fit no_group.parquet {fit}", "--group: column 'g' has 2 missing values, the first in data row 59"),
@@ -148,17 +129,17 @@ MISTAKES = [
     ("fit dummies.parquet --target y --group a --group b", "--group: groups is a DataFrame of zeros and ones"),
     ("compare directory {fit}", "TABLE 'directory' is a store, but compare requires a table."),
     ("compare t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),
-    ("compare t.parquet {fit} --html m.groupdro", "--html 'm.groupdro' exists: pass --force to replace it."),
-    ("report m.groupdro more_classes.parquet", "column 'y' has the class 'maybe', which was not seen in fit."),
-    ("report m.groupdro no_target.parquet", "--target: column 'y' has a missing value in data row 1"),
-    ("report m.groupdro t.parquet --group h", "--group: there is no column 'h'"),
+    ("compare t.parquet {fit} --html m.skops", "--html 'm.skops' exists: pass --force to replace it."),
+    ("report m.skops more_classes.parquet", "column 'y' has the class 'maybe', which was not seen in fit."),
+    ("report m.skops no_target.parquet", "--target: column 'y' has a missing value in data row 1"),
+    ("report m.skops t.parquet --group h", "--group: there is no column 'h'"),
     # outputs
-    ("fit t.parquet {fit} -o m.groupdro", "--output 'm.groupdro' exists: pass --force to replace it."),
+    ("fit t.parquet {fit} -o m.skops", "--output 'm.skops' exists: pass --force to replace it."),
     ("fit t.parquet {fit} -o directory", "--output 'directory' is a directory."),
     ("fit t.parquet {fit} -o nowhere/m", "--output 'nowhere/m': there is no directory 'nowhere'."),
-    ("predict m.groupdro t.parquet -o o.txt", "--output 'o.txt' must end in .csv, .csv.gz or .parquet."),
-    ("predict m.groupdro t.parquet -o t.parquet", "--output 't.parquet' exists: pass --force to replace it."),
-    ("report m.groupdro t.parquet --html m.groupdro", "--html 'm.groupdro' exists: pass --force to replace it."),
+    ("predict m.skops t.parquet -o o.txt", "--output 'o.txt' must end in .csv, .csv.gz or .parquet."),
+    ("predict m.skops t.parquet -o t.parquet", "--output 't.parquet' exists: pass --force to replace it."),
+    ("report m.skops t.parquet --html m.skops", "--html 'm.skops' exists: pass --force to replace it."),
     # stores
     ("convert missing.csv s {fit}", "TABLE 'missing.csv' does not exist."),
     ("convert t.parquet directory {fit}", "STORE 'directory' exists: pass --force to replace it."),
@@ -200,7 +181,7 @@ def test_a_mistake_is_told_in_one_sentence(folder, monkeypatch, line, sentence):
         ("compare t.parquet {fit} --objective risk", "No such option"),
         ("compare t.parquet {fit} --test-size 0", "Invalid value for '--test-size'"),
         ("fit t.parquet {fit} --min-group-size 0", "Invalid value for '--min-group-size'"),
-        ("predict m.groupdro t.parquet", "Missing option '-o' / '--output'"),
+        ("predict m.skops t.parquet", "Missing option '-o' / '--output'"),
         ("convert t.parquet --target y --group g", "Missing argument"),
         ("nothing", "No such command 'nothing'"),
     ],
@@ -222,7 +203,7 @@ def test_options_of_tables_are_refused_for_a_store(folder, monkeypatch, tmp_path
         (["fit", store, "--target", "y"], "--target is for tables"),
         (["fit", store, "--test-size", "0.5"], "--test-size is for tables"),
         (["fit", store, "--task", "regression"], "was written for classification"),
-        (["report", "m.groupdro", store], "is a store, but the model was fitted on the columns of a table"),
+        (["report", "m.skops", store], "is a store, but the model was fitted on the columns of a table"),
     ):
         result = testing.CliRunner().invoke(
             cli._commands, [*given, *(["-o", str(tmp_path / "m")] if given[0] == "fit" else [])]
@@ -243,7 +224,7 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_on_request(folder,
 
     monkeypatch.chdir(folder)
     monkeypatch.setattr(predict, "_predictions", fails)
-    given = ["predict", "m.groupdro", "t.parquet", "-o", "o.csv"]
+    given = ["predict", "m.skops", "t.parquet", "-o", "o.csv"]
     result = testing.CliRunner().invoke(cli._commands, given)
     assert result.exit_code == 70
     assert result.stderr.startswith("Error: unexpected RuntimeError: the lamp is broken. Run again with --debug")
@@ -262,7 +243,7 @@ def test_a_failed_write_leaves_nothing(folder, monkeypatch):
 
     monkeypatch.chdir(folder)
     monkeypatch.setattr(predict, "_write", fails)
-    result = testing.CliRunner().invoke(cli._commands, ["predict", "m.groupdro", "t.parquet", "-o", "o.csv"])
+    result = testing.CliRunner().invoke(cli._commands, ["predict", "m.skops", "t.parquet", "-o", "o.csv"])
     assert (result.exit_code, result.stderr) == (1, "Error: --output: No space left on device.\n")
     assert not (folder / "o.csv").exists()
     assert not left_over(folder)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 
@@ -72,7 +73,7 @@ def train_alone(store):
     """Return the model of one process, which also compiles the kernels for the workers."""
     path = Path(store).with_name("alone.model")
     runpy.run_path(EXAMPLE)["train"](store, str(path))
-    return gd.load(path)
+    return joblib.load(path)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def run_workers_of(script, *arguments, workers, max_restarts=0):
 
 def check_same_model(path, alone):
     """Check a model of several workers, which add up in another order, against that of one process."""
-    model = gd.load(path)
+    model = joblib.load(path)
     assert model.status_ == "converged"
     assert model.gap_ <= model.tol * model.upper_bound_
     assert model.upper_bound_ == pytest.approx(alone.upper_bound_, rel=model.tol)
@@ -186,12 +187,12 @@ def test_two_workers_get_the_model_of_one_process_and_the_same_bits_after_a_loss
     assert code == 0, output
     assert json.loads((lives / "0").read_text()) == [0, 1]
     assert json.loads((lives / "1").read_text()) == [2]
-    again = gd.load(resumed)
+    again = joblib.load(resumed)
     assert bits(again) == bits(model)
 
     # The end of a job is a checkpoint too, whoever reads it: nothing is left to do for one process.
     runpy.run_path(EXAMPLE)["train"](store, str(tmp_path / "ended.model"), str(checkpoints))
-    ended = gd.load(tmp_path / "ended.model")
+    ended = joblib.load(tmp_path / "ended.model")
     assert [row.seconds for row in ended.trace_] == [row.seconds for row in again.trace_]
     # Only what is done with the slack of the tolerance is computed anew, by one process in place of two.
     np.testing.assert_allclose(ended.coef_, again.coef_, rtol=1e-6)

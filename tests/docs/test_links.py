@@ -29,6 +29,7 @@ HOSTS = {
     "groupdro.github.io", "img.shields.io", "perfwiki.github.io", "proceedings.mlr.press",
     "pypi.org", "raw.githubusercontent.com", "scientific-python.org", "www.contributor-covenant.org",
     "www.cs.toronto.edu",
+    "skops.readthedocs.io",
 }  # fmt: skip
 
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

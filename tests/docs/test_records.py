@@ -226,13 +226,6 @@ def test_decisions_name_the_problems_that_were_tried():
     assert f"On {len(grid)} problems at five tolerances" in words("choosing_a_solver.md")
 
 
-def test_the_smallest_model_file_is_as_small_as_the_page_says():
-    smallest = min(
-        path.stat().st_size for path in (ROOT / "tests" / "packaging" / "written_by_0_1_0").glob("*.groupdro")
-    )
-    assert f"has less than {-(-smallest // 1000)} kB" in words("decisions.md")
-
-
 # ---------------------------------------------------------------------- settings
 
 

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -85,12 +87,11 @@ def test_a_bound_that_binds_leaves_the_certificate_tight():
     assert model.status_ == "converged"
 
 
-def test_an_elastic_net_is_saved_and_loaded_and_earlier_files_are_read(tmp_path):
+def test_an_elastic_net_is_saved_and_loaded():
     X, y = cancer()
     model = gd.GroupDROClassifier(alpha=0.05, l1_ratio=0.5, upper_bounds=[1.0] * 29 + [np.inf])
     model.fit(X, y, groups=X[:, 0] > 0)
-    model.save(tmp_path / "model.groupdro")
-    again = gd.load(tmp_path / "model.groupdro")
+    again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.coef_, model.coef_)
     assert again.get_params()["l1_ratio"] == 0.5
     assert again.upper_bounds == model.upper_bounds

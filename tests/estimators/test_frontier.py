@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import pickle
 
 import hypothesis.strategies as st
 import numpy as np
@@ -216,9 +217,9 @@ def test_the_frontier_is_enclosed_to_the_tolerance(name):
 
 
 @every_problem
-def test_models_carry_what_the_frontier_proves_of_them(name, tmp_path):
+def test_models_carry_what_the_frontier_proves_of_them(name):
     frontier, blend = solved(name)
-    for k, point in enumerate(frontier.models):
+    for point in frontier.models:
         assert point.mean_lower <= point.mean
         assert point.worst_lower <= point.worst
         model = point.model
@@ -227,8 +228,7 @@ def test_models_carry_what_the_frontier_proves_of_them(name, tmp_path):
         assert model.robustness == point.robustness
         blended = (1 - point.robustness) * point.mean + point.robustness * point.worst
         assert model.upper_bound_ == pytest.approx(blended, rel=1e-9)
-        model.save(tmp_path / f"model-{k}")
-        np.testing.assert_array_equal(gd.load(tmp_path / f"model-{k}").coef_, model.coef_)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).coef_, model.coef_)
     middle = frontier.models[len(frontier.models) // 2]
     assert middle.mean_lower <= blend.least_mean(middle.worst) + NEAR
     assert middle.worst_lower <= blend.least_worst(middle.mean) + NEAR

@@ -1,5 +1,6 @@
 """Estimators between the average and the worst group, against scikit-learn, CVXPY and arithmetic by hand."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -345,26 +346,17 @@ def test_parameters_are_kept_and_cloned(make):
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("groups", ["apart", "overlapping"])
-def test_a_file_keeps_average_and_worst(tmp_path, params, groups):
+def test_a_file_keeps_average_and_worst(params, groups):
     X, y, labels = make_data()
     if groups == "overlapping" and "worst_share" in params:
         params = {**params, "average": "groups"}
     model = fit(X, y, labels if groups == "apart" else overlapping(labels), **params)
-    model.save(tmp_path / "model")
-    loaded = gd.load(tmp_path / "model")
+    loaded = pickle.loads(pickle.dumps(model))
     for name in ("mean_risk_", "worst_risk_", "mean_lower_bound_", "worst_lower_bound_", "upper_bound_"):
         assert getattr(loaded, name) == getattr(model, name)
     for name in ("robustness", "average", "n_worst", "worst_share"):
         assert getattr(loaded, name) == getattr(model, name)
     np.testing.assert_array_equal(loaded.group_weights_, model.group_weights_)
-
-
-def test_a_file_keeps_an_average_that_is_not_known(tmp_path):
-    X, y, labels = make_data()
-    fit(X, y, overlapping(labels), objective="excess_risk", tol=1e-4).save(tmp_path / "model")
-    loaded = gd.load(tmp_path / "model")
-    assert np.isnan(loaded.mean_risk_)
-    assert loaded.mean_lower_bound_ == -np.inf
 
 
 @pytest.mark.parametrize("groups", ["apart", "overlapping"])

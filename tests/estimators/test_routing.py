@@ -21,11 +21,8 @@ from groupdro import (
     GroupDRORegressor,
     GroupStratifiedKFold,
     MissingGroupsWarning,
-    ModelFileError,
-    load,
     worst_group_scorer,
 )
-from groupdro.utils.bundle import read_bundle, write_bundle
 
 RNG = np.random.default_rng(0)
 N_ROWS = 240
@@ -598,45 +595,14 @@ class TestGroupBy:
 
     @pytest.mark.parametrize("by", ["region", ["region", "sex"]])
     @pytest.mark.parametrize("drop", [True, False])
-    def test_a_file_keeps_the_model_and_its_columns(self, tmp_path, by, drop):
+    def test_a_file_keeps_the_model_and_its_columns(self, by, drop):
         rows = pd.DataFrame({**columns(), "region": np.searchsorted(REGIONS, GROUPS), "sex": (SEX == "f") + 0})
         model = GroupBy(GroupDROClassifier(alpha=0.1), by, drop=drop).fit(rows, Y)
-        model.save(tmp_path / "model")
-        again = load(tmp_path / "model")
-        assert isinstance(again, GroupBy)
+        again = pickle.loads(pickle.dumps(model))
         assert again.get_params()["group_by"] == by
         assert (again.drop, again.estimator.alpha) == (drop, 0.1)
         assert repr(again.report(rows, Y)) == repr(model.report(rows, Y))
         np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
-
-    def test_a_pipeline_is_not_saved_and_the_error_says_what_to_do(self, tmp_path):
-        model = GroupBy(make_pipeline(), "region").fit(pd.DataFrame(columns("region")), Y)
-        with pytest.raises(TypeError, match=r"wraps a Pipeline: use joblib\.dump"):
-            model.save(tmp_path / "model")
-        with pytest.raises(NotFittedError):
-            GroupBy(GroupDROClassifier(), "region").save(tmp_path / "model")
-        assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [
-        1,
-        {},
-        {"columns": "a"},
-        {"columns": [], "drop": True},
-        {"columns": [1], "drop": True},
-        {"columns": "a", "drop": 1},
-        {"columns": {"a": 1}, "drop": True},
-        {"columns": "a", "drop": True, "more": 1},
-    ],
-)
-def test_a_forged_file_of_a_group_by_is_refused(tmp_path, forged):
-    GroupDROClassifier().fit(X, Y, groups=GROUPS).save(tmp_path / "model")
-    manifest, arrays = read_bundle(tmp_path / "model")
-    write_bundle(tmp_path / "model", {**manifest, "group_by": forged}, arrays)
-    with pytest.raises(ModelFileError, match="its group columns are not"):
-        load(tmp_path / "model")
 
 
 @pytest.mark.parametrize(

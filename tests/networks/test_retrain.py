@@ -442,7 +442,7 @@ def test_a_layer_that_is_worse_for_its_worst_group_is_warned_of():
         result = retrain_last_layer(model, make_loader((X, y, groups)), alpha=1e3)
     assert result.is_worse
     assert "the worst judged group" in result.message
-    assert "Not judged, for fewer than 30 rows or too few of a class (1 here): 1 from" in result.message
+    assert "Not judged, for fewer than 30 rows or too few errors (1 here): 1 from" in result.message
 
 
 @pytest.mark.parametrize("name", ["alpha", "robustness"])

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import joblib
 import numba
 import numpy as np
 import scipy
@@ -40,8 +41,8 @@ def main() -> None:
             model.set_params(checkpoint_dir=folder / solver).fit(X, y, groups=groups)
             assert model.status_ == "converged", model.message_
             print(f"{solver}: {model.lower_bound_:.6f} <= best possible <= {model.upper_bound_:.6f}")
-        model.save(folder / "model.groupdro")
-        assert np.array_equal(gd.load(folder / "model.groupdro").predict_proba(X), model.predict_proba(X))
+        joblib.dump(model, folder / "model.joblib")
+        assert np.array_equal(joblib.load(folder / "model.joblib").predict_proba(X), model.predict_proba(X))
         target = X[:, 0] + groups
         regressor = gd.GroupDRORegressor(objective="excess_risk", alpha=1e-3).fit(X, target, groups=groups)
         assert regressor.status_ == "converged", regressor.message_

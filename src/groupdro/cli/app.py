@@ -2,7 +2,6 @@
 
 import click
 
-from groupdro.cli.bench import bench
 from groupdro.cli.compare import compare
 from groupdro.cli.convert import convert
 from groupdro.cli.failures import Commands
@@ -30,5 +29,5 @@ def commands() -> None:
     """Train models that hold up on their worst group, with a certified optimality gap."""
 
 
-for _command in (fit, report, predict, compare, convert, bench, launch):
+for _command in (fit, report, predict, compare, convert, launch):
     commands.add_command(_command)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from groupdro.cli.failures import NOT_CONVERGED, UserError, debug_option, echo, user_errors
+from groupdro.cli.model import known_columns
 from groupdro.cli.options import OPEN_UNIT, PATH, Options, flag, json_option, option, training_options
 from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import comparison_page
@@ -65,12 +66,12 @@ def compare(
         raise UserError("--test-size holds out no rows: all have classes that training would lack.")
     if not as_json:
         echo(training.summary)
-    with collected_warnings() as warned, progress("Comparing"), user_errors():
+    with collected_warnings() as warned, progress("Comparing"), user_errors(), known_columns():
         found = compare_models(
             training.fitted.X,
             training.fitted.y,
             training.fitted.groups,
-            estimator=options.estimator(training.task),
+            estimator=training.model(options.estimator(training.task)),
             held_out=(held_out.X, held_out.y, held_out.groups),
             min_rows=min_rows,
             n_bootstrap=bootstrap,

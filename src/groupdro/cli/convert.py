@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
+from groupdro.cli.columns import arrow, kind_of
 from groupdro.cli.failures import UserError, debug_option, user_errors
 from groupdro.cli.options import PATH, flag, json_option, option
 from groupdro.cli.output import progress, show
+from groupdro.cli.tables import check_columns, csv_settings, table_format
 from groupdro.cli.training import collected_warnings
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
-from groupdro.tables.columns import arrow, kind_of
-from groupdro.tables.files import check_columns, csv_settings, table_format
 from groupdro.utils.arguments import printable
 
 __all__ = ["convert"]

@@ -10,10 +10,11 @@ import numpy as np
 
 from groupdro.cli.certificate import certificate_lines, certificate_of
 from groupdro.cli.failures import NOT_CONVERGED, debug_option, echo, user_errors
+from groupdro.cli.model import SavedModel, known_columns
 from groupdro.cli.options import PATH, POSITIVE, Options, flag, json_option, option, training_options
-from groupdro.cli.output import check_output, progress, show
+from groupdro.cli.output import atomic_path, check_output, progress, show
 from groupdro.cli.training import Training, fit_with_progress, read_training
-from groupdro.tables.table_model import TableModel
+from groupdro.evaluation.report import group_report
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import records, table_text
 
@@ -40,7 +41,7 @@ _REMEDIES = {
 @option("--max-passes", "Limit on passes over the data.", type=POSITIVE, default=1000.0)
 @option("--checkpoint-dir", "Directory for checkpoints; rerun the same command to resume.",
         type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
-@option("-o --output", "File to save the model to.", type=PATH, default=Path("model.groupdro"))
+@option("-o --output", "File to save the model to.", type=PATH, default=Path("model.skops"))
 @flag("--force", "Replace the file if it exists.")
 @json_option
 @debug_option
@@ -60,29 +61,32 @@ def fit(
     """Fit a model that performs as well as possible on its worst group.
 
     TABLE is a CSV or Parquet file, or a store written by `groupdro convert`. Numeric columns are standardised, text is
-    one-hot encoded, and missing values are filled in (with the median, or as a separate category). All of this is saved
-    with the model. The model does not see the group columns unless --group-as-feature is given.
+    one-hot encoded, and missing values are filled in (with the median, or as a separate category). All of this is a
+    scikit-learn pipeline, which is saved with skops. The model does not see the group columns unless --group-as-feature
+    is given.
     """
     options = Options(**given)
     check_output(output, "--output", force=force)
     training = read_training(table, options, test_size=test_size)
-    model = options.estimator(
+    estimator = options.estimator(
         training.task, solver=solver, max_time=max_time, max_passes=max_passes, checkpoint_dir=checkpoint_dir,
         l1_ratio=l1_ratio,
     )  # fmt: skip
     if not as_json:
         echo(training.summary)
+    fitted = training.model(estimator)
     begun = time.perf_counter()
-    warned = fit_with_progress(model, training.fitted, "Fitting")
+    warned = fit_with_progress(fitted, training.fitted, "Fitting")
+    model = fitted if training.is_store else fitted[-1]
     seconds = time.perf_counter() - begun
     if model.status_ == "interrupted":  # by Ctrl-C; the solver has a best model so far, but it is not saved
         resumes = "" if checkpoint_dir is None else "; the same command resumes from the checkpoint"
         raise KeyboardInterrupt(f"Interrupted: no model was written{resumes}.")
     facts = {"table": training.path.name, "rows": training.fitted.n_rows, "held_out_rows": training.n_held_out}
     facts |= {"seconds": seconds, **({} if training.digest is None else {"table_digest": training.digest})}
-    with user_errors("--output"):
-        TableModel(model, training.encoder, training.target, training.groups, facts).save(output)
-    columns, text = _group_table(training, model)
+    with user_errors("--output"), atomic_path(output) as temporary:
+        SavedModel(fitted, training.target, training.groups, facts).save(temporary)
+    columns, text = _group_table(training, fitted)
     document = {
         "command": "fit",
         "model": output,
@@ -114,7 +118,7 @@ def fit(
 
 def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], str]:
     """Return the group table of the held-out rows, or else of the training rows, and its text."""
-    if training.encoder is None:  # a store may be larger than memory, so use what the fit has computed
+    if training.is_store:  # a store may be larger than memory, so use what the fit has computed
         columns = {"group": model.groups_.tolist(), "n": training.fitted.X.group_sizes.tolist()}
         columns["risk"] = model.group_risks_.tolist()
         if hasattr(model, "reference_risks_"):
@@ -124,6 +128,6 @@ def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], 
         columns = {name: [values[k] for k in worst_first] for name, values in columns.items()}
         return columns, table_text(f"{training.fitted.n_rows} training rows", columns)
     rows, what = (training.held_out, "held-out rows") if training.held_out else (training.fitted, "training rows")
-    with progress("Reporting"), user_errors():
-        report = model.report(rows.X, rows.y, rows.groups)
+    with progress("Reporting"), user_errors(), known_columns():
+        report = group_report(model, rows.X, rows.y, rows.groups)
     return report.columns, repr(dataclasses.replace(report, title=f"{rows.n_rows} {what}"))

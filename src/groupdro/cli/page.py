@@ -1,11 +1,12 @@
 """Reports and comparisons as self-contained HTML pages without scripts or requests, for light and dark and any screen.
 
-Everything that comes from data goes through `html.escape`. Charts are drawn with HTML elements at percentage positions
-and with SVG, so that they adopt the width and the colours of the page.
+Everything that comes from data goes through `html.escape`. Figures are the library's own, as SVG.
 """
 
 import datetime
 import html
+import io
+import re
 from collections.abc import Callable
 from importlib import metadata, resources
 from string import Template
@@ -14,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from groupdro.cli.certificate import digits_apart
-from groupdro.cli.charts import change_chart, decimals_of, fixed, risk_chart, run_charts, weight_chart
+from groupdro.cli.model import SavedModel
 from groupdro.cli.training import Training
 from groupdro.compare import Comparison
+from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.evaluation.report import GroupReport
 from groupdro.run.result import relative_gap
-from groupdro.tables.table_model import TableModel
+from groupdro.utils.optional import import_extra
 from groupdro.utils.text import group_name, objective_name, percent, table_html
 
 __all__ = ["comparison_page", "report_page"]
@@ -38,16 +40,17 @@ _MEANING = {
     "rmse": "square root of the mean squared residual",
     "bias": "mean of prediction minus target",
     "weight": "the group's weight in the certificate; groups with weight determine the model",
-    "note": "small: too few rows to judge; unseen: not a group of the fit; absent: no rows here; merged: in the fit",
+    "note": "small: too few rows to judge; few errors: too few to judge the loss by; unseen: not a group of the fit; "
+    "absent: no rows here; merged: in the fit",
 }
 
 
-def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sample: str = "") -> str:
+def report_page(fitted: SavedModel, report: GroupReport, table_name: str, in_sample: str = "") -> str:
     """Return the page.
 
     Parameters
     ----------
-    fitted : TableModel
+    fitted : SavedModel
         The model.
     report : GroupReport
         The report.
@@ -74,8 +77,9 @@ def report_page(fitted: TableModel, report: GroupReport, table_name: str, in_sam
         subtitle=_text(f"Performance of {type(model).__name__} on each group of {table_name}. {in_sample}"),
         tiles=_tiles(report, model, worst, name),
         **_certificate(model, name),
-        risks=risk_chart(report, worst, name, regret=_regret(report, model)),
-        weights=weight_chart(model, name),
+        risks=_figure("risks", lambda: GroupRiskDisplay.from_reports(report, labels=[type(model).__name__])),
+        charts=_figure("run", lambda: ConvergenceDisplay.from_estimator(model)),
+        weights=_figure("weights", lambda: GroupWeightsDisplay.from_estimator(model)),
         table=_table(report, worst, name),
         facts=_facts(fitted, report, table_name),
     )
@@ -96,23 +100,21 @@ def comparison_page(training: Training, found: Comparison) -> str:
         subtitle=_text(f"Plain and robust training on {training.path.name}"),
         verdict=_text(found.verdict),
         models=table(f"{training.n_held_out} held-out rows", found.columns),
-        charts=_change_charts(found),
+        charts=_figure("changes", found.plot),
         groups="".join(groups),
     )
 
 
-def _change_charts(found: Comparison) -> str:
-    """Draw gain and price of every model relative to the first."""
-    plain, *others = found.columns["model"]
-    worst = {_text(name): found.changes[name].fall for name in others}
-    worst = {name: (-fall, -high, -low) for name, (fall, low, high) in worst.items()}
-    mean = {_text(name): found.changes[name].rise for name in others}
-    level = f"from {_text(plain)}, with simultaneous {percent(found.confidence)} intervals."
-    return change_chart(
-        "Change of the worst group's risk", worst, _text(found.recommended), f"Change of the worst group's risk {level}"
-    ) + change_chart(
-        "Change of the average risk", mean, _text(found.recommended), f"Change of the average risk {level}"
-    )
+def _figure(name: str, draw: Callable[[], Any]) -> str:
+    """Return a display as an SVG element of the page, with identifiers of its own."""
+    plt = import_extra("matplotlib.pyplot", extra="plot")
+    content = io.StringIO()
+    with plt.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "svg.id": f"figure-{name}"}):
+        figure = draw().figure_
+        figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+    svg = re.sub(r'<metadata>.*?</metadata>| xmlns(:\w+)?="[^"]*"', "", content.getvalue(), flags=re.DOTALL)
+    return f'<figure class="drawn">{svg[svg.index("<svg") :]}</figure>'
 
 
 def _page(template: str, **parts: str) -> str:
@@ -149,6 +151,19 @@ def _number(value: Any, digits: int = 4) -> str:
         return fixed(value, decimals_of([value], digits))
     number, _, power = f"{value:.{digits - 1}e}".partition("e")
     return f"{number}{_TIMES}10<sup>{int(power)}</sup>".replace("-", _MINUS)
+
+
+def decimals_of(values: list[Any], digits: int = 4) -> int:
+    """Return the number of decimals that gives the largest value this many digits."""
+    sizes = np.abs(np.array([value for value in values if np.isfinite(value) and value], dtype=float))
+    return int(np.clip(digits - 1 - np.floor(np.log10(sizes.max())), 0, 8)) if len(sizes) else 0
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Return a number with this many decimals and spaces between thousands; a dash for NaN."""
+    if np.isnan(value):
+        return _NONE
+    return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", _MINUS)
 
 
 def _regret(report: GroupReport, model: Any) -> bool:
@@ -211,7 +226,6 @@ def _certificate(model: Any, name: Namer) -> dict[str, str]:
         "penalty": f", with the penalty of alpha = {model.alpha:g}" if model.alpha else "",
         "worst_group": name(model.worst_group_),
         "message": _text(model.message_) + hold,
-        "charts": run_charts(model),
     }
 
 
@@ -265,7 +279,7 @@ def _cell(key: str, row: dict[str, Any], decimals: dict[str, int]) -> str:
     return f"<td>{fixed(value, decimals[key])}{interval}</td>"
 
 
-def _facts(fitted: TableModel, report: GroupReport, table_name: str) -> str:
+def _facts(fitted: SavedModel, report: GroupReport, table_name: str) -> str:
     model, known, classes = fitted.model, fitted.facts, getattr(fitted.model, "classes_", np.array([])).tolist()
     shown = {
         "Reported table": table_name,
@@ -279,7 +293,7 @@ def _facts(fitted: TableModel, report: GroupReport, table_name: str) -> str:
         "Loss": model.loss,
         "Penalty alpha": f"{model.alpha:g}",
         "Features": _number(int(model.n_features_in_)),
-        "Columns": ", ".join(column.name for column in fitted.encoder.columns) if fitted.encoder else "",
+        "Columns": ", ".join(fitted.columns),
         "Solver": model.solver_,
         "Time of the fit": f"{known['seconds']:.2g} s" if "seconds" in known else "",
     }

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
+from groupdro.cli.columns import arrow
 from groupdro.cli.failures import UserError, debug_option, user_errors
+from groupdro.cli.model import SavedModel, known_columns, unknown_labels
 from groupdro.cli.options import PATH, flag, json_option, option, unknown_option
 from groupdro.cli.output import atomic_path, check_output, progress, show
+from groupdro.cli.tables import read_table, refuse_bytes, table_format
 from groupdro.cli.training import collected_warnings
-from groupdro.tables.columns import arrow
-from groupdro.tables.files import read_table, refuse_bytes, table_format
-from groupdro.tables.table_model import TableModel, without_name_warnings
 from groupdro.utils.arguments import printable
 
 __all__ = ["predict"]
@@ -37,13 +37,13 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
     check_output(output, "--output", force=force)
     with progress("Predicting"):
         with user_errors(), collected_warnings() as warned:
-            fitted = TableModel.load(model)
+            fitted = SavedModel.load(model)
             rows = read_table(table)
             X = fitted.features(rows, allow_unknown=allow_unknown)
             if table_format(output) == "csv":
                 refuse_bytes(rows, rows.column_names, "TABLE")
-        unknown = {} if fitted.encoder is None else fitted.encoder.unknown(rows)
-        with without_name_warnings():
+        unknown = unknown_labels(fitted.pipeline, X) if fitted.reads_tables else {}
+        with known_columns():
             added = _predictions(fitted, X)
         for name in added:
             if name in rows.column_names:
@@ -67,10 +67,10 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
     show({**document, "unknown_labels": unknown}, text, as_json=as_json, warned=warned)
 
 
-def _predictions(fitted: TableModel, X: Any) -> dict[str, Any]:
-    out = {"prediction": fitted.model.predict(X)}
-    if hasattr(fitted.model, "predict_proba"):
-        probabilities = fitted.model.predict_proba(X)
+def _predictions(fitted: SavedModel, X: Any) -> dict[str, Any]:
+    out = {"prediction": fitted.pipeline.predict(X)}
+    if hasattr(fitted.pipeline, "predict_proba"):
+        probabilities = fitted.pipeline.predict_proba(X)
         classes = fitted.model.classes_.tolist()
         out |= {f"probability_{label}": probabilities[:, k].copy() for k, label in enumerate(classes)}
     return out

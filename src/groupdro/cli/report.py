@@ -10,16 +10,15 @@ import numpy as np
 
 from groupdro.cli.certificate import certificate_lines, certificate_of
 from groupdro.cli.failures import UserError, debug_option, user_errors
+from groupdro.cli.model import SavedModel, known_columns, table_digest
 from groupdro.cli.options import OPEN_UNIT, PATH, flag, json_option, option, unknown_option
 from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import report_page
+from groupdro.cli.tables import check_columns, read_table, refuse_missing
 from groupdro.cli.training import collected_warnings, group_labels
 from groupdro.data.grouping import Grouping
-from groupdro.data.training_digest import rows_digest
-from groupdro.evaluation.report import GroupReport
+from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.store import GroupedStore
-from groupdro.tables.files import check_columns, read_table, refuse_missing
-from groupdro.tables.table_model import TableModel, without_name_warnings
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import records
 
@@ -61,15 +60,15 @@ def report(
         check_output(html, "--html", force=force)
     with progress(f"Reporting on {table.name}"):
         with user_errors():
-            fitted = TableModel.load(model)
+            fitted = SavedModel.load(model)
         fitted = dataclasses.replace(fitted, target=target or fitted.target, groups=groups or fitted.groups)
         with collected_warnings() as warned:
             read = _rows_of_store if table.is_dir() else partial(_rows_of_table, allow_unknown=allow_unknown)
             X, y, labels = read(fitted, table)
-        with user_errors(), without_name_warnings():
-            found = fitted.model.report(
-                X, y, labels, n_bootstrap=bootstrap, confidence=confidence, random_state=seed
-            )  # fmt: skip
+        with user_errors(), known_columns():
+            found = group_report(
+                fitted.pipeline, X, y, labels, n_bootstrap=bootstrap, confidence=confidence, random_state=seed
+            )
     found = dataclasses.replace(found, title=f"{type(fitted.model).__name__} on {len(y)} rows of {table.name}")
     in_sample, sentence = _in_sample(fitted, found, X, y)
     if html is not None:
@@ -97,18 +96,18 @@ def report(
     show(document, text, as_json=as_json, warned=warned)
 
 
-def _in_sample(fitted: TableModel, found: GroupReport, X: Any, y: Any) -> tuple[str, str]:
+def _in_sample(fitted: SavedModel, found: GroupReport, X: Any, y: Any) -> tuple[str, str]:
     """Return "yes" for the training rows, "partly" if some were held out, otherwise "unknown", and a sentence."""
     if found.in_sample:
         return "yes", "In-sample: these are the rows the model was fitted on."
     table = fitted.facts.get("table_digest")
-    if table is not None and table == rows_digest(X, fitted.model._codes(y)):
+    if table is not None and table == table_digest(X, y):
         n_rows = fitted.facts.get("rows", "some")
         return "partly", f"Partly in-sample: the model was fitted on {n_rows} of these rows."
     return "unknown", "It is unknown whether some of these rows were used for training."
 
 
-def _rows_of_table(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple[Any, Any, Any]:
+def _rows_of_table(fitted: SavedModel, path: Path, allow_unknown: bool) -> tuple[Any, Any, Any]:
     for name, value in (("--target", fitted.target), ("--group", fitted.groups)):
         if not value:
             raise UserError(f"{name} must be given, because the model file does not name the column.")
@@ -119,11 +118,11 @@ def _rows_of_table(fitted: TableModel, path: Path, allow_unknown: bool) -> tuple
         check_columns(rows.column_names, fitted.groups, "--group")
         refuse_missing(rows.column(fitted.target), f"--target: column {fitted.target!r}", "remove those rows")
         X = fitted.features(rows, allow_unknown=allow_unknown)
-        return X, fitted.labels(rows, fitted.target), group_labels(rows, fitted.groups)
+        return X, fitted.labels(rows), group_labels(rows, fitted.groups)
 
 
-def _rows_of_store(fitted: TableModel, path: Path) -> tuple[Any, Any, Any]:
-    if fitted.encoder is not None:
+def _rows_of_store(fitted: SavedModel, path: Path) -> tuple[Any, Any, Any]:
+    if fitted.reads_tables:
         raise UserError(f"TABLE {str(path)!r} is a store, but the model was fitted on the columns of a table.")
     with user_errors():
         store = GroupedStore.open(path)

@@ -1,27 +1,27 @@
-"""Code shared by `groupdro fit`, `compare` and `bench`: reading the data, and fitting."""
+"""Code shared by `groupdro fit` and `compare`: reading the data, and fitting."""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
 
+from groupdro.cli.columns import as_numbers, as_text, kind_of
 from groupdro.cli.failures import UserError, user_errors
+from groupdro.cli.model import feature_columns, frame_of, pipeline_for, table_digest
 from groupdro.cli.options import Options
 from groupdro.cli.output import progress
+from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
 from groupdro.data.grouping import read_groups
-from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.progress import ProgressLine
 from groupdro.evaluation.folds import MOST_CLASSES, keep_classes
 from groupdro.store import GroupedStore
-from groupdro.tables.columns import as_numbers, as_text, kind_of
-from groupdro.tables.encoder import TableEncoder
-from groupdro.tables.files import check_columns, read_table, refuse_bytes, refuse_missing
 from groupdro.utils.arguments import printable
 from groupdro.utils.types import Array, Floats
 
@@ -30,7 +30,7 @@ __all__ = ["Training", "collected_warnings", "fit_with_progress", "group_labels"
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Features, target and groups of rows. For a store, X is the store and the others are None."""
+    """Features (a DataFrame), target and groups of rows. For a store, X is the store and the others are None."""
 
     X: Any
     y: Any
@@ -56,8 +56,8 @@ class Training:
         Columns, if known.
     fitted, held_out : Rows
         Rows to fit on, and held-out rows, which may be None.
-    encoder : TableEncoder or None
-        Converts columns to features; None for a store.
+    numbers, labels : list of str
+        The columns of numbers and of labels among the features; both empty for a store.
     digest : str or None
         Digest of all rows of a table, including held-out ones; None for a store.
     """
@@ -69,13 +69,23 @@ class Training:
     groups: tuple[str, ...]
     fitted: Rows
     held_out: Rows | None = None
-    encoder: TableEncoder | None = None
+    numbers: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
     digest: str | None = None
 
     @property
     def n_held_out(self) -> int:
         """Number of rows held out."""
         return 0 if self.held_out is None else self.held_out.n_rows
+
+    @property
+    def is_store(self) -> bool:
+        """Whether the rows are those of a store."""
+        return isinstance(self.fitted.X, GroupedStore)
+
+    def model(self, estimator: Any) -> Any:
+        """Return the model to fit: a pipeline that ends in the estimator, or the estimator itself for a store."""
+        return estimator if self.is_store else pipeline_for(self.numbers, self.labels, estimator)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -92,13 +102,13 @@ class Training:
     @property
     def summary(self) -> str:
         """Describe in two lines what was read and how the target was interpreted."""
-        n_features = self.fitted.X.n_features if self.encoder is None else len(self.encoder.feature_names)
+        columns = f"{len(self.numbers) + len(self.labels)} columns"
+        columns = f"{self.fitted.X.n_features} features" if self.is_store else columns
         held = f", of which {self.n_held_out} are held out" if self.n_held_out else ""
-        made = "" if self.encoder is None else f" from {len(self.encoder.columns)} columns"
         by = f", groups by {printable(' x '.join(self.groups))}" if self.groups else ""
         n_rows = self.fitted.n_rows + self.n_held_out
         return (
-            f"{printable(self.path.name)}: {n_rows} rows{held}, {n_features} features{made}{by}\n"
+            f"{printable(self.path.name)}: {n_rows} rows{held}, {columns}{by}\n"
             f"{self.task} of {printable(self.target or 'the target')}: {self.reason}"
         )
 
@@ -134,15 +144,15 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
         if task == "classification":
             own, held = keep_classes(own, held, y)
         with user_errors():
-            encoder = TableEncoder.learn(table if not len(held) else table.take(own), features, options.categorical)
-            X = encoder.encode(table)
+            numbers, columns = feature_columns(table.take(own) if len(held) else table, features, options.categorical)
+            X = frame_of(table, numbers, columns)
     if task == "classification":
         _check_classes(y[own], options.target)
-    digest = rows_digest(X, np.unique(y, return_inverse=True)[1] if task == "classification" else y)
+    digest = table_digest(X, y)
     fitted, held_out = Rows(X, y, groups), None
     if len(held):
-        fitted, held_out = (Rows(X[rows], y[rows], groups.take(rows)) for rows in (own, held))
-    return Training(path, task, reason, options.target, options.groups, fitted, held_out, encoder, digest)
+        fitted, held_out = (Rows(X.iloc[rows], y[rows], groups.take(rows)) for rows in (own, held))
+    return Training(path, task, reason, options.target, options.groups, fitted, held_out, numbers, columns, digest)
 
 
 def _open_store(path: Path, options: Options, test_size: float) -> Training:
@@ -249,10 +259,11 @@ def collected_warnings() -> Iterator[list[str]]:
 
 def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
     """Fit a model and return its warnings, except for non-convergence, which the status reports."""
+    estimator, step = (model[-1], "model__") if isinstance(model, Pipeline) else (model, "")
     with collected_warnings() as kept, progress(doing) as tell, user_errors():
-        model.set_params(callbacks=[ProgressLine(model.tol, write=tell)])
+        estimator.set_params(callbacks=[ProgressLine(estimator.tol, write=tell)])
         try:
-            model.fit(rows.X, rows.y, groups=rows.groups)
+            model.fit(rows.X, rows.y, **{f"{step}groups": rows.groups})
         finally:
-            model.set_params(callbacks=None)
+            estimator.set_params(callbacks=None)
     return kept

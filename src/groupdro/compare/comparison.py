@@ -99,7 +99,7 @@ class Comparison:
     reports : dict of str to GroupReport
         Their reports on the held-out data.
     left_out : list
-        Groups with too few held-out rows, or too few of a class, to count as the worst.
+        Groups with too few held-out rows, or too few errors under ERM, to count as the worst.
     confidence : float
         Level of the confidence intervals.
     headroom : Headroom or None

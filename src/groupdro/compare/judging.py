@@ -15,7 +15,7 @@ from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.inference import (
     Resampled,
     falls_of_worst,
-    has_rare_class,
+    has_few,
     resample,
     simultaneous_intervals,
 )
@@ -70,7 +70,7 @@ def judge(
     found = resample(losses, grouping, **options)
     judged = found.judged(min_rows)
     if is_classifier(models[ERM]) and not found.binary.all():
-        judged &= ~has_rare_class(rows.y, grouping, clusters, weights)
+        judged &= ~has_few(models[ERM].predict(rows.X) != rows.y, grouping, clusters, weights)
     left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
     some = bool(judged.any())
     judged |= not some  # if no group has enough rows, the table still shows all of them

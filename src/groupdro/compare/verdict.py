@@ -106,7 +106,7 @@ def verdict_on(
         text += f" Cross-validation on the training rows: {choice.message}"
     if left_out:
         groups = "1 group has" if len(left_out) == 1 else f"{len(left_out)} groups have"
-        text += f" {groups} too few held-out rows, or too few of a class, to be judged."
+        text += f" {groups} too few held-out rows, or too few errors, to be judged."
     return text
 
 

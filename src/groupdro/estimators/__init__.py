@@ -6,7 +6,6 @@ from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.estimators.frontier import RobustnessFrontier, robustness_frontier
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.group_by import GroupBy
-from groupdro.estimators.model_file import ModelFileError
 from groupdro.estimators.path import RegularizationPath, regularization_path
 from groupdro.estimators.regressor import GroupDRORegressor
 
@@ -19,7 +18,6 @@ __all__ = [
     "GroupDRORegressor",
     "GroupDRORegressorCV",
     "MissingGroupsWarning",
-    "ModelFileError",
     "RegularizationPath",
     "RobustnessFrontier",
     "SmallGroupWarning",

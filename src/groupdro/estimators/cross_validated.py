@@ -282,6 +282,9 @@ def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
     """Return a sentence that says what was chosen, and why."""
     results, k, plain = search.cv_results_, chosen.best, chosen.plain
     before = f"plain training (alpha {search.plain_alpha_:g})"
+    n_small = int((~chosen.judged).sum())
+    small = f" {n_small} of {n_groups} groups have fewer than {search.min_rows} effective rows and were not judged."
+    small = small if n_small else ""
     if k == plain:
         if n_groups == 1:
             return f"Kept {before}: there is only one group."
@@ -293,9 +296,9 @@ def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
             models = "1 robust model is" if n_dear == 1 else f"{n_dear} robust models are"
             return (
                 f"Kept {before}: {models} significantly better on the worst held-out group, but the average rises by "
-                f"a larger share {limit}."
+                f"a larger share {limit}.{small}"
             )
-        return f"Kept {before}: no robust model is significantly better on its worst held-out group."
+        return f"Kept {before}: no robust model is significantly better on its worst held-out group.{small}"
     worst, least = results["worst_test_risk"], chosen.gain_low[k]
     price = results["mean_test_risk"][k] / results["mean_test_risk"][plain] - 1.0
     bound = f" (by at least {least:.2g} with {percent(search.confidence)} confidence)" if least > 0 else ""
@@ -306,4 +309,4 @@ def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
     if search.alpha_ != search.plain_alpha_:
         same = (results["param_alpha"] == search.alpha_) & (results["param_robustness"] == 0.0)
         text += f" Plain training at alpha {search.alpha_:g} has {worst[same][0]:.4g}."
-    return text
+    return text + small

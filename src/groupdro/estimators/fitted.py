@@ -1,6 +1,5 @@
-"""Methods of fitted models: outputs, reports, saving, and conversion to other libraries."""
+"""Methods of fitted models: outputs, reports, and conversion to other libraries."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -8,11 +7,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.export import to_sklearn, to_torch_linear
-from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.validation import check_outputs_offset, read_features
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss
-from groupdro.utils.arguments import check_path
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_offset
 
@@ -42,7 +39,7 @@ class FittedModel:
     coef_: Floats
     intercept_: Any
     training_digest_: str | None
-    uses_offset_: bool = False  # for models fitted by earlier versions
+    uses_offset_: bool
 
     def _own_loss(self) -> Loss:
         """Return the loss for the labels seen in fit."""
@@ -79,13 +76,12 @@ class FittedModel:
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:
         """Return whether the rows are exactly the training data, in the same order; None if unknown."""
-        if getattr(self, "training_digest_", None) is None:  # from a file of an earlier version
+        if self.training_digest_ is None:
             return None
         try:
-            codes = self._codes(y)
+            return rows_digest(read_features(self, X, reset=False), self._codes(y)) == self.training_digest_
         except (TypeError, ValueError):
-            return False
-        return rows_digest(read_features(self, X, reset=False), codes) == self.training_digest_
+            return False  # the fit would have refused them
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
         """Report the performance on each group, preferably on held-out data.
@@ -130,24 +126,6 @@ class FittedModel:
         """
         self._check_whole("to_torch_linear")
         return to_torch_linear(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the fitted model to a file of JSON and arrays, without code. Load it with `groupdro.load`.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, replaced if it exists. Callbacks and random states are not saved; of a solver object only the name
-            is.
-
-        Raises
-        ------
-        ModelFileError
-            If the file could not be loaded again, for example because parameters were changed after the fit and now
-            contradict it. Nothing is written then.
-        """
-        check_is_fitted(self)
-        write_model(check_path(path, "path"), *model_document(self), build_model)
 
     def _check_whole(self, method: str) -> None:
         """Refuse to export the correction of an offset as if it were the whole model."""

@@ -1,6 +1,5 @@
 """`GroupBy`: groups from a column of X, for pipelines and searches without metadata routing."""
 
-import os
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -11,13 +10,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.estimators.base import GroupDROEstimator
-from groupdro.estimators.model_file import build_model, model_document, write_model
 from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
 from groupdro.evaluation.metrics import call_inner, final_estimator, predictions_of, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
-from groupdro.utils.arguments import check_flag, check_path
-from groupdro.utils.bundle import check
+from groupdro.utils.arguments import check_flag
 
 __all__ = ["GroupBy"]
 
@@ -259,35 +255,6 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             The table.
         """
         return group_report(self, X, y, groups, **options)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the fitted model and the names of its group columns. Load it with `groupdro.load`.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, replaced if it exists. The estimator must be a `GroupDROClassifier` or `GroupDRORegressor`; save
-            a pipeline with joblib.
-        """
-        if not isinstance(self._fitted(), GroupDROEstimator):
-            raise TypeError(
-                "save requires a GroupBy around a GroupDROClassifier or GroupDRORegressor, but this one wraps a "
-                f"{type(self.estimator_).__name__}: use joblib.dump, or save the estimator at its end."
-            )
-        names = self.group_by if isinstance(self.group_by, str) else list(self.group_by)
-        document, arrays = model_document(self.estimator_, group_by={"columns": names, "drop": bool(self.drop)})
-        write_model(check_path(path, "path"), document, arrays, build_model)
-
-    @classmethod
-    def _around(cls, model: Any, document: Any) -> "GroupBy":
-        """Return the wrapper saved by `save`, around its fitted estimator."""
-        keys = set(document) if isinstance(document, dict) else None
-        check(keys == {"columns", "drop"}, "its group columns are not an object")
-        columns, drop = document["columns"], document["drop"]
-        named = [columns] if isinstance(columns, str) else columns
-        fine = isinstance(named, list) and bool(named) and all(isinstance(name, str) for name in named)
-        check(fine and isinstance(drop, bool), "its group columns are not names")
-        return cls(clone(model), columns, drop=drop)._holding(model)
 
     def _holding(self, fitted: Any) -> "GroupBy":
         """Return a wrapper with the same parameters around an estimator fitted without it."""

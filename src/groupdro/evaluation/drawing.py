@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupdro.utils.arguments import short_repr
+from groupdro.utils.arguments import printable, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Floats, Indices
 
@@ -74,7 +74,7 @@ def axes_for(ax: Any, size: tuple[float, float], *, with_second: bool = False) -
 
 def axis_label(group: Any, longest: int = 28) -> str:
     """Return a group's name as an axis label."""
-    text = group_name(group)
+    text = printable(group_name(group), keep="\n")
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text.replace("$", r"\$")  # not to be read as mathematics
 

@@ -12,15 +12,14 @@ import numpy as np
 from scipy.stats import beta, poisson
 
 from groupdro.data.grouping import Grouping
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = [
     "Intervals",
     "Resampled",
     "effective_sizes",
     "falls_of_worst",
-    "has_rare_class",
-    "is_zero_one",
+    "has_few",
     "resample",
     "simultaneous_intervals",
 ]
@@ -32,9 +31,11 @@ _MOST_UNITS = 1 << 17  # rows or clusters drawn separately; beyond that, random 
 _SHARE_OF_RANKING = 0.2  # of the allowed error, spent on which group is the worst
 _LEAST_ERROR = 0.25  # smallest standard error of a resample relative to the sample's; smaller ones mean nothing
 _MOST_PAIRED = 40  # candidates for the worst up to which all pairs are compared
-# Effective rows outside of a group's most common class. With log losses, classes of 2 to 20% and 60 to 1,000 rows, with
-# and without weights, simultaneous intervals then hold in 95% or more of samples (benchmarks/held_out/reports.py).
-_FEWEST_OTHERS = 3.0
+# Effective rows with an error that a group needs for an interval of another loss than zero-one. At 3, intervals of log
+# losses hold where errors are 2 to 20% of 60 to 1,000 rows, with and without weights (benchmarks/held_out/reports.py).
+_FEWEST_HITS = 3.0
+# Clusters with an error at which its estimated variance is doubled: few of them say little of how errors cluster.
+_ERRING_CLUSTERS = 10.0
 _NO_SPREAD = 1e-12  # standard error relative to the mean below which all rows count as equal
 
 
@@ -55,6 +56,8 @@ class Resampled:
         Effective number of independent units (rows or clusters) per group; smaller if weights differ.
     rows : ndarray of shape (n_groups,)
         Effective number of rows per group; smaller than their number if weights differ.
+    mixed : ndarray of shape (n_groups, n_quantities)
+        Effective number of units in which the quantity is not 0 on all rows, or if fewer, not 1 on all of them.
     binary : ndarray of bool of shape (n_quantities,)
         Quantities that are 0 or 1 on every row and not all 0, such as prediction errors.
     """
@@ -66,6 +69,7 @@ class Resampled:
     resampled_errors: Floats
     sizes: Floats
     rows: Floats
+    mixed: Floats
     binary: Mask
 
     def judged(self, min_rows: int) -> Mask:
@@ -134,24 +138,16 @@ def _units(
     return group, mass, inside
 
 
-def is_zero_one(values: Floats) -> bool:
-    """Return whether values are 0 or 1, and not all 0: larger losses may simply not have been observed then."""
-    return bool(values.any() and ((values == 0) | (values == 1)).all())
+def has_few(hits: Mask, grouping: Grouping, clusters: Indices | None = None, weights: Floats | None = None) -> Mask:
+    """Return the groups with too few hits, such as prediction errors, to judge an average loss by.
 
-
-def has_rare_class(
-    labels: Array, grouping: Grouping, clusters: Indices | None = None, weights: Floats | None = None
-) -> Mask:
-    """Return the groups in which almost all rows have the same class, too few others to judge an average loss by.
-
-    Few rows of the other classes may have most of the group's loss. A sample with one or two of them, or none, shows
-    neither how large their losses are nor how many there are. Where every group has one class only, the groups are
-    defined by the class, and none is rare.
+    A few rows that the model gets wrong may have most of a group's loss. A sample with one or two of them, or none,
+    shows neither how large their losses are nor how many there are.
 
     Parameters
     ----------
-    labels : ndarray of shape (n_rows,)
-        Classes.
+    hits : ndarray of bool of shape (n_rows,)
+        The rows that count.
     grouping : Grouping
         The groups.
     clusters : ndarray of shape (n_rows,), optional
@@ -162,19 +158,12 @@ def has_rare_class(
     Returns
     -------
     ndarray of bool of shape (n_groups,)
-        Groups in which fewer than three effective rows (or clusters) are outside of the most common class.
+        Groups in which fewer than three effective rows (or clusters of rows) count.
     """
-    codes = np.unique(labels, return_inverse=True)[1].ravel()[grouping.members]
-    m, n_classes = len(grouping.names), int(codes.max()) + 1
-    group = np.repeat(np.arange(m), grouping.sizes)
-    pairs, counts = np.unique(group * n_classes + codes, return_counts=True)
-    if len(pairs) == m:
-        return np.zeros(m, dtype=bool)
-    order = np.lexsort((counts, pairs // n_classes))  # the most common class of each group comes last
-    common = pairs[order][np.append(np.diff(pairs[order] // n_classes) > 0, True)] % n_classes
-    unit_group, _, other = _units(grouping, clusters, weights, codes != common[group])
-    share = np.bincount(unit_group, weights=other, minlength=m) / np.bincount(unit_group, minlength=m)
-    return np.asarray(effective_sizes(grouping, clusters, weights) * share < _FEWEST_OTHERS)
+    group, _, hit = _units(grouping, clusters, weights, hits[grouping.members])
+    m = len(grouping.names)
+    share = np.bincount(group, weights=hit, minlength=m) / np.bincount(group, minlength=m)
+    return np.asarray(effective_sizes(grouping, clusters, weights) * share < _FEWEST_HITS)
 
 
 def resample(
@@ -219,14 +208,16 @@ def resample(
     row_weights = np.ones(n_rows) if weights is None else weights / weights.max()  # so that no square overflows
     # For each group: sums of weights and of weighted quantities, per unit.
     groups = [_unit_sums(quantities, row_weights, units, grouping.rows_of(i)) for i in range(m)]
-    means, errors, sizes = np.empty((m, n_kinds)), np.empty((m, n_kinds)), np.empty(m)
+    means, errors, mixed, sizes = *(np.empty((m, n_kinds)) for _ in range(3)), np.empty(m)
     resampled_means, resampled_errors = (np.empty((n_bootstrap, m, n_kinds)) for _ in range(2))
     at_once = max(1, _DRAWN_AT_ONCE // n_units)
     for i, (_, mass, sums) in enumerate(groups):
         means[i] = sums.sum(axis=0) / mass.sum()
+        hits = np.minimum((sums > 0).mean(axis=0), (sums < mass[:, None]).mean(axis=0))
         sums -= means[i] * mass[:, None]  # deviations, to avoid cancellation later
         errors[i] = _deviation(np.ones((1, len(mass))), mass, sums)[1][0]
         sizes[i] = mass.sum() ** 2 / np.square(mass).sum()
+        mixed[i] = sizes[i] * hits
     effective_rows = effective_sizes(grouping, weights=weights)
     least_errors = np.zeros_like(errors)
     if weights is not None:
@@ -238,8 +229,11 @@ def resample(
         for i, (own, mass, sums) in enumerate(groups):
             strayed, resampled_errors[place, i] = _deviation(drawn[:, own], mass, sums)
             resampled_means[place, i] = means[i] + strayed
-    binary = np.array([is_zero_one(column) for column in quantities.T])
-    return Resampled(means, errors, least_errors, resampled_means, resampled_errors, sizes, effective_rows, binary)
+    # If all values are 0, larger losses may simply not have been observed.
+    binary = ((quantities == 0) | (quantities == 1)).all(axis=0) & quantities.any(axis=0)
+    return Resampled(
+        means, errors, least_errors, resampled_means, resampled_errors, sizes, effective_rows, mixed, binary
+    )
 
 
 def _unit_sums(quantities: Floats, weights: Floats, units: Indices, rows: Indices) -> tuple[Indices, Floats, Floats]:
@@ -255,12 +249,15 @@ def _unit_sums(quantities: Floats, weights: Floats, units: Indices, rows: Indice
 
 def _deviation(drawn: Floats, mass: Floats, deviations: Floats) -> tuple[Floats, Floats]:
     """Return the deviation of the mean in each draw, a ratio of sums, and its standard error by the delta method."""
-    total = np.maximum(drawn @ mass, 1e-300)
-    strayed = (drawn @ deviations) / total[:, None]
+    mass = mass[:, None]
+    # One product with all columns reads the draws once.
+    sums = drawn @ np.hstack([mass, np.square(mass), deviations, deviations * mass, np.square(deviations)])
+    total, masses = np.maximum(sums[:, :1], 1e-300), sums[:, 1:2]
+    first, mixed, second = np.split(sums[:, 2:], 3, axis=1)
+    strayed = first / total
     # The variance of sum(drawn * (deviations - strayed * mass)), whose terms are independent.
-    squares = drawn @ np.square(deviations) - 2.0 * strayed * (drawn @ (deviations * mass[:, None]))
-    squares += np.square(strayed) * (drawn @ np.square(mass))[:, None]
-    return strayed, np.sqrt(np.maximum(squares, 0.0)) / total[:, None]
+    squares = second - 2.0 * strayed * mixed + np.square(strayed) * masses
+    return strayed, np.sqrt(np.maximum(squares, 0.0)) / total
 
 
 def simultaneous_intervals(
@@ -326,10 +323,14 @@ def simultaneous_intervals(
 def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted: Mask) -> Intervals:
     """Return intervals for proportions."""
     shares, errors = found.means[:, kind], found.errors[:, kind]
-    # The number of independent rows with the same standard error; if that is zero, the number of units. Clusters whose
-    # errors happen to balance, or errors that happen to be on light rows, do not make rows more informative.
+    # The number of independent rows with the same standard error, but not more than there are: clusters whose errors
+    # happen to balance, or errors that happen to be on light rows, do not make rows more informative. Few erring
+    # clusters say little of that standard error, so it is increased, up to where a cluster counts as one row.
     rows = found.sizes.copy()
     np.divide(shares * (1.0 - shares), np.square(errors), out=rows, where=errors > 0)
+    clustered = found.rows > found.sizes * (1.0 + 1e-9)
+    careful = rows / (1.0 + _ERRING_CLUSTERS / np.maximum(found.mixed[:, kind], 1e-9))
+    rows = np.where(clustered, np.maximum(careful, np.minimum(rows, found.sizes)), rows)
     rows = np.minimum(rows, found.rows)
     ones, tail = shares * rows, (1.0 - confidence) / int(counted.sum())
 

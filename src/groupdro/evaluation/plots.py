@@ -153,20 +153,20 @@ class ConvergenceDisplay(Display):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GroupRiskDisplay(Display):
-    """Risk of each group under two models, with confidence intervals.
+    """Risk of each group under one or two models, with confidence intervals.
 
     Parameters
     ----------
     groups : list
         Names, by descending risk before.
     before, after : ndarray of shape (n_groups, 3)
-        Risk and both ends of its confidence interval.
-    labels : tuple of two str
+        Risk and both ends of its confidence interval; `after` may be None for a single model.
+    labels : tuple of str
         Names of the models.
     judged : ndarray of bool of shape (n_groups,), optional
         Whether each group has enough rows to be judged; by default all have. The others are drawn hollow.
-    worst : tuple of two float, optional
-        Risk of the worst group before and after, marked by dashed lines; by default the largest of the judged groups.
+    worst : tuple of float, optional
+        Risk of the worst group of each model, marked by dashed lines; by default the largest of the judged groups.
 
     Attributes
     ----------
@@ -178,10 +178,10 @@ class GroupRiskDisplay(Display):
 
     groups: list[Any]
     before: Floats
-    after: Floats
-    labels: tuple[str, str]
+    after: Floats | None
+    labels: Sequence[str]
     judged: Mask | None = None
-    worst: tuple[float, float] | None = None
+    worst: Sequence[float] | None = None
 
     @classmethod
     def from_estimators(
@@ -225,19 +225,19 @@ class GroupRiskDisplay(Display):
     def from_reports(
         cls,
         before: GroupReport,
-        after: GroupReport,
+        after: GroupReport | None = None,
         *,
-        labels: tuple[str, str] = ("plain", "robust"),
+        labels: Sequence[str] = ("plain", "robust"),
         max_groups: int = 25,
         ax: Any = None,
     ) -> Self:
-        """Draw two reports on the same rows.
+        """Draw one report, or two on the same rows.
 
         Parameters
         ----------
         before, after : GroupReport
             The reports.
-        labels : tuple of two str
+        labels : tuple of str
             Names of the models.
         max_groups : int
             Number of groups to show, those with the largest risk before.
@@ -249,25 +249,28 @@ class GroupRiskDisplay(Display):
         GroupRiskDisplay
             The display.
         """
-        for name, report in (("before", before), ("after", after)):
-            check_kind(report, name, GroupReport, "a GroupReport")
+        check_kind(before, "before", GroupReport, "a GroupReport")
+        check_kind(after, "after", GroupReport | None, "a GroupReport")
         check_whole(max_groups, "max_groups", least=1)
-        if not (isinstance(labels, tuple | list) and len(labels) == 2 and all(isinstance(one, str) for one in labels)):
-            raise TypeError(f"labels must be two names, got {short_repr(labels)}.")
+        reports = [before] if after is None else [before, after]
+        fine = isinstance(labels, tuple | list) and all(isinstance(one, str) for one in labels)
+        if not (fine and len(labels) >= len(reports)):
+            raise TypeError(f"labels must be the names of the models, got {short_repr(labels)}.")
 
-        tables = [{g: row for g, row in report.by_group.items() if row["n"]} for report in (before, after)]
-        groups = [group for group in tables[0] if group in tables[1]][:max_groups]
+        tables = [{g: row for g, row in report.by_group.items() if row["n"]} for report in reports]
+        groups = [group for group in tables[0] if group in tables[-1]][:max_groups]
         if not groups:
             raise ValueError("before and after have no group in common.")
         keys = ("risk", "risk_low", "risk_high")
-        old, new = (np.array([[table[group][key] for key in keys] for group in groups]) for table in tables)
+        values = [np.array([[table[group][key] for key in keys] for group in groups]) for table in tables]
+        judged = dict(zip(before.columns["group"], before.judged, strict=True))
         return cls(
             groups=groups,
-            before=old,
-            after=new,
+            before=values[0],
+            after=None if after is None else values[1],
             labels=labels,
-            judged=np.array(["small" not in tables[0][group]["note"] for group in groups]),
-            worst=(before.worst_row["risk"], after.worst_row["risk"]),
+            judged=np.array([judged[group] for group in groups]),
+            worst=[report.worst_row["risk"] for report in reports],
         ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
@@ -287,24 +290,26 @@ class GroupRiskDisplay(Display):
         (ax,) = axes_for(ax, (6.5, 1.2 + 0.3 * n))
         place = np.arange(n)[::-1]  # the worst on top
         judged = np.ones(n, bool) if self.judged is None or not self.judged.any() else self.judged
-        worst = self.worst or (self.before[judged, 0].max(), self.after[judged, 0].max())
+        models = [self.before] if self.after is None else [self.before, self.after]
+        worst = self.worst or [values[judged, 0].max() for values in models]
+        shifts = (0.0,) if self.after is None else (0.14, -0.14)
         points = []
-        for values, colour, marker, label, shift, mark in (
-            (self.before, INK, "o", self.labels[0], 0.14, worst[0]),
-            (self.after, ORANGE, "D", self.labels[1], -0.14, worst[1]),
+        for values, colour, marker, label, shift, mark in zip(
+            models, (INK, ORANGE), ("o", "D"), self.labels, shifts, worst, strict=False
         ):
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
             points.append(ax.plot(values[:, 0], place + shift, marker, color=colour, ms=5, label=label)[0])
             ax.plot(values[~judged, 0], (place + shift)[~judged], marker, color="white", ms=3)  # hollow
             ax.axvline(mark, color=colour, lw=1, ls="--", zorder=0)
-        self.before_points_, self.after_points_ = points
+        self.before_points_, self.after_points_ = points[0], points[-1] if len(points) > 1 else None
         for k in place[1::2]:
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_ylim(-0.5, n - 0.5)
         hollow = "" if judged.all() else "; hollow: too few rows to judge"
         ax.set_xlabel(f"average loss, with interval; dashed: the worst group{hollow}")
-        ax.legend(frameon=False, loc="lower right")
+        if len(models) > 1:
+            ax.legend(frameon=False, loc="lower right")
         return self._drawn_on(ax)
 
 

@@ -16,8 +16,7 @@ from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.inference import (
     Intervals,
     effective_sizes,
-    has_rare_class,
-    is_zero_one,
+    has_few,
     resample,
     simultaneous_intervals,
 )
@@ -30,7 +29,7 @@ __all__ = ["GroupReport", "check_resampling", "group_report"]
 
 
 _LEAST_RESAMPLED = 10  # rows; with fewer, the bootstrap is far too optimistic
-_NOT_JUDGED = "small", "rare class", "absent"  # notes on groups that cannot be the worst
+_NOT_JUDGED = "small", "few errors", "absent"  # notes on groups that cannot be the worst
 _MOST_SHOWN = 50  # groups of a printed table
 
 
@@ -49,9 +48,9 @@ class GroupReport:
         all judged groups; others have none); `regret`, the excess risk, if the model has references; `accuracy` or
         `rmse`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted class minus
         the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the mean residual;
-        `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "rare class" (almost
-        all rows have the same class, too few others to judge the average loss by), "unseen" (not a group of the fit),
-        "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
+        `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "few errors" (of a
+        classifier: too few wrong predictions to judge a loss other than zero-one by), "unseen" (not a group of the
+        fit), "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
     overall : dict of str to float
         The same quantities over all rows.
     confidence : float
@@ -113,12 +112,12 @@ class GroupReport:
         there = [k for k, n in enumerate(self.columns["n"]) if n]
         left = sum(np.isnan(self.columns["risk_low"][k]) for k in there)
         if left == len(there):
-            return "No group can be judged: all have too few rows, too few of a class, or equal losses."
+            return "No group can be judged: all have too few rows, too few errors, or equal losses."
         whose = "the risk does not exceed" if len(there) == 1 else "no judged group's risk exceeds"
         text = f"With {percent(self.confidence)} confidence {whose} {self.risk_at_most:.4g}."
         if left:
             groups = "1 group" if left == 1 else f"{left} groups"
-            text += f" {groups} cannot be judged: too few rows, too few of a class, or equal losses."
+            text += f" {groups} cannot be judged: too few rows, too few errors, or equal losses."
         return text
 
     @property
@@ -245,8 +244,8 @@ def group_report(
     Confidence intervals use the bootstrap of the largest studentised deviation. Rows, or clusters of rows, are
     resampled with Poisson weights. The distribution of the largest deviation over the judged groups, each in units of
     its standard error, determines how wide intervals must be to hold for all groups simultaneously. If all losses are 0
-    or 1, Clopper-Pearson intervals with Bonferroni correction are used instead. For other losses, a group with fewer
-    than three effective rows outside of its most common class is not judged (note "rare class").
+    or 1, Clopper-Pearson intervals with Bonferroni correction are used instead. For other losses of a classifier, a
+    group with fewer than three effective errors is not judged (note "few errors").
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
@@ -260,12 +259,13 @@ def group_report(
     measured = measure(model, given.X, given.y, loss, given.offset)
     sizes = effective_sizes(grouping, clusters, weights)
     large = sizes >= min_rows - 1e-9
-    rare = np.zeros_like(large)
-    if classes and not is_zero_one(measured["risk"]):
-        rare = large & has_rare_class(given.y, grouping, clusters, weights)
+    few_errors = np.zeros_like(large)
+    zero_one = classes and np.array_equal(measured["risk"], 1.0 - measured["right"])
+    if classes and not zero_one:
+        few_errors = large & has_few(measured["right"] == 0, grouping, clusters, weights)
     intervals = _intervals(
-        measured["risk"], grouping, large & ~rare & (sizes >= _LEAST_RESAMPLED), n_bootstrap, confidence, random_state,
-        clusters, weights,
+        measured["risk"], grouping, large & ~few_errors & (sizes >= _LEAST_RESAMPLED), n_bootstrap, confidence,
+        random_state, clusters, weights, zero_one=zero_one,
     )  # fmt: skip
     summaries = summarise(measured, weights, grouping)
     inner = final_estimator(model)
@@ -288,7 +288,7 @@ def group_report(
             row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
         row |= {key: float(values[i]) for key, values in summaries.items() if key != "risk"}
         row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
-        notes = [note for note, applies in (("small", not large[i]), ("rare class", rare[i])) if applies]
+        notes = [note for note, applies in (("small", not large[i]), ("few errors", few_errors[i])) if applies]
         if known and k is None:
             notes.append("merged" if name in merged else "unseen")
         row["note"] = ", ".join(notes)
@@ -349,7 +349,7 @@ def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_
 
 def _intervals(
     losses: Floats, grouping: Grouping, chosen: Mask, n_bootstrap: int, confidence: float, seed: int,
-    clusters: Indices | None, weights: Floats | None,
+    clusters: Indices | None, weights: Floats | None, *, zero_one: bool,
 ) -> Intervals:  # fmt: skip
     """Return simultaneous intervals for the chosen groups, which alone are resampled; NaN for the others."""
     estimates, low, high = (np.full(len(chosen), np.nan) for _ in range(3))
@@ -358,11 +358,13 @@ def _intervals(
     found = resample(
         losses[:, None],
         grouping.only(np.flatnonzero(chosen)),
-        n_bootstrap=0 if is_zero_one(losses) else n_bootstrap,  # their intervals are exact
+        n_bootstrap=0 if zero_one else n_bootstrap,  # their intervals are exact
         seed=seed,
         clusters=clusters,
         weights=weights,
     )
+    if zero_one:
+        found = replace(found, binary=np.ones(1, dtype=bool))  # also where no error was observed
     own = simultaneous_intervals(found, confidence)
     estimates[chosen], low[chosen], high[chosen] = own.estimates, own.low, own.high
     return replace(own, estimates=estimates, low=low, high=high)

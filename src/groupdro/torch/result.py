@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier
-from groupdro.evaluation.inference import falls_of_worst, has_rare_class, resample
+from groupdro.evaluation.inference import falls_of_worst, has_few, resample
 from groupdro.evaluation.plots import GroupRiskDisplay
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.text import group_name, percent, table_html, table_text
@@ -89,7 +89,7 @@ def compare_scores(
     )
     losses = np.column_stack([model._row_losses(some, y) for some in scores])
     found = resample(losses, groups, n_bootstrap=1000, seed=seed)
-    judged = found.judged(_LEAST) & ~has_rare_class(y, groups)
+    judged = found.judged(_LEAST) & ~has_few(model.predict(scores[0]) != y, groups)
     fall = (np.nan, np.nan, np.nan)
     if judged.any():
         falls = falls_of_worst(found, confidence, against=0, groups=judged)
@@ -178,7 +178,7 @@ class LastLayerResult:
                 f"{group_name(group)} from {before[group]['accuracy']:.1%} to {after[group]['accuracy']:.1%}"
                 for group in small[:_SHOWN]
             )
-            text += f" Not judged, for fewer than {_LEAST} rows or too few of a class ({len(small)} here): {shown}."
+            text += f" Not judged, for fewer than {_LEAST} rows or too few errors ({len(small)} here): {shown}."
         if self.refitted:
             text += f" The layer in the network was fitted on all {self.n_rows} rows."
         else:

@@ -1,6 +1,7 @@
 """Readers of arguments with one value per row or per group: labels, targets, weights."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -64,12 +65,22 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
 def read_finite(values: Any, argument: str, n_rows: int) -> Array:
     """Return one finite number per row as an array, with its dtype unchanged."""
     array = read_vector(values, argument, n_rows)
+    if array.dtype == object:
+        array = _of_numbers(array)
     if array.dtype.kind not in "fiub":
         hint = " Pass groups by keyword, as groups=." if argument == "sample_weight" else ""
         raise ValueError(f"{argument} must be numeric, got dtype {array.dtype}.{hint}")
     if not np.isfinite(array).all():
         raise ValueError(f"{argument} has NaN or infinite values.")
     return array
+
+
+def _of_numbers(values: Array) -> Array:
+    """Return objects that are all numbers or all truth values as an array of those; any others unchanged."""
+    if all(isinstance(value, Real | np.bool_) for value in values):
+        found = np.array(values.tolist())
+        return found if found.ndim == 1 else values
+    return values
 
 
 def read_offset(values: Any, n_rows: int) -> Floats:
@@ -126,6 +137,7 @@ def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
     if not numeric and any(map(is_missing, _objects_in(y))):
         raise ValueError("y has missing labels; give them a name or drop the rows. Input contains NaN or None.")
     target = read_vector(y, "y", n_rows)
+    target = _of_numbers(target) if target.dtype == object else target
     if target.dtype.kind in ("cmM" if numeric else "c"):
         raise ValueError(f"y must be {'numbers' if numeric else 'labels'}, got dtype {target.dtype}.")
     with error_prefix("y"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from groupdro.tables.columns import arrow, kind_of
+from groupdro.cli.columns import arrow, kind_of
 
 __all__ = ["check_columns", "csv_settings", "read_table", "refuse_bytes", "refuse_missing", "table_format"]
 
