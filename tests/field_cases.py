@@ -258,12 +258,12 @@ def _unknown_domain() -> str:
     data = gd.GroupedData.from_arrays(X, Y > 0, GROUPS)
     problem = gd.GroupRisk(data, gd.Logistic(), Box(0.1))
     optimum = worst_value(gd.GroupRisk(data, gd.Logistic(), gd.BoxDomain(-0.1, 0.1))).value
-    for solver in ("auto", "aleg", "aleg-theory", "smd", "mpvr"):
+    for solver in ("auto", "aleg", "aleg-theory"):
         found = gd.solve(problem, solver, tol=1e-3, max_passes=100 if solver in ("auto", "aleg") else 10)
         assert found.lower_bound <= optimum + 1e-8
         assert found.upper_bound >= optimum - 1e-8
         assert found.converged or solver not in ("auto", "aleg")
-    return min(refusal(problem, solver, "Box") for solver in ("sqp", "al-svre", "ermeg"))
+    return refusal(problem, "sqp", "Box")
 
 
 class Smoothed(Loss):

@@ -46,11 +46,6 @@ from groupdro.problem import (
 from groupdro.solvers import (
     ALEG,
     ALEM,
-    ALSVRE,
-    ERMEG,
-    MPVR,
-    SMD,
-    TSA,
     ALEGTheory,
     Auto,
     DualAscent,
@@ -69,11 +64,6 @@ from groupdro.version import __version__ as __version__
 __all__ = [
     "ALEG",
     "ALEM",
-    "ALSVRE",
-    "ERMEG",
-    "MPVR",
-    "SMD",
-    "TSA",
     "ALEGTheory",
     "Attainable",
     "Auto",

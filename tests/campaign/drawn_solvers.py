@@ -13,22 +13,15 @@ SOLVERS = {
     "sqp lbfgs": lambda: gd.GroupSQP("lbfgs"),
     "quadratic": lambda: gd.Quadratic(),
     "theory": lambda: gd.ALEGTheory(guarantee=False),
-    "al-svre": lambda: gd.ALSVRE(),
-    "mpvr": lambda: gd.MPVR(),
-    "smd": lambda: gd.SMD(),
     "alem": lambda: gd.ALEM(),
     "alem of theory": lambda: gd.ALEM(gd.ALEGTheory(guarantee=False), gd.ALEGTheory(guarantee=False)),
     "alem with aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
     "alem with sqp": lambda: gd.ALEM(stage_two=gd.GroupSQP()),
     "alem in haste": lambda: gd.ALEM(stage_one_passes=2.0),
-    "ermeg": lambda: gd.ERMEG(),
-    "tsa": lambda: gd.TSA(),
 }
-_EUCLIDEAN = ("sqp", "sqp lbfgs", "al-svre", "alem with sqp", "ermeg")
-_NO_INTERCEPT = ("al-svre", "mpvr", "smd", "tsa")
-_ALL_WEIGHTS = ("al-svre", "ermeg")
-_NO_PRICE = ("theory", "mpvr", "smd", "alem of theory", "tsa")
-_REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste", "ermeg", "tsa")
+_EUCLIDEAN = ("sqp", "sqp lbfgs", "alem with sqp")
+_NO_PRICE = ("theory", "alem of theory")
+_REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste")
 
 
 def solvers_for(
@@ -42,7 +35,5 @@ def solvers_for(
         name
         for name in names
         if not (domain == "simplex" and name in _EUCLIDEAN)
-        and not (intercept and name in _NO_INTERCEPT)
-        and not (weights != "simplex" and name in _ALL_WEIGHTS)
         and not (weights == "tilted" and (name in _NO_PRICE or (name == "sqp lbfgs" and domain != "penalty")))
     ]

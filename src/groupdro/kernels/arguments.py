@@ -9,7 +9,6 @@ __all__ = [
     "DualPoint",
     "LazyPlayer",
     "ProximalPlayer",
-    "RowBlock",
     "Sums",
     "Thresholds",
     "Turn",
@@ -163,28 +162,6 @@ class ProximalPlayer(NamedTuple):
     free_step: float
     l1: float
     l2: float
-
-
-class RowBlock(NamedTuple):
-    """A block of B rows used for steps of one row each; see `kernels.blocks`.
-
-    products, of shape (B, 3, C), has each row times v (changed), c and g; gram, of shape (B, B), the inner products of
-    the rows; labels, groups and weights, of shape (B,), those of each row. w, of shape (3,), has the coefficients s, a,
-    b and inner, of shape (6,), the inner products vv, vc, vg, cc, cg, gg (both changed). betas, of shape (B, C), is set
-    to the increments of v: row k times betas[k].
-    """
-
-    products: Any
-    gram: Any
-    labels: Any
-    groups: Any
-    weights: Any
-    w: Any
-    inner: Any
-    betas: Any
-    step: float
-    penalty: float
-    radius: float
 
 
 class Sums(NamedTuple):
