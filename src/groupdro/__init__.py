@@ -41,7 +41,6 @@ from groupdro.problem import (
     Softmax,
     Squared,
     SquaredHinge,
-    Tilted,
 )
 from groupdro.solvers import (
     ALEG,
@@ -113,7 +112,6 @@ __all__ = [
     "Status",
     "StoreError",
     "TableModel",
-    "Tilted",
     "WorstGroupScorer",
     "certificate",
     "compare",

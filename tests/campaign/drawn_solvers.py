@@ -20,20 +20,12 @@ SOLVERS = {
     "alem in haste": lambda: gd.ALEM(stage_one_passes=2.0),
 }
 _EUCLIDEAN = ("sqp", "sqp lbfgs", "alem with sqp")
-_NO_PRICE = ("theory", "alem of theory")
 _REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste")
 
 
-def solvers_for(
-    loss: str, domain: str, objective: str, storage: str, weights: str = "simplex", *, intercept: bool
-) -> list[str]:
+def solvers_for(loss: str, domain: str, objective: str, storage: str, *, intercept: bool) -> list[str]:
     """Return the names of the solvers that take such a problem."""
     names = [name for name in SOLVERS if (name in _REGRET) == (objective == "regret") and name != "quadratic"]
     if loss == "squared" and "csr" not in storage and not intercept and objective != "regret" and domain != "simplex":
         names.append("quadratic")
-    return [
-        name
-        for name in names
-        if not (domain == "simplex" and name in _EUCLIDEAN)
-        and not (weights == "tilted" and (name in _NO_PRICE or (name == "sqp lbfgs" and domain != "penalty")))
-    ]
+    return [name for name in names if not (domain == "simplex" and name in _EUCLIDEAN)]

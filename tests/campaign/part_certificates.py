@@ -72,7 +72,7 @@ def descriptions(draw: Any, number: int = 0) -> Description:
     objective, storage = draw(st.sampled_from(OBJECTIVES)), draw(st.sampled_from(STORAGE))
     intercept = domain != "simplex" and draw(st.booleans())
     weights = draw(st.sampled_from(KINDS))
-    solvers = solvers_for(loss, domain, objective, storage, weights, intercept=intercept)
+    solvers = solvers_for(loss, domain, objective, storage, intercept=intercept)
     return Description(
         number=number,
         loss=loss,

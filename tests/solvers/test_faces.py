@@ -149,7 +149,7 @@ def test_a_box_is_solved_by_sqp_too():
 
 
 @pytest.mark.parametrize("objective", ["risk", "regret"])
-@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.5), gd.Cap(0.5), gd.Tilted(0.1)], ids=str)
+@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.5), gd.Cap(0.5)], ids=str)
 def test_every_set_of_weights_and_both_objectives(objective, weight_set):
     if objective == "regret" and not weight_set.is_simplex:
         pytest.skip("regrets are of the simplex here")

@@ -18,7 +18,6 @@ WEIGHT_SETS = {
     "caps": gd.Cap((0.5, 0.4, 0.3, 0.0)),
     "caps without room": gd.Cap(BASE),
     "box": gd.Box((0.1, 0.2, 0.0, 0.05), (0.6, 0.3, 0.3, 0.05)),
-    "tilted": gd.Tilted(0.3, BASE),
 }
 FORMS = {"dense": FusedSteps, "sparse": LazySteps}
 

@@ -79,16 +79,15 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
         raise ValueError("With a free intercept, a linearisation is unbounded below; use balance instead.")
-    price = problem.weight_set.price(at.q)
     if at.single is None:
         value, inner = float(at.q @ at.group_risks), float(np.vdot(at.gradient, at.w))
-        slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner) + price)
+        slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
     else:  # tangents at the computed outputs are minorants, even if these outputs differ from those at w
         value, inner = float(at.q @ at.single.constants), 0.0
         sizes = float(at.q @ at.single.constants) * (1.0 + problem.model.n_outputs)
-        slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value) + price)
+        slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value))
     return Cut(
-        constant=value - inner - price - slack,
+        constant=value - inner - slack,
         gradient=problem.coef(at.gradient),
         q=at.q,
         mass=at.mass,
@@ -121,11 +120,10 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
 
 
 def _balanced_cut(problem: GroupRisk, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
-    price = problem.weight_set.price(at.q)
     # The duals' sum is zero up to the rounding of a pairwise sum; the remainder is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
-    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + price)
-    return Cut(constant=-dual.conjugates - price - slack, gradient=gradient, q=at.q, mass=mass)
+    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left)
+    return Cut(constant=-dual.conjugates - slack, gradient=gradient, q=at.q, mass=mass)
 
 
 class CutAggregate:
@@ -349,8 +347,8 @@ class Certificate:
 
     def _q_of_least(self, q: Floats) -> Floats:
         """Return weights that prove the bound of nonnegative losses: any, such as q, if all references are zero."""
-        baseline, weight_set = self.problem.baseline.upper, self.problem.weight_set
-        return weight_set.maximiser(-baseline) if (baseline != 0).any() or weight_set.priced else q.copy()
+        baseline = self.problem.baseline.upper
+        return self.problem.weight_set.maximiser(-baseline) if (baseline != 0).any() else q.copy()
 
     @property
     def domain(self) -> Domain | OutputBall:

@@ -2,7 +2,7 @@
 
 For group weights q that give row r the weight v_r, and any duals a_r in the domain of the loss's conjugate,
 
-    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline - price(q)
+    min_w F(w, q)  >=  - sum_r v_r loss*(a_r) - q.baseline
                        + min over the domain of <sum_r v_r a_r x_r, w> + penalty.
 
 The slopes at a point give its linearisation bound; averages of duals over several points give a better one. With a free
@@ -80,9 +80,9 @@ def fenchel_bound(
     at = dual_value(problem, duals, row_weights)
     if not np.isfinite(at.conjugates):
         return -np.inf
-    baseline, price = q * problem.baseline.upper, problem.weight_set.price(q)
-    bound = -at.conjugates - float(baseline.sum()) - price + domain.support(combined)
-    scale = at.sizes + float(np.abs(baseline).sum()) + price
+    baseline = q * problem.baseline.upper
+    bound = -at.conjugates - float(baseline.sum()) + domain.support(combined)
+    scale = at.sizes + float(np.abs(baseline).sum())
     slack = support_slack(problem, domain, combined, max(at.mass, mass))
     return bound - slack - rounding_slack(problem, 0.0, 0.0, scale)
 

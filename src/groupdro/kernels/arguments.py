@@ -97,8 +97,7 @@ class WeightPlayer(NamedTuple):
     """The player q = least + share * s, where s is a distribution below caps (empty if there are none).
 
     logits are those of s (changed); centre has those of the snapshot, whose q and s are snapshot and moved. pull is the
-    point towards which the snapshot's values and the price pull s; shrink is the factor by which a price shrinks the
-    logits. alpha is the share of the snapshot in the centre of a step.
+    gradient of s at the snapshot. alpha is the share of the snapshot in the centre of a step.
     """
 
     logits: Any
@@ -109,7 +108,6 @@ class WeightPlayer(NamedTuple):
     least: Any
     caps: Any
     share: float
-    shrink: float
     step: float
     alpha: float
 

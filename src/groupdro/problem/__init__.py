@@ -6,7 +6,7 @@ from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
 from groupdro.problem.records import Constants, Evaluation, References
 from groupdro.problem.softmax import Softmax
-from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, Tilted, WeightSet
+from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, WeightSet
 
 __all__ = [
     "Box",
@@ -30,6 +30,5 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredHinge",
-    "Tilted",
     "WeightSet",
 ]

@@ -13,7 +13,7 @@ from groupdro.utils.types import Floats
 if TYPE_CHECKING:
     from groupdro.run.result import TraceRow
 
-__all__ = ["BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "SIMPLEX", "SOLVERS", "UNPRICED",
+__all__ = ["BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "SIMPLEX", "SOLVERS",
            "Requirement", "Solver", "State", "make_solver"]  # fmt: skip
 
 #: Solver classes by name. A class is registered when it is defined.
@@ -48,15 +48,9 @@ SIMPLEX = Requirement(
 )
 
 KNOWN_WEIGHTS = Requirement(
-    what="a set of group weights of this package (Simplex, Floor, Cap, Box, Tilted)",
+    what="a set of group weights of this package (Simplex, Floor, Cap, Box)",
     holds=lambda problem: problem.weights_known,
     remedy="sets of your own are solved by 'auto', 'aleg' and 'aleg-theory'",
-)
-
-UNPRICED = Requirement(
-    what="group weights without a price",
-    holds=lambda problem: not problem.weight_set.priced,
-    remedy="a price (Tilted) is known to 'auto', 'sqp' and 'aleg'",
 )
 
 
