@@ -38,7 +38,6 @@ def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, 
         gd.ElasticNetDomain(l1=1.0, l2=1e-6),
         gd.ElasticNetDomain(l1=1.0, l2=0.0).within(3.0),
         gd.ElasticNetDomain(l1=0.0, l2=0.0, low=-1.0, high=2.0),
-        gd.BoxDomain(-1.0, 2.0),
     ],
     ids=repr,
 )

@@ -28,7 +28,6 @@ from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
 from groupdro.problem import (
     Box,
-    BoxDomain,
     Cap,
     ElasticNetDomain,
     Floor,
@@ -67,7 +66,6 @@ __all__ = [
     "Attainable",
     "Auto",
     "Box",
-    "BoxDomain",
     "Cap",
     "Change",
     "ChangeDisplay",

@@ -99,7 +99,7 @@ PROBLEMS = {
     "ball": lambda: problem(gd.Logistic(), gd.L2Domain(radius=0.8), classes=2),
     "penalty": lambda: problem(gd.Logistic(), gd.L2Domain(penalty=0.01), classes=2, intercept=True),
     "simplex": lambda: problem(gd.Squared(), gd.SimplexDomain()),
-    "box": lambda: problem(gd.Squared(), gd.BoxDomain(-0.5, 0.3)),
+    "box": lambda: problem(gd.Squared(), gd.ElasticNetDomain(low=-0.5, high=0.3)),
     "floor": lambda: problem(gd.Logistic(), gd.L2Domain(penalty=0.02), gd.Floor(0.4), classes=2),
     "classes": lambda: problem(gd.Softmax(), gd.L2Domain(penalty=0.02), classes=3, intercept=True),
     "sparse": lambda: problem(gd.Huber(), gd.L2Domain(penalty=0.02, radius=5.0), sparse=True),

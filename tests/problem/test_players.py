@@ -19,8 +19,8 @@ from tests.reference.convex import group_minima, worst_value
 DOMAINS = {
     "ball": gd.L2Domain(radius=1.0),
     "penalty": gd.L2Domain(penalty=0.05),
-    "box": gd.BoxDomain(-0.3, 0.2),
-    "positive": gd.BoxDomain(0.0, 0.5),
+    "box": gd.ElasticNetDomain(low=-0.3, high=0.2),
+    "positive": gd.ElasticNetDomain(low=0.0, high=0.5),
     "simplex": gd.SimplexDomain(),
 }
 WEIGHT_SETS = {
@@ -202,10 +202,10 @@ def test_a_start_outside_of_the_set_is_refused():
 @pytest.mark.parametrize("ends", [(1.0, 1.0), (1.0, -1.0), (-np.inf, 1.0), (0.0, np.nan), ("a", 1.0)])
 def test_ends_of_a_box_that_are_none_are_refused(ends):
     with pytest.raises((ValueError, TypeError), match=r"low|high"):
-        gd.BoxDomain(*ends)
+        gd.ElasticNetDomain(low=ends[0], high=ends[1])
 
 
-@pytest.mark.parametrize("kind", [gd.L2Domain, gd.SimplexDomain, gd.BoxDomain, gd.Simplex, gd.Floor])
+@pytest.mark.parametrize("kind", [gd.L2Domain, gd.SimplexDomain, gd.Simplex, gd.Floor])
 def test_sets_that_kernels_may_know_by_their_numbers_are_not_extended(kind):
     with pytest.raises(TypeError, match=f"{kind.__name__} cannot be subclassed"):
         type("Other", (kind,), {})
@@ -230,7 +230,7 @@ class Interval(Domain):
         return self.fault == "contains" or bool((np.abs(coef) <= 1.0).all())
 
     def within(self, value):
-        return gd.BoxDomain(-0.5, 0.5) if self.fault == "within" else self
+        return gd.ElasticNetDomain(low=-0.5, high=0.5) if self.fault == "within" else self
 
     def feasible(self, coef):
         return coef if self.fault == "feasible" else np.clip(coef, -1.0, 1.0)
@@ -242,7 +242,8 @@ class Interval(Domain):
         return -1.0 if self.fault == "penalty" else 0.0
 
     def geometry(self, n_features) -> Geometry:
-        return gd.L2Domain(1e6).geometry(n_features) if self.fault == "step" else gd.BoxDomain().geometry(n_features)
+        moves = gd.L2Domain(1e6) if self.fault == "step" else gd.ElasticNetDomain(low=-1.0, high=1.0)
+        return moves.geometry(n_features)
 
 
 @pytest.mark.parametrize("fault", ["support", "feasible", "start", "penalty", "step", "contains", "within"])
@@ -374,7 +375,7 @@ class Scaled(Interval):
         return np.clip(coef, -self.size(), self.size())
 
     def geometry(self, n_features):
-        return gd.BoxDomain(-self.size(), self.size()).geometry(n_features)
+        return gd.ElasticNetDomain(low=-self.size(), high=self.size()).geometry(n_features)
 
 
 @pytest.mark.parametrize("other", [lambda: 0.3, None], ids=["constant", "closure"])

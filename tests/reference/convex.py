@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from groupdro.problem import Box, BoxDomain, Cap, ElasticNetDomain, Floor, GroupRisk, L2Domain
+from groupdro.problem import Box, Cap, ElasticNetDomain, Floor, GroupRisk, L2Domain
 
 # Tighter than the default, with shorter steps that get closer on degenerate problems; then other ways to the same.
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9, "max_iter": 300}
@@ -68,8 +68,6 @@ def _losses(problem: GroupRisk, w: Any) -> Any:
 
 def _constraints_and_penalty(problem: GroupRisk, w: Any) -> tuple[list[Any], Any]:
     coef = w[: problem.data.n_features]
-    if isinstance(problem.domain, BoxDomain):
-        return [coef >= problem.domain.low, coef <= problem.domain.high], 0.0
     if isinstance(problem.domain, ElasticNetDomain):
         domain = problem.domain
         ends = [np.broadcast_to(end, (problem.data.n_features,)) for end in (domain.low, domain.high)]

@@ -141,7 +141,7 @@ def test_a_step_solves_its_own_model(seed):
 
 
 def test_a_box_is_solved_by_sqp_too():
-    problem = make_problem(4, gd.BoxDomain(-0.3, 0.2))
+    problem = make_problem(4, gd.ElasticNetDomain(low=-0.3, high=0.2))
     found, reference = gd.solve(problem, "sqp", tol=1e-8), worst_value(problem)
     assert found.converged
     np.testing.assert_allclose(found.upper_bound, reference.value, rtol=1e-7)

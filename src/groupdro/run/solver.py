@@ -36,7 +36,7 @@ BOUNDED = Requirement(
 )
 
 BALL_OR_FACES = Requirement(
-    what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain, BoxDomain)",
+    what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain)",
     holds=lambda problem: problem.domain.ball is not None or problem.domain.separable is not None,
     remedy="other domains are solved by 'auto', 'aleg' and 'aleg-theory'",
 )
