@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.certificate.fenchel import support_slack
+from groupdro.certificate.rounding import support_slack
 
 # Column, target and penalty of two rows in two groups, the second of which has an offset of one: the optimum is one, up
 # to 1e-15, and the penalty at the solution is smaller than the rounding of one.

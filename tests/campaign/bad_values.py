@@ -488,7 +488,6 @@ def table():
             "max_time": POSITIVE,
             "seed": {key: value for key, value in WHOLE.items() if key != "a decimal"},
             "callbacks": BAD_CALLBACKS,
-            "average_duals": FLAG,
             "checkpoint_dir": {key: value for key, value in PLACES.items() if key != "none"},
         },
     )

@@ -230,8 +230,6 @@ def test_what_cannot_be_divided_is_refused():
         run_workers(5, lambda comm: shard(gd.GroupedData.from_arrays(np.eye(4), np.ones(4), None), comm))
     with pytest.raises(ValueError, match="requires"):
         run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), gd.Quadratic()))
-    with pytest.raises(ValueError, match="average_duals"):
-        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), average_duals=True))
     weighted = _data("logistic", weights=True)
     with pytest.raises(ValueError, match="sample_weight"):
         run_workers(2, lambda comm: gd.solve(_problem(shard(weighted, comm), "logistic"), "aleg"))

@@ -62,7 +62,6 @@ def add(solver: str, posed: Posed, *, fast: bool = False, way: str = "", **optio
         return found[0]
 
     more = [f"{name} {value:g}" for name, value in options.items() if name in ("atol",)]
-    more += ["averaged duals"] if options.get("average_duals") else []
     single = posed.loss == "softmax" and any(kind in posed.storage for kind in ("float16", "float32", "store"))
     keep(Fit("; ".join([solver, str(posed), *more, *([way] if way else [])]), run, fast, rounding=SINGLE * single))
 
@@ -152,12 +151,10 @@ def _extras() -> None:
             if (size, solver) != ("wide", "sqp newton"):
                 add(solver, Posed(loss, "penalty", intercept=True, size=size), max_passes=most)
         add("auto", Posed("logistic", "ball", "float32", size=size), tol=1e-4, max_passes=40.0)
-    add("aleg", Posed("logistic", "both", size="wide"), average_duals=True)
     add("aleg", Posed("softmax", "penalty", "csr", size="medium"), max_passes=6.0)
     add("sqp", Posed("logistic", "both", size="medium"))
     add("sqp", Posed("softmax", "both", size="medium", intercept=True), max_passes=60.0)
     add("alem", Posed("logistic", "both", "float32", size="medium"), tol=1e-2, max_passes=60.0)
-    add("aleg", Posed("squared", "penalty"), average_duals=True)
     add("aleg", Posed("logistic", "ball"), atol=1e-2)
     add("aleg", Posed("logistic", "ball"), way="stopped")
 

@@ -90,8 +90,7 @@ def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path, name, lo
     _assert_same(resumed, whole)
 
 
-@pytest.mark.parametrize("average_duals", [False, True])
-def test_an_intercept_a_simplex_and_averaged_duals_go_on_too(tmp_path, average_duals):
+def test_an_intercept_and_a_simplex_go_on_too(tmp_path):
     base = _problem()
     for k, problem in enumerate(
         [
@@ -99,7 +98,7 @@ def test_an_intercept_a_simplex_and_averaged_duals_go_on_too(tmp_path, average_d
             lambda: gd.GroupRisk(base.data, gd.Logistic(), gd.SimplexDomain()),
         ]
     ):
-        options = {"tol": 1e-7, "max_passes": 50.0, "average_duals": average_duals}
+        options = {"tol": 1e-7, "max_passes": 50.0}
         whole = gd.solve(problem(), "aleg", **options)
         folder = tmp_path / str(k)
         gd.solve(problem(), "aleg", **options, callbacks=[_stop_after(2)], checkpoint_dir=folder)
@@ -402,7 +401,6 @@ FORGED = {
     "bound of text": lambda run, arrays: run["certificate"]["mapping"].update(lower={"value": "0"}),
     "bound of no number": lambda run, arrays: run["certificate"]["mapping"].update(upper={"value": np.nan}),
     "cut": lambda run, arrays: run["certificate"]["mapping"]["aggregate"]["mapping"].update(cut={"value": 1}),
-    "duals": lambda run, arrays: run["certificate"]["mapping"]["aggregate"]["mapping"].update(moments={"value": 1}),
     "trace": lambda run, arrays: run.update(trace=[[1, 2]]),
     "counters": lambda run, arrays: run.update(counters=[-1, 0, 0]),
     "seconds": lambda run, arrays: run.update(seconds=None),
