@@ -9,7 +9,6 @@ import numpy as np
 from groupdro.geometry import Round
 from groupdro.problem.domains.domain import Domain, Separable
 from groupdro.problem.linear_model import LinearModel
-from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.arguments import check_number, error_prefix
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import LARGEST
@@ -39,8 +38,6 @@ class ElasticNetDomain(Domain):
     high: Any = np.inf
     total: float = np.inf
     radius: float = np.inf
-
-    __init_subclass__ = refuse_subclass
 
     def __post_init__(self) -> None:
         check_number(self.l1, "l1")
