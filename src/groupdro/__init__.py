@@ -25,7 +25,7 @@ from groupdro.evaluation.frontier_display import FrontierDisplay
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.evaluation.report import GroupReport, group_report
-from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
+from groupdro.evaluation.scoring import worst_group_scorer
 from groupdro.problem import (
     Box,
     Cap,
@@ -110,7 +110,6 @@ __all__ = [
     "Status",
     "StoreError",
     "TableModel",
-    "WorstGroupScorer",
     "certificate",
     "compare",
     "datasets",
