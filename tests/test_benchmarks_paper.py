@@ -31,10 +31,10 @@ from benchmarks.paper import (  # noqa: E402
 from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Mpvr, Smd  # noqa: E402
 from benchmarks.paper.blocked_descent import GroupModelsInBlocks  # noqa: E402
 from benchmarks.paper.constants import step_factor  # noqa: E402
-from benchmarks.paper.methods import METHODS  # noqa: E402
+from benchmarks.paper.contenders import METHODS  # noqa: E402
+from benchmarks.paper.methods import ALSVRE, MPVR, SMD  # noqa: E402
+from benchmarks.paper.methods.tsa import GroupModels  # noqa: E402
 from benchmarks.paper.setups import SETUPS, Part, Split  # noqa: E402
-
-from groupdro.solvers.baselines.tsa import GroupModels  # noqa: E402
 
 M, N, D = 4, 60, 6
 
@@ -88,7 +88,7 @@ def test_every_method_runs_to_the_budget_or_to_its_certificate(small, name):
         assert last >= runs.BUDGET - SETUPS["gdro_synthetic"].spacing - 3.0
 
 
-@pytest.mark.parametrize("made", [lambda: gd.GroupSQP("lbfgs"), gd.ALEG, gd.ALEM, lambda: gd.SMD(3.0)])
+@pytest.mark.parametrize("made", [lambda: gd.GroupSQP("lbfgs"), gd.ALEG, gd.ALEM, lambda: SMD(3.0)])
 def test_rows_read_without_a_gradient_count(made):
     """Rows read are never more than what is counted: line searches and oracles are included."""
     seen = []
@@ -107,8 +107,8 @@ def test_rows_read_without_a_gradient_count(made):
 def test_a_balance_of_one_is_the_method_itself():
     for ours, theirs in (
         (ALEGOfThePaper(multiplier=30, guarantee=False), gd.ALEGTheory(multiplier=30, guarantee=False)),
-        (Mpvr(30.0), gd.MPVR(30.0)),
-        (AlSvre(30.0, geometry="kl"), gd.ALSVRE(30.0, geometry="kl")),
+        (Mpvr(30.0), MPVR(30.0)),
+        (AlSvre(30.0, geometry="kl"), ALSVRE(30.0, geometry="kl")),
     ):
         a, b = (gd.solve(problem(), solver, tol=0.0, max_passes=12) for solver in (ours, theirs))
         assert a.trace[-1].gap == pytest.approx(b.trace[-1].gap, rel=1e-9)
@@ -116,13 +116,13 @@ def test_a_balance_of_one_is_the_method_itself():
         assert other.trace[-1].gap != pytest.approx(b.trace[-1].gap, rel=1e-3)
 
 
-def test_the_faster_steps_of_smd_are_those_of_the_package(monkeypatch):
+def test_the_faster_steps_of_smd_are_its_own(monkeypatch):
     """With one row per group there is nothing to draw, so both must agree exactly."""
     state = {}
-    for kind in (Smd, gd.SMD):
+    for kind in (Smd, SMD):
         monkeypatch.setattr(kind, "average", lambda self, s: state.update({type(self): (s.w.copy(), s.logits.copy())}))
         gd.solve(problem(n=1), kind(3.0), tol=0.0, max_passes=20)
-    for a, b in zip(state[Smd], state[gd.SMD], strict=True):
+    for a, b in zip(state[Smd], state[SMD], strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
@@ -142,8 +142,9 @@ def test_tight_constants_allow_steps_at_least_as_long(method):
 @pytest.mark.parametrize(("m", "n"), [(4, 1000), (10, 300)])
 def test_the_tight_constant_of_mpvr_bounds_the_sampled_operator(m, n):
     """A mean-square Lipschitz constant, measured over all samples at random pairs of points."""
+    from benchmarks.paper.methods.mpvr import sampling_constant
+
     from groupdro.geometry import Euclidean
-    from groupdro.solvers.baselines.mpvr import sampling_constant
 
     given, rng = problem(m=m, n=n), np.random.default_rng(0)
     L = sampling_constant(given, Euclidean(3.0, 0.0, D), "importance") / step_factor("MPVR", given, 3.0)
@@ -203,43 +204,43 @@ def stored_panel(monkeypatch, tmp_path, curves, setup="gdro_census"):
     return analysis.Panel(setup)
 
 
-AUTO, MPVR = ("auto", "best"), ("MPVR", "average")
+AUTO, RIVAL = ("auto", "best"), ("MPVR", "average")
 
 
 def test_comparisons_know_ranges_floors_and_missing_models(monkeypatch, tmp_path):
     nan = np.nan
-    few = {AUTO: [[nan, 1.01, 1.0], [nan, 1.01, 1.0]], MPVR: [[nan, 1.02, 1.3], [nan, 1.005, nan]]}
+    few = {AUTO: [[nan, 1.01, 1.0], [nan, 1.01, 1.0]], RIVAL: [[nan, 1.02, 1.3], [nan, 1.005, nan]]}
     own = stored_panel(monkeypatch, tmp_path, few)
-    assert analysis.compare(own, AUTO, MPVR, 5).kind == "neither"
-    early = analysis.compare(own, AUTO, MPVR, 10)
+    assert analysis.compare(own, AUTO, RIVAL, 5).kind == "neither"
+    early = analysis.compare(own, AUTO, RIVAL, 10)
     assert early.kind == "undecided"
     assert (early.found.low, early.found.high) == pytest.approx((0.5, 2.0))  # the range, not a t interval
-    late = analysis.compare(own, AUTO, MPVR, 20)
+    late = analysis.compare(own, AUTO, RIVAL, 20)
     assert (late.kind, late.sign) == ("ahead", "≥ ")
     assert late.found.high == pytest.approx(0.3 / 1e-6)
-    ahead = stored_panel(monkeypatch, tmp_path, {AUTO: [[nan, 1.01]] * 2, MPVR: [[nan, 1.02], [nan, nan, 1.0]]})
-    assert analysis.compare(ahead, AUTO, MPVR, 10).kind == "no rival"
-    assert analysis.compare(ahead, MPVR, AUTO, 10).kind == "behind"
-    assert analysis.compare(ahead, AUTO, MPVR, 10).found.n == 1
+    ahead = stored_panel(monkeypatch, tmp_path, {AUTO: [[nan, 1.01]] * 2, RIVAL: [[nan, 1.02], [nan, nan, 1.0]]})
+    assert analysis.compare(ahead, AUTO, RIVAL, 10).kind == "no rival"
+    assert analysis.compare(ahead, RIVAL, AUTO, 10).kind == "behind"
+    assert analysis.compare(ahead, AUTO, RIVAL, 10).found.n == 1
 
 
 def test_the_tuning_seed_is_left_out_and_five_seeds_have_an_interval(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
-    runs_of = {AUTO: [[1.01]] * 6, MPVR: [[1.0 + v] for v in np.r_[1e-4, 0.02 * np.exp(0.1 * rng.normal(size=5))]]}
+    runs_of = {AUTO: [[1.01]] * 6, RIVAL: [[1.0 + v] for v in np.r_[1e-4, 0.02 * np.exp(0.1 * rng.normal(size=5))]]}
     own = stored_panel(monkeypatch, tmp_path, runs_of)
-    assert analysis.compare(own, AUTO, MPVR, 40).kind == "undecided"
-    found = analysis.compare(own, AUTO, MPVR, 40, without_tuning=True)
+    assert analysis.compare(own, AUTO, RIVAL, 40).kind == "undecided"
+    found = analysis.compare(own, AUTO, RIVAL, 40, without_tuning=True)
     assert (found.kind, found.found.n) == ("ahead", 5)
-    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[MPVR][1:]])
+    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[RIVAL][1:]])
     low, high = stats.t.interval(0.95, 4, ratios.mean(), stats.sem(ratios))
     assert (found.found.low, found.found.high) == pytest.approx((np.exp(low), np.exp(high)))
 
 
 def test_runs_that_do_not_differ_on_fixed_data_count_once(monkeypatch, tmp_path):
-    curves = {AUTO: [[1.01], [1.01]], MPVR: [[1.02], [1.03]]}
+    curves = {AUTO: [[1.01], [1.01]], RIVAL: [[1.02], [1.03]]}
     own = stored_panel(monkeypatch, tmp_path, curves, "gdro_cifar")
-    assert (len(own.curves[AUTO]), own.repeated[AUTO], len(own.curves[MPVR])) == (1, 2, 2)
-    found = analysis.compare(own, AUTO, MPVR, 40)
+    assert (len(own.curves[AUTO]), own.repeated[AUTO], len(own.curves[RIVAL])) == (1, 2, 2)
+    found = analysis.compare(own, AUTO, RIVAL, 40)
     assert (found.kind, found.found.low, found.found.high) == ("ahead", pytest.approx(2.0), pytest.approx(3.0))
 
 

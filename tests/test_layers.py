@@ -137,7 +137,7 @@ def test_the_check_resolves_relative_imports_of_a_package():
         ("groupdro.kernels.groups", "import math, numba\nfrom groupdro.kernels.compile import compiled"),
         ("groupdro.data", "from groupdro.data.rows import read_rows\nfrom groupdro.data.grouping import read_groups"),
         ("groupdro.problem.losses", "from groupdro.kernels import losses as kernels\nfrom . import domains"),
-        ("groupdro.certificate", "from groupdro.certificate.fenchel import bound\nfrom groupdro import datasets"),
+        ("groupdro.certificate", "from groupdro.certificate.rounding import bound\nfrom groupdro import datasets"),
         ("groupdro.run.solver", "from groupdro.geometry import Entropy\nfrom .result import Result"),
     ],
 )

@@ -17,7 +17,7 @@ import argparse
 import time
 
 from benchmarks.paper import collect, complexity, figures, page, radius, restore, timings
-from benchmarks.paper.methods import METHODS
+from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tuning import chosen, repeat, tune

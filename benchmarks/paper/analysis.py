@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.paper.methods import METHODS, TOL
+from benchmarks.paper.contenders import METHODS, TOL
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS

@@ -13,14 +13,15 @@ import numpy as np
 
 import groupdro as gd
 from benchmarks.paper.blocked_descent import GroupModelsInBlocks
+from benchmarks.paper.methods import ALSVRE, ERMEG, MPVR, SMD, TSA
+from benchmarks.paper.methods.al_svre import AlSvreState
+from benchmarks.paper.methods.mpvr import MpvrState
+from benchmarks.paper.methods.smd import SmdState
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
 from groupdro.problem import GroupRisk
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
-from groupdro.solvers.baselines.al_svre import AlSvreState
-from groupdro.solvers.baselines.mpvr import MpvrState
-from groupdro.solvers.baselines.smd import SmdState
 from groupdro.solvers.references import RefinedReferences
 
 __all__ = ["ALEGOfThePaper", "AlSvre", "AlegOfOneGroup", "Ermeg", "Mpvr", "Sagawa", "Smd", "Tsa"]
@@ -59,7 +60,7 @@ class ALEGOfThePaper(gd.ALEGTheory):
 
 
 @dataclass(frozen=True)
-class AlegOfOneGroup(gd.MPVR):
+class AlegOfOneGroup(MPVR):
     """ALEG with a single group, of which MPVR's compiled steps are the same ones: one row, and no weights.
 
     The epoch is as long as the group, and the step that of ALEG's theorem, sqrt(1 / (5 K)) / L with the same L.
@@ -81,7 +82,7 @@ class _MpvrState(MpvrState):
 
 
 @dataclass(frozen=True)
-class Mpvr(gd.MPVR):
+class Mpvr(MPVR):
     """MPVR, which also averages its iterates z_k over all epochs."""
 
     _: KW_ONLY
@@ -109,7 +110,7 @@ class Mpvr(gd.MPVR):
 
 
 @dataclass(frozen=True)
-class AlSvre(gd.ALSVRE):
+class AlSvre(ALSVRE):
     """AL-SVRE; its Euclidean form has one step for both players and no balance."""
 
     _: KW_ONLY
@@ -169,7 +170,7 @@ class _Descent:
 
 
 @dataclass(frozen=True)
-class Smd(_Descent, gd.SMD):
+class Smd(_Descent, SMD):
     """Stochastic mirror descent."""
 
     _: KW_ONLY
@@ -177,7 +178,7 @@ class Smd(_Descent, gd.SMD):
 
 
 @dataclass(frozen=True)
-class Tsa(_Descent, gd.TSA):
+class Tsa(_Descent, TSA):
     """Two-stage stochastic approximation."""
 
     _: KW_ONLY
@@ -191,7 +192,7 @@ class Tsa(_Descent, gd.TSA):
 
 
 @dataclass(frozen=True)
-class Ermeg(gd.ERMEG):
+class Ermeg(ERMEG):
     """ERMEG with ALEM's own first stage: the same oracle, to the same tolerance, refined only where it matters."""
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.paper.methods.tsa import GroupModels
 from groupdro.data import Draw
 from groupdro.problem import GroupRisk
-from groupdro.solvers.baselines.tsa import GroupModels
 from groupdro.utils.types import Floats
 
 __all__ = ["GroupModelsInBlocks"]

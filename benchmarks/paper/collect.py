@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.paper.analysis import DEFAULT
-from benchmarks.paper.methods import METHODS, Setting
+from benchmarks.paper.contenders import METHODS, Setting
 from benchmarks.paper.restore import BEST
 from benchmarks.paper.runs import BUDGET, place_of
 from benchmarks.paper.setups import SETUPS, Setup

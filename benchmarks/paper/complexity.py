@@ -14,6 +14,7 @@ from scipy import stats
 
 import groupdro as gd
 from benchmarks.paper.constants import step_factor
+from benchmarks.paper.methods import ALSVRE, ERMEG, MPVR, SMD, TSA
 from benchmarks.paper.store import CACHE, RESULTS
 
 __all__ = ["PREDICTED", "exponent", "ratios", "run"]
@@ -56,15 +57,15 @@ def solver(method: str, constants: str, given: gd.GroupRisk, eps: float) -> gd.S
         paper = gd.ALEGTheory(constant=constants)  # type: ignore[arg-type]
         return paper if method == "ALEG" else gd.ALEM(paper, paper, stage_one_passes=np.inf)
     if method == "ERMEG":  # its step is derived from the excess risks that it meets: it has no constants
-        return gd.ERMEG(oracle_tol=eps / 4.0)
+        return ERMEG(oracle_tol=eps / 4.0)
     factor = step_factor(method, given, RADIUS) if constants == "tight" else 1.0
     if method == "MPVR":
-        return gd.MPVR(factor)
+        return MPVR(factor)
     if method == "AL-SVRE":
-        return gd.ALSVRE(factor, accuracy=eps)
+        return ALSVRE(factor, accuracy=eps)
     if method == "TSA":  # each of one row of every group; then as many as the second stage needs
-        return gd.TSA(factor, stage_one_passes=TSA_STEPS / eps**2 * given.n_groups / given.n_rows)
-    return gd.SMD(factor)
+        return TSA(factor, stage_one_passes=TSA_STEPS / eps**2 * given.n_groups / given.n_rows)
+    return SMD(factor)
 
 
 def evaluations(method: str, constants: str, m: int, n: int, seed: int, gaps: tuple[float, ...]) -> list[float]:

@@ -19,10 +19,10 @@ the tight form replaces the largest G by a group's root mean square in the part 
 import numpy as np
 
 import groupdro as gd
+from benchmarks.paper.methods.al_svre import euclidean_constant
+from benchmarks.paper.methods.mpvr import sampling_constant
+from benchmarks.paper.methods.smd import descent_constant
 from groupdro.geometry import Euclidean
-from groupdro.solvers.baselines.al_svre import euclidean_constant
-from groupdro.solvers.baselines.mpvr import sampling_constant
-from groupdro.solvers.baselines.smd import descent_constant
 
 __all__ = ["step_factor"]
 

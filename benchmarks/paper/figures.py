@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.paper.analysis import Panel, has, panel
 from benchmarks.paper.complexity import AXES, PREDICTED
-from benchmarks.paper.methods import METHODS
+from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS

@@ -11,8 +11,8 @@ import groupdro as gd
 from benchmarks.paper import complexity
 from benchmarks.paper.analysis import FEWEST, Panel, has, panel
 from benchmarks.paper.claims import claims_table, exponent_words
+from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
-from benchmarks.paper.methods import METHODS, STEP, TOL
 from benchmarks.paper.optimum import reference_gap
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import CENSUS_ROWS, CIFAR_CLASSES, KNOWN, N_FEATURES, SETUPS

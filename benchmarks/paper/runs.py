@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 import groupdro as gd
-from benchmarks.paper.methods import METHODS, TOL, Method, Setting
+from benchmarks.paper.contenders import METHODS, TOL, Method, Setting
+from benchmarks.paper.methods import TSA
 from benchmarks.paper.optimum import Optimum, optimum
 from benchmarks.paper.setups import SETUPS, Split
 from benchmarks.paper.store import CACHE
@@ -127,7 +128,7 @@ def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.Data
     problem = setup.on(ready.train, ready.n_outputs)
     solver = method.solver(setting, problem)
     with np.errstate(all="ignore"):
-        brief = replace(solver, stage_one_passes=1e-9) if isinstance(solver, gd.TSA) else solver
+        brief = replace(solver, stage_one_passes=1e-9) if isinstance(solver, TSA) else solver
         gd.solve(setup.on(ready.train, ready.n_outputs), brief, tol=0.0, max_passes=1e-9)  # compiles
         final = solver.stage_two if isinstance(solver, gd.ALEM) else solver
         recorder = Recorder(ready, method, final, setup.spacing, problem.n_rows)

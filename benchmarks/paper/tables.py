@@ -8,8 +8,8 @@ import pandas as pd
 
 from benchmarks.paper.analysis import BUDGETS, FEWEST, Interval, Outcome, Panel, arithmetic, compare, geometric
 from benchmarks.paper.complexity import AXES, PREDICTED, exponent
+from benchmarks.paper.contenders import METHODS, OURS
 from benchmarks.paper.figures import label
-from benchmarks.paper.methods import METHODS, OURS
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.paper.methods import METHODS, Setting
+from benchmarks.paper.contenders import METHODS, Setting
 from benchmarks.paper.optimum import Optimum
 from benchmarks.paper.runs import BUDGET, place_of, prepared, stored_run
 from benchmarks.paper.setups import SETUPS

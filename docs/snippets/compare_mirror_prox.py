@@ -1,6 +1,6 @@
 """Mirror prox beside ALEG, at equal budgets."""
 
-from benchmarks.paper.methods import METHODS, Method
+from benchmarks.paper.contenders import METHODS, Method
 from benchmarks.paper.runs import curve_of
 from mirror_prox import MirrorProx
 

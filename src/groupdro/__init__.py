@@ -24,10 +24,9 @@ from groupdro.evaluation.frontier_display import FrontierDisplay
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
 from groupdro.evaluation.report import GroupReport, group_report
-from groupdro.evaluation.scoring import WorstGroupScorer, worst_group_scorer
+from groupdro.evaluation.scoring import worst_group_scorer
 from groupdro.problem import (
     Box,
-    BoxDomain,
     Cap,
     ElasticNetDomain,
     Floor,
@@ -40,16 +39,10 @@ from groupdro.problem import (
     Softmax,
     Squared,
     SquaredHinge,
-    Tilted,
 )
 from groupdro.solvers import (
     ALEG,
     ALEM,
-    ALSVRE,
-    ERMEG,
-    MPVR,
-    SMD,
-    TSA,
     ALEGTheory,
     Auto,
     DualAscent,
@@ -67,16 +60,10 @@ from groupdro.version import __version__ as __version__
 __all__ = [
     "ALEG",
     "ALEM",
-    "ALSVRE",
-    "ERMEG",
-    "MPVR",
-    "SMD",
-    "TSA",
     "ALEGTheory",
     "Attainable",
     "Auto",
     "Box",
-    "BoxDomain",
     "Cap",
     "Change",
     "ChangeDisplay",
@@ -119,8 +106,6 @@ __all__ = [
     "SquaredHinge",
     "Status",
     "StoreError",
-    "Tilted",
-    "WorstGroupScorer",
     "certificate",
     "compare",
     "datasets",

@@ -81,14 +81,6 @@ class Geometry(ABC):
         """Return the point with the given moving part."""
         return moved
 
-    def points(self, mirrors: Floats) -> Floats:
-        """Return the points with the given mirror coordinates."""
-        return np.array([self.point(mirror) for mirror in mirrors])
-
-    def steps(self, centres: Floats, step: float, gradients: Floats) -> Floats:
-        """Return several mirror coordinates, each after a step against its own gradient."""
-        return np.array([self.step(w, step, g) for w, g in zip(centres, gradients, strict=True)])
-
     @abstractmethod
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
         """Return the step times the squared size of a gradient difference, in the dual local norm at a point."""
@@ -142,17 +134,6 @@ class Euclidean(Round):
     def ball(self) -> Ball:  # type: ignore[override]
         """The ball and the penalty."""
         return Ball(self.radius, self.penalty)
-
-    def points(self, mirrors: Floats) -> Floats:
-        """Return the points."""
-        return mirrors
-
-    def steps(self, centres: Floats, step: float, gradients: Floats) -> Floats:
-        """Take all steps at once if no entry is free."""
-        moved = (centres - step * gradients) / (1.0 + step * self.penalty)
-        norms = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
-        shrink = np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
-        return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Descend, shrink by the penalty, project onto the ball. This order is exact for an isotropic quadratic."""

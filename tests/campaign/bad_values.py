@@ -488,7 +488,6 @@ def table():
             "max_time": POSITIVE,
             "seed": {key: value for key, value in WHOLE.items() if key != "a decimal"},
             "callbacks": BAD_CALLBACKS,
-            "average_duals": FLAG,
             "checkpoint_dir": {key: value for key, value in PLACES.items() if key != "none"},
         },
     )
@@ -530,34 +529,6 @@ def table():
             ran(make),
             {"hessian": CHOICE, "memory": COUNT, "start": pairs_of(3) if make is gd.GroupSQP else {}},
         )
-    horizon = {key: value for key, value in COUNT.items() if key != "none"}
-    yield "SMD", ran(gd.SMD), {"multiplier": FINITE_POSITIVE, "horizon": horizon}
-    yield (
-        "MPVR",
-        ran(gd.MPVR),
-        {"multiplier": FINITE_POSITIVE, "sampling": CHOICE, "epoch_length": horizon},
-    )
-    yield (
-        "ALSVRE",
-        ran(gd.ALSVRE),
-        {
-            "multiplier": FINITE_POSITIVE,
-            "geometry": CHOICE,
-            "accuracy": FINITE_POSITIVE,
-            "inner_passes": FINITE_POSITIVE,
-        },
-    )
-    yield "ERMEG", ran(gd.ERMEG), {"multiplier": FINITE_POSITIVE, "oracle_tol": FINITE_POSITIVE}
-    yield (
-        "TSA",
-        ran(gd.TSA),
-        {
-            "multiplier": FINITE_POSITIVE,
-            "stage_one_multiplier": {key: value for key, value in FINITE_POSITIVE.items() if key != "none"},
-            "stage_one_passes": FINITE_POSITIVE,
-            "form": CHOICE,
-        },
-    )
     yield (
         "L2Domain",
         lambda **given: gd.L2Domain(**{"penalty": 1.0, **given}),
@@ -910,11 +881,6 @@ def warm_up():
             gd.Auto,
             gd.ALEM,
             gd.GroupSQP,
-            gd.SMD,
-            gd.MPVR,
-            gd.ALSVRE,
-            gd.ERMEG,
-            gd.TSA,
         ):
             ran(make)()
         ran(gd.Quadratic)()

@@ -155,7 +155,7 @@ class Box(Domain):
         return np.zeros(shape)
 
     def geometry(self, n_features: int) -> Geometry:
-        return gd.BoxDomain(-self.size, self.size).geometry(n_features)
+        return gd.ElasticNetDomain(low=-self.size, high=self.size).geometry(n_features)
 
 
 class GenerousBox(Box):

@@ -13,36 +13,19 @@ SOLVERS = {
     "sqp lbfgs": lambda: gd.GroupSQP("lbfgs"),
     "quadratic": lambda: gd.Quadratic(),
     "theory": lambda: gd.ALEGTheory(guarantee=False),
-    "al-svre": lambda: gd.ALSVRE(),
-    "mpvr": lambda: gd.MPVR(),
-    "smd": lambda: gd.SMD(),
     "alem": lambda: gd.ALEM(),
     "alem of theory": lambda: gd.ALEM(gd.ALEGTheory(guarantee=False), gd.ALEGTheory(guarantee=False)),
     "alem with aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
     "alem with sqp": lambda: gd.ALEM(stage_two=gd.GroupSQP()),
     "alem in haste": lambda: gd.ALEM(stage_one_passes=2.0),
-    "ermeg": lambda: gd.ERMEG(),
-    "tsa": lambda: gd.TSA(),
 }
-_EUCLIDEAN = ("sqp", "sqp lbfgs", "al-svre", "alem with sqp", "ermeg")
-_NO_INTERCEPT = ("al-svre", "mpvr", "smd", "tsa")
-_ALL_WEIGHTS = ("al-svre", "ermeg")
-_NO_PRICE = ("theory", "mpvr", "smd", "alem of theory", "tsa")
-_REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste", "ermeg", "tsa")
+_EUCLIDEAN = ("sqp", "sqp lbfgs", "alem with sqp")
+_REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste")
 
 
-def solvers_for(
-    loss: str, domain: str, objective: str, storage: str, weights: str = "simplex", *, intercept: bool
-) -> list[str]:
+def solvers_for(loss: str, domain: str, objective: str, storage: str, *, intercept: bool) -> list[str]:
     """Return the names of the solvers that take such a problem."""
     names = [name for name in SOLVERS if (name in _REGRET) == (objective == "regret") and name != "quadratic"]
     if loss == "squared" and "csr" not in storage and not intercept and objective != "regret" and domain != "simplex":
         names.append("quadratic")
-    return [
-        name
-        for name in names
-        if not (domain == "simplex" and name in _EUCLIDEAN)
-        and not (intercept and name in _NO_INTERCEPT)
-        and not (weights != "simplex" and name in _ALL_WEIGHTS)
-        and not (weights == "tilted" and (name in _NO_PRICE or (name == "sqp lbfgs" and domain != "penalty")))
-    ]
+    return [name for name in names if not (domain == "simplex" and name in _EUCLIDEAN)]

@@ -119,10 +119,6 @@ class PlainProblem:
         """Return the largest value, or what the set of weights makes of them."""
         return values.max() if self.weight_set is None else self.weight_set.value(values)
 
-    def price(self, q: np.ndarray) -> Any:
-        """Return what weights cost."""
-        return Long(0) if self.weight_set is None else self.weight_set.price(q)
-
     def penalty_at(self, w: np.ndarray) -> Any:
         return Long(self.penalty) / 2 * (w[: self.n_features].astype(Long) ** 2).sum()
 
@@ -368,7 +364,7 @@ def solution_of(p: PlainProblem, w: np.ndarray, q: np.ndarray) -> Solution:
 
 
 def lower_estimate(p: PlainProblem, at: Solution) -> tuple[Any, np.ndarray]:
-    """Return a lower bound of min_w sum_i q_i value_i(w) - price(q) + penalty, and the w at which it was taken.
+    """Return a lower bound of min_w sum_i q_i value_i(w) + penalty, and the w at which it was taken.
 
     On the simplex the linearisation's least entry. Otherwise the ball's multiplier makes the problem strongly convex:
     Newton's method, with its gradients in extended precision, comes so near to the minimum that what is left, squared
@@ -387,7 +383,7 @@ def lower_estimate(p: PlainProblem, at: Solution) -> tuple[Any, np.ndarray]:
     def value_and_gradient(w: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
         u = p.outputs(w)
         slopes, bend = _slopes(p, u)
-        value = q @ (p.group_sums(_losses(p, u)) + p.shift) - p.price(q)
+        value = q @ (p.group_sums(_losses(p, u)) + p.shift)
         return value, q @ _gradients(p, slopes), bend
 
     if p.simplex:

@@ -107,7 +107,6 @@ def _run(name: str, folder: Path | None, *, epochs: float = np.inf) -> Any:
         max_passes=12.0,
         callbacks=[lambda progress: progress.latest.epoch >= epochs],
         checkpoint_dir=folder,
-        average_duals=name == "sqp",
     )
 
 

@@ -190,11 +190,11 @@ def _around_solution(plain: PlainProblem, upper: Any) -> PlainProblem:
 
 
 def least_of_mixture(plain: PlainProblem, q: np.ndarray) -> Any:
-    """Return the least that was found of sum_i q_i value_i - price + penalty: what q can prove is at most that."""
+    """Return the least that was found of sum_i q_i value_i + penalty: what q can prove is at most that."""
     sizes = np.diff(np.r_[plain.starts, len(plain.rows)])
     weights = np.zeros(len(plain.X), Long)
     np.add.at(weights, plain.rows, np.repeat(q.astype(Long), sizes) * plain.weights)
-    shift = (q.astype(Long) * np.broadcast_to(plain.shift, q.shape)).sum() - plain.price(q)
+    shift = (q.astype(Long) * np.broadcast_to(plain.shift, q.shape)).sum()
     changed = {"rows": np.arange(len(plain.X)), "starts": np.zeros(1, int), "weights": weights, "shift": shift}
     changed["weight_set"] = None
     mixture = PlainProblem(**{**vars(plain), **changed})

@@ -54,7 +54,6 @@ class Description:
     weighted: bool = False
     offsets: bool = False
     warm: bool = False
-    average_duals: bool = False
     size_of_y: float = 1.0
     radius: float = 1.0
     penalty: float = 0.1
@@ -72,7 +71,7 @@ def descriptions(draw: Any, number: int = 0) -> Description:
     objective, storage = draw(st.sampled_from(OBJECTIVES)), draw(st.sampled_from(STORAGE))
     intercept = domain != "simplex" and draw(st.booleans())
     weights = draw(st.sampled_from(KINDS))
-    solvers = solvers_for(loss, domain, objective, storage, weights, intercept=intercept)
+    solvers = solvers_for(loss, domain, objective, storage, intercept=intercept)
     return Description(
         number=number,
         loss=loss,
@@ -90,7 +89,6 @@ def descriptions(draw: Any, number: int = 0) -> Description:
         weighted=draw(st.booleans()),
         offsets=draw(st.booleans()),
         warm=draw(st.booleans()),
-        average_duals=draw(st.booleans()),
         size_of_y=draw(st.sampled_from((1.0, 1e-3, 1e3))),
         radius=draw(st.sampled_from((1.0, 0.01, 0.3, 5.0, 100.0))),
         penalty=draw(st.sampled_from((0.1, 1e-5, 1e-3, 1.0, 30.0))),
@@ -263,7 +261,6 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
             max_passes=description.max_passes,
             max_time=20.0,
             seed=description.number,
-            average_duals=description.average_duals,
         )
     base = made.offsets - (made.references if made.references is not None else 0.0)
     by_others = _find_with_cvxpy(made, regret=regret) if by_cvxpy or made.plain.weight_set is not None else None

@@ -60,15 +60,10 @@ RISK: dict[str, Callable[[], Any]] = {
     "sqp": lambda: gd.GroupSQP(),
     "sqp with lbfgs": lambda: gd.GroupSQP("lbfgs"),
     "aleg of theory": lambda: gd.ALEGTheory(),
-    "al-svre": lambda: gd.ALSVRE(),
-    "mpvr": lambda: gd.MPVR(),
-    "smd": lambda: gd.SMD(),
 }
 REGRET: dict[str, Callable[[], Any]] = {
     "alem": lambda: gd.ALEM(),
     "alem with aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
-    "ermeg": lambda: gd.ERMEG(),
-    "tsa": lambda: gd.TSA(),
 }
 SOLVERS = {**RISK, **REGRET}
 

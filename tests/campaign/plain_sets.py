@@ -11,44 +11,26 @@ from groupdro.problem import WeightSet
 __all__ = ["KINDS", "PlainSet", "draw_set"]
 
 Long = np.longdouble
-KINDS = ("simplex", "floor", "cap", "box", "tilted")
+KINDS = ("simplex", "floor", "cap", "box")
 
 
 @dataclass(frozen=True, eq=False)
 class PlainSet:
-    """Weights between bounds, or at a price: all q with least <= q <= most, less temperature * KL(q || base)."""
+    """Weights between bounds: all q with least <= q <= most."""
 
     least: np.ndarray
     most: np.ndarray
-    temperature: float = 0.0
-    base: Any = None
 
     def value(self, values: np.ndarray) -> Any:
-        """Return the largest q.values less the price.
+        """Return the largest q.values.
 
-        Without a price by duality: the least over t of least.values + (1 - sum(least)) t plus the sum of
+        By duality: the least over t of least.values + (1 - sum(least)) t plus the sum of
         (most - least) max(values - t, 0), which is piecewise linear with bends at the values.
         """
         values = values.astype(Long)
-        if self.temperature:
-            t, top = Long(self.temperature), values.max()
-            return top + t * np.log1p((self._whole_base() * np.expm1((values - top) / t)).sum())
         least, room = self.least.astype(Long), self.most.astype(Long) - self.least.astype(Long)
         over = np.maximum(values[None, :] - values[:, None], 0) @ room
         return least @ values + ((1 - least.sum()) * values + over).min()
-
-    def price(self, q: np.ndarray) -> Any:
-        """Return what q costs."""
-        if not self.temperature:
-            return Long(0)
-        q, base = q.astype(Long) / q.astype(Long).sum(), self._whole_base()
-        near = np.abs(q - base) < base / 2  # where a quotient would lose what the logarithm is made of
-        near_log = np.log1p(np.where(near, (q - base) / base, 0))
-        log = np.where(near, near_log, np.log(np.where(near | (q == 0), 1, q) / np.where(near | (q == 0), 1, base)))
-        return Long(self.temperature) * (q * log - (q - base)).sum()
-
-    def _whole_base(self) -> Any:
-        return self.base.astype(Long) / self.base.astype(Long).sum()
 
     def outside(self, q: np.ndarray) -> float:
         """Return by how much q leaves the bounds or the sum."""
@@ -70,9 +52,6 @@ def draw_set(kind: str, m: int, rng: np.random.Generator) -> tuple[WeightSet, Pl
     if kind == "floor":
         robustness = float(rng.choice((0.0, 0.01, 0.1, 0.5, 0.9, 1.0)))
         return gd.Floor(robustness, base), PlainSet((1.0 - robustness) * base, ones)
-    if kind == "tilted":
-        base, temperature = 0.9 * base + 0.1 / m, float(10.0 ** rng.uniform(-3, 1))
-        return gd.Tilted(temperature, base), PlainSet(zeros, ones, temperature, base)
     if kind == "cap":
         most = np.full(m, 1.0 / rng.integers(1, m + 1))
         if rng.random() < 0.5:  # of the worst share of all, with some groups that have no say

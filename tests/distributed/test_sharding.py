@@ -90,12 +90,8 @@ SOLVERS = {
     "auto": gd.Auto,
     "sqp-newton": lambda: gd.GroupSQP("newton"),
     "sqp-lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "smd": lambda: gd.SMD(10.0),
-    "mpvr": lambda: gd.MPVR(10.0),
-    "al-svre": lambda: gd.ALSVRE(10.0),
     "aleg-theory": gd.ALEGTheory,
     "alem": gd.ALEM,
-    "ermeg": gd.ERMEG,
 }
 
 
@@ -232,11 +228,8 @@ def test_what_cannot_be_divided_is_refused():
         run_workers(2, lambda comm: shard(overlapping, comm))
     with pytest.raises(ValueError, match="rows for 5 workers"):
         run_workers(5, lambda comm: shard(gd.GroupedData.from_arrays(np.eye(4), np.ones(4), None), comm))
-    for solver in (gd.TSA(), gd.Quadratic()):
-        with pytest.raises(ValueError, match="requires"):
-            run_workers(2, lambda comm, solver=solver: gd.solve(_problem(shard(whole, comm), "logistic"), solver))
-    with pytest.raises(ValueError, match="average_duals"):
-        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), average_duals=True))
+    with pytest.raises(ValueError, match="requires"):
+        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), gd.Quadratic()))
     weighted = _data("logistic", weights=True)
     with pytest.raises(ValueError, match="sample_weight"):
         run_workers(2, lambda comm: gd.solve(_problem(shard(weighted, comm), "logistic"), "aleg"))

@@ -46,9 +46,7 @@ def test_every_module_that_the_page_names_exists():
 
 def test_the_steps_of_the_page_are_those_of_the_table():
     section = INSIDE.partition("**Steps**")[2].partition("**Driver**")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {
-        steps.__name__ for steps in (*table.BATCHES, *table.SINGLE_ROWS)
-    }
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {steps.__name__ for steps in table.BATCHES}
 
 
 def test_every_public_name_has_a_page():

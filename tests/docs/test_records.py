@@ -261,7 +261,7 @@ def test_sizes_of_sketches_are_those_of_the_code():
     assert f"**sketch**: {buckets:,} sums of columns" in words("inside.md")
     assert f"Of more than {sketched_sqp.MOST_APART:,} groups" in words("inside.md")
     page = words("choosing_a_solver.md")
-    assert page.count(f"up to {sketched_sqp._MOST_PRICED:,} groups if") == page.count("4,096") == 2
+    assert page.count(f"up to {sketched_sqp._MOST_CAPPED:,} groups if") == page.count("4,096") == 2
 
 
 def test_settings_of_several_workers_are_those_of_the_code():

@@ -208,8 +208,8 @@ def test_the_comparison_page_says_what_the_outputs_say():
 @pytest.mark.parametrize(
     "path",
     [
-        "src/groupdro/solvers/baselines/tsa.py",
-        "src/groupdro/solvers/baselines/al_svre.py",
+        "benchmarks/paper/methods/tsa.py",
+        "benchmarks/paper/methods/al_svre.py",
         "docs/choosing_a_solver.md",
         "docs/known_limits.md",
         "benchmarks/README.md",

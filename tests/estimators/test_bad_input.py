@@ -876,12 +876,6 @@ AFTERWARDS = [
     ("warm_start", "other features", lambda fit: twice(fit, X=ROWS[:, :2]), near(X=ROWS[:, :2])),
     ("warm_start", "other groups", lambda fit: twice(fit, groups=MEMBER), near(groups=MEMBER)),
     ("warm_start", "after a failed fit", after_a_failure, near()),
-    (
-        "objective",
-        "with a solver of regrets and references",
-        lambda fit: fit(objective="excess_risk", solver="tsa", reference_risks=[0.1, 0.1, 0.1]),
-        refused("solver|reference_risks"),
-    ),
     ("set_params", "unknown", lambda fit: estimator(fit).set_params(eta=0.1), refused("eta")),
     (
         "alpha",

@@ -26,18 +26,9 @@ SOLVERS: dict[str, Callable[[], gd.Solver]] = {
     "sqp newton": lambda: gd.GroupSQP("newton"),
     "sqp lbfgs": lambda: gd.GroupSQP("lbfgs"),
     "quadratic": gd.Quadratic,
-    "smd": lambda: gd.SMD(4.0),
-    "smd, horizon": lambda: gd.SMD(horizon=400),
-    "mpvr": lambda: gd.MPVR(4.0),
-    "mpvr, uniform": lambda: gd.MPVR(4.0, sampling="uniform", epoch_length=150),
-    "al-svre": lambda: gd.ALSVRE(4.0),
-    "al-svre, kl": lambda: gd.ALSVRE(4.0, geometry="kl"),
-    "tsa": lambda: gd.TSA(4.0, stage_one_passes=3.0),
-    "tsa, common random numbers": lambda: gd.TSA(4.0, stage_one_passes=3.0, form="common-random-numbers"),
     "alem": gd.ALEM,
     "alem, aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
     "alem, aleg-theory": lambda: gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=9.0),
-    "ermeg": gd.ERMEG,
 }
 
 
@@ -71,7 +62,6 @@ def add(solver: str, posed: Posed, *, fast: bool = False, way: str = "", **optio
         return found[0]
 
     more = [f"{name} {value:g}" for name, value in options.items() if name in ("atol",)]
-    more += ["averaged duals"] if options.get("average_duals") else []
     single = posed.loss == "softmax" and any(kind in posed.storage for kind in ("float16", "float32", "store"))
     keep(Fit("; ".join([solver, str(posed), *more, *([way] if way else [])]), run, fast, rounding=SINGLE * single))
 
@@ -80,7 +70,7 @@ GRID = list(
     itertools.product(("logistic", "squared", "squared hinge", "huber", "softmax"), ("ball", "penalty", "both"))
 )
 SINGLE = 1e-7
-MOST = {"ermeg": 100.0, "alem": 200.0, "alem, aleg": 200.0, "alem, aleg-theory": 60.0, "sqp lbfgs": 150.0}
+MOST = {"alem": 200.0, "alem, aleg": 200.0, "alem, aleg-theory": 60.0, "sqp lbfgs": 150.0}
 
 
 def _losses_and_domains() -> None:
@@ -93,22 +83,17 @@ def _losses_and_domains() -> None:
     for loss in ("logistic", "squared", "squared hinge", "huber"):
         for solver in ("auto", "aleg"):
             add(solver, Posed(loss, "simplex"), fast=loss == "logistic", max_passes=30.0)
-    for solver in ("aleg-theory", "smd", "mpvr"):
-        add(solver, Posed("huber", "simplex"))
+    add("aleg-theory", Posed("huber", "simplex"))
     for domain in ("ball", "penalty"):
         add("quadratic", Posed("squared", domain), fast=domain == "ball")
 
 
-def _baselines() -> None:
-    """Solvers of the literature on every loss."""
-    solvers = ("aleg-theory", "smd", "mpvr", "al-svre", "al-svre, kl")
-    for (a, solver), (b, loss) in itertools.product(enumerate(solvers), enumerate(dict(GRID))):
-        add(solver, Posed(loss, ("ball", "penalty", "both")[(a + b) % 3]), fast=b == a % 4)
+def _variants() -> None:
+    """The published form on every loss, and other parameters."""
+    for k, loss in enumerate(dict(GRID)):
+        add("aleg-theory", Posed(loss, ("ball", "penalty", "both")[k % 3]), fast=k < 2)
     add("aleg-theory, guaranteed", Posed())
     add("aleg-theory, schedules", Posed(intercept=True))
-    add("smd, horizon", Posed("squared"))
-    add("mpvr, uniform", Posed())
-    add("mpvr, uniform", Posed("softmax", "both"))
     add("aleg, 1 row", Posed("logistic", "penalty"), max_passes=10.0)
     add("aleg, unscaled", Posed("squared", "ball", intercept=True))
     add("aleg, without replacement", Posed("logistic", "ball"))
@@ -123,12 +108,8 @@ def _storages() -> None:
         for solver, loss in (("aleg", "logistic"), ("aleg", "softmax"), ("sqp newton", "squared hinge")):
             add(solver, Posed(loss, "both", storage, intercept=storage in ("csr", "store")), fast=storage == "csr")
     for storage in ("float32", "csr", "store"):
-        for solver in ("smd", "mpvr", "al-svre", "al-svre, kl", "aleg-theory"):
-            add(solver, Posed("logistic", "ball", storage), fast=storage == "csr" and solver == "mpvr")
+        add("aleg-theory", Posed("logistic", "ball", storage), fast=storage == "csr")
         add("sqp lbfgs", Posed("huber", "penalty", storage, intercept=True), max_passes=MOST["sqp lbfgs"])
-    for storage in ("float32", "csr", "float16"):
-        for solver in ("mpvr", "al-svre", "al-svre, kl"):
-            add(solver, Posed("softmax", "ball", storage), max_passes=8.0)
     add("auto", Posed("logistic", "penalty", "csr", intercept=True), tol=1e-5)
     add("auto", Posed("squared", "penalty", "store"), tol=1e-5)
     add("quadratic", Posed("squared", "ball", "float32"))
@@ -139,26 +120,17 @@ def _storages() -> None:
 
 def _regrets() -> None:
     """Excess risks, found or given."""
-    for k, solver in enumerate(("alem", "alem, aleg", "ermeg", "tsa", "tsa, common random numbers")):
+    for k, solver in enumerate(("alem", "alem, aleg")):
         for b, loss in enumerate(("logistic", "squared", "softmax")):
-            limit = MOST.get(solver, 16.0)
-            add(
-                solver,
-                Posed(loss, ("ball", "penalty", "both")[(k + b) % 3]),
-                fast=b == k % 3,
-                tol=1e-4,
-                max_passes=limit,
-            )
+            domain = ("ball", "penalty", "both")[(k + b) % 3]
+            add(solver, Posed(loss, domain), fast=b == k % 3, tol=1e-4, max_passes=MOST[solver])
     add("alem, aleg-theory", Posed("logistic", "ball"), tol=1e-3, max_passes=MOST["alem, aleg-theory"])
     add("alem", Posed("logistic", "simplex"), tol=1e-3, max_passes=200.0)
-    add("tsa", Posed("huber", "simplex"))
-    add("tsa", Posed("logistic", "ball", "csr"))
-    add("tsa, common random numbers", Posed("softmax", "both", "float32"))
     for storage in ("csr", "store", "float32"):
         add("alem", Posed("logistic", "penalty", storage, intercept=True), tol=1e-4, max_passes=200.0)
     add("alem", Posed("logistic", "both", size="short groups"), tol=1e-4, max_passes=200.0)
     add("alem", Posed("softmax", "penalty", size="short groups", intercept=True), tol=1e-4, max_passes=200.0)
-    for solver in ("aleg", "sqp newton", "smd", "mpvr", "al-svre"):
+    for solver in ("aleg", "sqp newton"):
         add(solver, Posed("logistic", "both", extra="references"), fast=solver == "aleg", max_passes=30.0)
 
 
@@ -169,8 +141,7 @@ def _extras() -> None:
             add(solver, Posed("logistic", "both", intercept=True, extra=extra), fast=solver == "aleg")
         add("auto", Posed("squared", "penalty", extra=extra), tol=1e-5, max_passes=40.0)
     for extra in ("weights", "overlapping groups"):
-        for solver in ("smd", "mpvr", "al-svre", "aleg-theory"):
-            add(solver, Posed("logistic", "ball", extra=extra))
+        add("aleg-theory", Posed("logistic", "ball", extra=extra))
         add("aleg", Posed("softmax", "ball", "csr", extra=extra))
         add("alem", Posed("huber", "penalty", extra=extra), tol=1e-4, max_passes=200.0)
     add("quadratic", Posed("squared", "both", extra="weights"))
@@ -180,44 +151,39 @@ def _extras() -> None:
             if (size, solver) != ("wide", "sqp newton"):
                 add(solver, Posed(loss, "penalty", intercept=True, size=size), max_passes=most)
         add("auto", Posed("logistic", "ball", "float32", size=size), tol=1e-4, max_passes=40.0)
-    add("aleg", Posed("logistic", "both", size="wide"), average_duals=True)
     add("aleg", Posed("softmax", "penalty", "csr", size="medium"), max_passes=6.0)
     add("sqp", Posed("logistic", "both", size="medium"))
     add("sqp", Posed("softmax", "both", size="medium", intercept=True), max_passes=60.0)
     add("alem", Posed("logistic", "both", "float32", size="medium"), tol=1e-2, max_passes=60.0)
-    add("aleg", Posed("squared", "penalty"), average_duals=True)
     add("aleg", Posed("logistic", "ball"), atol=1e-2)
     add("aleg", Posed("logistic", "ball"), way="stopped")
 
 
 def _workers_and_resumed() -> None:
     """Two workers, and runs that go on from a checkpoint."""
-    for solver, loss in itertools.product(("auto", "aleg", "sqp newton", "sqp lbfgs", "smd"), ("logistic", "softmax")):
+    for solver, loss in itertools.product(("auto", "aleg", "sqp newton", "sqp lbfgs"), ("logistic", "softmax")):
         limit = 60.0 if solver == "sqp lbfgs" else 8.0
         fast = solver in ("aleg", "sqp newton") and loss == "logistic"
         options: Any = {"fast": fast, "tol": 1e-4, "max_passes": limit}
-        add(solver, Posed(loss, "both", intercept=solver not in ("smd",), workers=2), **options)
+        add(solver, Posed(loss, "both", intercept=True, workers=2), **options)
     for storage in ("csr", "store", "float32"):
         add("aleg", Posed("logistic", "penalty", storage, workers=2), max_passes=8.0)
         add("sqp newton", Posed("squared", "penalty", storage, workers=2, intercept=True))
-    for solver in ("mpvr", "al-svre", "al-svre, kl", "aleg-theory"):
-        add(solver, Posed("logistic", "ball", workers=2), max_passes=6.0)
+    add("aleg-theory", Posed("logistic", "ball", workers=2), max_passes=6.0)
     add("aleg", Posed("logistic", "simplex", workers=2), max_passes=8.0)
     add("sqp newton", Posed("logistic", "both", extra="weights", workers=2))
     add("alem", Posed("logistic", "penalty", intercept=True, workers=2), tol=1e-3, max_passes=200.0)
-    add("ermeg", Posed("squared", "ball", workers=2), tol=1e-2, max_passes=200.0)
     add("aleg", Posed("logistic", "penalty", intercept=True, workers=2), way="resumed", max_passes=8.0)
-    for solver in ("auto", "aleg", "aleg-theory", "sqp newton", "sqp lbfgs", "smd", "mpvr", "al-svre", "al-svre, kl"):
+    for solver in ("auto", "aleg", "aleg-theory", "sqp newton", "sqp lbfgs"):
         loss = "huber" if "sqp" in solver else "logistic"
         options = {"fast": solver in ("aleg", "sqp lbfgs"), "max_passes": MOST.get(solver, 12.0)}
         add(solver, Posed(loss, "both"), way="resumed", **options)
-    for solver in ("alem", "tsa", "ermeg"):
-        add(solver, Posed("logistic", "both"), way="resumed", tol=1e-4, max_passes=MOST.get(solver, 12.0))
+    add("alem", Posed("logistic", "both"), way="resumed", tol=1e-4, max_passes=MOST["alem"])
     add("quadratic", Posed("squared", "both"), way="resumed")
     add("aleg", Posed("softmax", "both", size="wide", intercept=True), way="resumed")
     add("aleg", Posed("logistic", "both", "csr", intercept=True), way="resumed")
     add("aleg", Posed("logistic", "both", "store", intercept=True), way="resumed")
 
 
-for _part in (_losses_and_domains, _baselines, _storages, _regrets, _extras, _workers_and_resumed):
+for _part in (_losses_and_domains, _variants, _storages, _regrets, _extras, _workers_and_resumed):
     _part()

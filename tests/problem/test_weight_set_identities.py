@@ -78,19 +78,3 @@ def test_aleg_finds_the_same_for_sets_that_coincide(pair):
     for result in (one, other):
         assert result.converged
         assert result.lower_bound - 1e-9 <= exact <= result.upper_bound + 1e-9
-
-
-@pytest.mark.parametrize(("loss", "solver"), [*EXACT, ("logistic", "aleg")])
-def test_a_soft_maximum_runs_from_the_average_to_the_worst(loss, solver):
-    if solver == "aleg":
-        at = [
-            gd.solve(make_problem(loss, gd.Tilted(t, SHARES)), "aleg", tol=1e-5).upper_bound for t in (1e4, 0.2, 2e-4)
-        ]
-    else:
-        at = [solve(loss, gd.Tilted(t, SHARES), solver).upper_bound for t in (1e4, 0.2, 2e-4)]
-    average = solve(loss, gd.Floor(0.0, SHARES)).upper_bound
-    worst = solve(loss, gd.Simplex()).upper_bound
-    # By how much: the variance of values over twice the temperature, and the temperature times the entropy.
-    assert average - 1e-9 <= at[0] <= average + 2e-3
-    assert average + 1e-3 < at[1] < worst - 1e-3
-    assert worst - 2e-4 * np.log(1.0 / SHARES.min()) - 1e-9 <= at[2] <= worst + 1e-4

@@ -10,7 +10,6 @@ from tests.reference.convex import worst_value
 WEIGHT_SETS = {
     "caps": gd.Cap((0.7, 0.4, 0.2)),
     "box": gd.Box((0.1, 0.2, 0.05), (0.5, 0.6, 0.3)),
-    "tilted": gd.Tilted(0.05, (0.5, 0.3, 0.2)),
 }
 SOLVERS = {"aleg": gd.ALEG, "sqp": gd.GroupSQP, "lbfgs": lambda: gd.GroupSQP("lbfgs")}
 

@@ -62,31 +62,3 @@ def test_the_objective_of_bounds_is_the_value_of_their_linear_program(kind, m, s
     outside = weight_set.start(m) + 1e-6 * np.where(np.arange(m) == 0, 1.0, -1.0 / max(m - 1, 1))
     worst = np.max([(least - outside).max(), (outside - most).max(), abs(outside.sum() - 1.0)])
     assert weight_set.contains(outside) == (worst <= 1e-9)
-
-
-@given(st.integers(1, 6), st.sampled_from((1e-3, 0.1, 1.0, 100.0)), st.integers(0, 10**6))
-def test_no_weights_beat_the_objective_at_a_price(m, temperature, seed):
-    rng = np.random.default_rng(seed)
-    tilted, values = gd.Tilted(temperature, rng.dirichlet(np.ones(m)) * 0.5 + 0.5 / m), rng.normal(size=m)
-    best = tilted.support(values)
-    own = tilted.maximiser(values)
-    assert best == pytest.approx(own @ values - tilted.price(own), abs=1e-10)
-    for q in [*np.eye(m), *rng.dirichlet(np.full(m, 0.5), 20), tilted.start(m)]:
-        assert q @ values - tilted.price(q) <= best + 1e-12
-
-
-def test_a_temperature_far_above_the_values_does_not_drown_them():
-    rng = np.random.default_rng(0)
-    base, values = rng.dirichlet(np.ones(7)), 1e-9 * rng.normal(size=7)
-    tilted = gd.Tilted(100.0, base)
-    mean = base @ values
-    expected = mean + base @ (values - mean) ** 2 / 200.0  # up to the third power of values over the temperature
-    assert tilted.support(values) == pytest.approx(expected, rel=1e-12)
-    assert tilted.price(tilted.maximiser(values)) <= 1e-19
-    X = rng.normal(size=(70, 3))
-    data = gd.GroupedData.from_arrays(X, 1e-4 * (X[:, 0] + rng.normal(size=70)), np.arange(70) % 7)
-    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=0.1), tilted)
-    result = gd.solve(problem, "sqp", tol=1e-9)
-    average = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=0.1), gd.Floor(0.0, base)), "sqp", tol=1e-9)
-    assert result.converged
-    assert result.upper_bound == pytest.approx(average.upper_bound, rel=1e-7)

@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from groupdro.problem import Box, BoxDomain, Cap, ElasticNetDomain, Floor, GroupRisk, L2Domain, Tilted
+from groupdro.problem import Box, Cap, ElasticNetDomain, Floor, GroupRisk, L2Domain
 
 # Tighter than the default, with shorter steps that get closer on degenerate problems; then other ways to the same.
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9, "max_iter": 300}
@@ -68,8 +68,6 @@ def _losses(problem: GroupRisk, w: Any) -> Any:
 
 def _constraints_and_penalty(problem: GroupRisk, w: Any) -> tuple[list[Any], Any]:
     coef = w[: problem.data.n_features]
-    if isinstance(problem.domain, BoxDomain):
-        return [coef >= problem.domain.low, coef <= problem.domain.high], 0.0
     if isinstance(problem.domain, ElasticNetDomain):
         domain = problem.domain
         ends = [np.broadcast_to(end, (problem.data.n_features,)) for end in (domain.low, domain.high)]
@@ -111,10 +109,6 @@ def _objective(weight_set: Any, values: Any, n: int) -> tuple[Any, list[Any]]:
     Over least <= q <= most with sum 1, the largest q.V is the least over t and a >= V - t, a >= 0 of
     least.V + (1 - sum least) t + (most - least).a.
     """
-    if isinstance(weight_set, Tilted):
-        base = np.full(n, 1.0 / n) if weight_set.base is None else np.array(weight_set.base)
-        soft, t = cp.Variable(n), weight_set.temperature
-        return t * cp.log_sum_exp(soft / t + np.log(base)), [values <= soft]
     least, most, t = np.zeros(n), np.full(n, np.inf), cp.Variable()
     if isinstance(weight_set, Floor):
         base = np.full(n, 1.0 / n) if weight_set.base is None else np.array(weight_set.base)

@@ -195,24 +195,6 @@ def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     assert result.lower_bound <= result.upper_bound
 
 
-def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
-    epochs, whole = 0, gd.GroupSQP.epoch
-
-    def interrupted(self, problem, state):
-        nonlocal epochs
-        epochs += 1
-        if epochs == 40:
-            raise KeyboardInterrupt
-        whole(self, problem, state)
-
-    problem = make_problem()
-    references = gd.solve(problem, "ermeg", tol=1e-3, max_passes=1e4).references
-    monkeypatch.setattr(gd.GroupSQP, "epoch", interrupted)
-    result = gd.solve(problem.with_references(references), "ermeg", tol=0.0, max_passes=1e4)
-    assert result.status is Status.INTERRUPTED
-    assert epochs == 40
-
-
 @pytest.mark.parametrize("solver", ["aleg", "aleg-theory"])
 def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, monkeypatch):
     problem, whole, calls = make_problem(), gd.GroupRisk.risks, 0
@@ -237,9 +219,8 @@ def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, mon
     assert result.upper_bound >= stopped.upper_bound
 
 
-@pytest.mark.parametrize("solver", [gd.ALEM(gd.GroupSQP()), gd.ERMEG()], ids=["alem", "ermeg"])
-def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(solver, monkeypatch):
-    whole, calls = gd.GroupRisk.risks, 0
+def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(monkeypatch):
+    solver, whole, calls = gd.ALEM(gd.GroupSQP()), gd.GroupRisk.risks, 0
 
     def interrupted(self, w):
         nonlocal calls

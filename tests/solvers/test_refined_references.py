@@ -7,7 +7,7 @@ import pytest
 
 import groupdro as gd
 from groupdro.certificate import Certificate
-from groupdro.problem import Cap, Floor, References, Simplex, Tilted
+from groupdro.problem import Cap, Floor, References, Simplex
 from groupdro.solvers import group_minima
 from groupdro.solvers.references import RefinedReferences
 from tests.reference.convex import group_minima as exact_minima
@@ -16,7 +16,7 @@ from tests.reference.convex import worst_value
 TOLERANCE = 1e-7
 LOSSES = {"logistic": gd.Logistic(), "squared": gd.Squared(), "softmax": gd.Softmax(3), "hinge": gd.SquaredHinge()}
 DOMAINS = {"radius": gd.L2Domain(radius=3.0), "penalty": gd.L2Domain(penalty=0.02), "both": gd.L2Domain(2.0, 0.01)}
-SETS = {"worst": Simplex(), "blend": Floor(0.4), "cap": Cap(0.3), "tilted": Tilted(0.1)}
+SETS = {"worst": Simplex(), "blend": Floor(0.4), "cap": Cap(0.3)}
 
 
 def make_problem(loss, domain, weight_set, seed, *, intercept=False, m=6, offsets=None):

@@ -40,7 +40,7 @@ def test_it_reaches_the_optimum_of_an_independent_solver(loss, intercept):
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
 
 
-SETS = [gd.Simplex(), gd.Floor(0.02), gd.Cap(0.2), gd.Tilted(0.1), gd.Floor(1 / 12)]
+SETS = [gd.Simplex(), gd.Floor(0.02), gd.Cap(0.2), gd.Floor(1 / 12)]
 
 
 @pytest.mark.parametrize("weight_set", SETS, ids=str)
@@ -211,7 +211,6 @@ def test_workers_find_the_same_and_end_with_the_same_bits(size):
         (make_problem("logistic", gd.L2Domain(radius=1.0)), "an L2 penalty without a radius"),
         (make_problem("softmax", PENALTY), "one output"),
         (sparse_problem(n=30_000, d=3, m=4200, weight_set=gd.Cap(0.1)), "at most 4,096 groups for weights with upper"),
-        (sparse_problem(n=30_000, d=3, m=4200, weight_set=gd.Tilted(0.1)), "or a price"),
     ],
 )
 def test_what_it_cannot_solve_is_refused(problem, message):

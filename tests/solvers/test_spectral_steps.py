@@ -67,7 +67,7 @@ def test_the_mean_of_iterates_on_the_edge_of_the_ball_lies_in_the_domain():
 
 @pytest.mark.parametrize(
     "problem",
-    [make_problem(dtype=np.float64), make_problem(d=200), make_problem(gd.BoxDomain(-1.0, 1.0))],
+    [make_problem(dtype=np.float64), make_problem(d=200), make_problem(gd.ElasticNetDomain(low=-1.0, high=1.0))],
     ids=["float64", "few features", "box"],
 )
 def test_other_rows_and_metrics_take_other_steps(problem):

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from groupdro.certificate.fenchel import best_scaled_bound, rounding_slack, support_slack
+from groupdro.certificate.rounding import rounding_slack, support_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
-from groupdro.problem.duals import DualValue, balanced_slopes, dual_value, followed_slopes, slopes_at
+from groupdro.problem.duals import DualValue, balanced_slopes, dual_value, followed_slopes
 from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.output_ball import OutputBall
-from groupdro.utils.arguments import check_flag, check_kind
+from groupdro.utils.arguments import check_kind
 from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
@@ -79,16 +79,15 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
         raise ValueError("With a free intercept, a linearisation is unbounded below; use balance instead.")
-    price = problem.weight_set.price(at.q)
     if at.single is None:
         value, inner = float(at.q @ at.group_risks), float(np.vdot(at.gradient, at.w))
-        slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner) + price)
+        slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
     else:  # tangents at the computed outputs are minorants, even if these outputs differ from those at w
         value, inner = float(at.q @ at.single.constants), 0.0
         sizes = float(at.q @ at.single.constants) * (1.0 + problem.model.n_outputs)
-        slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value) + price)
+        slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value))
     return Cut(
-        constant=value - inner - price - slack,
+        constant=value - inner - slack,
         gradient=problem.coef(at.gradient),
         q=at.q,
         mass=at.mass,
@@ -121,29 +120,23 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
 
 
 def _balanced_cut(problem: GroupRisk, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
-    price = problem.weight_set.price(at.q)
     # The duals' sum is zero up to the rounding of a pairwise sum; the remainder is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
-    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left + price)
-    return Cut(constant=-dual.conjugates - price - slack, gradient=gradient, q=at.q, mass=mass)
+    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left)
+    return Cut(constant=-dual.conjugates - slack, gradient=gradient, q=at.q, mass=mass)
 
 
 class CutAggregate:
     """A mixture of all cuts seen, stored as a single cut. Its bound never decreases.
 
     Slopes at different points cancel in a mixture, so its bound can exceed that of every single cut. Each new cut
-    enters with the share that maximises the bound, which is a concave problem in one variable. With `duals`, the rows'
-    dual variables are averaged with the same shares. The conjugate is convex, so their bound is at least as good, at
-    the cost of storing one number per row (or per row and class).
+    enters with the share that maximises the bound, which is a concave problem in one variable.
     """
 
-    def __init__(self, problem: GroupRisk, *, duals: bool = False):
+    def __init__(self, problem: GroupRisk):
         self.problem = problem
         self.cut: Cut | None = None
         self.latest: Cut | None = None
-        self._keep_duals = duals
-        self._row_weights: Floats | None = None  # sum of shares times row weights
-        self._moments: Floats | None = None  # the same with each row weight times its dual
 
     def add(self, at: Evaluation, domain: Domain | OutputBall, upper: float = np.inf) -> float:
         """Mix in the minorant of an evaluation and return the best bound of the mixture.
@@ -167,54 +160,27 @@ class CutAggregate:
                 inner = minimize_scalar(loss_of, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.03})
             share = min((float(inner.x), 0.0, 1.0), key=loss_of)
         self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
-        bound = self.cut.bound(problem, domain)
-        if self._keep_duals and not problem.fit_intercept:
-            bound = max(bound, self._dual_bound(at, share, domain))
-        return bound
+        return self.cut.bound(problem, domain)
 
     def saved(self) -> dict[str, Any]:
         """Return the mixture, for a checkpoint."""
-        cut = None if self.cut is None else dict(vars(self.cut))
-        return {"cut": cut, "row_weights": self._row_weights, "moments": self._moments}
+        return {"cut": None if self.cut is None else dict(vars(self.cut))}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Restore a saved mixture after checking its parts."""
         problem, m = self.problem, self.problem.n_groups
-        _check_names(saved, ("cut", "row_weights", "moments"))
-        cut, row_weights, moments = saved["cut"], saved["row_weights"], saved["moments"]
+        _check_names(saved, ("cut",))
+        cut = saved["cut"]
         if cut is not None:
             _check_names(cut, ("constant", "gradient", "q", "mass"))
             shape = problem.data.n_features, *problem.shape[1:]
             fits = is_finite_array(cut["gradient"], shape) and is_finite_array(cut["q"], (m,))
             check(fits and _is_number(cut["constant"]) and _is_number(cut["mass"]), "its cut does not fit")
-        n = problem.data.n_rows
-        shapes = (row_weights, (n,)), (moments, (n, *problem.shape[1:]))
-        check(all(part is None or is_finite_array(part, shape) for part, shape in shapes), "its duals do not fit")
         self.cut = None if cut is None else Cut(**cut)
-        if not self._keep_duals or problem.fit_intercept:
-            return
-        self._row_weights, self._moments = row_weights, moments
-        if row_weights is None or moments is None:
-            self.cut = None  # duals collected from here on would not belong to this mixture
 
     def _replaces(self, new: Cut, old: Cut, domain: Domain | OutputBall, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
         return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
-
-    def _dual_bound(self, at: Evaluation, share: float, domain: Domain | OutputBall) -> float:
-        problem, cut = self.problem, self.cut
-        assert cut is not None
-        weights = problem.data.row_weights(at.q)
-        slopes = slopes_at(problem, at)
-        moments = scale_rows(slopes, weights)
-        if self._row_weights is None or self._moments is None or share == 1.0:
-            self._row_weights, self._moments = weights, moments
-        else:
-            self._row_weights = (1.0 - share) * self._row_weights + share * weights
-            self._moments = (1.0 - share) * self._moments + share * moments
-        mass = np.where(self._row_weights > 0, self._row_weights, 1.0)
-        duals = self._moments / (mass if slopes.ndim == 1 else mass[:, None])
-        return best_scaled_bound(problem, domain, cut.q, self._row_weights, duals, cut.gradient, cut.mass)
 
 
 class Certificate:
@@ -224,9 +190,6 @@ class Certificate:
     ----------
     problem : GroupRisk
         The problem.
-    average_duals : bool
-        Whether to average dual variables over all points seen. This tightens the bound at the cost of one number per
-        row. It has no effect with a free intercept, where the duals of each point are balanced separately.
 
     Attributes
     ----------
@@ -238,16 +201,15 @@ class Certificate:
         The best group weights, and the lower bound that they prove.
     """
 
-    def __init__(self, problem: GroupRisk, *, average_duals: bool = False):
+    def __init__(self, problem: GroupRisk):
         check_kind(problem, "problem", GroupRisk, "a GroupRisk")
-        check_flag(average_duals, "average_duals")
         self.problem = problem
         self.w: Floats | None = None
         self.q: Floats | None = None
         self.group_risks: Floats | None = None
         self.upper = np.inf
         self.lower = problem.least_value
-        self._aggregate = CutAggregate(problem, duals=average_duals)
+        self._aggregate = CutAggregate(problem)
 
     def saved(self) -> dict[str, Any]:
         """Return the state of the certificate, for a checkpoint."""
@@ -349,8 +311,8 @@ class Certificate:
 
     def _q_of_least(self, q: Floats) -> Floats:
         """Return weights that prove the bound of nonnegative losses: any, such as q, if all references are zero."""
-        baseline, weight_set = self.problem.baseline.upper, self.problem.weight_set
-        return weight_set.maximiser(-baseline) if (baseline != 0).any() or weight_set.priced else q.copy()
+        baseline = self.problem.baseline.upper
+        return self.problem.weight_set.maximiser(-baseline) if (baseline != 0).any() else q.copy()
 
     @property
     def domain(self) -> Domain | OutputBall:

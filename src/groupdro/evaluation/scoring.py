@@ -27,14 +27,14 @@ from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import read_by_group, read_target
 
-__all__ = ["WorstGroupScorer", "worst_group_scorer"]
+__all__ = ["worst_group_scorer"]
 
 
 _OWN_METRICS = ("risk", "accuracy", "regret")
 
 
 @dataclass(eq=False, repr=False)
-class WorstGroupScorer(BaseEstimator):
+class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-learn's make_scorer
     """Score a model by its worst group. Larger is better.
 
     Use it wherever scikit-learn takes `scoring`. Groups come from metadata routing, which the scorer requests by
@@ -146,9 +146,6 @@ class WorstGroupScorer(BaseEstimator):
         if not isinstance(known, Mapping):
             raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
         return read_by_group(known, names, "references")
-
-
-worst_group_scorer = WorstGroupScorer  # named like scikit-learn's make_scorer
 
 
 def _check_metric(metric: Any) -> None:

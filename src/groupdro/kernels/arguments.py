@@ -9,7 +9,6 @@ __all__ = [
     "DualPoint",
     "LazyPlayer",
     "ProximalPlayer",
-    "RowBlock",
     "Sums",
     "Thresholds",
     "Turn",
@@ -98,8 +97,7 @@ class WeightPlayer(NamedTuple):
     """The player q = least + share * s, where s is a distribution below caps (empty if there are none).
 
     logits are those of s (changed); centre has those of the snapshot, whose q and s are snapshot and moved. pull is the
-    point towards which the snapshot's values and the price pull s; shrink is the factor by which a price shrinks the
-    logits. alpha is the share of the snapshot in the centre of a step.
+    gradient of s at the snapshot. alpha is the share of the snapshot in the centre of a step.
     """
 
     logits: Any
@@ -110,7 +108,6 @@ class WeightPlayer(NamedTuple):
     least: Any
     caps: Any
     share: float
-    shrink: float
     step: float
     alpha: float
 
@@ -163,28 +160,6 @@ class ProximalPlayer(NamedTuple):
     free_step: float
     l1: float
     l2: float
-
-
-class RowBlock(NamedTuple):
-    """A block of B rows used for steps of one row each; see `kernels.blocks`.
-
-    products, of shape (B, 3, C), has each row times v (changed), c and g; gram, of shape (B, B), the inner products of
-    the rows; labels, groups and weights, of shape (B,), those of each row. w, of shape (3,), has the coefficients s, a,
-    b and inner, of shape (6,), the inner products vv, vc, vg, cc, cg, gg (both changed). betas, of shape (B, C), is set
-    to the increments of v: row k times betas[k].
-    """
-
-    products: Any
-    gram: Any
-    labels: Any
-    groups: Any
-    weights: Any
-    w: Any
-    inner: Any
-    betas: Any
-    step: float
-    penalty: float
-    radius: float
 
 
 class Sums(NamedTuple):

@@ -191,8 +191,7 @@ def weight_of(q, moved, i):
 def q_half_step(q, half_logits, half, loss_difference):
     """Set the half point of the moving part of q, as logits and weights, and clear the loss differences."""
     for i in range(q.logits.size):
-        logit = q.alpha * q.centre[i] + (1.0 - q.alpha) * q.logits[i] + q.step * q.pull[i]
-        half_logits[i] = q.shrink * logit
+        half_logits[i] = q.alpha * q.centre[i] + (1.0 - q.alpha) * q.logits[i] + q.step * q.pull[i]
         loss_difference[i] = 0.0
     _moving_part(q, half_logits, half)
 
@@ -202,7 +201,7 @@ def q_step(q, half_logits, half, loss_difference, sums):
     """Step q along the loss differences and update its sums; half is overwritten with the new moving part."""
     mean, square, shifted = 0.0, 0.0, 0.0
     largest = -math.inf
-    gain = q.step * q.share * q.shrink
+    gain = q.step * q.share
     for i in range(q.logits.size):
         mean += half[i] * loss_difference[i]
         square += half[i] * loss_difference[i] ** 2

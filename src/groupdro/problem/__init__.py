@@ -1,16 +1,15 @@
 """The group-risk problem: the loss of a linear model over a domain, averaged within groups."""
 
 from groupdro.problem.counting import Counters
-from groupdro.problem.domains import BoxDomain, Domain, ElasticNetDomain, L2Domain, SimplexDomain
+from groupdro.problem.domains import Domain, ElasticNetDomain, L2Domain, SimplexDomain
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
 from groupdro.problem.records import Constants, Evaluation, References
 from groupdro.problem.softmax import Softmax
-from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, Tilted, WeightSet
+from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, WeightSet
 
 __all__ = [
     "Box",
-    "BoxDomain",
     "Cap",
     "Constants",
     "Counters",
@@ -30,6 +29,5 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredHinge",
-    "Tilted",
     "WeightSet",
 ]

@@ -71,11 +71,10 @@ class Counting:
         """Passes over the data so far."""
         return self.counters.row_reads / self.data.n_total
 
-    def _count(self, n_rows: int, *, gradients: int = 1, read: bool = True) -> None:
-        """Count rows, and per row the gradients of the paper's count; with `read`, also count them as read from X."""
+    def _count(self, n_rows: int, *, gradients: int = 1) -> None:
+        """Count rows read from X, and per row the gradients of the paper's count."""
         evaluated = n_rows if gradients else 0
-        reads = n_rows if read else 0
-        self.counters.add(grad_evals=evaluated, grad_evals_paper=gradients * n_rows, row_reads=reads)
+        self.counters.add(grad_evals=evaluated, grad_evals_paper=gradients * n_rows, row_reads=n_rows)
 
     def count_pass(self) -> None:
         """Count a pass with gradients made by another module of this package."""

@@ -31,7 +31,7 @@ class GroupRisk(Samples):
 
     The problem is to minimise over w the largest of the groups' values, or another aggregate: the saddle point of
 
-        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) - price(q) + penalty(w),
+        F(w, q) = sum_i q_i (R_i(w) + offset_i - reference_i) + penalty(w),
         R_i(w)  = mean over group i of loss(o + x.w, y),
         grad_w  = sum_i q_i mean over group i of loss'(o + x.w, y) x + grad penalty(w),
 

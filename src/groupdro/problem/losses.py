@@ -93,7 +93,7 @@ class Loss(ABC):
     #: Upper bound on l'' over all outputs and labels.
     smoothness: float
 
-    #: Whether `kernels.blocks` implements the loss, which then has several outputs.
+    #: Whether `kernels.spectral` implements the loss, which then has several outputs.
     in_blocks: ClassVar[bool] = False
 
     @property

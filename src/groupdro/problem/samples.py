@@ -102,15 +102,3 @@ class Samples(SinglePasses):
         """Add up weighted values of drawn members by group."""
         sums = np.bincount(draw.groups, weights=draw.weights * values, minlength=self.data.n_groups)
         return sums.astype(np.float64, copy=False)
-
-    def own_losses(self, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
-        """Return the loss and gradient of one member of each group under the group's own model.
-
-        With ``read=False``, the rows were read just before and are not counted as read again.
-        """
-        self._count(len(draw.members), read=read)
-        rows = self.data.rows_of(draw.members)
-        X = self.data.rows.take(rows).dense().astype(np.float64, copy=False)
-        outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
-        losses, slopes = self.loss.value_and_slope(outputs, self.data.y[rows])
-        return losses, np.asarray(np.einsum("md,m...->md...", X, slopes))

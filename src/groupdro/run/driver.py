@@ -11,7 +11,7 @@ from groupdro.run.checkpoint import Checkpoints, fingerprint
 from groupdro.run.result import Result
 from groupdro.run.run import Callback, Run
 from groupdro.run.solver import Solver, make_solver
-from groupdro.utils.arguments import check_flag, check_kind, check_number, check_path, check_whole, read_callables
+from groupdro.utils.arguments import check_kind, check_number, check_path, check_whole, read_callables
 from groupdro.utils.threads import one_blas_thread
 
 __all__ = ["solve"]
@@ -27,7 +27,6 @@ def solve(
     max_time: float = np.inf,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    average_duals: bool = False,
     checkpoint_dir: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Solve a problem until its certified gap is within a tolerance or a budget is used up.
@@ -56,9 +55,6 @@ def solve(
         Seed of all random numbers. Runs with the same seed are identical.
     callbacks : iterable of callable
         Called with a `Progress` after every epoch, off the clock. A callback that returns a true value ends the run.
-    average_duals : bool
-        Whether to average dual variables over epochs. This tightens the lower bound of stochastic solvers, at the cost
-        of storing one number per row (or per row and class).
     checkpoint_dir : str or path-like, optional
         Directory in which to save the run after every epoch. If it already holds checkpoints of the same run, the run
         resumes from the newest one. On a single thread, a resumed run is bitwise identical to an uninterrupted one.
@@ -76,19 +72,16 @@ def solve(
     for name, value in (("max_passes", max_passes), ("max_time", max_time)):
         check_number(value, name, positive=True, finite=False)
     check_whole(seed, "seed")
-    check_flag(average_duals, "average_duals")
     callbacks = read_callables(callbacks, "callbacks")
     solver = make_solver(solver)
     solver.check(problem)
-    if average_duals and not problem.data.is_whole:
-        raise ValueError("average_duals must be False with several workers: each has only the duals of its own rows.")
     problem, centring = recentre(problem)
     if problem.single_precision:
         problem = problem.starting_at(*problem.given_start)  # a copy whose precision the run may change
     if atol is None:
         regret = problem.regret or solver.minimises_regrets
         atol = max(resolution(problem, centring), tol**2 if regret else 0.0)
-    run = Run(problem, centring, solver, tol, atol, max_passes, max_time, callbacks, average_duals, seed)
+    run = Run(problem, centring, solver, tol, atol, max_passes, max_time, callbacks, seed)
     if checkpoint_dir is not None:
         key = fingerprint(problem, solver, seed)
         run.checkpointed = True

@@ -1,7 +1,7 @@
 """When a run switches from single precision to float64."""
 
 from groupdro.certificate import Certificate
-from groupdro.certificate.fenchel import rounding_slack
+from groupdro.certificate.rounding import rounding_slack
 from groupdro.problem import GroupRisk
 from groupdro.run.solver import State
 

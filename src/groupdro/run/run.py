@@ -37,7 +37,6 @@ class Run:
     max_passes: float
     max_time: float
     callbacks: tuple[Callback, ...] = ()
-    average_duals: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -97,7 +96,7 @@ class Run:
         self.clock = Clock(self.problem)
 
     def _certify(self) -> None:
-        self.certificate = Certificate(self.problem, average_duals=self.average_duals)
+        self.certificate = Certificate(self.problem)
         self.reason = unattained(self.problem)
 
     @property

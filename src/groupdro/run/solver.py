@@ -13,7 +13,7 @@ from groupdro.utils.types import Floats
 if TYPE_CHECKING:
     from groupdro.run.result import TraceRow
 
-__all__ = ["BALL", "BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "ONE_MACHINE", "SIMPLEX", "SOLVERS", "UNPRICED",
+__all__ = ["BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "SIMPLEX", "SOLVERS",
            "Requirement", "Solver", "State", "make_solver"]  # fmt: skip
 
 #: Solver classes by name. A class is registered when it is defined.
@@ -35,22 +35,10 @@ BOUNDED = Requirement(
     remedy="the intercept is free; append a column of ones to X instead, which puts it under the radius or penalty",
 )
 
-ONE_MACHINE = Requirement(
-    what="all rows in one process",
-    holds=lambda problem: problem.data.is_whole,
-    remedy="over several workers use 'auto', 'aleg', 'sqp', 'smd' or 'alem'",
-)
-
-BALL = Requirement(
-    what="a ball or an L2 penalty (L2Domain)",
-    holds=lambda problem: problem.domain.ball is not None,
-    remedy="other domains are solved by 'auto', 'sqp', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
-)
-
 BALL_OR_FACES = Requirement(
-    what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain, BoxDomain)",
+    what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain)",
     holds=lambda problem: problem.domain.ball is not None or problem.domain.separable is not None,
-    remedy="other domains are solved by 'auto', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
+    remedy="other domains are solved by 'auto', 'aleg' and 'aleg-theory'",
 )
 
 SIMPLEX = Requirement(
@@ -60,15 +48,9 @@ SIMPLEX = Requirement(
 )
 
 KNOWN_WEIGHTS = Requirement(
-    what="a set of group weights of this package (Simplex, Floor, Cap, Box, Tilted)",
+    what="a set of group weights of this package (Simplex, Floor, Cap, Box)",
     holds=lambda problem: problem.weights_known,
-    remedy="sets of your own are solved by 'auto', 'aleg', 'aleg-theory', 'smd' and 'mpvr'",
-)
-
-UNPRICED = Requirement(
-    what="group weights without a price",
-    holds=lambda problem: not problem.weight_set.priced,
-    remedy="a price (Tilted) is known to 'auto', 'sqp' and 'aleg'",
+    remedy="sets of your own are solved by 'auto', 'aleg' and 'aleg-theory'",
 )
 
 

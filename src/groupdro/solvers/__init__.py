@@ -8,11 +8,6 @@ from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
 from groupdro.solvers.auto import Auto
-from groupdro.solvers.baselines.al_svre import ALSVRE
-from groupdro.solvers.baselines.ermeg import ERMEG
-from groupdro.solvers.baselines.mpvr import MPVR
-from groupdro.solvers.baselines.smd import SMD
-from groupdro.solvers.baselines.tsa import TSA
 from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.quadratic import Quadratic
 from groupdro.solvers.sketched_sqp import SketchedSQP
@@ -21,12 +16,7 @@ from groupdro.solvers.sqp import GroupSQP
 __all__ = [
     "ALEG",
     "ALEM",
-    "ALSVRE",
-    "ERMEG",
-    "MPVR",
-    "SMD",
     "SOLVERS",
-    "TSA",
     "ALEGTheory",
     "Auto",
     "Budget",

@@ -379,7 +379,7 @@ class ALEG(Solver):
         A free intercept will be set to its optimum; `shift` gives the resulting change of the coefficients' slope.
         """
         values = problem.group_values(at.group_risks)
-        q_half = problem.weight_set.support(values) - (float(at.q @ values) - problem.weight_set.price(at.q))
+        q_half = problem.weight_set.support(values) - float(at.q @ values)
         domain, coef, slope = problem.domain.no_further_than(reach), problem.coef(at.w), problem.coef(at.gradient)
         if domain.ball is None:  # it bounds w by itself; a penalty alone may not bound the gain along a slope
             domain = domain.within(problem.objective(at.w, at.group_risks) - problem.least_value)

@@ -8,7 +8,7 @@ import numpy as np
 from groupdro.data import Draw
 from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
-from groupdro.run.solver import BOUNDED, UNPRICED, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
 from groupdro.utils.arguments import check_choice, check_flag
 from groupdro.utils.types import Floats
@@ -111,12 +111,12 @@ class ALEGTheory(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, and weights without a price, as the theorem assumes.
+        """A bounded domain, as the theorem assumes.
 
         Floors, caps and boxes are covered: with q = least + share * s the saddle function is linear in s, its constants
         are no larger, and s moves in a convex part of the simplex with the same entropic steps.
         """
-        return (BOUNDED, UNPRICED) if self.guarantee else (UNPRICED,)
+        return (BOUNDED,) if self.guarantee else ()
 
     def init(self, problem: GroupRisk, seed: int) -> TheoryState:
         """Evaluate the start, by default the centre of the domain and uniform weights."""

@@ -41,7 +41,7 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     values : ndarray of shape (n_groups,)
         Values that the weights average.
     moving : Moving
-        The set of weights, without a price.
+        The set of weights.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     """
     m, w = len(values), here.w.ravel()
     too_large = w.size > _MOST_PARAMETERS or m * w.size > _LARGEST
-    if m == 1 or too_large or moving.price > 0.0 or moving.share == 0.0:
+    if m == 1 or too_large or moving.share == 0.0:
         return None
     faces, gradients = Faces.of(problem), here.gradients.reshape(m, w.size)
     if not (np.isfinite(gradients).all() and np.isfinite(values).all()):

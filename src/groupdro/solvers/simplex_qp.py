@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 
 from groupdro.utils.types import Floats
 
-__all__ = ["nearby_weights", "solve_priced_program", "solve_simplex_qp"]
+__all__ = ["nearby_weights", "solve_simplex_qp"]
 
 _NO_CAPS: Floats = np.empty(0)
 _RELEASED = 10  # share of the entries that are released at once, as its inverse
@@ -122,42 +122,13 @@ def solve_simplex_qp(
     return x * scale
 
 
-def solve_priced_program(M: Floats, v: Floats, price: float, log_base: Floats) -> Floats:
-    """Maximise v.q - q'Mq / 2 - price * KL(q || base) over the simplex.
-
-    Newton's method on q, stored as logarithms, so that no weight is too small to recover. If the price is low relative
-    to M, it starts with a higher price and lowers it from solution to solution. It stops by the gap to the dual,
-    minimise over x ``price * log(sum(base * exp((v - M x) / price))) + x'Mx / 2``, evaluated at x = q.
-
-    Parameters
-    ----------
-    M : ndarray of shape (n, n)
-        Symmetric and positive semidefinite.
-    v : ndarray of shape (n,)
-        Linear gain.
-    price : float
-        Price of relative entropy.
-    log_base : ndarray of shape (n,)
-        Logarithms of the base distribution, which costs nothing.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The maximiser.
-    """
-    z = _lower_the_price(M, v, price, log_base, 1e-14)
-    # If the price is also low relative to v, weights that matter in the end may vanish on the way. The solution without
-    # a price shows which: start from it if that gives a better answer.
-    free = (v - M @ solve_simplex_qp(M, v, len(v))) / price + log_base
-    other = _solve_at_price(M, v, price, log_base, free - logsumexp(free), 1e-14)
-    losses = [_priced_loss(M, v, price, log_base, np.exp(known), known) for known in (z, other)]
-    return np.asarray(np.exp(z if losses[0] <= losses[1] else other))
-
-
 def nearby_weights(M: Floats, v: Floats, price: float, known: Floats) -> Floats:
     """Maximise v.q - q'Mq / 2 - price * KL(q || known) over the simplex roughly, if many entries are positive.
 
-    Without a price, an active-set method would solve a system for each of them.
+    Without a price, an active-set method would solve a system for each of them. This is Newton's method on q, stored as
+    logarithms, so that no weight is too small to recover. If the price is low relative to M, it starts with a higher
+    price and lowers it from solution to solution. It stops by the gap to the dual, minimise over x
+    ``price * log(sum(known * exp((v - M x) / price))) + x'Mx / 2``, evaluated at x = q.
     """
     log_base = np.log(np.maximum(known, _LEAST_KNOWN / len(known)))
     return np.asarray(np.exp(_lower_the_price(M, v, price, log_base, _ROUGH)))

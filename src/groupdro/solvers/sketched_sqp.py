@@ -37,7 +37,7 @@ __all__ = ["MOST_APART", "SketchedSQP", "SketchedState"]
 
 _MOST_BUCKETS = 1 << 14  # a group's sketch stays in the processor's cache
 MOST_APART = 1 << 10  # groups: a program of more takes seconds, and needs more buckets to tell them apart
-_MOST_PRICED = 1 << 12  # groups of a set that keeps all of them apart
+_MOST_CAPPED = 1 << 12  # groups whose weights have upper bounds, which keeps all of them apart
 _LEAST_LEFT = 1e-6  # of the values, as the gain of moving all weights
 _LEAST_COSINE = 1e-2  # between a step and its change, below which the pair is left out of a program
 _PRICE = 0.1  # of moving weights, relative to what moving all to the worst group would gain
@@ -59,8 +59,8 @@ PENALISED = Requirement(
     remedy="others are solved by 'auto', 'sqp' and 'aleg'",
 )
 FEW_GROUPS = Requirement(
-    what=f"at most {_MOST_PRICED:,} groups for weights with upper bounds or a price",
-    holds=lambda problem: problem.n_groups <= _MOST_PRICED or _only_floors(problem),
+    what=f"at most {_MOST_CAPPED:,} groups for weights with upper bounds",
+    holds=lambda problem: problem.n_groups <= _MOST_CAPPED or _only_floors(problem),
     remedy="more are solved by 'aleg', and by 'sqp' if all gradients fit in memory",
 )
 
@@ -174,9 +174,9 @@ class SketchedSQP(Solver):
             step, x = model.solve(0.0)
             return step, program.total * x
 
-        left = problem.weight_set.support(values) - (float(q @ values) - problem.weight_set.price(q))
+        left = problem.weight_set.support(values) - float(q @ values)
         merged = MergedGroups.of(known, values, MOST_APART)
-        if moving.caps.size or moving.price or (left <= 0.0 and not merged.others.size):
+        if moving.caps.size or (left <= 0.0 and not merged.others.size):
             gradients = group_sketches(problem, margins, sketch)
             return moving.mixed(solve_for_groups(moving, values, gradients, penalty, known, 0.0, solve)[1])
         gradients, fixed = _merged_sketches(problem, margins, sketch, merged, moving.least)
@@ -203,7 +203,7 @@ def _merged_sketches(
 def _only_floors(problem: GroupRisk) -> bool:
     """Return whether the weights have at most lower bounds."""
     moving = problem.weight_set.moving(problem.n_groups)
-    return moving is not None and not moving.caps.size and not moving.price
+    return moving is not None and not moving.caps.size
 
 
 def _diagonal(problem: GroupRisk) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.problem.weight_sets import Moving
-from groupdro.solvers.simplex_qp import nearby_weights, solve_priced_program, solve_simplex_qp
+from groupdro.solvers.simplex_qp import nearby_weights, solve_simplex_qp
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = [
@@ -48,8 +48,6 @@ def first_working_set(moving: Moving, order: Indices) -> Mask:
     inside = np.zeros(len(order), dtype=bool)
     if moving.share == 0.0:
         inside[0] = True  # any group will do
-    elif moving.price:
-        inside[:] = True  # all have weight
     else:
         if moving.caps.size:
             order = order[moving.caps[order] > 0]  # the others never get weight
@@ -84,14 +82,10 @@ class WeightProgram(Program):
         Upper bound on each share.
     begin : ndarray of shape (n,) or None
         Starting point.
-    price, log_base : float, ndarray
-        As in `Moving`.
     """
 
     caps: Floats
     begin: Floats | None
-    price: float
-    log_base: Floats
 
     @classmethod
     def of(
@@ -114,14 +108,10 @@ class WeightProgram(Program):
             total=total,
             caps=caps[working] / total if caps.size else caps,
             begin=begin,
-            price=moving.price,
-            log_base=moving.log_base,
         )
 
     def solve(self, M: Floats, values: Floats) -> Floats:
         """Return the best shares, and multipliers of rows beyond those of the groups."""
-        if self.price:
-            return solve_priced_program(M, values, self.price, self.log_base)
         return solve_simplex_qp(M, values, len(self.values), self.begin, self.caps)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from groupdro.geometry import Round
 from groupdro.problem.domains.domain import Domain, Separable
 from groupdro.problem.linear_model import LinearModel
-from groupdro.problem.sealed import refuse_subclass
-from groupdro.utils.arguments import check_number
+from groupdro.utils.arguments import check_number, error_prefix
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import LARGEST
 
@@ -40,13 +39,12 @@ class ElasticNetDomain(Domain):
     total: float = np.inf
     radius: float = np.inf
 
-    __init_subclass__ = refuse_subclass
-
     def __post_init__(self) -> None:
         check_number(self.l1, "l1")
         check_number(self.l2, "l2")
         for name, sign in (("low", -1.0), ("high", 1.0)):
-            ends = np.asarray(getattr(self, name), dtype=np.float64)
+            with error_prefix(name):
+                ends = np.asarray(getattr(self, name), dtype=np.float64)
             if ends.ndim > 1 or not (sign * ends >= 0).all():
                 kind = "at most" if sign < 0 else "at least"
                 raise ValueError(f"{name} must be one number, or one per feature, {kind} 0.")

@@ -6,7 +6,6 @@ import numpy as np
 
 from groupdro.geometry import Ball, Euclidean
 from groupdro.problem.domains.domain import Domain
-from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.arguments import check_flag, check_number
 from groupdro.utils.types import Floats
 
@@ -36,8 +35,6 @@ class L2Domain(Domain):
     radius: float = np.inf
     penalty: float = 0.0
     proxy_for_unbounded: bool = False
-
-    __init_subclass__ = refuse_subclass
 
     def __post_init__(self) -> None:
         check_number(self.radius, "radius", positive=True, finite=False)

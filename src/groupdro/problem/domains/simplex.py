@@ -7,7 +7,6 @@ import numpy as np
 from groupdro.geometry import Entropy
 from groupdro.problem.domains.domain import Domain
 from groupdro.problem.linear_model import LinearModel
-from groupdro.problem.sealed import refuse_subclass
 from groupdro.utils.types import Floats
 
 __all__ = ["SimplexDomain"]
@@ -18,8 +17,6 @@ _ROUNDED = 1e-9  # allowed deviation of the sum of the weights from 1
 @dataclass(frozen=True)
 class SimplexDomain(Domain):
     """The probability simplex: coefficients are the weights of an ensemble, one column of X per model."""
-
-    __init_subclass__ = refuse_subclass
 
     def support(self, gradient: Floats) -> float:
         """Return the smallest entry: all weight on the best model."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.problem.sealed import refuse_subclass
 from groupdro.problem.weight_sets.moving import Moving, MovingEntropy
 from groupdro.problem.weight_sets.simplex import Simplex
 from groupdro.problem.weight_sets.weight_set import WeightSet
@@ -67,8 +66,6 @@ class Floor(_Bounded):
     robustness: float
     base: Sequence[float] | None = None
 
-    __init_subclass__ = refuse_subclass
-
     def __post_init__(self) -> None:
         check_number(self.robustness, "robustness")
         if self.robustness > 1:
@@ -100,8 +97,6 @@ class Cap(_Bounded):
 
     most: float | Sequence[float]
 
-    __init_subclass__ = refuse_subclass
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", _read_bounds(self.most, "most"))
 
@@ -128,8 +123,6 @@ class Box(_Bounded):
 
     least: float | Sequence[float]
     most: float | Sequence[float]
-
-    __init_subclass__ = refuse_subclass
 
     def __post_init__(self) -> None:
         for name in ("least", "most"):

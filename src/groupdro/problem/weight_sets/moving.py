@@ -27,17 +27,11 @@ class Moving(NamedTuple):
         Total weight that moves.
     caps : ndarray of shape (n_groups,) or (0,)
         Upper bounds on s, which sum to at least one; empty if there are no caps.
-    price : float
-        Factor of the relative entropy of s with respect to `base`, which is subtracted from the objective.
-    log_base : ndarray of shape (n_groups,) or (0,)
-        Logarithms of `base`; empty without a price.
     """
 
     least: Floats
     share: float = 1.0
     caps: Floats = _NONE
-    price: float = 0.0
-    log_base: Floats = _NONE
 
     def moved(self, q: Floats) -> Floats:
         """Return the s of weights q, which is arbitrary if nothing moves."""
@@ -127,14 +121,9 @@ class MovingEntropy(Geometry):
         return self.mixed(s)
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
-        """Step s against its own gradient, treating the price exactly."""
+        """Step s against its own gradient."""
         moving = self.moving
-        gradient = moving.share * gradient
-        if moving.price:
-            logits = (centre - step * (gradient - moving.price * moving.log_base)) / (1.0 + step * moving.price)
-            logits -= logits.max()
-        else:
-            logits = self._whole.step(centre, step, gradient)
+        logits = self._whole.step(centre, step, moving.share * gradient)
         if moving.caps.size:
             s = np.empty_like(logits)
             level = capped_softmax(logits, moving.caps, s)

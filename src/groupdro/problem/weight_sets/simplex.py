@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.problem.sealed import refuse_subclass
 from groupdro.problem.weight_sets.moving import Moving, MovingEntropy
 from groupdro.problem.weight_sets.weight_set import WeightSet
 from groupdro.utils.types import Floats
@@ -19,8 +18,6 @@ class Simplex(WeightSet):
     """All distributions over groups. The objective is the largest of the groups' values."""
 
     is_simplex = True
-
-    __init_subclass__ = refuse_subclass
 
     def support(self, values: Floats) -> float:
         """Return the largest value."""

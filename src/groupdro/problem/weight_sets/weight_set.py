@@ -17,7 +17,7 @@ class WeightSet(ABC):
     proves a lower bound. If `support` is too small or `contains` too permissive, bounds are wrong.
     """
 
-    #: Whether the set is the whole simplex without a price, as some baselines require.
+    #: Whether the set is the whole simplex, as some solvers require.
     is_simplex: ClassVar[bool] = False
 
     def check(self, n_groups: int) -> None:
@@ -25,19 +25,8 @@ class WeightSet(ABC):
         del n_groups
 
     def support(self, values: Floats) -> float:
-        """Return max over the set of <q, values> - price(q)."""
-        q = self.maximiser(values)
-        return float(q @ values) - self.price(q)
-
-    def price(self, q: Floats) -> float:
-        """Return the price of weights, a nonnegative convex function that is 0 somewhere; 0 by default."""
-        del q
-        return 0.0
-
-    @property
-    def priced(self) -> bool:
-        """Whether weights may have a price."""
-        return type(self).price is not WeightSet.price
+        """Return max over the set of <q, values>."""
+        return float(self.maximiser(values) @ values)
 
     @abstractmethod
     def maximiser(self, values: Floats) -> Floats:

@@ -122,19 +122,15 @@ class InnerLoop:
         """Return q in the form of kernels."""
         moving, q = self.problem.weight_set.moving(self.problem.n_groups), self.at.q
         assert moving is not None  # checked by `fits`
-        pull = moving.share * self.values
-        if moving.price:
-            pull += moving.price * moving.log_base
         return WeightPlayer(
             logits=self.logits,
             centre=self.logit_centre,
-            pull=pull,
+            pull=moving.share * self.values,
             snapshot=q,
             moved=moving.moved(q),
             least=moving.least,
             caps=moving.caps,
             share=moving.share,
-            shrink=1.0 / (1.0 + self.q_step * moving.price),
             step=self.q_step,
             alpha=self.alpha,
         )

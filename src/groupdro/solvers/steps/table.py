@@ -12,17 +12,14 @@ from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
 from groupdro.solvers.steps.lazy import LazySteps
 from groupdro.solvers.steps.proximal import ProximalSteps
 from groupdro.solvers.steps.readable import ReadableSteps
-from groupdro.solvers.steps.row_blocks import BlockSteps
 from groupdro.solvers.steps.spectral import SpectralSteps
 from groupdro.utils.threads import one_blas_thread
 from groupdro.utils.types import Indices
 
-__all__ = ["BATCHES", "SINGLE_ROWS", "make_steps", "steps_of"]
+__all__ = ["BATCHES", "make_steps", "steps_of"]
 
 #: Steps that draw several members each.
 BATCHES: tuple[type[Steps], ...] = (FusedSteps, LazySteps, ProximalSteps, SpectralSteps, ReadableSteps)
-#: Steps that draw one member each.
-SINGLE_ROWS: tuple[type[Steps], ...] = (FusedSteps, BlockSteps, ReadableSteps)
 
 _SECONDS_PER_PIECE = 0.05  # an interrupt can arrive only between pieces
 _SECONDS_PER_VALUE = 5e-10

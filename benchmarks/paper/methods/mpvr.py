@@ -9,12 +9,13 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.paper.methods.row_blocks import SINGLE_ROWS
 from groupdro.data import BatchPlan
 from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
-from groupdro.run.solver import BOUNDED, UNPRICED, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
-from groupdro.solvers.steps import SINGLE_ROWS, InnerLoop, steps_of
+from groupdro.solvers.steps import InnerLoop, steps_of
 from groupdro.utils.arguments import check_choice, check_whole
 from groupdro.utils.types import Floats, Indices
 
@@ -90,8 +91,8 @@ class MPVR(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, from which the step size is derived, and weights without a price."""
-        return (BOUNDED, UNPRICED)
+        """A bounded domain, from which the step size is derived."""
+        return (BOUNDED,)
 
     def length(self, problem: GroupRisk) -> int:
         """Return the steps of an epoch."""

@@ -10,17 +10,18 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.paper.methods.block_kernels import RowBlock, projected_block
+from benchmarks.paper.methods.mpvr import sampling_constant
+from benchmarks.paper.methods.requirements import BALL
+from benchmarks.paper.methods.row_blocks import BLOCK, SINGLE_ROWS, RowBlocks, takes_blocks
+from benchmarks.paper.methods.svre_kernel import project_simplex, svre_steps
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Ball, Euclidean
-from groupdro.kernels.arguments import DenseData, RowBlock, WPlayer
-from groupdro.kernels.blocks import projected_block
-from groupdro.kernels.svre import project_simplex, svre_steps
+from groupdro.kernels.arguments import DenseData, WPlayer
 from groupdro.problem import GroupRisk
-from groupdro.run.solver import BALL, BOUNDED, SIMPLEX, Requirement, Solver, State
-from groupdro.solvers.baselines.mpvr import sampling_constant
+from groupdro.run.solver import BOUNDED, SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
-from groupdro.solvers.steps import SINGLE_ROWS, InnerLoop, steps_of
-from groupdro.solvers.steps.row_blocks import BLOCK, RowBlocks, takes_blocks
+from groupdro.solvers.steps import InnerLoop, steps_of
 from groupdro.utils.arguments import check_choice, check_number
 from groupdro.utils.types import Floats
 

@@ -1,17 +1,19 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from benchmarks.paper.methods import ALSVRE, ERMEG, MPVR, SMD, TSA
+from benchmarks.paper.methods.al_svre import euclidean_constant
+from benchmarks.paper.methods.mpvr import sampling_constant
+from benchmarks.paper.methods.smd import descent_constant
+from benchmarks.paper.methods.svre_kernel import project_simplex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groupdro as gd
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
-from groupdro.kernels.svre import project_simplex
 from groupdro.solvers import SOLVERS
-from groupdro.solvers.baselines.al_svre import euclidean_constant
-from groupdro.solvers.baselines.mpvr import sampling_constant
-from groupdro.solvers.baselines.smd import descent_constant
+from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
@@ -37,16 +39,16 @@ def make_problem(loss="logistic", domain=DOMAINS[0], sizes=(30, 12, 18), *, spar
 
 
 RISK = {
-    "smd": lambda: gd.SMD(3.0),
-    "mpvr": lambda: gd.MPVR(10.0),
-    "mpvr-uniform": lambda: gd.MPVR(10.0, sampling="uniform"),
-    "al-svre": lambda: gd.ALSVRE(10.0),
-    "al-svre-kl": lambda: gd.ALSVRE(10.0, geometry="kl"),
+    "smd": lambda: SMD(3.0),
+    "mpvr": lambda: MPVR(10.0),
+    "mpvr-uniform": lambda: MPVR(10.0, sampling="uniform"),
+    "al-svre": lambda: ALSVRE(10.0),
+    "al-svre-kl": lambda: ALSVRE(10.0, geometry="kl"),
 }
 REGRET = {
-    "tsa": lambda: gd.TSA(3.0),
-    "tsa-crn": lambda: gd.TSA(3.0, form="common-random-numbers"),
-    "ermeg": lambda: gd.ERMEG(),
+    "tsa": lambda: TSA(3.0),
+    "tsa-crn": lambda: TSA(3.0, form="common-random-numbers"),
+    "ermeg": lambda: ERMEG(),
 }
 
 
@@ -112,20 +114,20 @@ def test_the_same_seed_gives_the_same_run_and_another_another():
 def test_what_each_counts():
     N, m = 60, 3
     problem = make_problem()
-    result = gd.solve(problem, gd.SMD(), tol=0.0, max_passes=2)
+    result = gd.solve(problem, SMD(), tol=0.0, max_passes=2)
     assert result.counters.grad_evals == result.counters.grad_evals_paper == 2 * (N // m) * m
     problem = make_problem()
-    result = gd.solve(problem, gd.MPVR(epoch_length=25), tol=0.0, max_passes=3)
+    result = gd.solve(problem, MPVR(epoch_length=25), tol=0.0, max_passes=3)
     epochs = result.epochs
     assert result.counters.grad_evals == N + epochs * (N + 25)
     assert result.counters.grad_evals_paper == N + epochs * (N + 2 * 25)
     problem = make_problem()
-    result = gd.solve(problem, gd.ALSVRE(inner_passes=2.0), tol=0.0, max_passes=10)
+    result = gd.solve(problem, ALSVRE(inner_passes=2.0), tol=0.0, max_passes=10)
     drawn = result.counters.grad_evals_paper - result.counters.grad_evals
     assert drawn == result.epochs * N
     assert (result.counters.grad_evals - drawn) % N == 0
     problem = make_problem()
-    result = gd.solve(problem, gd.TSA(stage_one_passes=5.0), tol=0.0, max_passes=8)
+    result = gd.solve(problem, TSA(stage_one_passes=5.0), tol=0.0, max_passes=8)
     assert result.counters.grad_evals == 5 * N + N + result.epochs * N
 
 
@@ -139,7 +141,7 @@ def test_evaluations_for_the_trace_are_neither_counted_nor_timed(monkeypatch):
         return original(self, w, q)
 
     monkeypatch.setattr(type(problem), "evaluate", evaluate)
-    result = gd.solve(problem, gd.SMD(), tol=0.0, max_passes=3)
+    result = gd.solve(problem, SMD(), tol=0.0, max_passes=3)
     assert seen == [False] * (result.epochs + 1)
     assert result.passes == pytest.approx(3.0)
 
@@ -171,7 +173,7 @@ def test_one_sample_is_unbiased(sampling):
 @pytest.mark.parametrize("sampling", ["importance", "uniform"])
 def test_draws_have_the_weights_of_their_sampling(sampling):
     problem = make_problem(sizes=(30, 10, 20))
-    plan, members = gd.MPVR(sampling=sampling).draw(problem, 60_000, np.random.default_rng(0))
+    plan, members = MPVR(sampling=sampling).draw(problem, 60_000, np.random.default_rng(0))
     groups = plan.groups[:, 0]
     assert (np.searchsorted(np.cumsum([30, 10, 20]), members[:, 0], side="right") == groups).all()
     share = np.bincount(groups) / 60_000
@@ -206,7 +208,7 @@ def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, 
         problem = make_problem(loss, domain)
         if readable:
             monkeypatch.setattr(type(problem.data), "flat", lambda *_, **__: None)
-        runs.append(gd.solve(problem, gd.ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
+        runs.append(gd.solve(problem, ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
     np.testing.assert_allclose(runs[0].w, runs[1].w, atol=1e-10)
     np.testing.assert_allclose(runs[0].q, runs[1].q, atol=1e-10)
 
@@ -216,8 +218,8 @@ def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, 
 def test_shorter_calls_of_al_svre_change_no_bit(loss, geometry, monkeypatch):
     runs = []
     for seconds in (1e9, 1e-6):  # all drawn steps in one call, and one step a call
-        monkeypatch.setattr("groupdro.solvers.baselines.al_svre._SECONDS_PER_CALL", seconds)
-        runs.append(gd.solve(make_problem(loss), gd.ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
+        monkeypatch.setattr("benchmarks.paper.methods.al_svre._SECONDS_PER_CALL", seconds)
+        runs.append(gd.solve(make_problem(loss), ALSVRE(5.0, geometry=geometry), tol=0.0, max_passes=8, seed=3))
     np.testing.assert_array_equal(runs[0].w, runs[1].w)
     assert runs[0].counters == runs[1].counters
 
@@ -229,7 +231,7 @@ def test_fused_steps_of_mpvr_equal_the_readable_ones(sampling, monkeypatch):
         problem = make_problem()
         if readable:
             monkeypatch.setattr(type(problem.data), "flat", lambda *_, **__: None)
-        runs.append(gd.solve(problem, gd.MPVR(5.0, sampling=sampling), tol=0.0, max_passes=8, seed=3))
+        runs.append(gd.solve(problem, MPVR(5.0, sampling=sampling), tol=0.0, max_passes=8, seed=3))
     np.testing.assert_allclose(runs[0].w, runs[1].w, atol=1e-10)
 
 
@@ -273,19 +275,19 @@ def test_with_a_horizon_smd_keeps_its_step_and_its_guarantee():
     M = descent_constant(problem, problem.geometry())
     T = 2000
     gaps = [
-        gd.solve(problem, gd.SMD(horizon=T), tol=0.0, max_passes=T * 3 / 60, seed=seed).upper_bound - optimum
+        gd.solve(problem, SMD(horizon=T), tol=0.0, max_passes=T * 3 / 60, seed=seed).upper_bound - optimum
         for seed in range(5)
     ]
     assert 0 <= np.mean(gaps) <= 2 * M * np.sqrt(5 / T)
 
 
 def test_reconstructed_methods_say_so():
-    assert "reconstructed" in gd.TSA().describe(None, 1e-4)
-    assert "reconstructed" in gd.ALSVRE().describe(None, 1e-4)
+    assert "reconstructed" in TSA().describe(None, 1e-4)
+    assert "reconstructed" in ALSVRE().describe(None, 1e-4)
     assert {"smd", "mpvr", "al-svre", "tsa", "ermeg"} <= set(SOLVERS)
 
 
-@pytest.mark.parametrize("make", [gd.SMD, gd.MPVR, gd.ALSVRE, gd.TSA, gd.ERMEG])
+@pytest.mark.parametrize("make", [SMD, MPVR, ALSVRE, TSA, ERMEG])
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
 def test_a_multiplier_must_be_positive(make, bad):
     with pytest.raises(ValueError, match="multiplier"):
@@ -293,7 +295,7 @@ def test_a_multiplier_must_be_positive(make, bad):
 
 
 def test_unknown_forms_are_refused_by_name():
-    for make, name in ((gd.MPVR, "sampling"), (gd.ALSVRE, "geometry"), (gd.TSA, "form")):
+    for make, name in ((MPVR, "sampling"), (ALSVRE, "geometry"), (TSA, "form")):
         with pytest.raises(ValueError, match=name):
             make(**{name: "other"})
 
@@ -324,7 +326,7 @@ def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
 def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
     problem = make_problem("squared", gd.SimplexDomain())
     minima, accurate = group_minima(problem)
-    result = gd.solve(problem, gd.TSA(3.0, form=form), tol=1e-3, max_passes=100)
+    result = gd.solve(problem, TSA(3.0, form=form), tol=1e-3, max_passes=100)
     assert accurate
     assert (result.references.lower <= minima + 1e-7).all()
     assert (result.references.upper >= minima - 1e-7).all()
@@ -335,7 +337,7 @@ def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
 def test_a_single_row_of_several_outputs_is_solved_by_snapshots_alone():
     data = gd.GroupedData.from_arrays(np.ones((1, 2)), np.array([1]))
     problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=0.5))
-    for solver in (gd.ALSVRE(100.0), gd.MPVR(100.0)):
+    for solver in (ALSVRE(100.0), MPVR(100.0)):
         result = gd.solve(problem, solver, tol=1e-2, max_passes=300)
         assert result.converged, solver
 
@@ -345,7 +347,123 @@ def test_an_epoch_of_one_step_on_several_outputs_moves():
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
     data = gd.GroupedData.from_arrays(X, y, np.repeat([0, 1], 30))
     problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=5.0, penalty=1e-2))
-    result = gd.solve(problem, gd.MPVR(epoch_length=1), tol=1e-3, max_passes=200)
+    result = gd.solve(problem, MPVR(epoch_length=1), tol=1e-3, max_passes=200)
     first = result.trace[0].upper
     assert result.status in (gd.Status.PASS_LIMIT, gd.Status.CONVERGED)
     assert result.upper_bound < first - 1e-4
+
+
+# ---------------------------------------------------------------------- under the contract of a solver
+
+
+@pytest.mark.parametrize("name", [*RISK, *REGRET])
+def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(name, tmp_path):
+    make, options = {**RISK, **REGRET}[name], {"tol": 1e-9, "max_passes": 60.0, "seed": 5}
+    whole = gd.solve(make_problem(), make(), **options)
+    for epochs in (1, 3):
+        stop = [lambda progress, epochs=epochs: progress.latest.epoch >= epochs]
+        gd.solve(make_problem(), make(), **options, callbacks=stop, checkpoint_dir=tmp_path)
+    resumed = gd.solve(make_problem(), make(), **options, checkpoint_dir=tmp_path)
+    assert resumed.status is whole.status
+    assert resumed.counters == whole.counters
+    for part in ("w", "q", "upper_bound", "lower_bound", "epochs"):
+        np.testing.assert_array_equal(getattr(resumed, part), getattr(whole, part), err_msg=part)
+
+
+@pytest.mark.parametrize("name", [*RISK, "ermeg"])
+def test_workers_together_end_with_the_same_bits(name):
+    data, make = make_problem().data, {**RISK, **REGRET}[name]
+
+    def solved(part):
+        problem = gd.GroupRisk(part, gd.Logistic(), gd.L2Domain(radius=2.0))
+        return gd.solve(problem, make(), tol=1e-3, max_passes=60.0, seed=3)
+
+    alone = solved(data)
+    parts = run_workers(2, lambda comm: solved(gd.distributed.shard(data, comm)))
+    for part in parts:
+        assert part.status is alone.status
+        assert part.lower_bound <= alone.upper_bound + 1e-9
+        assert alone.lower_bound <= part.upper_bound + 1e-9
+        for field in ("w", "q", "upper_bound", "lower_bound", "passes", "group_risks"):
+            np.testing.assert_array_equal(getattr(part, field), getattr(parts[0], field))
+
+
+def test_tsa_refuses_a_part_of_the_rows():
+    data = make_problem().data
+
+    def solved(comm):
+        return gd.solve(gd.GroupRisk(gd.distributed.shard(data, comm), gd.Logistic(), gd.L2Domain(radius=2.0)), TSA())
+
+    with pytest.raises(ValueError, match="'tsa' requires all rows in one process"):
+        run_workers(2, solved)
+
+
+@pytest.mark.parametrize(
+    ("solver", "domain", "weight_set", "name"),
+    [
+        *((make(), gd.ElasticNetDomain(low=-0.3, high=0.2), gd.Simplex(), "Domain") for make in (ALSVRE, ERMEG)),
+        *((make(), gd.L2Domain(radius=1.0), gd.Floor(0.5), "Floor") for make in (ALSVRE, ERMEG)),
+    ],
+)
+def test_a_set_that_a_method_cannot_handle_is_refused_by_name(solver, domain, weight_set, name):
+    problem = gd.GroupRisk(make_problem().data, gd.Logistic(), domain, weight_set)
+    with pytest.raises(ValueError, match=f"{solver.name!r} requires .*{name}"):
+        gd.solve(problem, solver)
+    assert problem.counters.row_reads == 0
+
+
+@pytest.mark.parametrize("make", [SMD, MPVR])
+def test_bounds_hold_in_a_box_under_a_floor(make):
+    domain, weight_set = gd.ElasticNetDomain(low=-0.3, high=0.2), gd.Floor(0.3, (0.5, 0.3, 0.2))
+    problem = gd.GroupRisk(make_problem().data, gd.Logistic(), domain, weight_set)
+    result, optimum = gd.solve(problem, make(), max_passes=60), worst_value(problem).value
+    assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
+    assert result.gap < gd.solve(problem, make(), max_passes=1).gap
+
+
+@pytest.mark.parametrize("solver", [SMD(3.0), MPVR(10.0), ALSVRE(10.0)], ids=lambda solver: solver.name)
+def test_the_estimators_take_a_method_of_risks(solver):
+    X, y, groups = gd.datasets.make_gdro(n_groups=3, n_per_group=60, n_features=4)
+    given = {"radius": 1.0, "alpha": 0.0, "fit_intercept": False, "random_state": 0}
+    model = gd.GroupDROClassifier(solver=solver, tol=0.1, max_passes=60, **given).fit(X, y, groups=groups)
+    other = gd.GroupDROClassifier(tol=1e-6, **given).fit(X, y, groups=groups)
+    assert model.solver_.startswith(solver.name)
+    assert model.lower_bound_ <= other.upper_bound_
+    assert other.lower_bound_ <= model.upper_bound_
+
+
+@pytest.mark.parametrize("solver", [ERMEG(), TSA()], ids=lambda solver: solver.name)
+def test_a_method_of_regrets_does_not_answer_for_risks(solver):
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
+    with pytest.raises(ValueError, match="minimises excess risks and requires objective='excess_risk'"):
+        gd.GroupDROClassifier(solver=solver).fit(X, y, groups=groups)
+
+
+def test_given_references_are_used_by_ermeg_and_refused_by_tsa():
+    X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
+    given = np.array([0.1, 0.2, 0.3])
+    options = {"reference_risks": given, "tol": 1e-2, "alpha": 0.1, "random_state": 0}
+    model = gd.GroupDROClassifier("excess_risk", solver=ERMEG(), **options).fit(X, y, groups=groups)
+    assert model.status_ == "converged"
+    penalty = 0.05 * (model.coef_**2).sum()
+    assert model.upper_bound_ == pytest.approx((model.group_risks_ - given).max() + penalty, rel=1e-9)
+    with pytest.raises(ValueError, match=r"'tsa' requires .*references"):
+        gd.GroupDROClassifier("excess_risk", solver=TSA(), fit_intercept=False, **options).fit(X, y, groups=groups)
+
+
+def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
+    epochs, whole = 0, gd.GroupSQP.epoch
+
+    def interrupted(self, problem, state):
+        nonlocal epochs
+        epochs += 1
+        if epochs == 40:
+            raise KeyboardInterrupt
+        whole(self, problem, state)
+
+    problem = make_problem()
+    references = gd.solve(problem, ERMEG(), tol=1e-3, max_passes=1e4).references
+    monkeypatch.setattr(gd.GroupSQP, "epoch", interrupted)
+    result = gd.solve(problem.with_references(references), ERMEG(), tol=0.0, max_passes=1e4)
+    assert result.status is gd.Status.INTERRUPTED
+    assert epochs == 40

@@ -10,7 +10,7 @@ import numpy as np
 
 from groupdro.geometry import Geometry
 from groupdro.problem import GroupRisk
-from groupdro.run.solver import BOUNDED, UNPRICED, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats
@@ -73,8 +73,8 @@ class SMD(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, from which the step sizes are derived, and weights without a price."""
-        return (BOUNDED, UNPRICED)
+        """A bounded domain, from which the step sizes are derived."""
+        return (BOUNDED,)
 
     def init(self, problem: GroupRisk, seed: int) -> SmdState:
         """Start at the centre; the evaluation there is only for the trace."""

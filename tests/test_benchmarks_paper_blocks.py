@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
+from benchmarks.paper.methods import ALSVRE
+from benchmarks.paper.methods.block_kernels import projected_block
+from benchmarks.paper.methods.row_blocks import BlockSteps, RowBlocks
 
 import groupdro as gd
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Euclidean
-from groupdro.kernels.blocks import projected_block
 from groupdro.solvers.steps import InnerLoop
 from groupdro.solvers.steps.readable import ReadableSteps
-from groupdro.solvers.steps.row_blocks import BlockSteps, RowBlocks
+from tests.solvers.test_steps_of_sets import WEIGHT_SETS, assert_same_steps
 
 
 def _problem(penalty: float, radius: float, dtype=np.float64):
@@ -56,6 +58,25 @@ def test_blocks_of_steps_are_the_same_steps(penalty, radius, dtype, places):
     np.testing.assert_allclose(blocked.logits, readable.logits, atol=10 * places)
 
 
+@pytest.mark.parametrize("weight_set", WEIGHT_SETS)
+def test_blocks_are_the_readable_steps_under_every_set(weight_set):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(140, 6)) * (rng.random((140, 6)) < 0.6)
+    data = gd.GroupedData.from_arrays(X, rng.integers(0, 3, 140), np.repeat(np.arange(4), (40, 25, 60, 15)))
+    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=0.8, penalty=0.05), WEIGHT_SETS[weight_set])
+    weighting = problem.weight_geometry()
+    at = problem.evaluate(problem.within_domain(rng.normal(size=problem.shape)), weighting.point(rng.normal(size=4)))
+    centre = weighting.mirror(at.q)
+    logits, geometry = weighting.step(centre, 0.5, rng.normal(size=4)), problem.geometry()
+    groups = rng.integers(0, 4, size=150)
+    plan = BatchPlan(150, groups[:, None], np.full((150, 1), 4.0))
+    loops = {
+        kind: InnerLoop(problem, at, geometry, 0.05, 6.0, 0.1, at.w + 0.01, at.w, logits, centre)
+        for kind in (BlockSteps, ReadableSteps)
+    }
+    assert_same_steps(problem, plan, data.draw_members(groups, rng)[:, None], loops)
+
+
 def test_blocks_go_on_where_the_last_call_stopped():
     problem = _problem(0.1, 1.2)
     whole, plan, members = _loop(problem, 300, np.random.default_rng(8))
@@ -74,7 +95,7 @@ def test_blocks_go_on_where_the_last_call_stopped():
 
 def test_blocks_with_projections_are_the_readable_steps_of_al_svre():
     problem = _problem(0.0, 1.5)
-    solver = gd.ALSVRE(30.0)
+    solver = ALSVRE(30.0)
     state = solver.init(problem, 0)
     other = solver.init(problem, 0)
     state.q, other.q = state.q.copy(), other.q.copy()  # the snapshot's own must stay

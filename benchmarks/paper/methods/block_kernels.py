@@ -11,32 +11,38 @@ Matrix products with the whole block at its start and end replace B products wit
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.paper.methods.svre_kernel import project_simplex
 from groupdro.kernels.compile import compiled, compiled_fast
 from groupdro.kernels.mirror import q_half_step, q_step, weight_of
-from groupdro.kernels.svre import project_simplex
+from groupdro.kernels.spectral import softmax_loss
 
-__all__ = ["entropic_block", "projected_block", "softmax_loss"]
+__all__ = ["RowBlock", "entropic_block", "projected_block"]
 
 
-@compiled
-def softmax_loss(u, label, slopes):
-    """Set slopes to p - e_label and return the loss of the outputs u."""
-    largest = u[0]
-    for c in range(1, u.size):
-        largest = max(largest, u[c])
-    total, others = 0.0, 0.0
-    for c in range(u.size):
-        slopes[c] = math.exp(u[c] - largest)
-        total += slopes[c]
-    for c in range(u.size):
-        slopes[c] /= total
-        if c != label:
-            others += slopes[c]
-    slopes[label] = -others  # stays accurate when p rounds to 1
-    return math.log(total) - (u[label] - largest)
+class RowBlock(NamedTuple):
+    """A block of B rows used for steps of one row each.
+
+    products, of shape (B, 3, C), has each row times v (changed), c and g; gram, of shape (B, B), the inner products of
+    the rows; labels, groups and weights, of shape (B,), those of each row. w, of shape (3,), has the coefficients s, a,
+    b and inner, of shape (6,), the inner products vv, vc, vg, cc, cg, gg (both changed). betas, of shape (B, C), is set
+    to the increments of v: row k times betas[k].
+    """
+
+    products: Any
+    gram: Any
+    labels: Any
+    groups: Any
+    weights: Any
+    w: Any
+    inner: Any
+    betas: Any
+    step: float
+    penalty: float
+    radius: float
 
 
 @compiled
@@ -142,7 +148,7 @@ def entropic_block(block, q, sums, scales, totals, work_q):
 
 @compiled_fast
 def projected_block(block, q, q_snapshot, values, q_pull, alpha, work_q):
-    """Make a step on each row of the block, with projected steps for q. Parameters as in `svre.svre_steps`."""
+    """Make a step on each row of the block, with projected steps for q. Parameters as in `svre_steps`."""
     n_outputs, m, step = block.products.shape[2], q.size, block.step
     outputs, new, old = np.empty(n_outputs), np.empty(n_outputs), np.empty(n_outputs)
     q_half, moved = work_q[0], work_q[1]

@@ -5,9 +5,10 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from benchmarks.paper.methods.requirements import BALL
 from groupdro.problem import GroupRisk
 from groupdro.run.driver import solve
-from groupdro.run.solver import BALL, SIMPLEX, Requirement, Solver, State
+from groupdro.run.solver import SIMPLEX, Requirement, Solver, State
 from groupdro.run.stages import Preparation
 from groupdro.solvers.references import GroupReferences
 from groupdro.solvers.sqp import GroupSQP

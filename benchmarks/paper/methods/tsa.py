@@ -11,22 +11,18 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.paper.methods.requirements import ONE_MACHINE, OWN_REFERENCES
+from benchmarks.paper.methods.smd import SMD
 from groupdro.certificate import linearise
+from groupdro.data import Draw
+from groupdro.geometry import Euclidean, Geometry
 from groupdro.problem import GroupRisk, References
-from groupdro.run.solver import ONE_MACHINE, Requirement, Solver
+from groupdro.run.solver import Requirement, Solver
 from groupdro.run.stages import Budget, Preparation, Prepared
-from groupdro.solvers.baselines.smd import SMD
 from groupdro.utils.arguments import check_choice, check_number
 from groupdro.utils.types import Floats
 
 __all__ = ["TSA", "GroupModels"]
-
-
-_OWN_REFERENCES = Requirement(
-    what="a problem without references",
-    holds=lambda problem: not problem.regret,
-    remedy="it finds every group's own minimum itself; with your own references use 'alem'",
-)
 
 
 @dataclass(frozen=True)
@@ -59,12 +55,43 @@ class GroupModels(Preparation):
         for t in range(max(1, round(self.passes * problem.n_rows / m))):
             share = 1.0 / np.sqrt(t + 1.0)
             step = self.multiplier * geometry.radius / max(G, 1e-300) * share
-            models = geometry.points(mirrored)
+            models = _points(geometry, mirrored)
             total += share * models  # not times the step, which is zero on a domain of one point
             weight += share
-            gradients = problem.own_losses(problem.data.draw(rng), models)[1]
-            mirrored = geometry.steps(mirrored, step, gradients)
+            gradients = own_losses(problem, problem.data.draw(rng), models)[1]
+            mirrored = _steps(geometry, mirrored, step, gradients)
         return total / weight
+
+
+def _points(geometry: Geometry, mirrors: Floats) -> Floats:
+    """Return the points with the given mirror coordinates."""
+    if isinstance(geometry, Euclidean):
+        return mirrors
+    return np.array([geometry.point(mirror) for mirror in mirrors])
+
+
+def _steps(geometry: Geometry, centres: Floats, step: float, gradients: Floats) -> Floats:
+    """Return several mirror coordinates, each after a step against its own gradient; all at once in a ball."""
+    if not isinstance(geometry, Euclidean):
+        return np.array([geometry.step(w, step, g) for w, g in zip(centres, gradients, strict=True)])
+    moved = (centres - step * gradients) / (1.0 + step * geometry.penalty)
+    norms = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
+    shrink = np.minimum(1.0, geometry.radius / np.maximum(norms, 1e-300))
+    return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
+
+
+def own_losses(problem: GroupRisk, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
+    """Return the loss and gradient of one member of each group under the group's own model.
+
+    With ``read=False``, the rows were read just before and are not counted as read again.
+    """
+    n = len(draw.members)
+    problem.counters.add(grad_evals=n, grad_evals_paper=n, row_reads=n if read else 0)
+    rows = problem.data.rows_of(draw.members)
+    X = problem.data.rows.take(rows).dense().astype(np.float64, copy=False)
+    outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
+    losses, slopes = problem.loss.value_and_slope(outputs, problem.data.y[rows])
+    return losses, np.asarray(np.einsum("md,m...->md...", X, slopes))
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,7 @@ class TSA(SMD):
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """All rows in one process and no references, besides the requirements of SMD."""
-        return (*super().requires, ONE_MACHINE, _OWN_REFERENCES)
+        return (*super().requires, ONE_MACHINE, OWN_REFERENCES)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
         """Approach every group's own minimum, then minimise the excess risks."""
@@ -126,7 +153,7 @@ class TSA(SMD):
             return problem.group_values(risks), gradient
         models = problem.references.models
         assert models is not None  # its own first stage found them
-        own = problem.own_losses(draw, models, read=False)[0]
+        own = own_losses(problem, draw, models, read=False)[0]
         # A group's reference includes the penalty at its own model.
         penalties = np.array([problem.domain.penalty_at(problem.coef(model)) for model in models])
         return risks - own - penalties + problem.offsets, gradient

@@ -1,18 +1,19 @@
-"""Steps on one row each for several outputs, many at a time, using `kernels.blocks`."""
+"""Steps on one row each for several outputs, many at a time, using `block_kernels`."""
 
 from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.paper.methods.block_kernels import RowBlock, entropic_block
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Ball, Geometry
-from groupdro.kernels.arguments import RowBlock
-from groupdro.kernels.blocks import entropic_block
 from groupdro.problem import Evaluation, GroupRisk
-from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
+from groupdro.solvers.steps import InnerLoop, Steps
+from groupdro.solvers.steps.fused import FusedSteps
+from groupdro.solvers.steps.readable import ReadableSteps
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["BlockSteps", "RowBlocks", "takes_blocks"]
+__all__ = ["SINGLE_ROWS", "BlockSteps", "RowBlocks", "takes_blocks"]
 
 #: Makes the steps of a block; sets each row's contribution to v, and s after each step.
 Make = Callable[[RowBlock, Floats], None]
@@ -128,3 +129,7 @@ class BlockSteps(Steps):
         loop = self.loop
         loop.w, loop.w_total = self.blocks.iterate(), loop.w_total + self.blocks.total()
         loop.mirror_total = loop.w_total
+
+
+#: Steps that draw one member each, fastest first.
+SINGLE_ROWS: tuple[type[Steps], ...] = (FusedSteps, BlockSteps, ReadableSteps)

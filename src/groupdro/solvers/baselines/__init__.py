@@ -1,1 +1,0 @@
-"""Algorithms from other papers, for comparison."""
