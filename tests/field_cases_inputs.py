@@ -5,7 +5,6 @@ import os
 import signal
 import tempfile
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -128,7 +127,6 @@ def _interrupted_search() -> str:
     search = GroupDROClassifierCV(alphas=[1e-4, 1e-5, 1e-6])
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest's workers ignore it
     threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
-    begun = time.perf_counter()
     try:
         search.fit(X, y, groups=np.arange(20000) % 5)
     except KeyboardInterrupt:
@@ -136,7 +134,7 @@ def _interrupted_search() -> str:
         return "KeyboardInterrupt, nothing fitted"
     finally:
         signal.signal(signal.SIGINT, before)
-    raise AssertionError(f"the search went on for {time.perf_counter() - begun:.1f} s")
+    raise AssertionError("the search went on")
 
 
 @case("A6: excess risks with a small Huber delta converge")

@@ -7,7 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.held_out import bike, coverage, cv_cost, intervals, models, problems, shift, splits, tables
+from benchmarks.held_out import (
+    bike,
+    choice,
+    coverage,
+    cv_cost,
+    intervals,
+    models,
+    problems,
+    reports,
+    shift,
+    splits,
+    tables,
+)
 from scipy.stats import t as student
 
 from groupdro.data.grouping import read_groups
@@ -422,3 +434,50 @@ def test_the_page_on_judging_quotes_the_stored_coverage():
     assert f"held for all groups in {three} with 3 groups, {ten} with 10 and {fifty} with 50" in page
     resampled = [row["percentiles of resampled falls"].split()[0] for row in competing[1:]]
     assert f"percentiles of resampled gains hold in {resampled[0]}, {resampled[1]} and {resampled[2]}" in page
+
+
+# ---------------------------------------------------------------------- reports and choices
+
+
+def test_stored_intervals_of_reports_hold_with_weights_clusters_and_rare_errors():
+    (rows,) = rows_of("reports")
+    assert len(rows) == len(reports.SETTINGS)
+    found = [shares(row["all intervals hold"]) for row in rows]
+    assert min(found) >= reports.TARGET
+    judged = [share for share, row in zip(found, rows, strict=True) if row["not judged"] == "0.0%"]
+    assert f"{min(judged):.1%} to {max(judged):.1%} of the data sets" in " ".join(PAGE.split())
+
+
+def test_a_short_simulation_of_reports_agrees_with_the_stored_one():
+    (rows,) = rows_of("reports")
+    setting = reports.Setting("log", 100, 0.2, "equal", clusters=False)
+    row = rows[reports.SETTINGS.index(setting)]
+    share, silent = reports.simulate(setting, n_sets=60, seed=1)
+    stored = shares(row["all intervals hold"])
+    assert abs(share - stored) <= 3.1 * np.sqrt(stored * (1 - stored) / 60) + 0.02
+    assert abs(silent - float(row["not judged"].rstrip("%")) / 100) <= 0.05
+
+
+def test_stored_choices_are_rarely_worse_and_find_a_neglected_group():
+    (rows,) = rows_of("choice")
+    assert [(row["groups"], row["task"], int(row["rows per group"])) for row in rows] == [
+        (kind, task, size) for kind in choice.KINDS for task in choice.TASKS for size in choice.N_SETS
+    ]
+    worse = [float(row["truly worse, now"].rstrip("%")) for row in rows]
+    assert max(worse) <= 5.0
+    bounds = [float(row["bound holds"].split("%")[0]) for row in rows]
+    page = " ".join(PAGE.split())
+    assert f"at most {max(worse):.1f}% of the data sets" in page
+    assert f"hold in {min(bounds):.1f}% or more" in page
+    for row in rows:
+        if row["groups"] == "one bad group":
+            assert f"{row['left, now']} (before: {row['left, before']})" in page
+
+
+def test_rules_are_applied_to_the_same_losses():
+    losses, risks = choice.simulate("one bad group", "regression", 60, range(3))
+    assert losses.shape == (3, 300, len(choice.ROBUSTNESS))
+    assert risks.shape == (3, 5, len(choice.ROBUSTNESS))
+    found = choice.judge_rules(losses, risks)
+    assert set(found) == {"before", "1", "2", "4"}
+    assert found["1"].left <= found["2"].left <= found["4"].left

@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from benchmarks.held_out.writing import markdown, write
 from groupdro import group_report
 
-N_SETS, N_GROUPS, CONFIDENCE, TARGET = 1000, 5, 0.95, 0.93
-SIZES, RATES = (60, 100, 300, 1000), (0.02, 0.05, 0.2)
+N_GROUPS, CONFIDENCE, TARGET = 5, 0.95, 0.93
+N_SETS = {60: 1000, 100: 1000, 300: 1000, 1000: 300}  # data sets by rows per group
+RATES = (0.02, 0.05, 0.2)
 WEIGHTS = ("equal", "20% have weight 10", "lognormal")
 LOSSES = ("zero_one", "log")
 PER_CLUSTER, SHARED = 5, 0.5  # rows per cluster, and the share of a row's variance that they have in common
@@ -21,11 +22,12 @@ PER_CLUSTER, SHARED = 5, 0.5  # rows per cluster, and the share of a row's varia
 HEADER = f"""\
 # Intervals of group reports with weights, clusters and rare errors
 
-How often all intervals of a report hold, of {N_SETS:,} simulated data sets per line with {N_GROUPS} groups each, at a
-nominal {CONFIDENCE:.0%} with the default settings of `group_report`. The target is {TARGET:.0%}. "Rate" is the share of
-the second class. For the zero-one loss, the model always predicts the first class, so it is the error rate. For the log
-loss, the model knows each row's true probability. "Not judged" is the share of groups that the report marks as "small"
-(fewer than 30 effective rows or clusters) or "few errors", for which it gives no interval and which cannot be its worst
+How often all intervals of a report hold, of {N_SETS[60]:,} simulated data sets per line ({N_SETS[1000]} with 1,000
+rows per group) with {N_GROUPS} groups each, at a nominal {CONFIDENCE:.0%} with the default settings of `group_report`.
+The target is {TARGET:.0%}. "Rate" is the share of the second class. For the zero-one loss, the model always predicts
+the first class, so it is the error rate. For the log loss, the model knows each row's true probability. "Not judged" is
+the share of groups that the report marks as "small" (fewer than 30 effective rows or clusters) or "few errors", for
+which it gives no interval and which cannot be its worst
 group. Clusters are of {PER_CLUSTER} rows, whose scores and labels are correlated. In brackets the standard error in
 percentage points.
 
@@ -47,7 +49,7 @@ SETTINGS = [
     for loss in LOSSES
     for clusters in (False, True)
     for weights in WEIGHTS
-    for size in SIZES
+    for size in N_SETS
     for rate in RATES
 ]
 
@@ -102,11 +104,12 @@ def draw(setting: Setting, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
     return odds, y, weights
 
 
-def simulate(setting: Setting, n_sets: int = N_SETS, seed: int = 0) -> tuple[float, float]:
+def simulate(setting: Setting, n_sets: int | None = None, seed: int = 0) -> tuple[float, float]:
     """Return the share of data sets whose intervals all hold, and the share of groups that are not judged."""
     rng, risk, model = np.random.default_rng(seed), risk_of(setting), KnownModel()
     groups = np.repeat(np.arange(N_GROUPS), setting.size)
     cluster = np.arange(len(groups)) // PER_CLUSTER if setting.clusters else None
+    n_sets = N_SETS[setting.size] if n_sets is None else n_sets
     held, silent = 0, 0.0
     for number in range(n_sets):
         odds, y, weights = draw(setting, rng)
@@ -122,16 +125,23 @@ def simulate(setting: Setting, n_sets: int = N_SETS, seed: int = 0) -> tuple[flo
     return held / n_sets, silent / n_sets
 
 
-def reports() -> None:
+def document(found: dict[Setting, tuple[float, float]]) -> str:
+    """Return the page, given the shares of each setting."""
     rows = []
-    for setting in SETTINGS:
-        begun = time.perf_counter()
-        share, silent = simulate(setting)
-        error = 100 * np.sqrt(share * (1.0 - share) / N_SETS)
+    for setting, (share, silent) in found.items():
+        error = 100 * np.sqrt(share * (1.0 - share) / N_SETS[setting.size])
         rows.append([
             setting.loss, "yes" if setting.clusters else "no", setting.weights, setting.size, f"{setting.rate:.0%}",
             f"{share:.1%} ({error:.1f})", f"{silent:.1%}",
         ])  # fmt: skip
-        print(rows[-1], f"{time.perf_counter() - begun:.0f} s", flush=True)
     columns = ["loss", "clusters", "weights", "rows per group", "rate", "all intervals hold", "not judged"]
-    write("reports", HEADER + markdown(columns, rows) + "\n")
+    return HEADER + markdown(columns, rows) + "\n"
+
+
+def reports() -> None:
+    found = {}
+    for setting in SETTINGS:
+        begun = time.perf_counter()
+        found[setting] = simulate(setting)
+        print(setting, found[setting], f"{time.perf_counter() - begun:.0f} s", flush=True)
+    write("reports", document(found))

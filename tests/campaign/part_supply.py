@@ -101,13 +101,6 @@ _RUNS_CODE = (
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def _load_model(folder: Path) -> None:
-    for name in kinds.MODELS:
-        (folder / "model").write_bytes(kinds.model_bytes(name))
-        with _listening(writes=name == "with its columns"):  # which reads the model inside from a file of its own
-            kinds.load_model(name, folder / "model")
-
-
 def _load_store(folder: Path) -> None:
     for name in kinds.STORES:
         kinds.write_folder(folder / "store", kinds.store_files(name))
@@ -123,7 +116,6 @@ def _load_checkpoint(folder: Path) -> None:
 
 
 LOADERS: dict[str, Callable[[Path], None]] = {
-    "model": _load_model,
     "store": _load_store,
     "checkpoint": _load_checkpoint,
 }
