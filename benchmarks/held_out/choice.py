@@ -27,13 +27,12 @@ HEADER = f"""\
 # The choice by cross-validation
 
 How often `GroupDROClassifierCV` and `GroupDRORegressorCV` leave plain training, and how often the model that they
-choose instead is truly worse on its worst group, of {N_SETS[60]:,} simulated data sets per
-line ({N_SETS[300]} with 300 rows per group). "Symmetric": three groups
-whose slopes differ by 120 degrees. "Opposite": five groups with slopes from -1 to 1. In both, groups tie and robust
-training can gain little or nothing. "One bad group": four groups agree, and the fifth, of the same size, has another
-slope, which plain training neglects; there, leaving plain training is right. True risks are exact for regression, and
-those of {N_TEST:,} fresh rows per group for classification. One penalty, the default values of `robustness`, five
-folds.
+choose instead is truly worse on its worst group, of {N_SETS[60]:,} simulated data sets per line ({N_SETS[300]} with 300
+rows per group). "Symmetric": three groups whose slopes differ by 120 degrees. "Opposite": five groups with slopes from
+-1 to 1. In both, groups tie and robust training can gain little or nothing. "One bad group": four groups agree, and the
+fifth, of the same size, has another slope, which plain training neglects; there, leaving plain training is right. True
+risks are exact for regression, and those of {N_TEST:,} fresh rows per group for classification. One penalty, the
+default values of `robustness`, five folds.
 
 "Now" is the rule of the package. "Before" is the bootstrap of the worst group's loss itself, which fails where groups
 tie. "Strict" would allow no more error in comparisons with other groups than with the worst one, "loose" twice as much
@@ -157,24 +156,33 @@ def judge_rules(losses: np.ndarray, risks: np.ndarray) -> dict[str, Judged]:
     return {rule: Judged(*np.mean(found, axis=0)) for rule, found in rows.items()}
 
 
-def choice(cache: Path = CACHE) -> None:
-    table = []
-    for kind in KINDS:
-        for task in TASKS:
-            for size in N_SETS:
-                losses, risks = simulated(kind, task, size, cache)
-                found, worst = judge_rules(losses, risks), risks.max(axis=1)
-                before, strict, now, loose = (found[rule] for rule in ("before", *(f"{f:g}" for f in FACTORS)))
-                best = float(np.mean(worst[:, 0] - worst.min(axis=1)))
-                table.append([
-                    kind, task, size, f"{before.left:.1%}", f"{now.left:.1%}", f"{before.worse:.1%}",
-                    f"{now.worse:.1%}", f"{strict.left:.1%}, {strict.worse:.1%}",
-                    f"{loose.left:.1%}, {loose.worse:.1%}", f"{strict.holds:.1%} ({before.holds:.1%})",
-                    f"{before.gain / best:.0%}", f"{now.gain / best:.0%}",
-                ])  # fmt: skip
-                print(table[-1], flush=True)
+def row_of(kind: str, task: str, size: int, found: dict[str, Judged], best: float) -> list[str]:
+    """Return a line of the table; `best` is the largest mean gain that any choice has."""
+    before, strict, now, loose = (found[rule] for rule in ("before", *(f"{factor:g}" for factor in FACTORS)))
+    return [
+        kind, task, str(size), f"{before.left:.1%}", f"{now.left:.1%}", f"{before.worse:.1%}", f"{now.worse:.1%}",
+        f"{strict.left:.1%}, {strict.worse:.1%}", f"{loose.left:.1%}, {loose.worse:.1%}",
+        f"{strict.holds:.1%} ({before.holds:.1%})", f"{before.gain / best:.0%}", f"{now.gain / best:.0%}",
+    ]  # fmt: skip
+
+
+def document(rows: list[list[str]]) -> str:
+    """Return the page."""
     columns = [
         "groups", "task", "rows per group", "left, before", "left, now", "truly worse, before", "truly worse, now",
         "strict: left, worse", "loose: left, worse", "bound holds", "mean gain, before", "mean gain, now",
     ]  # fmt: skip
-    write("choice", HEADER + markdown(columns, table) + "\n")
+    return HEADER + markdown(columns, rows) + "\n"
+
+
+def choice(cache: Path = CACHE) -> None:
+    rows = []
+    for kind in KINDS:
+        for task in TASKS:
+            for size in N_SETS:
+                losses, risks = simulated(kind, task, size, cache)
+                worst = risks.max(axis=1)
+                best = float(np.mean(worst[:, 0] - worst.min(axis=1)))
+                rows.append(row_of(kind, task, size, judge_rules(losses, risks), best))
+                print(rows[-1], flush=True)
+    write("choice", document(rows))
