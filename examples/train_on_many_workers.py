@@ -32,7 +32,7 @@ def train(store, model_file, checkpoint_dir=None, *, callbacks=None, **options):
         )
         model.fit(gd.GroupedStore.open(store).shard(comm))
         if comm.rank == 0:
-            joblib.dump(model, model_file)
+            joblib.dump(model.set_params(callbacks=None), model_file)
             print(f"{model.status_}: worst group {model.worst_group_!r}", end=", ")
             print(f"gap {model.gap_:.2g}, {comm.size} workers")
         comm.barrier()
