@@ -241,3 +241,19 @@ def test_a_gain_may_be_preferred_to_caution():
     assert bold.robustness_ >= careful.robustness_
     with pytest.raises(ValueError, match="prefer must be"):
         clone(SEARCHES[0]).set_params(prefer="hope").fit(X, y, groups=groups)
+
+
+def test_splits_in_any_order_give_the_same_losses():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(120, 3)), np.arange(120) % 3
+    y = X[:, 0] * (groups - 1) + rng.normal(size=120)
+    rows = rng.permutation(120)
+    mixed = [(rows[40:], rows[:40]), (rows[:40], rows[40:])]
+    ordered = [(np.sort(train), np.sort(test)) for train, test in mixed]
+    one, other = (
+        GroupDRORegressorCV(alphas=[0.1], robustness=[1.0], cv=cv)
+        .fit(X, y, groups=groups)
+        .cv_results_["worst_test_risk"]
+        for cv in (mixed, ordered)
+    )
+    np.testing.assert_array_equal(one, other)

@@ -115,6 +115,8 @@ class GridSearch:
                 warnings.filterwarnings("ignore", message="The groups parameter is ignored")
                 splits = list(about.cv.split(given.X, given.y, apart))
         for train, test in splits:
+            # Groups are restricted to rows in ascending order, which splits of the user's own may not be in.
+            train, test = np.sort(train), np.sort(test)
             yield keep_classes(train, test, given.y) if classes else (train, test)
 
     def _add(self, totals: Floats, jobs: list[Any]) -> list[Any]:
