@@ -43,13 +43,10 @@ def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, 
 )
 def test_the_slack_of_a_support_covers_every_error_of_the_gradient(domain):
     rng = np.random.default_rng(0)
-    problem = gd.GroupRisk(gd.GroupedData.from_arrays(rng.normal(size=(4, 3)), [1, -1, 1, -1], [0, 0, 1, 1]),
-                           gd.Logistic(), gd.L2Domain(penalty=1.0))  # fmt: skip
     for scale in (0.0, 1e-9, 1.0):
         gradient = scale * rng.normal(size=3) + (1.0 if scale == 1e-9 else 0.0)  # near the L1 penalty
-        for mass in (1.0, 1e6, 1e10):
-            error = np.finfo(np.float64).eps * mass * problem.rounding
-            slack = support_slack(problem, domain, gradient, mass)
+        for error in (1e-15, 1e-9, 1e-5):
+            slack = support_slack(domain, gradient, error)
             for _ in range(20):
                 direction = rng.normal(size=3)
                 exact = gradient + error * direction / np.linalg.norm(direction)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupdro.kernels.mirror import descend
-from groupdro.utils.bundle import is_finite_array
 from groupdro.utils.types import Floats
 
 __all__ = ["Ball", "Entropy", "Euclidean", "Geometry", "Round", "Spectral", "softmax"]
@@ -217,14 +216,6 @@ class Spectral(Round):
         squares = (wanted**2).reshape(len(s), -1).sum(axis=1)
         bend = self.penalty + self._multiplier(squares, across, s, s0)
         return 1.0 + s * bend, 1.0 + s0 * bend
-
-    def is_sound(self, ball: Ball | None, n_features: int) -> bool:
-        """Return whether this metric fits the ball, with values of the right shapes and signs."""
-        r, scales = np.size(self.scales), (self.scales, self.rest, self.free_scale)
-        finite = is_finite_array(self.directions, (n_features, r)) and is_finite_array(self.scales, (r,))
-        finite = finite and all(is_finite_array(np.asarray(scale), ()) for scale in scales[1:])
-        same = ball is not None and (self.radius, self.penalty, self.n_bound) == (*ball, n_features)
-        return same and finite and all(bool((np.asarray(scale) > 0).all()) for scale in scales)
 
     def _multiplier(self, squares: Floats, across: float, s: Floats, s0: float) -> float:
         nu = 0.0

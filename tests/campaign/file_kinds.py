@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 import groupdro as gd
-from groupdro.run.checkpoint import CheckpointError, CheckpointWarning
+from groupdro.run.checkpoint import CheckpointWarning
 from groupdro.store import GroupedStore, StoreError
 from groupdro.store.document import MANIFEST
 from groupdro.store.layout import BLOCK
@@ -27,14 +27,13 @@ __all__ = [
     "RUNS",
     "STORES",
     "RefusedError",
-    "answer_of",
     "content",
     "open_store",
     "put_in_place",
     "read_store",
     "resume",
     "run_answer",
-    "run_files",
+    "run_file",
     "seal_store",
     "store_content",
     "store_files",
@@ -111,45 +110,25 @@ def _run(name: str, folder: Path | None, *, epochs: float = np.inf) -> Any:
 
 
 @cache
-def run_files(name: str) -> Files:
-    """Return the directory of a run that was broken off: two checkpoints, and the number of a generation."""
+def run_file(name: str) -> tuple[str, bytes]:
+    """Return the name and the content of the checkpoint of a run that was interrupted."""
     with tempfile.TemporaryDirectory() as folder:
         _run(name, Path(folder), epochs=2)
-        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        (path,) = Path(folder).iterdir()
+        return path.name, path.read_bytes()
 
 
 @cache
 def run_answer(name: str) -> Any:
-    """Return the answer of a run that was not broken off."""
-    return answer_of(_run(name, None))
-
-
-def answer_of(result: Any) -> Any:
-    """Return all of a result but the seconds."""
-    names = (
-        "w",
-        "q",
-        "group_risks",
-        "upper_bound",
-        "lower_bound",
-        "status",
-        "epochs",
-        "passes",
-        "counters",
-        "references",
-    )
-    trace = [(r.epoch, r.passes, r.grad_evals, r.grad_evals_paper, r.upper, r.lower) for r in result.trace]
-    return content([getattr(result, name) for name in names]), content(trace)
+    """Return the result of a run that was not interrupted."""
+    return _run(name, None)
 
 
 def resume(name: str, folder: Path) -> Any:
-    """Go on from a directory of checkpoints, to the end."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CheckpointWarning)
-            return _run(name, folder)
-    except CheckpointError as error:
-        raise RefusedError(str(error)) from None
+    """Resume from a directory with a checkpoint, to the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CheckpointWarning)
+        return _run(name, folder)
 
 
 def use_run(name: str, folder: Path) -> None:

@@ -125,7 +125,7 @@ def fit_and_go_on(folder):
     options = {"checkpoint_dir": place / "runs", "random_state": 0, "alpha": 0.1}
     first = gd.GroupDROClassifier(**options).fit(X, y, groups=groups)
     again = gd.GroupDROClassifier(**options).fit(X, y, groups=groups)
-    np.testing.assert_array_equal(first.coef_, again.coef_)
+    np.testing.assert_allclose(first.coef_, again.coef_, rtol=1e-9)
     store = gd.GroupedStore.write_arrays(place / "störe", X, y, groups)
     assert gd.GroupDROClassifier(alpha=0.1).fit(gd.GroupedStore.open(store.path)).status_ == "converged"
     shutil.rmtree(place)
@@ -260,6 +260,6 @@ def main(name, folder):
     assert case.done == (told is None), told or "it was to be refused"
     assert told is None or str(folder) in told, f"an error without the path: {told}"
     os.chdir("/")
-    left = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith("generation-")]
+    left = [path for path in Path(folder).rglob("*") if path.is_file()]
     assert not left, f"left behind: {[str(path) for path in left]}"
     assert set(os.listdir(parent)) <= beside, f"left beside: {set(os.listdir(parent)) - beside}"

@@ -76,42 +76,29 @@ Run._finish = lost
 
 def test_files_that_are_not_written_whole_are_noticed():
     tear = """
-import groupdro.run.checkpoint as module
-from groupdro.utils.bundle import dump_bundle
-def torn(path, manifest, arrays):
-    content = dump_bundle(manifest, arrays)
+import tests.campaign.killed_runs as runs
+def torn(path, content):
     with open(path, "wb", buffering=0) as file:
         for start in range(0, len(content), 1000):
             file.write(content[start:start + 1000])
-module.write_bundle = torn
+runs.write_content = torn
 """
     tally = killed("writes", 12, 0, 1, tear)
     assert tally.tried == 12
-    assert any("Damaged" in failure or "CheckpointError" in failure for failure in tally.failures)
+    assert any("not whole" in failure for failure in tally.failures)
 
 
-def test_a_checkpoint_that_is_not_read_back_is_noticed():
-    forget = """
-from groupdro.run.checkpoint import Checkpoints
-Checkpoints.latest = lambda self: None
-"""
-    tally = killed("writes", 4, 0, 1, forget)
-    assert any("nothing is found" in failure for failure in tally.failures)
-
-
-def test_a_run_that_goes_on_otherwise_is_noticed():
-    drift = """
+def test_a_bound_that_is_not_proved_is_noticed():
+    lie = """
 import tests.campaign.killed_runs as runs
 runs.RUNS = {"aleg, logistic": runs.RUNS["aleg, logistic"]}  # in which most kills come after a checkpoint
-from groupdro.run.saved_run import SavedRun
-whole = SavedRun.resume
-def moved(self, *run):
-    state, trace = whole(self, *run)
-    state.seed += 1
-    return state, trace
-SavedRun.resume = moved
+from groupdro.certificate import Certificate
+whole = Certificate.take_over
+def raised(self, lower, q, cut):
+    whole(self, 1.5 * lower, q, cut)
+Certificate.take_over = raised
 """
-    tally = killed("runs", 4, 0, 1, drift)
+    tally = killed("runs", 4, 0, 1, lie)
     assert any("another answer" in failure for failure in tally.failures)
 
 

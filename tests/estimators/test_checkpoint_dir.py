@@ -19,15 +19,24 @@ def _data():
 @pytest.mark.parametrize("objective", ["risk", "excess_risk"])
 def test_a_fit_goes_on_where_it_was_broken_off(tmp_path, objective):
     X, y, groups = _data()
-    options = {"alpha": 1e-2, "solver": "aleg", "tol": 1e-6, "objective": objective, "checkpoint_dir": tmp_path}
+    options = {
+        "alpha": 1e-2,
+        "solver": "aleg",
+        "tol": 1e-5,
+        "random_state": 0,
+        "objective": objective,
+        "checkpoint_dir": tmp_path,
+    }
     with pytest.warns(ConvergenceWarning):
         broken = gd.GroupDROClassifier(**options, callbacks=[lambda p: p.latest.epoch >= 2]).fit(X, y, groups=groups)
     begun = len(broken.trace_)
     resumed = gd.GroupDROClassifier(**options).fit(X, y, groups=groups)
     assert [row.upper for row in resumed.trace_[:begun]] == [row.upper for row in broken.trace_]
-    whole = gd.GroupDROClassifier(**options | {"checkpoint_dir": None, "random_state": None, "callbacks": None})
-    whole.set_params(checkpoint_dir=str(tmp_path / "other")).fit(X, y, groups=groups)
-    np.testing.assert_array_equal(resumed.coef_, whole.coef_)
+    whole = gd.GroupDROClassifier(**options | {"checkpoint_dir": None}).fit(X, y, groups=groups)
+    assert resumed.status_ == whole.status_ == "converged"
+    assert resumed.lower_bound_ <= whole.upper_bound_
+    assert whole.lower_bound_ <= resumed.upper_bound_
+    np.testing.assert_allclose(resumed.coef_, whole.coef_, atol=1e-3)
 
 
 def test_fits_of_a_search_do_not_meet(tmp_path):

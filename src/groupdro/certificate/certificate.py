@@ -6,18 +6,16 @@ and the best q may come from different points.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from groupdro.certificate.rounding import rounding_slack, support_slack
+from groupdro.certificate.rounding import gradient_error, rounding_slack, support_slack
 from groupdro.problem import Domain, Evaluation, GroupRisk
 from groupdro.problem.duals import DualValue, balanced_slopes, dual_value, followed_slopes
 from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.arguments import check_kind
-from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
 __all__ = ["LEAST_GAP", "Certificate", "Cut", "CutAggregate", "balance", "is_inside", "linearise"]
@@ -43,24 +41,24 @@ class Cut:
         Slope.
     q : ndarray of shape (n_groups,)
         The group weights it belongs to.
-    mass : float
-        Scale of the rounding error of the gradient.
+    error : float
+        Bound on the rounding error of the gradient, which depends on how the rows were divided among workers.
     """
 
     constant: float
     gradient: Floats
     q: Floats
-    mass: float
+    error: float
 
     def bound(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
         """Return the minimum over the domain of the minorant minus the problem's baseline."""
         baseline = self.q * problem.baseline.upper
-        slack = rounding_slack(problem, 0.0, 0.0, float(np.abs(baseline).sum()))
-        return self.mixture(problem, domain) - float(baseline.sum()) - slack
+        slack = rounding_slack(0.0, 0.0, float(np.abs(baseline).sum()))
+        return self.mixture(domain) - float(baseline.sum()) - slack
 
-    def mixture(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
+    def mixture(self, domain: Domain | OutputBall) -> float:
         """Return the minorant's minimum over the domain: a bound on the mixture of risks, for any references."""
-        return self.constant + domain.support(self.gradient) - support_slack(problem, domain, self.gradient, self.mass)
+        return self.constant + domain.support(self.gradient) - support_slack(domain, self.gradient, self.error)
 
     def mix(self, other: "Cut", share: float) -> "Cut":
         """Return (1 - share) * self + share * other, a minorant for the same mixture of both q."""
@@ -69,7 +67,7 @@ class Cut:
             constant=keep * self.constant + share * other.constant,
             gradient=keep * self.gradient + share * other.gradient,
             q=keep * self.q + share * other.q,
-            mass=keep * self.mass + share * other.mass,
+            error=keep * self.error + share * other.error,
         )
 
 
@@ -79,19 +77,16 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     check_kind(at, "at", Evaluation, "an Evaluation")
     if problem.fit_intercept:
         raise ValueError("With a free intercept, a linearisation is unbounded below; use balance instead.")
+    error = gradient_error(problem, at.mass)
     if at.single is None:
-        value, inner = float(at.q @ at.group_risks), float(np.vdot(at.gradient, at.w))
-        slack = rounding_slack(problem, at.mass, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
+        value = float(at.q @ at.group_risks)
+        inner = float(np.vdot(at.gradient, at.w))
+        slack = rounding_slack(error, float(np.linalg.norm(at.w)), abs(value) + abs(inner))
     else:  # tangents at the computed outputs are minorants, even if these outputs differ from those at w
-        value, inner = float(at.q @ at.single.constants), 0.0
-        sizes = float(at.q @ at.single.constants) * (1.0 + problem.model.n_outputs)
-        slack = rounding_slack(problem, 0.0, 0.0, sizes + abs(value))
-    return Cut(
-        constant=value - inner - slack,
-        gradient=problem.coef(at.gradient),
-        q=at.q,
-        mass=at.mass,
-    )
+        value = float(at.q @ at.single.constants)
+        inner = 0.0
+        slack = rounding_slack(0.0, 0.0, value * (1.0 + problem.model.n_outputs) + abs(value))
+    return Cut(constant=value - inner - slack, gradient=problem.coef(at.gradient), q=at.q, error=error)
 
 
 def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
@@ -122,8 +117,8 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
 def _balanced_cut(problem: GroupRisk, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
     # The duals' sum is zero up to the rounding of a pairwise sum; the remainder is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
-    slack = rounding_slack(problem, 0.0, 0.0, dual.sizes + left)
-    return Cut(constant=-dual.conjugates - slack, gradient=gradient, q=at.q, mass=mass)
+    slack = rounding_slack(0.0, 0.0, dual.sizes + left)
+    return Cut(constant=-dual.conjugates - slack, gradient=gradient, q=at.q, error=gradient_error(problem, mass))
 
 
 class CutAggregate:
@@ -162,22 +157,6 @@ class CutAggregate:
         self.cut = new if share == 1.0 or self.cut is None else self.cut.mix(new, share)
         return self.cut.bound(problem, domain)
 
-    def saved(self) -> dict[str, Any]:
-        """Return the mixture, for a checkpoint."""
-        return {"cut": None if self.cut is None else dict(vars(self.cut))}
-
-    def load(self, saved: dict[str, Any]) -> None:
-        """Restore a saved mixture after checking its parts."""
-        problem, m = self.problem, self.problem.n_groups
-        _check_names(saved, ("cut",))
-        cut = saved["cut"]
-        if cut is not None:
-            _check_names(cut, ("constant", "gradient", "q", "mass"))
-            shape = problem.data.n_features, *problem.shape[1:]
-            fits = is_finite_array(cut["gradient"], shape) and is_finite_array(cut["q"], (m,))
-            check(fits and _is_number(cut["constant"]) and _is_number(cut["mass"]), "its cut does not fit")
-        self.cut = None if cut is None else Cut(**cut)
-
     def _replaces(self, new: Cut, old: Cut, domain: Domain | OutputBall, upper: float) -> bool:
         gap = upper - old.bound(self.problem, domain)
         return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
@@ -211,22 +190,16 @@ class Certificate:
         self.lower = problem.least_value
         self._aggregate = CutAggregate(problem)
 
-    def saved(self) -> dict[str, Any]:
-        """Return the state of the certificate, for a checkpoint."""
-        names = ("w", "q", "group_risks", "upper", "lower")
-        return {**{name: getattr(self, name) for name in names}, "aggregate": self._aggregate.saved()}
+    @property
+    def cut(self) -> Cut | None:
+        """The mixture of all cuts so far."""
+        return self._aggregate.cut
 
-    def load(self, saved: dict[str, Any]) -> None:
-        """Restore the state of another certificate of the same problem, after checking it."""
-        m = self.problem.n_groups
-        shapes = {"w": self.problem.shape, "q": (m,), "group_risks": (m,)}
-        _check_names(saved, (*shapes, "upper", "lower", "aggregate"))
-        for name, shape in shapes.items():
-            check(is_finite_array(saved[name], shape), f"its {name} does not fit")
-        check(_is_number(saved["upper"]) and _is_number(saved["lower"]), "its bounds are not numbers")
-        self._aggregate.load(saved["aggregate"])
-        for name in (*shapes, "upper", "lower"):
-            setattr(self, name, saved[name])
+    def take_over(self, lower: float, q: Floats, cut: Cut | None) -> None:
+        """Start from what an earlier run of the same problem proved: a lower bound with its weights, and a cut."""
+        self.lower = lower
+        self.q = q
+        self._aggregate.cut = cut
 
     @property
     def contradicts_itself(self) -> bool:
@@ -268,7 +241,7 @@ class Certificate:
         self.problem = self._aggregate.problem = problem
         if self.q is not None:
             scale = float(self.q @ (np.abs(old) + np.abs(new)))
-            gain = float(self.q @ (old - new)) - rounding_slack(problem, 0.0, 0.0, scale)
+            gain = float(self.q @ (old - new)) - rounding_slack(0.0, 0.0, scale)
             self.lower += max(gain, 0.0)
         if problem.least_value > self.lower:
             self.lower, self.q = problem.least_value, None if self.q is None else self._q_of_least(self.q)
@@ -291,9 +264,7 @@ class Certificate:
         assert self.q is not None
         baseline, cuts = centre - self.problem.offsets, (self._aggregate.cut, self._aggregate.latest)
         known = [(self.lower + float(self.q @ (self.problem.baseline.upper - baseline)), self.q)]
-        known += [
-            (cut.mixture(self.problem, self.domain) - float(cut.q @ baseline), cut.q) for cut in cuts if cut is not None
-        ]
+        known += [(cut.mixture(self.domain) - float(cut.q @ baseline), cut.q) for cut in cuts if cut is not None]
         return max(known, key=lambda pair: pair[0])
 
     def offer(self, w: Floats, group_risks: Floats) -> None:
@@ -329,12 +300,3 @@ def is_inside(problem: GroupRisk, w: Floats) -> bool:
     coef = problem.coef(w)
     outside = float(np.linalg.norm(problem.domain.feasible(coef) - coef))
     return outside <= _OUTSIDE * max(1.0, float(np.linalg.norm(coef)))
-
-
-def _check_names(saved: Any, names: tuple[str, ...]) -> None:
-    wanted = f"its certificate lacks fields: expected {', '.join(names)}"
-    check(isinstance(saved, dict) and set(saved) == set(names), wanted)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) and not np.isnan(value)

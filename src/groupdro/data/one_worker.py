@@ -81,11 +81,3 @@ class OneWorker:
     def one_worker_per_group(self) -> bool:
         """Whether no group is divided among workers."""
         return True
-
-    def of_all_members(self, values: Floats) -> Floats:
-        """Return one number for each member over all workers, given those of the members stored here."""
-        return values
-
-    def of_own_members(self, values: Floats) -> Floats:
-        """Return the numbers of the members stored here, given those of all workers."""
-        return values

@@ -136,17 +136,6 @@ class ShardedData(GroupedData):
         """Whether no group is divided among workers."""
         return cuts_between(self.whole_offsets, self.n_workers)
 
-    def of_all_members(self, values: Floats) -> Floats:
-        """Return one number for each member over all workers, given those of the members stored here."""
-        out = np.zeros(self.n_total)
-        out[self.first : self.first + self.n_rows] = values
-        self.add_up(out)
-        return out
-
-    def of_own_members(self, values: Floats) -> Floats:
-        """Return the numbers of the members stored here, given those of all workers."""
-        return values[self.first : self.first + self.n_rows]
-
     def with_labels(self, y: Array, *, encoded: bool = False) -> "ShardedData":
         """Return the same rows with the same labels in the encoding of a loss."""
         if not encoded:

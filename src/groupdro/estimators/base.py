@@ -1,6 +1,5 @@
 """The common base of classifier and regressor: fitting, and the fitted attributes."""
 
-import os
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -28,7 +27,6 @@ from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
 from groupdro.problem import References
-from groupdro.run.checkpoint import fingerprint
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Status, solve
 from groupdro.store import GroupedStore
@@ -237,11 +235,6 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             references_given=task.references is not None,
             precondition=self.precondition,
         )
-        seed, folder = read_seed(self.random_state), None
-        if self.checkpoint_dir is not None:
-            if self.random_state is None:
-                seed = 0  # the same when the fit is rerun
-            folder = os.path.join(self.checkpoint_dir, fingerprint(problem, solver, seed)[:16])
         max_passes, max_time = float(self.max_passes), np.inf if self.max_time is None else float(self.max_time)
         result = solve(
             problem,
@@ -250,9 +243,9 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             max_passes=max_passes,
             max_time=max_time,
             atol=None if self.atol is None else float(self.atol),
-            seed=seed,
+            seed=read_seed(self.random_state),
             callbacks=callbacks,
-            checkpoint_dir=folder,
+            checkpoint_dir=self.checkpoint_dir,
         )
         outcome = read_outcome(
             problem,

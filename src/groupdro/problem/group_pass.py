@@ -1,7 +1,6 @@
 """One pass that computes every group's gradient and the Hessian of their mixture, for second-order solvers."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -45,8 +44,6 @@ class GroupEvaluation:
     bend: Floats | None
     hessian_q: Floats | None
     single: SingleRounding | None = None
-
-    point_fields: ClassVar[tuple[str, ...]] = ("w", "hessian_q")  # a pass there recomputes the rest
 
     def at(self, q: Floats) -> Evaluation:
         """Return the evaluation at (w, q), without another pass."""

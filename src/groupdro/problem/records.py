@@ -1,7 +1,6 @@
 """Records exchanged between a problem and its solvers: references, evaluations and constants."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -93,8 +92,6 @@ class Evaluation:
     mass: float
     single: "SingleRounding | None" = None
     bend: Floats | None = None
-
-    point_fields: ClassVar[tuple[str, ...]] = ("w", "q")  # a pass there recomputes the rest
 
 
 @dataclass(frozen=True)

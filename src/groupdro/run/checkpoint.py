@@ -1,229 +1,274 @@
-"""Checkpoints: the state a run needs to resume, saved after every epoch and protected from older runs.
+"""Checkpoints: what a run has proved, in one .npz file from which a later run starts.
 
-A directory belongs to one problem, solver, seed and version of the package. Each run that opens it takes the next
-generation number. Files are named by generation and epoch. The newest generation is read first, and a run of an older
-one, such as a process that was thought dead, may no longer write.
+A checkpoint holds no state of a solver: it may be resumed with another solver, seed or number of workers. Its lower
+bound cannot be recomputed, so it belongs to the exact data and problem that it was proved for, and to the version of
+the proofs.
 """
 
-import contextlib
 import hashlib
+import io
 import json
-import os
-import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+import zipfile
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
-from groupdro.problem import Domain, GroupRisk, Loss, WeightSet
-from groupdro.run.codec import Arrays
-from groupdro.run.solver import Solver
-from groupdro.utils.arguments import short_repr
-from groupdro.utils.bundle import BundleError, check, check_version, read_bundle, write_bundle
+from groupdro.certificate import Cut
+from groupdro.problem import Domain, GroupRisk, Loss, References, WeightSet
+from groupdro.run.result import TraceRow
+from groupdro.utils.bundle import write_content
+from groupdro.utils.types import Array, Floats
 from groupdro.version import __version__
 
-__all__ = [
-    "BOUNDS_VERSION",
-    "CheckpointError",
-    "CheckpointWarning",
-    "Checkpoints",
-    "checkpoint_errors",
-    "fingerprint",
-]
+__all__ = ["BOUNDS_VERSION", "Checkpoint", "CheckpointFile", "CheckpointWarning", "bounds_are_ours", "problem_digest"]
 
-# Increase this whenever the meaning or the proof of a bound changes, also between releases: the lower bound of a
-# checkpoint cannot be recomputed, and a wrong one must not outlive the code that proved it.
-BOUNDS_VERSION = 3
+# Increase this whenever the meaning or the proof of a bound changes, also between releases: a wrong bound must not
+# outlive the code that proved it.
+BOUNDS_VERSION = 4
 
-_FORMAT, _VERSION = "groupdro-checkpoint", 5
-_MADE_BY = [__version__, BOUNDS_VERSION]
-_KEPT = 2  # files to keep, in case the newest one is damaged
-_NAME = re.compile(r"checkpoint-([0-9]{6})-([0-9]{8})\.zip")
-_GENERATION = re.compile(r"generation-([0-9]{6})")
-_UNFINISHED = re.compile(r"\.checkpoint-([0-9]{6})-.*\.tmp")
-_LAST_GENERATION = 999_999
-
-
-class CheckpointError(RuntimeError):
-    """A directory's checkpoints cannot be used."""
+_PLAYERS = Loss | Domain | WeightSet
 
 
 class CheckpointWarning(UserWarning):
     """A checkpoint could not be written or read; the run continues."""
 
 
-def fingerprint(problem: GroupRisk, solver: Solver, seed: int) -> str:
-    """Return a digest of everything a run depends on: the data, the problem, the solver, the seed and the package.
+# ---------------------------------------------------------------------- what a bound belongs to
+
+
+def problem_digest(problem: GroupRisk, *, regret: bool) -> str:
+    """Return a digest of everything that a bound depends on: the data, the problem and the version of the proofs.
 
     A store is identified by the checksums in its manifest, which are verified here. All workers must call this
     together.
+
+    Parameters
+    ----------
+    problem : GroupRisk
+        The problem.
+    regret : bool
+        Whether the solver turns the risks into excess risks.
     """
-    data, digest = problem.data, hashlib.sha256()
+    data = problem.data
     if data.key_check is not None:
         data.key_check()
-    about = [_MADE_BY, _options(solver), seed, problem.shape, _options(problem.loss), _options(problem.domain)]
-    about += [_options(problem.weight_set), problem.fit_intercept, problem.regret, problem.n_rows]
-    digest.update(json.dumps(about).encode())
-    for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower, problem.start()):
+    players = [_described(player) for player in (problem.loss, problem.domain, problem.weight_set)]
+    about = [__version__, BOUNDS_VERSION, problem.shape, players, problem.fit_intercept, problem.regret or regret]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(data.digest)
     return digest.hexdigest()
 
 
-def _options(value: Any) -> Any:
-    """Return the options of a solver, loss or set. Two objects that may differ must not look alike."""
-    if isinstance(value, Solver | Loss | Domain | WeightSet):
-        made: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else {}
+def bounds_are_ours(problem: GroupRisk) -> bool:
+    """Return whether loss, domain and weight set are of this package, so that a digest identifies what they do."""
+    return all(_is_ours(player) for player in (problem.loss, problem.domain, problem.weight_set))
+
+
+def _is_ours(player: _PLAYERS) -> bool:
+    inner = [value for value in vars(player).values() if isinstance(value, _PLAYERS)]
+    return type(player).__module__.split(".")[0] == "groupdro" and all(_is_ours(part) for part in inner)
+
+
+def _described(value: Any) -> Any:
+    """Return the class and the parameters of a loss or set, in a form that JSON can represent."""
+    if isinstance(value, _PLAYERS):
         kind = type(value)
-        # Skip cached values, which may or may not have been computed yet.
-        made |= {name: part for name, part in vars(value).items() if not _is_cached(kind, name)}
-        return [kind.__qualname__, {name: _options(part) for name, part in sorted(made.items())}]
-    if isinstance(value, tuple | list):
-        return [_options(part) for part in value]
-    if isinstance(value, dict):
-        return [[_options(key), _options(part)] for key, part in value.items()]
+        if not _is_ours(value):
+            return [kind.__module__, kind.__qualname__]
+        made: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else {}
+        # Cached values may or may not have been computed yet.
+        made |= {k: v for k, v in vars(value).items() if not isinstance(getattr(kind, k, None), cached_property)}
+        return [kind.__module__, kind.__qualname__, {name: _described(part) for name, part in sorted(made.items())}]
     if isinstance(value, np.ndarray):
         return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
-    if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [value.__qualname__, _options(value.__code__), _options(value.__defaults__), _options(cells)]
-    if isinstance(value, CodeType):
-        return [value.co_code.hex(), list(value.co_names), _options(value.co_consts)]
-    return value.__qualname__ if isinstance(value, type) else repr(value)
+    if isinstance(value, tuple | list):
+        return [_described(part) for part in value]
+    return repr(value)
 
 
-def _is_cached(kind: type, name: str) -> bool:
-    return isinstance(getattr(kind, name, None), cached_property)
+# ---------------------------------------------------------------------- content
 
 
-@contextlib.contextmanager
-def checkpoint_errors() -> Iterator[None]:
-    """Turn errors in a checkpoint's content into a CheckpointError."""
-    try:
-        yield
-    except (BundleError, RecursionError) as error:
-        raise CheckpointError(
-            f"The newest checkpoint is intact but belongs to another run: {error}. Use another directory, or delete "
-            "this one to start over."
-        ) from None
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a run has proved by the end of an epoch. Parameters are those of the problem as solved, after centring.
+
+    Attributes
+    ----------
+    digest : ndarray of str, of shape ()
+        `problem_digest` of the run.
+    solver : ndarray of str, of shape ()
+        Class of the solver whose epoch it was.
+    tolerances : ndarray of shape (2,)
+        Relative and absolute tolerance of the run.
+    epoch, seconds, counters : ndarray of shape (), (), (3,)
+        Work so far.
+    trace : ndarray of shape (n_epochs, 7)
+        The rows of the trace.
+    w, q : ndarray
+        The last point.
+    best_w : ndarray
+        The best w; its risks are recomputed when resuming.
+    lower, lower_q : ndarray of shape (), (n_groups,)
+        The lower bound, and the group weights that prove it.
+    cut_constant, cut_gradient, cut_q, cut_error : ndarray or None
+        The cut that further cuts are mixed with.
+    minima_upper, minima_lower, minima_centre : ndarray of shape (n_groups,) or None
+        Bounds on every group's own minimum, if the run found them.
+    model_groups, models : ndarray of shape (k,), (k, *w.shape) or None
+        Groups whose own models are stored, and these.
+    """
+
+    digest: Array
+    solver: Array
+    tolerances: Floats
+    epoch: Floats
+    seconds: Floats
+    counters: Floats
+    trace: Floats
+    w: Floats
+    q: Floats
+    best_w: Floats
+    lower: Floats
+    lower_q: Floats
+    cut_constant: Floats | None = None
+    cut_gradient: Floats | None = None
+    cut_q: Floats | None = None
+    cut_error: Floats | None = None
+    minima_upper: Floats | None = None
+    minima_lower: Floats | None = None
+    minima_centre: Floats | None = None
+    model_groups: Floats | None = None
+    models: Floats | None = None
+
+    @property
+    def cut(self) -> Cut | None:
+        """The stored cut."""
+        if self.cut_constant is None or self.cut_gradient is None or self.cut_q is None or self.cut_error is None:
+            return None
+        return Cut(float(self.cut_constant), self.cut_gradient, self.cut_q, float(self.cut_error))
+
+    @property
+    def references(self) -> References | None:
+        """The stored bounds on the groups' own minima."""
+        if self.minima_upper is None or self.minima_lower is None:
+            return None
+        return References(self.minima_upper, self.minima_lower, centre=self.minima_centre)
+
+    @property
+    def group_models(self) -> dict[int, Floats]:
+        """The stored models of single groups."""
+        if self.model_groups is None or self.models is None:
+            return {}
+        return dict(zip(self.model_groups.astype(int).tolist(), self.models, strict=True))
+
+    @property
+    def trace_rows(self) -> list[TraceRow]:
+        """The trace."""
+        return [
+            TraceRow(int(epoch), passes, int(evaluated), int(paper), seconds, upper, lower)
+            for epoch, passes, evaluated, paper, seconds, upper, lower in self.trace.tolist()
+        ]
+
+    def to_bytes(self) -> bytes:
+        """Return the content of a file."""
+        buffer = io.BytesIO()
+        parts = {name: part for name, part in vars(self).items() if part is not None}
+        np.savez(buffer, **parts)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, problem: GroupRisk) -> "Checkpoint":
+        """Read the content of a file, and check that its values fit the problem."""
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > len(content):
+                raise ValueError("its members are larger than the file")
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            made = cls(**{name: file[name] for name in file.files})
+        m, k = problem.n_groups, len(made.group_models)
+        coef = (problem.data.n_features, *problem.shape[1:])
+        shapes: dict[str, tuple[int, ...]] = {
+            "tolerances": (2,),
+            "epoch": (),
+            "seconds": (),
+            "counters": (3,),
+            "trace": (len(made.trace), 7),
+            "w": problem.shape,
+            "q": (m,),
+            "best_w": problem.shape,
+            "lower": (),
+            "lower_q": (m,),
+            "cut_constant": (),
+            "cut_gradient": coef,
+            "cut_q": (m,),
+            "cut_error": (),
+            "minima_upper": (m,),
+            "minima_lower": (m,),
+            "minima_centre": (m,),
+            "model_groups": (k,),
+            "models": (k, *problem.shape),
+        }
+        for name, shape in shapes.items():
+            part = getattr(made, name)
+            if part is None and name.startswith(("cut", "minima", "model")):
+                continue
+            if part.dtype != np.float64 or part.shape != shape:
+                raise ValueError(f"its {name} does not fit the problem")
+            # Before the first certificate, the bounds in the last two columns of the trace are infinite.
+            if not np.isfinite(part[:, :-2] if name == "trace" else part).all():
+                raise ValueError(f"its {name} is not finite")
+        return made
 
 
 # ---------------------------------------------------------------------- files
 
 
-class Checkpoints:
-    """The checkpoints of a directory, for one run.
+class CheckpointFile:
+    """The file of one problem's checkpoint in a directory that may hold those of many.
 
     Parameters
     ----------
-    directory : str or path-like
+    directory : Path
         The directory, created if it does not exist.
-    key : str
-        Digest of what the run depends on. Checkpoints with another key are refused.
+    digest : str
+        `problem_digest` of the run.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], key: str):
-        self.directory, self.key = Path(directory), key
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.generation = self._take_generation()
-        self._told = False
-        self._damaged: set[Path] = set()
+    def __init__(self, directory: Path, digest: str):
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / f"{digest[:16]}.npz"
+        self.digest = digest
+        self._warned = False
+        for left in directory.glob(f".{self.path.name}.*.tmp"):  # by runs that were killed while writing
+            left.unlink(missing_ok=True)
 
-    def _take_generation(self) -> int:
-        """Take the next generation number. Two runs that start at the same time get different ones."""
-        while True:
-            mine = 1 + max(self._generations(), default=0)
-            if mine > _LAST_GENERATION:
-                raise CheckpointError(f"{str(self.directory)!r} has no generation number left. Use another directory.")
-            try:
-                os.close(os.open(self.directory / f"generation-{mine:06d}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            except FileExistsError:
-                continue
-            for old in self._generations():
-                if old < mine - 1:
-                    _remove(self.directory / f"generation-{old:06d}")
-            return mine
-
-    def _generations(self) -> list[int]:
-        names = [_GENERATION.fullmatch(path.name) for path in self.directory.iterdir()]
-        return [int(name[1]) for name in names if name]
-
-    def _files(self) -> list[Path]:
-        """Return the checkpoints, newest first."""
-        return sorted((path for path in self.directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
-
-    def latest(self) -> tuple[dict[str, Any], Arrays] | None:
-        """Return the newest intact checkpoint, or None if there are no checkpoints."""
-        files, faults = self._files(), []
-        for path in files:
-            try:
-                manifest, arrays = read_bundle(path)
-                check(manifest.get("format") == _FORMAT, f"its format is {short_repr(manifest.get('format'))}")
-                check_version(manifest.get("version"), _VERSION)
-                check(isinstance(manifest.get("run"), dict) and {"key", "made_by"} <= set(manifest), "no run in it")
-            except (BundleError, OSError) as error:
-                faults.append(f"{path.name}: {error}")
-                self._damaged.add(path)
-                continue
-            if manifest["key"] != self.key:
-                raise CheckpointError(
-                    f"{str(self.directory)!r} has checkpoints {_origin(manifest['made_by'])}. Use another directory, "
-                    "or delete this one to start over."
-                )
-            if faults:
-                warnings.warn(f"Damaged checkpoints were skipped: {'; '.join(faults)}", CheckpointWarning, 2)
-            return manifest["run"], arrays
-        if files:
-            raise CheckpointError(f"No checkpoint in {str(self.directory)!r} can be read: {'; '.join(faults)}")
-        return None
-
-    def write(self, epoch: int, run: dict[str, Any], arrays: Arrays) -> None:
-        """Write a checkpoint, and remove superseded ones.
-
-        A full disk or a deleted directory does not end the run; the previous checkpoint is kept.
-        """
-        manifest = {"format": _FORMAT, "version": _VERSION, "made_by": _MADE_BY, "key": self.key, "run": run}
+    def read(self, problem: GroupRisk) -> bytes:
+        """Return the content of the checkpoint; nothing if there is none, or if it is damaged, with a warning."""
+        if not self.path.exists():
+            return b""
         try:
-            if max(self._generations(), default=0) > self.generation:
-                raise CheckpointError(
-                    f"A newer run has taken over {str(self.directory)!r}; this one may no longer write to it."
-                )
-            write_bundle(self.directory / f"checkpoint-{self.generation:06d}-{epoch:08d}.zip", manifest, arrays)
-            self._clear()
+            if not self.path.is_file():
+                raise ValueError("it is not a regular file")
+            content = self.path.read_bytes()
+            if str(Checkpoint.from_bytes(content, problem).digest) != self.digest:
+                raise ValueError("it belongs to another problem")
+        except Exception as error:  # a damaged file can make zipfile or NumPy raise anything
+            why = f"{type(error).__name__}: {error}"
+            warnings.warn(f"{str(self.path)!r} cannot be resumed, so the run starts over: {why}", CheckpointWarning, 2)
+            return b""
+        return content
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint. A full disk or a deleted directory does not end the run."""
+        try:
+            write_content(self.path, checkpoint.to_bytes())
         except OSError as error:
-            if not self._told:
+            if not self._warned:
                 warnings.warn(f"A checkpoint could not be written; the run continues: {error}", CheckpointWarning, 2)
-            self._told = True
-
-    def _clear(self) -> None:
-        """Remove superseded checkpoints and temporary files."""
-        whole = [path for path in self._files() if path not in self._damaged]  # a damaged file is not a backup
-        for old in (*self._damaged, *whole[_KEPT:]):
-            _remove(old)
-        for left in self.directory.glob(".checkpoint-*.tmp"):  # left by runs that were killed while writing
-            name = _UNFINISHED.fullmatch(left.name)
-            if name and int(name[1]) <= self.generation:  # a newer run may be writing now
-                _remove(left)
-
-
-def _origin(made_by: Any) -> str:
-    """Describe checkpoints whose key does not match."""
-    if made_by == _MADE_BY:
-        return "of another problem, solver or seed"
-    others = made_by if isinstance(made_by, list) and len(made_by) == 2 else [None, None]
-    return (
-        f"that were made by groupdro {short_repr(others[0])} with bounds of version {short_repr(others[1])}; this is "
-        f"groupdro {__version__!r} with bounds of version {BOUNDS_VERSION}, which does not reuse bounds that another "
-        "version proved"
-    )
-
-
-def _remove(path: Path) -> None:
-    """Remove a file. Leave what cannot be removed, such as a folder of the same name."""
-    with contextlib.suppress(OSError):
-        path.unlink()
+            self._warned = True

@@ -7,7 +7,7 @@ import numpy as np
 
 from groupdro.problem import GroupRisk
 from groupdro.problem.centring import recentre, resolution
-from groupdro.run.checkpoint import Checkpoints, fingerprint
+from groupdro.run.checkpoint import CheckpointFile, problem_digest
 from groupdro.run.result import Result
 from groupdro.run.run import Callback, Run
 from groupdro.run.solver import Solver, make_solver
@@ -56,8 +56,9 @@ def solve(
     callbacks : iterable of callable
         Called with a `Progress` after every epoch, off the clock. A callback that returns a true value ends the run.
     checkpoint_dir : str or path-like, optional
-        Directory in which to save the run after every epoch. If it already holds checkpoints of the same run, the run
-        resumes from the newest one. On a single thread, a resumed run is bitwise identical to an uninterrupted one.
+        Directory in which to save what was proved, after every epoch: one file per problem. If there is a checkpoint of
+        the same data and problem, the run starts from its model and bounds, whatever the solver, seed or number of
+        workers were.
 
     Returns
     -------
@@ -83,10 +84,10 @@ def solve(
         atol = max(resolution(problem, centring), tol**2 if regret else 0.0)
     run = Run(problem, centring, solver, tol, atol, max_passes, max_time, callbacks, seed)
     if checkpoint_dir is not None:
-        key = fingerprint(problem, solver, seed)
+        digest = problem_digest(problem, regret=solver.minimises_regrets)
         run.checkpointed = True
         if problem.data.is_first:
-            run.checkpoints = Checkpoints(check_path(checkpoint_dir, "checkpoint_dir"), key)
+            run.file = CheckpointFile(check_path(checkpoint_dir, "checkpoint_dir"), digest)
     with one_blas_thread():  # our own threads share the blocks of a pass
         return run()
 

@@ -1,7 +1,7 @@
 """When a run switches from single precision to float64."""
 
 from groupdro.certificate import Certificate
-from groupdro.certificate.rounding import rounding_slack
+from groupdro.certificate.rounding import gradient_error, rounding_slack
 from groupdro.problem import GroupRisk
 from groupdro.run.solver import State
 
@@ -32,7 +32,7 @@ def raise_precision(problem: GroupRisk, certificate: Certificate, state: State, 
         problem.single_precision = False  # passes in different precisions must not be compared
         return False
     reach = certificate.domain.reach(problem.coef(at.gradient))
-    allowed = float(at.single.allowance.max()) + rounding_slack(problem, at.mass, reach, 0.0)
+    allowed = float(at.single.allowance.max()) + rounding_slack(gradient_error(problem, at.mass), reach, 0.0)
     if not state.stalled and (gap <= wanted or gap - allowed > max(wanted, allowed)):
         return False
     problem.single_precision = False

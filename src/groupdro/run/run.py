@@ -10,15 +10,13 @@ from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk
 from groupdro.problem.attainment import is_separated, unattained, vanishes
 from groupdro.problem.centring import Centring
-from groupdro.run.checkpoint import Checkpoints, checkpoint_errors
+from groupdro.run.checkpoint import Checkpoint, CheckpointFile, bounds_are_ours
 from groupdro.run.clock import Clock
 from groupdro.run.ending import SEPARABLE, Ending, runs_away
 from groupdro.run.precision import raise_precision
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
-from groupdro.run.saved_run import SavedRun, save_run, whole_state
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
-from groupdro.utils.bundle import check
 
 __all__ = ["Callback", "Run"]
 
@@ -41,7 +39,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.checkpointed = False
-        self.checkpoints: Checkpoints | None = None  # only the first of several workers writes
+        self.file: CheckpointFile | None = None  # only the first of several workers reads and writes
         self.trace: list[TraceRow] = []
         self.interrupted = False
         self.reason: str | None = None  # why there is no finite minimiser
@@ -53,51 +51,23 @@ class Run:
 
     def __call__(self) -> Result:
         """Run until a tolerance is met or a budget is used up."""
-        self._open()
-        tolerances = self.tol, self.atol
-        saved = SavedRun.latest(self.checkpoints, self.problem, tolerances) if self.checkpointed else None
-        preparations = self._choose_stages(self.tol if saved is None else float(saved.run["tolerances"][0]))
-        given, prepared = self.problem, Prepared()
-        if saved is None:
-            # Interrupts after the preparation are handled in the loop below; the preparation reports its own.
-            prepared = self._prepare(preparations)
-        else:
-            with checkpoint_errors():
-                self._restore_references(saved, preparations)
+        self.problem.warm_up()
+        self.clock = Clock(self.problem)
+        preparations = self._choose_stages()
+        given = self.problem
+        saved = self._read_checkpoint()
+        taken_over = saved is not None and self._take_over_minima(saved, preparations)
+        # Interrupts after the preparation are handled in the loop below; the preparation reports its own.
+        prepared = Prepared() if taken_over else self._prepare(preparations)
         self.found_references = self.problem.regret and not given.regret
-        self._certify()
-        return self._run(lambda: self._begin(prepared) if saved is None else self._resume(saved))
+        self.certificate = Certificate(self.problem)
+        self.reason = unattained(self.problem)
+        return self._run(lambda: self._resume(saved) if saved is not None and taken_over else self._begin(prepared))
 
     def go_on(self, atol: float, *, passes: float, seconds: float) -> Result:
         """Continue from where the run ended, to a smaller absolute tolerance within additional passes and seconds."""
         self.atol, self.max_passes, self.max_time = atol, self.clock.passes + passes, self.clock.seconds + seconds
         return self._run(lambda: self._agree(self._verdict(self._now)))
-
-    def saved(self) -> dict[str, Any]:
-        """Return the state of a run without preparations, for `load`."""
-        return {
-            "state": self._now,
-            "certificate": self.certificate.saved(),
-            "counters": [int(count) for count in self.clock.counts.counts],
-            "seconds": max(self.clock.seconds, 0.0),
-            "single_precision": self.problem.single_precision,
-        }
-
-    def load(self, saved: Any) -> None:
-        """Restore the state of a run of the same problem and solver, without running an epoch."""
-        check(isinstance(saved, dict), "a run is not a mapping")
-        self._open()
-        self._choose_stages(self.tol)
-        self._certify()
-        self._resume(SavedRun.of(saved))
-
-    def _open(self) -> None:
-        self.problem.warm_up()
-        self.clock = Clock(self.problem)
-
-    def _certify(self) -> None:
-        self.certificate = Certificate(self.problem)
-        self.reason = unattained(self.problem)
 
     @property
     def _now(self) -> State:
@@ -150,14 +120,91 @@ class Run:
         self._record(self.state)
         return Status.INTERRUPTED
 
-    def _resume(self, saved: SavedRun) -> Status | None:
-        """Restore the state of the checkpoint."""
-        with checkpoint_errors():
-            same = saved.has_stages(self.solvers)
-            self.state, self.trace = saved.resume(
-                self._solver, self.problem, self.seed, self.certificate, self.clock, same=same
+    # ------------------------------------------------------------------ checkpoints
+
+    def _read_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint of this problem, which the first worker reads and sends to all others."""
+        if not self.checkpointed:
+            return None
+        content = self.problem.data.share(b"" if self.file is None else self.file.read(self.problem))
+        return Checkpoint.from_bytes(content, self.problem) if content else None
+
+    def _take_over_minima(self, saved: Checkpoint, preparations: list[Preparation]) -> bool:
+        """Set the references found by a saved run, and return whether its bounds are those of this one.
+
+        If they are not, the run only starts at the saved point: its loss or sets are of a kind that no digest
+        identifies, or its references are too rough for this tolerance and cannot be refined.
+        """
+        given = self.problem
+        references = saved.references
+        self.problem = given.starting_at(saved.w, saved.q if given.weight_set.contains(saved.q) else None)
+        if not bounds_are_ours(given) or (references is None) == (self.solver.minimises_regrets and not given.regret):
+            return False
+        if references is None:
+            return True
+        for preparation in preparations:
+            resumed = preparation.resume(given, references, saved.group_models, self.seed)
+            self.refinement = resumed or self.refinement
+        if self.refinement is None and (np.array([self.tol, self.atol]) < saved.tolerances).any():
+            return False
+        self.problem = self.problem.with_references(references)
+        return True
+
+    def _resume(self, saved: Checkpoint) -> Status | None:
+        """Start from what the checkpoint proves: first a pass at its best point, which may already be good enough."""
+        self.clock.set(float(saved.seconds), saved.counters.astype(int).tolist())
+        self.trace = saved.trace_rows
+        self.certificate.take_over(float(saved.lower), saved.lower_q, saved.cut)
+        epoch = int(saved.epoch)
+        at = self.problem.evaluate(saved.best_w, saved.lower_q)
+        self.state = State(at, epoch=epoch, begun=epoch)
+        self._whole = False  # it is not a state of the solver
+        self.certificate.offer(at.w, at.group_risks)
+        status = self._agree(self._verdict(self.state))
+        if status is not None:
+            return status
+        names = [type(solver).__qualname__ for solver in self.solvers]
+        self.stage = names.index(str(saved.solver)) if str(saved.solver) in names else 0
+        self.state = self._solver.init(self.problem, self.seed)
+        self.state.epoch = self.state.begun = epoch + 1
+        self.state.handed_over = "; resumed"
+        self._whole = True
+        return self._after_epoch(self.state)
+
+    def _write_checkpoint(self, state: State) -> None:
+        """Write what was proved so far, with the clock stopped."""
+        certificate, cut, found = self.certificate, self.certificate.cut, self.problem.references
+        if self.file is None or certificate.w is None or certificate.q is None:
+            return
+        optional: dict[str, Any] = {}
+        if cut is not None:
+            optional |= {f"cut_{name}": np.asarray(part) for name, part in vars(cut).items()}
+        if self.found_references:
+            optional |= {"minima_upper": found.upper, "minima_lower": found.lower, "minima_centre": found.centre}
+        models = {} if self.refinement is None else self.refinement.models()
+        if models:
+            optional |= {
+                "model_groups": np.array(list(models), dtype=np.float64),
+                "models": np.array([*models.values()]),
+            }
+        with self.clock.stopped():
+            self.file.write(
+                Checkpoint(
+                    digest=np.array(self.file.digest),
+                    solver=np.array(type(self._solver).__qualname__),
+                    tolerances=np.array([self.tol, self.atol]),
+                    epoch=np.array(float(state.epoch)),
+                    seconds=np.array(max(self.clock.seconds, 0.0)),
+                    counters=self.clock.counts.counts,
+                    trace=np.array([list(vars(row).values()) for row in self.trace], dtype=np.float64),
+                    w=state.evaluation.w,
+                    q=state.evaluation.q,
+                    best_w=certificate.w,
+                    lower=np.array(certificate.lower),
+                    lower_q=certificate.q,
+                    **optional,
+                )
             )
-        return self._agree(self._verdict(self.state))
 
     # ------------------------------------------------------------------ stages
 
@@ -169,11 +216,11 @@ class Run:
     def _in_last_stage(self) -> bool:
         return self.stage + 1 == len(self.solvers)
 
-    def _choose_stages(self, tol: float) -> list[Preparation]:
+    def _choose_stages(self) -> list[Preparation]:
         """Set the solvers that run one after another, and return the preparations to run before them."""
         given = self.problem
-        stages = self.solver.stages(given, tol)
-        self.description = self.solver.describe(given, tol)
+        stages = self.solver.stages(given, self.tol)
+        self.description = self.solver.describe(given, self.tol)
         self.solvers = [stage for stage in stages if isinstance(stage, Solver)]
         if not self.solvers or not all(isinstance(stage, Solver | Preparation) for stage in stages):
             raise TypeError(f"stages of {self.solver!r} must be preparations and at least one solver, got {stages!r}.")
@@ -200,7 +247,7 @@ class Run:
         for preparation in preparations:
             prepared = preparation.run(self.problem, self._budget, self.seed)
             if prepared.rough:
-                self.checkpoints = None
+                self.file = None
             if prepared.references is not None:
                 self.problem = self.problem.with_references(prepared.references)
                 self.refinement = prepared.refinement
@@ -209,20 +256,6 @@ class Run:
             if prepared.interrupted:
                 break
         return prepared
-
-    def _restore_references(self, saved: SavedRun, preparations: list[Preparation]) -> None:
-        """Restore the references found by a saved run, and their refinement."""
-        given, references = self.problem, saved.references(self.problem)
-        finds = self.solver.minimises_regrets and not given.regret
-        check((references is not None) == finds, "its references do not fit this objective")
-        if saved.has_stages(self.solvers):
-            check(saved.run["stage"] < len(self.solvers), "it is in a stage that the solver does not have")
-            self.stage = saved.run["stage"]
-        if references is None:
-            return
-        self.problem = given.with_references(references)
-        for preparation in preparations:
-            self.refinement = preparation.restore(given, references, saved.refinement(), self.seed) or self.refinement
 
     def _first_state(self) -> State:
         """Return the state at the given start, or at zero if the given start is worse.
@@ -273,18 +306,11 @@ class Run:
         wanted = max(self.tol * abs(self.certificate.upper), self.atol)
         if raise_precision(self.problem, self.certificate, state, wanted) and pair is None:
             state.stalled = False
-            self._solver.restore_state(self.problem, state)
+            self._solver.refresh(self.problem, state)
             self.certificate.observe(state.evaluation)
         self._refine(state)
         self._record(state)
-        with self.clock.stopped():
-            whole = whole_state(state, self.problem.data) if self.checkpointed else state
-        if self.checkpoints is not None:  # before the callbacks, which may take long or fail
-            save_run(
-                self.checkpoints, self.problem, self.solvers, self.stage, whole, self.certificate, self.trace,
-                self.clock, tolerances=(self.tol, self.atol), found_references=self.found_references,
-                refinement=self.refinement,
-            )  # fmt: skip
+        self._write_checkpoint(state)  # before the callbacks, which may take long or fail
         stopped = self._callback_stops(state)
         return self._agree(self._verdict(state, stopped=stopped))
 
@@ -293,8 +319,6 @@ class Run:
         if self.refinement is None:
             return
         found = self.refinement.after_epoch(self.certificate, state, self._budget)
-        if self.refinement.rough:
-            self.checkpoints = None
         if found is not None:
             self.problem = self.problem.with_references(found)
             self.certificate.tighten(self.problem)

@@ -72,11 +72,6 @@ class State:
         Whether the solver cannot improve further, for example at the limit of floating-point accuracy.
     """
 
-    #: Arrays with one number for each member of a group that is stored here; all others are the same on all workers.
-    by_member: ClassVar[tuple[str, ...]] = ()
-    #: Fields whose shapes may change during a run; `restore_state` checks them.
-    grows: ClassVar[tuple[str, ...]] = ()
-
     evaluation: Evaluation
     epoch: int = field(default=0, kw_only=True)
     begun: int = field(default=0, kw_only=True)
@@ -137,8 +132,8 @@ class Solver(ABC):
         del problem, trace
         return "it stalled" if state.stalled else ""
 
-    def restore_state(self, problem: GroupRisk, state: Any) -> None:
-        """Check the fields in `State.grows`, and recompute what a checkpoint leaves out of a state."""
+    def refresh(self, problem: GroupRisk, state: Any) -> None:
+        """Repeat the last pass of a state, after the precision of passes has changed."""
         state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
 
     def describe(self, problem: GroupRisk, tol: float) -> str:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from groupdro.certificate import Certificate
 from groupdro.problem import GroupRisk, References
@@ -50,8 +50,8 @@ class Prepared:
     interrupted : bool
         Whether Ctrl-C ended the preparation: the run then returns the best pair so far.
     rough : bool
-        Whether an interrupt or the budget cut the preparation short. Its bounds are valid, but checkpointing them would
-        hold back every run that resumes from them.
+        Whether an interrupt or the budget cut the preparation short and nothing refines its bounds later. They are
+        valid, but checkpointing them would hold back every run that resumes from them.
     """
 
     references: References | None = None
@@ -69,14 +69,9 @@ class Refinement(ABC):
     def after_epoch(self, certificate: Certificate, state: "State", budget: Budget) -> References | None:
         """Return tighter references than the certificate's problem has, or None to keep those."""
 
-    @property
     @abstractmethod
-    def rough(self) -> bool:
-        """Whether the budget cut it short, so that a resumed run would differ from an uninterrupted one."""
-
-    @abstractmethod
-    def saved(self) -> Any:
-        """Return what a checkpoint stores besides the references."""
+    def models(self) -> dict[int, Floats]:
+        """Return the best known models of single groups, from which a resumed refinement starts."""
 
 
 class Preparation(ABC):
@@ -86,7 +81,9 @@ class Preparation(ABC):
     def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
         """Compute what later stages depend on."""
 
-    def restore(self, problem: GroupRisk, references: References, saved: Any, seed: int) -> Refinement | None:
-        """Return the refinement stored in a checkpoint; None by default, for a preparation without refinement."""
-        del problem, references, saved, seed
+    def resume(
+        self, problem: GroupRisk, references: References, models: dict[int, Floats], seed: int
+    ) -> Refinement | None:
+        """Return a refinement that continues from a checkpoint; None by default, for a preparation without one."""
+        del problem, references, models, seed
         return None

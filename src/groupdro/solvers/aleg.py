@@ -6,7 +6,6 @@ steps.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from groupdro.problem.curvature import curvature_centre, curvature_product, feat
 from groupdro.run.solver import Solver, State
 from groupdro.solvers.steps import BATCHES, InnerLoop, make_steps, steps_of
 from groupdro.utils.arguments import check_flag, check_whole
-from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
 __all__ = ["ALEG", "AlegState"]
@@ -69,8 +67,6 @@ class AlegState(State):
     seed : int
         Seed.
     """
-
-    grows: ClassVar[tuple[str, ...]] = ("metric", "rotation", "shift", "spectral")
 
     w: Floats
     logits: Floats
@@ -167,19 +163,6 @@ class ALEG(Solver):
         self._measure_curvature(problem, state)
         self._find_first_steps(problem, state)
         return state
-
-    def restore_state(self, problem: GroupRisk, state: AlegState) -> None:
-        """Check the measured curvature, and make a pass at the snapshot."""
-        d, measured = problem.data.n_features, self._measures(problem)
-        rotated, shifted = measured and d <= _ROTATED_FEATURES, measured and problem.fit_intercept
-        fits = isinstance(state.metric, float) or is_finite_array(state.metric, problem.shape)
-        fits &= is_finite_array(state.rotation, (0, 0)) or (rotated and is_finite_array(state.rotation, (d, d)))
-        fits &= is_finite_array(state.shift, (0,)) or (shifted and is_finite_array(state.shift, (d,)))
-        if state.spectral is not None:
-            sound = isinstance(state.spectral, Spectral) and state.spectral.is_sound(problem.domain.ball, d)
-            fits &= measured and not rotated and sound
-        check(fits, "its curvature does not fit")
-        super().restore_state(problem, state)
 
     def _metric(self, problem: GroupRisk, geometry: Geometry) -> Floats | float:
         """Return one over the largest curvature along each column, or one value if the columns hardly differ."""

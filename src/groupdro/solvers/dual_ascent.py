@@ -20,7 +20,6 @@ Frank-Wolfe, Lacoste-Julien et al. (2013), here with over-relaxed steps.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from groupdro.problem import GroupRisk
 from groupdro.problem.dual_sweep import sweep
 from groupdro.run.solver import SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.sketched_sqp import PENALISED
+from groupdro.solvers.sqp import ball_of
 from groupdro.utils.types import Floats
 
 __all__ = ["DualAscent", "DualState"]
@@ -64,6 +64,8 @@ class DualState(State):
         Each group's mean of minus the conjugates of its slopes, plus the constant in its value.
     seed : int
         Seed of the order in which groups are visited.
+    settled : bool
+        Whether the slopes are worth moving group weights by; at first they are all zero.
     price : float
         How far the intercept moves at first for each unit by which the constraint is violated; 0 without one.
     proximal : float
@@ -76,11 +78,10 @@ class DualState(State):
         By how much the last sweep violated the constraint.
     """
 
-    by_member: ClassVar[tuple[str, ...]] = ("slopes",)
-
     slopes: Floats
     heights: Floats
     seed: int
+    settled: bool
     price: float
     proximal: float
     objective: float = -np.inf
@@ -106,21 +107,33 @@ class DualAscent(Solver):
         return (PENALISED, SIMPLEX, SPARSE, UNDIVIDED)
 
     def init(self, problem: GroupRisk, seed: int) -> DualState:
-        """Evaluate the start. The dual starts at slopes of zero, whose model is zero."""
-        slopes, heights = np.zeros(len(problem.data.member_weights)), np.zeros(problem.n_groups)
-        start = problem.evaluate(problem.start(), problem.start_weights())
+        """Start at the loss's slopes of a given w, or else at slopes of zero, whose model is zero."""
+        data, loss = problem.data, problem.loss
+        at = problem.evaluate(problem.start(), problem.start_weights())
         price = _price(problem) if problem.fit_intercept else 0.0
-        return DualState(start, slopes, heights, seed, price, price)
+        settled = problem.given_start[0] is not None
+        if not settled:
+            return DualState(
+                at, np.zeros(len(data.member_weights)), np.zeros(problem.n_groups), seed, False, price, price
+            )
+        losses, slopes = loss.value_and_slope(at.margins, data.y)
+        heights = data.group_means(losses - slopes * at.margins) + problem.group_values(np.zeros(problem.n_groups))
+        # The model of these slopes and weights, at which the dual is as high as they allow.
+        w = at.w.copy()
+        problem.coef(w)[...] = problem.coef(at.gradient) / -ball_of(problem).penalty
+        by_member = slopes[data.members] if data.members.size else slopes
+        return DualState(problem.evaluate(w, at.q), by_member, heights, seed, True, price, price)
 
     def epoch(self, problem: GroupRisk, state: DualState) -> None:
         """Sweep over all groups, and evaluate where that leads."""
-        at, begun = state.evaluation, state.epoch > state.begun
-        w = at.w.copy() if begun else np.zeros(problem.shape)
+        at, settled = state.evaluation, state.settled
+        w = at.w.copy() if settled else np.zeros(problem.shape)
+        state.settled = True
         table, free, q = np.zeros((problem.data.n_features, 2)), problem.intercept(w), at.q.copy()
         table[:, 0] = problem.coef(w)
         order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
         point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
-        objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if begun else 0.0)
+        objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if settled else 0.0)
         free += state.proximal * violation
         problem.coef(w)[...] = table[:, 0]
         # Near its maximum the objective rises by no more than rounding while the model still moves.
@@ -137,5 +150,5 @@ class DualAscent(Solver):
 
 def _price(problem: GroupRisk) -> float:
     """Return how far the intercept moves at first for each unit of violation."""
-    of_columns = problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
+    of_columns = problem.data.mean_square_norm / ball_of(problem).penalty
     return float(np.clip(_AS_COLUMNS * of_columns * problem.loss.smoothness, *_PRICES)) / problem.loss.smoothness

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
 
 import numpy as np
 
@@ -11,13 +10,11 @@ from groupdro.problem.attainment import is_separated, vanishes
 from groupdro.problem.centring import recentre
 from groupdro.problem.present_classes import with_present_classes
 from groupdro.problem.row_space import fits_row_space, in_row_space
-from groupdro.run.codec import Arrays, pack, restore
 from groupdro.run.result import Result, Status
 from groupdro.run.run import Run
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Budget
 from groupdro.solvers.sqp import GroupSQP
-from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.threads import n_threads
 from groupdro.utils.types import Floats, Mask
 
@@ -78,7 +75,9 @@ class GroupMinima:
         self.closed = np.zeros(problem.n_groups, dtype=bool)
         self.rough = False
         self._small = fits_row_space(problem, problem.data.all_sizes)
-        self._runs: dict[int, Run | dict[str, Any]] = {}  # of started groups, as objects or as saved
+        self.starts: dict[int, Floats] = {}  # models at which groups without a run begin
+        self._runs: dict[int, Run] = {}
+        self._spent = np.zeros(problem.n_groups)
         self._in_full = _numbers_kept(problem, solver, self._small) <= _MOST_KEPT
 
     @property
@@ -160,46 +159,44 @@ class GroupMinima:
         if stop.is_set() or passes_left <= 0 or seconds <= 0:
             self.rough = True
             return Counters()
-        run, before = self._begun(i)
+        run = self._runs.get(i) or self._open(i)
         if run is None:
-            self.upper[i], self.closed[i] = 0.0, True
+            self.upper[i] = 0.0
+            self.closed[i] = True
             return Counters()
-        most = min(self.max_passes - (run.clock.passes if run.state is not None else 0.0), passes)
+        most = min(self.max_passes - self._spent[i], passes)
         # This may run in any thread. Only the main thread receives Ctrl-C, and signals the others.
         run.callbacks = (lambda _: stop.is_set(),)
         if run.state is None:
+            before = Counters()
             run.atol, run.max_passes, run.max_time = allowed, min(most, passes_left), seconds
             found = run()
         else:
+            before = run.clock.counts
             found = run.go_on(allowed, passes=min(most, passes_left), seconds=seconds)
+        spent = run.clock.counts.since(before)
+        self._spent[i] += spent.row_reads / run.problem.n_rows
         self._note(i, run, found, cut_short=passes_left < most)
+        self._runs.pop(i, None)
         if self.keep and not self.closed[i]:
-            self._runs[i] = run if self._in_full else _as_saved(run)
-        else:
-            self._runs.pop(i, None)
-        return run.clock.counts.since(before)
+            if self._in_full:
+                self._runs[i] = run
+            else:
+                self.starts[i] = found.w  # all runs together would not fit into memory
+        return spent
 
-    def _begun(self, i: int) -> tuple[Run | None, Counters]:
-        """Return the current run of a group, and its counts so far; None if the minimum is zero."""
-        known = self._runs.get(i)
-        if isinstance(known, Run):
-            return known, known.clock.counts
+    def _open(self, i: int) -> Run | None:
+        """Return the run of a group's own problem, before its first pass; None if the minimum is zero."""
         alone = self.problem.group(i).apart()
-        if known is None:
-            return (None if vanishes(alone) else self._open(i, alone)), Counters()
-        run = self._open(i, alone)
-        run.load(known)
-        before = run.clock.counts
-        run.problem.count_pass()  # at its last state
-        return run, before
-
-    def _open(self, i: int, alone: GroupRisk) -> Run:
-        """Return the run of a group's own problem, before its first pass."""
+        if vanishes(alone):
+            return None
         alone, present = with_present_classes(alone)
         if self._small[i]:
             alone = in_row_space(alone)
         elif self.near is not None:
             alone = alone.starting_at(self.near[:, present] if present.size else self.near)
+        if i in self.starts and self.starts[i].shape == alone.shape:
+            alone = alone.starting_at(self.starts[i])
         self.solver.check(alone)
         problem, centring = recentre(alone)
         return Run(problem, centring, self.solver, tol=0.0, atol=0.0, max_passes=1.0, max_time=1.0, seed=self.seed)
@@ -212,7 +209,7 @@ class GroupMinima:
         if cut_short or found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
             self.rough = True
         elif found.status is Status.PASS_LIMIT:
-            self.closed[i] = run.clock.passes >= self.max_passes
+            self.closed[i] = self._spent[i] >= self.max_passes
         elif found.status is not Status.CONVERGED:
             self.closed[i] = True
         if found.status is Status.NO_FINITE_MINIMISER:
@@ -222,31 +219,23 @@ class GroupMinima:
         self.upper[i] = min(self.upper[i], found.upper_bound)
         self.lower[i] = max(self.lower[i], found.lower_bound)
 
-    # ------------------------------------------------------------------ checkpoints
-
-    def saved(self) -> dict[str, Any]:
-        """Return the current runs; none with several workers, since each has only those of its own groups."""
-        runs = self._runs if self.problem.data.is_whole else {}
-        kept = {str(i): run.saved() if isinstance(run, Run) else run for i, run in sorted(runs.items())}
-        return {"closed": self.closed.astype(np.float64), "runs": kept}
-
-    def load(self, saved: Any) -> None:
-        """Restore saved runs, after checking them."""
-        whole = isinstance(saved, dict) and set(saved) == {"closed", "runs"} and isinstance(saved["runs"], dict)
-        check(whole and is_finite_array(saved["closed"], (self.problem.n_groups,)), "its minima do not fit")
-        self.closed = saved["closed"] > 0
-        names = {str(i): i for i in np.flatnonzero(~self.closed).tolist()}
-        for name, run in saved["runs"].items():
-            check(name in names, "it has a run of an unknown group")
-            opened = self._open(names[name], self.problem.group(names[name]).apart())
-            opened.load(run)
-            self._runs[names[name]] = opened if self._in_full else run
-
     # ------------------------------------------------------------------ results
 
     def references(self) -> References:
         """Return the bounds."""
         return References(self.upper.copy(), self.lower.copy(), centre=self.centre())
+
+    def models(self) -> dict[int, Floats]:
+        """Return the best known models of groups that are not closed, of those that have all parameters.
+
+        With several workers there are none, since each has only those of its own groups.
+        """
+        if not self.problem.data.is_whole:
+            return {}
+        known = self.starts | {
+            i: run.centring.outward(run.certificate.w) for i, run in self._runs.items() if run.certificate.w is not None
+        }
+        return {i: w for i, w in sorted(known.items()) if w.shape == self.problem.shape and not self._small[i]}
 
     def centre(self) -> Floats:
         """Return the best references for the excess risks: an estimate of the minima, between their bounds.
@@ -277,10 +266,3 @@ def _numbers_kept(problem: GroupRisk, solver: Solver, small: Mask) -> float:
     pairs = solver.memory if isinstance(solver, GroupSQP) else 0
     curvature = sizes * np.where(sizes <= _HESSIAN_SIZE, sizes, 2.0 * pairs)
     return float((rows * problem.model.n_outputs + small * rows**2 + 6.0 * sizes + curvature).sum())
-
-
-def _as_saved(run: Run) -> Any:
-    """Return a run in the form of a checkpoint, which keeps only the point of an evaluation."""
-    arrays: Arrays = {}
-    packed = pack(run.saved(), arrays)
-    return restore(None, packed, arrays)

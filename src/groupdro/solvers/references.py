@@ -15,7 +15,6 @@ weights have their own maximum in place of max_i.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -129,13 +128,15 @@ class RefinedReferences(Preparation):
         minima = self._minima(problem, upper, seed)
         interrupted = minima.tighten(_FIRST_WIDTH * upper, budget, passes=_FIRST_PASSES)
         refinement = _Refinement(minima, every_group=self.every_group)
-        return Prepared(minima.references(), refinement, interrupted=interrupted, rough=minima.rough)
+        return Prepared(minima.references(), refinement, interrupted=interrupted)
 
-    def restore(self, problem: GroupRisk, references: References, saved: Any, seed: int) -> Refinement | None:
-        """Return the saved runs of the groups."""
+    def resume(
+        self, problem: GroupRisk, references: References, models: dict[int, Floats], seed: int
+    ) -> Refinement | None:
+        """Continue from the bounds and models of a checkpoint."""
         minima = self._minima(problem, references.upper, seed)
         minima.lower = references.lower.copy()
-        minima.load(saved)
+        minima.starts = models
         return _Refinement(minima, every_group=self.every_group)
 
     def _minima(self, problem: GroupRisk, upper: Floats, seed: int) -> GroupMinima:
@@ -171,14 +172,9 @@ class _Refinement(Refinement):
             return None
         return References(minima.upper.copy(), minima.lower.copy(), centre=centre)
 
-    @property
-    def rough(self) -> bool:
-        """Whether the budget cut a group short."""
-        return self.minima.rough
-
-    def saved(self) -> Any:
-        """Return the groups' runs."""
-        return self.minima.saved()
+    def models(self) -> dict[int, Floats]:
+        """Return the models that the groups have reached."""
+        return self.minima.models()
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ zero, stay those of the solution; only how fast they are found depends on the sk
 """
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +29,6 @@ from groupdro.solvers.merged_groups import MergedGroups
 from groupdro.solvers.step_models import LearnedModel
 from groupdro.solvers.weight_program import NearbyProgram, Program, solve_for_groups
 from groupdro.utils.arguments import check_whole
-from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["MOST_APART", "SketchedSQP", "SketchedState"]
@@ -79,8 +77,6 @@ class SketchedState(State):
         Consecutive line searches without descent.
     """
 
-    grows: ClassVar[tuple[str, ...]] = ("steps", "changes", "sketches")
-
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
     sketches: list[Floats] = field(default_factory=list)
@@ -118,16 +114,6 @@ class SketchedSQP(Solver):
         """Evaluate the start."""
         del seed
         return SketchedState(problem.evaluate(problem.start(), problem.start_weights()))
-
-    def restore_state(self, problem: GroupRisk, state: SketchedState) -> None:
-        """Check the pairs, and make a pass at the iterate."""
-        pairs = state.steps, state.changes
-        fits = all(isinstance(part, list) and len(part) == len(state.steps) for part in (*pairs, state.sketches))
-        fits = fits and all(is_finite_array(v, problem.shape) for part in pairs for v in part)
-        fits = fits and all(is_finite_array(v, (2, _MOST_BUCKETS)) for v in state.sketches)
-        fits = fits and all(_shows_curvature(s, y) for s, y in zip(*pairs, strict=True))
-        check(fits, "its L-BFGS pairs do not fit")
-        super().restore_state(problem, state)
 
     def epoch(self, problem: GroupRisk, state: SketchedState) -> None:
         """Search along the step of the current weights, choose new weights there, and make a pass."""

@@ -1,7 +1,7 @@
 """Sequential quadratic programming on all groups at once, for high accuracy if passes are cheap."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from groupdro.solvers.resting_weights import weights_at_rest
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, solve_for_groups
 from groupdro.utils.arguments import check_choice, check_whole
-from groupdro.utils.bundle import check, is_finite_array
 from groupdro.utils.types import Floats
 
 __all__ = ["GroupSQP", "SqpState", "ball_of"]
@@ -56,8 +55,6 @@ class SqpState(State):
         Damping added to the exact Hessian, relative to each parameter's largest curvature. A failed search raises it,
         which turns and shortens the step; full steps lower it again.
     """
-
-    grows: ClassVar[tuple[str, ...]] = ("steps", "changes", "directions")
 
     groups: GroupEvaluation
     diagonal: Floats = field(default_factory=lambda: np.empty(0))
@@ -131,21 +128,8 @@ class GroupSQP(Solver):
         if self._may_learn_curvature(problem) and not self._newton(problem):
             state.diagonal, state.directions = column_curvature(problem), np.empty((problem.data.n_features, 0))
 
-    def restore_state(self, problem: GroupRisk, state: SqpState) -> None:
-        """Check the pairs, and make a pass at the iterate, with the Hessian of the same weights."""
-        pairs = state.steps, state.changes
-        fits = all(isinstance(part, list) and len(part) == len(pairs[0]) for part in pairs)
-        size = (problem.model.size,)
-        fits = fits and all(is_finite_array(v, size) for part in pairs for v in part)
-        with np.errstate(over="ignore", invalid="ignore"):
-            fits = fits and all(self._shows_curvature(problem, *pair) for pair in zip(*pairs, strict=True))
-        check(fits, "its L-BFGS pairs do not fit")
-        d, learned = problem.data.n_features, state.diagonal.size > 0
-        r = state.directions.shape[-1] if isinstance(state.directions, np.ndarray) else 0
-        check(is_finite_array(state.directions, (d, r) if learned else (0, 0)), "its curvature does not fit")
-        check(bool((state.diagonal > 0).all() and np.isfinite(state.diagonal).all()), "its curvature does not fit")
-        # A ridge that is not positive would be raised forever.
-        check(_LEAST_DAMPING <= state.damping < np.inf and 0.0 <= state.multiplier < np.inf, "its damping does not fit")
+    def refresh(self, problem: GroupRisk, state: SqpState) -> None:
+        """Repeat the pass at the iterate, with the Hessian of the same weights."""
         at = state.groups
         assert at.hessian_q is not None  # a pass of this solver has it
         state.groups = self._evaluate(problem, at.w, at.hessian_q)
