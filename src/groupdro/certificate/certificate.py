@@ -275,6 +275,12 @@ class Certificate:
         if upper < self.upper:  # false for NaN
             self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper
 
+    def prefer(self, w: Floats, group_risks: Floats) -> None:
+        """Take a model as the best although its objective may be higher, because it is better in another respect."""
+        self.w = w
+        self.group_risks = group_risks
+        self.upper = self.problem.objective(w, group_risks)
+
     def withdraw(self) -> None:
         """Fall back to the bound that nonnegative losses imply: the domain does not contain the solution."""
         if self.q is not None:

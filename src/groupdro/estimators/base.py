@@ -29,6 +29,7 @@ from groupdro.estimators.validation import check_outputs_offset, read_features, 
 from groupdro.problem import References
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Status, solve
+from groupdro.solvers.slack import LeastAverage
 from groupdro.store import GroupedStore
 from groupdro.utils.threads import one_blas_thread
 from groupdro.utils.types import Array, Floats
@@ -235,6 +236,8 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             references_given=task.references is not None,
             precondition=self.precondition,
         )
+        if spend and robustness == 1.0 and task.between.known:
+            solver = LeastAverage(solver, task.between.base, row_weights=task.row_weights)
         max_passes, max_time = float(self.max_passes), np.inf if self.max_time is None else float(self.max_time)
         result = solve(
             problem,
@@ -247,16 +250,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             callbacks=callbacks,
             checkpoint_dir=self.checkpoint_dir,
         )
-        outcome = read_outcome(
-            problem,
-            result,
-            task.between,
-            robustness,
-            task.row_weights,
-            max_passes=max_passes,
-            max_time=max_time,
-            spend=spend,
-        )
+        outcome = read_outcome(problem, result, task.between, robustness, task.row_weights)
         return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
 
     def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any, *, before: Any) -> tuple[Any, Any]:

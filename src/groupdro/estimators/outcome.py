@@ -6,18 +6,11 @@ import numpy as np
 
 from groupdro.estimators.between import ALL_ROWS, Between
 from groupdro.problem import GroupRisk
-from groupdro.run.clock import Clock
-from groupdro.solvers import GroupSQP, Result, solve
-from groupdro.solvers.auto import weights_are_costly
-from groupdro.solvers.least_average import LeastAverage, find_least_average
+from groupdro.solvers import Result
 from groupdro.utils.types import Floats
 
 __all__ = ["Outcome", "read_outcome"]
 
-_FINER = 0.05  # share of the tolerance to which the best worst value is determined before the slack is used
-_SHARE_OF_MEAN = 0.1  # share of the tolerance to which the smallest average is found
-_FEWEST_PASSES = 60.0  # passes for using the slack, or as many as the fit took if more
-_LEAST_SLACK = 1e-9  # below which the slack is mere rounding
 _CONTRADICTION = 1e-9  # relative amount by which a value may not be below a bound
 
 
@@ -49,17 +42,9 @@ class Outcome:
 
 
 def read_outcome(
-    problem: GroupRisk,
-    result: Result,
-    between: Between,
-    robustness: float,
-    row_weights: Floats | None,
-    *,
-    max_passes: float,
-    max_time: float,
-    spend: bool = True,
+    problem: GroupRisk, result: Result, between: Between, robustness: float, row_weights: Floats | None
 ) -> Outcome:
-    """Return average and worst of a result. At robustness 1, the slack of the tolerance is used first.
+    """Return average and worst of a result, with bounds on both.
 
     Parameters
     ----------
@@ -73,46 +58,43 @@ def read_outcome(
         Weight of the worst in the blend.
     row_weights : ndarray of shape (n_rows,) or None
         Weights of the stored rows, if they differ.
-    max_passes, max_time : float
-        Limits on passes and seconds of the whole fit.
-    spend : bool
-        Whether to use the slack to improve the average.
 
     Returns
     -------
     Outcome
-        The result, possibly of another model that is as good on the worst group and better on average.
+        The result, with its average and worst value.
     """
     if robustness < 1.0:
-        penalty = result.upper_bound - problem.weight_set.support(result.group_values)
-        mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
-        lower = result.lower_bound
-        mean_lower = (lower - robustness * worst) / (1.0 - robustness)
-        # The largest value is at least the average of the values, which is all that plain training proves about it.
-        # Rows in several groups count once in the average over rows, which may then exceed every value.
-        plain = lower if between.caps is None and not between.over_all else -np.inf
-        worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
-        # Losses and penalties are nonnegative, which bounds both if the fit ended early.
-        least = problem.offsets - result.references.upper
-        mean_lower = max(mean_lower, between.mean(least))
-        worst_lower = max(worst_lower, between.worst(least))
-        shown = _without_all_rows(result, between.n_groups)
-        return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
-    known = between.known and not (between.over_all and result.references.upper.any())
-    left = max_passes - result.passes, max_time - result.seconds
-    if spend and known and result.converged and not result.interrupted:
-        clock = Clock(problem)
-        found = _use_slack(problem, result, between, row_weights, *left)
-        if found is not None:
-            return found
-        result = replace(result, passes=result.passes + clock.passes)  # including the unsuccessful search
-    mean, values = np.nan, result.group_values
-    if known:
+        return _blended(problem, result, between, robustness)
+    mean = np.nan
+    if between.known and not (between.over_all and result.references.upper.any()):
+        values = result.group_values
         if between.over_all:
             values = np.append(values, _with_average(problem, between, row_weights).risks(result.w)[-1])
         mean = between.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
-    mean_lower = result.lower_bound if problem.n_groups == 1 else -np.inf
+    mean_lower = result.lower_bound if problem.n_groups == 1 else result.mean_lower
+    if mean_lower > mean:  # a bound that exceeds the attained value by more than rounding proves nothing
+        scale = max(abs(mean), float(np.abs(result.group_risks).max()))
+        mean_lower = mean if mean_lower <= mean + _CONTRADICTION * scale else -np.inf
     return Outcome(result, _all_weights(result, between), mean, result.upper_bound, mean_lower, result.lower_bound)
+
+
+def _blended(problem: GroupRisk, result: Result, between: Between, robustness: float) -> Outcome:
+    """Return the outcome of a blend, whose lower bound limits each part given the other."""
+    penalty = result.upper_bound - problem.weight_set.support(result.group_values)
+    mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
+    lower = result.lower_bound
+    mean_lower = (lower - robustness * worst) / (1.0 - robustness)
+    # The largest value is at least the average of the values, which is all that plain training proves about it.
+    # Rows in several groups count once in the average over rows, which may then exceed every value.
+    plain = lower if between.caps is None and not between.over_all else -np.inf
+    worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
+    # Losses and penalties are nonnegative, which bounds both if the fit ended early.
+    least = problem.offsets - result.references.upper
+    mean_lower = max(mean_lower, between.mean(least))
+    worst_lower = max(worst_lower, between.worst(least))
+    shown = _without_all_rows(result, between.n_groups)
+    return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
 
 
 def _all_weights(result: Result, between: Between) -> Floats:
@@ -139,68 +121,3 @@ def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | No
         offsets=np.append(problem.offsets, 0.0),
         counters=problem.counters,
     )
-
-
-def _use_slack(
-    problem: GroupRisk, result: Result, between: Between, row_weights: Floats | None, passes: float, seconds: float
-) -> Outcome | None:
-    """Return the model with the smallest average among those whose worst value is within the tolerance."""
-    regret, tol = bool(result.references.upper.any()), result.tol
-    if regret:
-        problem = problem.with_references(result.references)
-    if not _has_slack(problem, result, between, regret=regret):
-        return None
-    most, lower, start = max(_FEWEST_PASSES, result.passes), result.lower_bound, (result.w, result.q)
-    unknown = 2.0 * problem.baseline.width_at(result.q)  # no gap of excess risks can be smaller
-    if result.gap > max(_FINER * tol * abs(result.upper_bound), unknown):
-        # The slack depends on the best value: if that were known only to the tolerance, so would the model be.
-        finer = solve(
-            problem.starting_at(*start), GroupSQP(), tol=_FINER * tol, atol=unknown,
-            max_passes=max(min(passes, most), 1e-3), max_time=max(seconds, 1e-3),
-        )  # fmt: skip
-        if finer.interrupted or not np.isfinite(finer.gap):  # contradicting bounds prove nothing
-            return None
-        if finer.upper_bound <= result.upper_bound:
-            start = finer.w, finer.q
-        if finer.lower_bound > lower:
-            lower, result = finer.lower_bound, replace(result, q=finer.q, lower_bound=finer.lower_bound)
-        passes, seconds = passes - finer.passes, seconds - finer.seconds
-        result = replace(result, passes=result.passes + finer.passes, seconds=result.seconds + finer.seconds)
-    level = lower + max(tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + tol), result.atol)
-    whole = _with_average(problem, between, row_weights)
-    base = between.base
-    if between.over_all:
-        base = np.append(np.zeros(problem.n_groups), 1.0)
-        start = start[0], np.append(start[1], 0.0)
-    assert base is not None
-    found = find_least_average(
-        whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=min(passes, most), max_time=seconds,
-        n_bound=problem.n_groups,
-    )  # fmt: skip
-    return None if found is None else _outcome(result, problem, between, found)
-
-
-def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: bool) -> bool:
-    """Return whether the tolerance leaves slack, and whether the average can use it."""
-    one = problem.n_groups == 1 or between.caps is not None or not problem.weight_set.is_simplex
-    # Values that are zero up to rounding leave none. If nothing bounds the coefficients, the average may have no
-    # minimiser, and bounds hold for only some of the models.
-    none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
-    known = problem.domain.ball is not None and GroupSQP().fits(problem)
-    # The search solves programs like those of SQP, in whose time dual ascent does everything else.
-    return known and not (one or none or problem.unbounded or weights_are_costly(problem, result.tol))
-
-
-def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:
-    risks = found.group_risks[: problem.n_groups]
-    gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
-    changed = replace(
-        result, w=found.w, group_risks=risks, group_values=risks - problem.baseline.lower, upper_bound=found.worst,
-        gap=gap, passes=result.passes + found.passes, seconds=result.seconds + found.seconds,
-        interrupted=found.interrupted,
-    )  # fmt: skip
-    contradicts = found.worst < result.lower_bound - _CONTRADICTION * abs(result.lower_bound)
-    if changed.criterion is None or contradicts:
-        return None  # beyond the tolerance by rounding, or below a proven bound
-    q = _all_weights(changed, between)
-    return Outcome(changed, q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

@@ -140,6 +140,9 @@ class Result:
         holds. Infinite if the bound holds for the whole domain.
     interrupted : bool
         Whether Ctrl-C ended the run. The status is still "converged" if the gap was within the tolerance by then.
+    mean_lower : float
+        If the slack of the tolerance was spent on an average, a proven lower bound on that of every model within the
+        tolerance; minus infinity otherwise.
     """
 
     w: Floats
@@ -164,6 +167,7 @@ class Result:
     atol: float
     bound_radius: float = np.inf
     interrupted: bool = False
+    mean_lower: float = -np.inf
 
     @property
     def converged(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.certificate import Certificate
-from groupdro.problem import GroupRisk
+from groupdro.problem import Evaluation, GroupRisk
 from groupdro.problem.attainment import is_separated, unattained, vanishes
 from groupdro.problem.centring import Centring
 from groupdro.run.checkpoint import Checkpoint, CheckpointFile, bounds_are_ours
@@ -17,6 +17,7 @@ from groupdro.run.precision import raise_precision
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
+from groupdro.utils.types import Floats
 
 __all__ = ["Callback", "Run"]
 
@@ -47,7 +48,10 @@ class Run:
         self.stage = 0
         self.state: State | None = None
         self.refinement: Refinement | None = None
+        self.polishing = False
         self._whole = True  # whether the state is at the end of an epoch
+        self._observed: Evaluation | None = None  # by the certificate
+        self._unpolished: tuple[Floats, Floats] | None = None  # model and risks before polishing
 
     def __call__(self) -> Result:
         """Run until a tolerance is met or a budget is used up."""
@@ -210,18 +214,20 @@ class Run:
 
     @property
     def _solver(self) -> Solver:
-        return self.solvers[self.stage]
+        return self.polisher if self.polisher is not None and self.polishing else self.solvers[self.stage]
 
     @property
     def _in_last_stage(self) -> bool:
-        return self.stage + 1 == len(self.solvers)
+        return self.polishing or self.stage + 1 == len(self.solvers)
 
     def _choose_stages(self) -> list[Preparation]:
         """Set the solvers that run one after another, and return the preparations to run before them."""
         given = self.problem
         stages = self.solver.stages(given, self.tol)
         self.description = self.solver.describe(given, self.tol)
-        self.solvers = [stage for stage in stages if isinstance(stage, Solver)]
+        self.solvers = [stage for stage in stages if isinstance(stage, Solver) and not stage.polishes]
+        polishers = [stage for stage in stages if isinstance(stage, Solver) and stage.polishes]
+        self.polisher = polishers[0] if polishers else None
         if not self.solvers or not all(isinstance(stage, Solver | Preparation) for stage in stages):
             raise TypeError(f"stages of {self.solver!r} must be preparations and at least one solver, got {stages!r}.")
         for solver in self.solvers:
@@ -277,6 +283,8 @@ class Run:
 
     def _advance(self, state: State) -> State:
         """Return the state after an epoch, or at the start of the next stage, which counts as an epoch."""
+        if self.polisher is not None and not self.polishing and self._criterion is not None:
+            state = self._begin_polishing(self.polisher, state)
         own = [row for row in self.trace if row.epoch >= state.begun]
         why = "" if self._in_last_stage else self._solver.hand_over(self.problem, state, own)
         if not why:
@@ -291,6 +299,20 @@ class Run:
         begun.handed_over = f"{state.handed_over}; after {self.clock.passes:.0f} passes {why}"
         return begun
 
+    def _begin_polishing(self, polisher: Solver, state: State) -> State:
+        """Return the state in which a solver chooses among the models that meet the tolerance."""
+        certificate = self.certificate
+        assert certificate.w is not None
+        assert certificate.q is not None
+        assert certificate.group_risks is not None
+        self.polishing = True
+        self._unpolished = certificate.w, certificate.group_risks
+        self.problem.single_precision = False  # the tolerance must be met to full accuracy
+        begun: State
+        self.polisher, begun = polisher.take_over(self.problem, state, certificate.w, certificate.q)
+        self._set_bounds(begun)
+        return begun
+
     # ------------------------------------------------------------------ after each epoch
 
     def _after_epoch(self, state: State) -> Status | None:
@@ -302,13 +324,19 @@ class Run:
         at = state.evaluation
         if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
             return Status.NUMERICAL_FAILURE
-        self.certificate.observe(at)
+        if at is not self._observed:
+            self.certificate.observe(at)
         wanted = max(self.tol * abs(self.certificate.upper), self.atol)
         if raise_precision(self.problem, self.certificate, state, wanted) and pair is None:
             state.stalled = False
             self._solver.refresh(self.problem, state)
             self.certificate.observe(state.evaluation)
+        self._observed = state.evaluation
         self._refine(state)
+        chosen = self._solver.chosen(state)
+        if chosen is not None:
+            self.certificate.prefer(*chosen)
+        self._set_bounds(state)
         self._record(state)
         self._write_checkpoint(state)  # before the callbacks, which may take long or fail
         stopped = self._callback_stops(state)
@@ -316,12 +344,23 @@ class Run:
 
     def _refine(self, state: State) -> None:
         """Tighten the references after an epoch, or if they are all that remains of the gap."""
-        if self.refinement is None:
+        if self.refinement is None or self.polishing:
             return
         found = self.refinement.after_epoch(self.certificate, state, self._budget)
         if found is not None:
             self.problem = self.problem.with_references(found)
             self.certificate.tighten(self.problem)
+
+    def _set_bounds(self, state: State) -> None:
+        """Set the bounds of a state."""
+        lower = self.certificate.lower
+        state.bounds = lower, self.certificate.upper
+        state.allowed = lower + max(self.tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + self.tol), self.atol)
+
+    @property
+    def _criterion(self) -> str | None:
+        """Which tolerance is met."""
+        return met_tolerance(self.certificate.gap, self.certificate.upper, self.tol, self.atol)
 
     def _record(self, state: State) -> None:
         """Add the certificate's bounds to the trace."""
@@ -359,7 +398,7 @@ class Run:
             self.reason = SEPARABLE
             self.certificate.withdraw()  # beyond the ball the losses keep falling towards zero
             return Status.NO_FINITE_MINIMISER
-        if met_tolerance(self.certificate.gap, self.certificate.upper, self.tol, self.atol) is not None:
+        if self._criterion is not None and not self._may_polish(state):
             return Status.CONVERGED
         if stopped:
             return Status.INTERRUPTED
@@ -372,6 +411,13 @@ class Run:
         return None
 
     # ------------------------------------------------------------------ the end
+
+    def _may_polish(self, state: State) -> bool:
+        """Return whether to choose further among the models that meet the tolerance."""
+        if self.polisher is None or (self.polishing and state.stalled):
+            return False
+        # Risks that are zero up to rounding leave nothing to choose.
+        return self._criterion == "tol" or self.problem.regret
 
     def _average(self) -> OutputPair | None:
         """Certify the solver's average, which may improve the best pair too."""
@@ -389,6 +435,9 @@ class Run:
         problem, certificate, counters = self.problem, self.certificate, self.clock.counts
         seconds, passes = self.clock.seconds, self.clock.passes
         ending = Ending.of(problem, certificate, self.centring, status, self.reason, self.tol, self.atol)
+        if self._unpolished is not None and ending.status is not Status.CONVERGED:
+            certificate.prefer(*self._unpolished)  # in the user's units, rounding led beyond the tolerance
+            ending = Ending.of(problem, certificate, self.centring, status, self.reason, self.tol, self.atol)
         assert certificate.q is not None
         assert certificate.group_risks is not None
         return Result(
@@ -414,4 +463,5 @@ class Run:
             atol=self.atol,
             bound_radius=problem.output_ball.limit if problem.unbounded else np.inf,
             interrupted=self.interrupted,
+            mean_lower=self._solver.mean_lower(self._now) if self._whole else -np.inf,
         )

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from groupdro.problem import Evaluation, GroupRisk
 from groupdro.run.stages import Preparation
 from groupdro.utils.arguments import short_repr
@@ -70,6 +72,10 @@ class State:
         Why earlier stages handed over.
     stalled : bool
         Whether the solver cannot improve further, for example at the limit of floating-point accuracy.
+    bounds : tuple of float
+        Best lower and upper bound so far, set by the driver.
+    allowed : float
+        Largest upper bound that would meet the tolerance with this lower bound, set by the driver.
     """
 
     evaluation: Evaluation
@@ -77,6 +83,8 @@ class State:
     begun: int = field(default=0, kw_only=True)
     handed_over: str = field(default="", kw_only=True)
     stalled: bool = field(default=False, kw_only=True)
+    bounds: tuple[float, float] = field(default=(-np.inf, np.inf), kw_only=True)
+    allowed: float = field(default=np.inf, kw_only=True)
 
 
 class Solver(ABC):
@@ -91,6 +99,8 @@ class Solver(ABC):
     name: ClassVar[str]
     #: Whether its stages find every group's own minimum, and so turn risks into excess risks.
     minimises_regrets: ClassVar[bool] = False
+    #: Whether it begins only where others have met the tolerance, and chooses among the models that meet it.
+    polishes: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -135,6 +145,20 @@ class Solver(ABC):
     def refresh(self, problem: GroupRisk, state: Any) -> None:
         """Repeat the last pass of a state, after the precision of passes has changed."""
         state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
+
+    def take_over(self, problem: GroupRisk, state: State, w: Floats, q: Floats) -> "tuple[Solver, Any]":
+        """Return a solver that polishes, and its first state, after another solver has met the tolerance with w."""
+        raise NotImplementedError(f"{type(self).__name__} does not polish.")
+
+    def chosen(self, state: Any) -> tuple[Floats, Floats] | None:
+        """Return the model that a solver that polishes has chosen, with its group risks."""
+        del state
+        return None
+
+    def mean_lower(self, state: Any) -> float:
+        """Return a lower bound on the average of all models that meet the tolerance, if the solver proves one."""
+        del state
+        return -np.inf
 
     def describe(self, problem: GroupRisk, tol: float) -> str:
         """Describe the solver that runs on a problem, and why if it was chosen automatically."""

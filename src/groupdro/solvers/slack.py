@@ -1,0 +1,427 @@
+"""The slack of the tolerance: among the models that meet it on the worst group, the one with the smallest average.
+
+At a given tolerance, many models are as good as the best on the worst group, and nothing constrains the groups that do
+not bind. Among all models with a worst value of at most a level, this stage looks for the one with the smallest average
+A, by SQP on
+
+    minimise A(w)   subject to   V_i(w) + penalty(w) <= level  for every group i.
+
+With multipliers lam_i >= 0 whose sum is Lam, the weights q = (base + lam) / (1 + Lam) are a distribution, and every
+lower bound L on min_w F(w, q) proves
+
+    A(w)  >=  (1 + Lam) L - Lam level    for every model within the level.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+
+import numpy as np
+
+from groupdro.certificate import balance, linearise
+from groupdro.problem import GroupRisk
+from groupdro.problem.domains import penalty_room
+from groupdro.problem.group_pass import GroupEvaluation
+from groupdro.run.solver import Solver, State
+from groupdro.run.stages import Preparation
+from groupdro.solvers.auto import MOST_GRADIENT_VALUES, weights_are_costly
+from groupdro.solvers.simplex_qp import solve_simplex_qp
+from groupdro.solvers.sqp import GroupSQP, SqpState, ball_of
+from groupdro.solvers.weight_program import WORKING_SET, Program
+from groupdro.utils.types import Array, Floats
+
+__all__ = ["LeastAverage", "SlackStage"]
+
+_LEAST_SLACK = 1e-9  # relative tolerance below which the slack is mere rounding
+_SHARP = 0.15  # share of the slack that the gap may take: the level depends on the lower bound
+_MOST_SHARPENING = 8  # epochs for that; L-BFGS takes about four per digit
+_KEPT = 1e-3  # share of the slack left unused, so that rounding does not lead beyond the level
+_WORTHWHILE = 0.1  # promised decrease of the average, relative to that so far, below which the stage ends
+_NEGLIGIBLE = 0.1  # the same relative to the tolerance times the average, before there is any decrease
+_MOST_STEPS = 12
+_SECANTS = 4  # evaluations of losses on a segment
+_MOST_DAMPING = 1e4  # relative to each parameter's largest curvature
+_ENTRIES = 20  # most rounds in which groups enter the program
+_ROUNDS = 8  # most programs for one step
+_SAME_SCALE = 0.2  # relative change of the curvature's scale that needs no further program
+_SUFFICIENT = 1e-4
+_HALVINGS = 12
+_ALL_ROWS = "(all rows)"
+
+_Point = tuple[Floats, Array, Floats]  # parameters, outputs of the rows, group risks
+
+
+@dataclass(frozen=True, eq=False)
+class LeastAverage(Solver):
+    """A solver for the worst group, followed by a stage that spends the slack of the tolerance on the average.
+
+    Parameters
+    ----------
+    solver : Solver
+        The solver of the problem, whose weight set is the whole simplex.
+    base : ndarray of shape (n_groups,) or None
+        Weights of the groups in the average; None for the average over rows of overlapping groups.
+    row_weights : ndarray of shape (n_rows,), optional
+        Weights of the stored rows in the average over rows.
+    """
+
+    solver: Solver
+    base: Floats | None = None
+    _: KW_ONLY
+    row_weights: Floats | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "minimises_regrets", self.solver.minimises_regrets)
+
+    def check(self, problem: GroupRisk) -> None:
+        """Raise if a problem lacks something that the solver requires."""
+        self.solver.check(problem)
+
+    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+        """Return the stages of the solver, and the one that uses the slack if there is any."""
+        stages = self.solver.stages(problem, tol)
+        regret = problem.regret or self.solver.minimises_regrets
+        if not _has_slack(problem, tol) or (self.base is None and regret):
+            return stages
+        return [*stages, SlackStage(tol=tol, base=self.base, row_weights=self.row_weights)]
+
+    def describe(self, problem: GroupRisk, tol: float) -> str:
+        """Describe the solver."""
+        return self.solver.describe(problem, tol)
+
+
+def _has_slack(problem: GroupRisk, tol: float) -> bool:
+    """Return whether a tolerance leaves slack, and whether the stage supports the problem and is worth its time."""
+    if problem.n_groups == 1 or not problem.weight_set.is_simplex or tol < _LEAST_SLACK:
+        return False
+    # If nothing bounds the coefficients, the average may have no minimiser, and bounds hold for only some models.
+    known = problem.domain.ball is not None and GroupSQP().fits(problem) and not problem.unbounded
+    if not known or problem.n_groups * problem.model.size > MOST_GRADIENT_VALUES:
+        return False
+    # The stage solves programs like those of SQP, in whose time dual ascent does everything else.
+    return not weights_are_costly(problem, tol)
+
+
+@dataclass
+class SlackState(SqpState):
+    """State of SQP for the average under a level.
+
+    Attributes
+    ----------
+    sharpened : int
+        Epochs of ordinary SQP that raised the lower bound further.
+    level : float
+        Largest worst value, with the penalty, that the stage aims at; infinite before it spends the slack.
+    best : tuple of ndarray
+        The feasible model with the smallest average, its outputs and its group risks.
+    first_mean, best_mean : float
+        Average of the first and of the best model.
+    mean_lower : float
+        Proven lower bound: no model within the level has a smaller average.
+    multipliers : ndarray of shape (n_groups,)
+        Of the groups' constraints, in the last program.
+    passed : ndarray of shape (n_groups,)
+        Those of the last pass.
+    scale : float
+        One plus the sum of the multipliers, the factor by which the Lagrangian's curvature exceeds that of its mixture.
+    price : float
+        Penalty of the merit function for exceeding the level.
+    steps_taken : int
+        Steps of the stage.
+    finished : bool
+        Whether another step would not be worth its pass.
+    """
+
+    sharpened: int = field(default=0, kw_only=True)
+    level: float = field(default=np.inf, kw_only=True)
+    best: _Point = field(kw_only=True)
+    first_mean: float = field(default=np.inf, kw_only=True)
+    best_mean: float = field(default=np.inf, kw_only=True)
+    mean_lower: float = field(default=-np.inf, kw_only=True)
+    multipliers: Floats = field(kw_only=True)
+    passed: Floats = field(default_factory=lambda: np.empty(0), kw_only=True)
+    scale: float = field(default=1.0, kw_only=True)
+    price: float = field(default=1.0, kw_only=True)
+    steps_taken: int = field(default=0, kw_only=True)
+    finished: bool = field(default=False, kw_only=True)
+
+
+class _LevelProgram(Program):
+    """The dual of the quadratic model: weight one for the average, and a multiplier for every working group."""
+
+    def solve(self, M: Floats, values: Floats) -> Floats:
+        return solve_simplex_qp(M, values, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class SlackStage(GroupSQP):
+    """Decreases the average within the tolerance, from where another solver has met it.
+
+    Parameters
+    ----------
+    tol : float
+        Relative tolerance of the run.
+    base, row_weights : ndarray or None
+        As in `LeastAverage`.
+    """
+
+    polishes = True
+
+    _: KW_ONLY
+    tol: float = 1e-4
+    base: Floats | None = None
+    row_weights: Floats | None = None
+
+    def take_over(self, problem: GroupRisk, state: State, w: Floats, q: Floats) -> tuple["SlackStage", SlackState]:
+        """Continue from the state of another solver that has met the tolerance with w, by its last pass if possible."""
+        if isinstance(state, SqpState) and np.array_equal(state.groups.w, w) and state.groups.single is None:
+            begun = state
+        else:
+            begun = GroupSQP().init(problem.starting_at(w, q), 0)
+        groups = begun.groups
+        known = {name: value for name, value in vars(begun).items() if name in SqpState.__dataclass_fields__}
+        known |= {"epoch": state.epoch, "begun": state.epoch, "handed_over": state.handed_over, "stalled": False}
+        best = groups.w, groups.margins, groups.group_risks
+        continued = replace(self, hessian="lbfgs" if groups.hessian is None else "newton")
+        return continued, SlackState(**known, best=best, multipliers=np.zeros(problem.n_groups))
+
+    def chosen(self, state: SlackState) -> tuple[Floats, Floats] | None:
+        """Return the feasible model with the smallest average so far, and its risks."""
+        return None if state.level == np.inf else (state.best[0], state.best[2][: len(state.multipliers)])
+
+    def mean_lower(self, state: SlackState) -> float:
+        """Return the proven lower bound on the average."""
+        return state.mean_lower
+
+    def epoch(self, problem: GroupRisk, state: SqpState) -> None:
+        """Raise the lower bound if it takes much of the slack; otherwise make a step towards a smaller average."""
+        assert isinstance(state, SlackState)
+        if state.level == np.inf:
+            gap, slack = state.bounds[1] - state.bounds[0], state.allowed - state.bounds[0]
+            unknown = 2.0 * problem.baseline.width_at(state.evaluation.q)  # no gap of excess risks can be smaller
+            if gap > max(_SHARP * slack, unknown) and state.sharpened < _MOST_SHARPENING:
+                super().epoch(problem, state)
+                state.sharpened = _MOST_SHARPENING if state.stalled else state.sharpened + 1
+                state.stalled = False
+                return
+            self._begin(problem, state)
+            if state.stalled:
+                return
+        whole = self._with_average(problem)
+        observed = state.evaluation
+        super().epoch(whole, state)
+        state.evaluation = observed  # the mixture of the average and the worst says little about the worst alone
+        state.steps_taken += 1
+        state.stalled |= state.finished or state.steps_taken >= _MOST_STEPS
+        if state.stalled:
+            self._bound(whole, state)
+
+    def _begin(self, problem: GroupRisk, state: SlackState) -> None:
+        """Set the level, and start from the current model."""
+        lower = state.bounds[0]
+        state.level = lower + (1.0 - _KEPT) * (state.allowed - lower)
+        whole = self._with_average(problem)
+        if whole is not problem:
+            q = np.append(state.evaluation.q, 0.0)
+            state.groups = self._evaluate(whole, state.groups.w, q)
+        here = state.groups
+        if self._excess(whole, state, here.w, here.group_risks).max() > 0.0:  # by rounding
+            state.stalled = True
+            state.level = np.inf
+            return
+        state.best = here.w, here.margins, here.group_risks
+        state.first_mean = state.best_mean = self._mean(whole, here.w, here.group_risks)
+
+    def _with_average(self, problem: GroupRisk) -> GroupRisk:
+        """Return the problem with a group of all rows, if that represents the average."""
+        if self.base is not None:
+            return problem
+        return GroupRisk(
+            problem.data.with_group_of_all(_ALL_ROWS, self.row_weights),
+            problem.loss,
+            problem.domain,
+            fit_intercept=problem.fit_intercept,
+            offsets=np.append(problem.offsets, 0.0),
+            counters=problem.counters,
+        )
+
+    def _weights(self, problem: GroupRisk) -> Floats:
+        """Return the weights of the average."""
+        return np.eye(problem.n_groups)[-1] if self.base is None else self.base
+
+    def _mean(self, problem: GroupRisk, w: Floats, group_risks: Floats) -> float:
+        """Return the average of the values, with the penalty."""
+        values = group_risks - problem.baseline.lower
+        return float(self._weights(problem) @ values) + problem.domain.penalty_at(problem.coef(w))
+
+    def _excess(self, problem: GroupRisk, state: SlackState, w: Floats, group_risks: Floats) -> Floats:
+        """Return by how much each group's value, with the penalty, exceeds the level."""
+        values = (group_risks - problem.baseline.lower)[: len(state.multipliers)]
+        return np.asarray(values + problem.domain.penalty_at(problem.coef(w)) - state.level)
+
+    # ------------------------------------------------------------------ a step
+
+    @staticmethod
+    def _sample_curvature(problem: GroupRisk, state: SqpState) -> None:
+        """Keep the curvature of the solver before."""
+
+    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+        """Return the step of the level's program, its group weights, and the decrease of the merit function.
+
+        The curvature of the Lagrangian grows with the multipliers, which the program determines: it is solved until
+        both agree, which takes no pass.
+        """
+        assert isinstance(state, SlackState)
+        if state.level == np.inf:
+            return super()._solve_model(problem, state, values)
+        here, base, n = state.groups, self._weights(problem), len(state.multipliers)
+        excess = self._excess(problem, state, here.w, here.group_risks)
+        slack = -float(excess.max())
+        most = self._mean(problem, here.w, here.group_risks) + float(base @ problem.baseline.upper)
+        estimated = False
+        for _ in range(_ROUNDS):
+            step, multipliers, fall, expected = self._solve_program(problem, state, excess)
+            first = 1.0 + float(np.sqrt(max(fall, 0.0) / (2.0 * slack))) if slack > 0.0 else 1.0
+            scale = 1.0 + float(multipliers.sum())
+            if fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:
+                # The model promises more than the average can fall, as for piecewise linear losses: trust it less.
+                state.damping = max(100.0 * state.damping, 1e-8)
+            elif state.scale == 1.0 < first:
+                # Estimate the size of the multipliers: along the best step of length s the average falls by s * fall,
+                # and the worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
+                state.scale = first
+                estimated = True
+            elif estimated or abs(scale - state.scale) <= _SAME_SCALE * state.scale:
+                break
+            else:
+                state.scale = scale
+        if estimated:  # the constraints are not active yet: expect those of the groups that bind
+            worst = np.zeros(n)
+            worst[: len(state.evaluation.q)] = state.evaluation.q
+            multipliers += max(state.scale - scale, 0.0) * worst
+        state.multipliers = multipliers
+        state.price = 1.0 + 2.0 * float(multipliers.sum())
+        q = base.copy()
+        q[:n] += multipliers
+        fall += state.price * (max(-slack, 0.0) - max(float(expected.max()), 0.0))
+        return step, q / q.sum(), fall
+
+    def _solve_program(
+        self, problem: GroupRisk, state: SlackState, excess: Floats
+    ) -> tuple[Floats, Floats, float, Floats]:
+        """Return the step for the state's scale, the multipliers, and how average and excess change along it.
+
+        Rows and values are divided by the scale instead of multiplying the curvature.
+        """
+        here, penalty, n = state.groups, ball_of(problem).penalty, len(state.multipliers)
+        gradients = here.gradients.reshape(problem.n_groups, here.w.size)
+        average = self._weights(problem) @ gradients
+        pull = np.zeros_like(here.w)
+        problem.coef(pull)[...] = problem.coef(here.w)
+        share = 1.0 / state.scale
+        inside = state.multipliers > 0
+        inside[np.argsort(-excess)[:WORKING_SET]] = True  # of groups that tie, some
+        for _ in range(_ENTRIES):
+            working = np.flatnonzero(inside)
+            rows = np.vstack([average, gradients[working]]) + penalty * pull.ravel()
+            program = _LevelProgram(rows=share * rows, values=share * np.append(0.0, excess[working]), share=share)
+            step, x = self._step_in_ball(problem, state, program, pull)
+            along = penalty * float(pull.ravel() @ step.ravel())
+            expected = excess + gradients[:n] @ step.ravel() + along
+            late = np.flatnonzero(~inside & (expected > max(float(expected[working].max()), 0.0)))
+            if not late.size:
+                break
+            if len(working) > 2 * WORKING_SET:
+                inside[working[x[1:] == 0.0]] = False  # the program stays small
+            inside[late[np.argsort(-expected[late])[:WORKING_SET]]] = True
+        multipliers = np.zeros(n)
+        multipliers[working] = x[1:]
+        return step, multipliers, -float(average @ step.ravel()) - along, expected
+
+    def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
+        """Return the average plus a price for exceeding the level."""
+        assert isinstance(state, SlackState)
+        if state.level == np.inf:
+            return super()._merit(problem, state, w, group_risks)
+        over = max(float(self._excess(problem, state, w, group_risks).max()), 0.0)
+        return self._mean(problem, w, group_risks) + state.price * over
+
+    def _search(
+        self, problem: GroupRisk, state: SqpState, step: Floats, q: Floats, promised: float
+    ) -> GroupEvaluation | None:
+        """Make the full step by one pass, or a shorter one by another pass if that does not decrease the merit.
+
+        The stage ends without a pass if the step promises little. Wherever it leads, the losses on the segment from the
+        best feasible model follow from the outputs at both ends.
+        """
+        assert isinstance(state, SlackState)
+        if state.level == np.inf:
+            return super()._search(problem, state, step, q, promised)
+        here = state.groups
+        before = self._merit(problem, state, here.w, here.group_risks)
+        left = state.best_mean - (before - promised)
+        if left <= max(_WORTHWHILE * (state.first_mean - state.best_mean), _NEGLIGIBLE * self.tol * state.best_mean):
+            state.finished = True
+            return None
+        state.passed = state.multipliers
+        there = self._evaluate(problem, problem.within_domain(here.w + step), q)
+        full: _Point = (there.w, there.margins, there.group_risks)
+        self._keep_feasible(problem, state, full)
+        # Curvature is learned at the end of a step even if it misses the level: the best feasible model is kept anyway.
+        if self._merit(problem, state, there.w, there.group_risks) <= before + promised:  # false for NaN
+            return there
+        first: _Point = (here.w, here.margins, here.group_risks)
+        t = 1.0
+        for _ in range(_HALVINGS):
+            t *= 0.5
+            w, _, risks = _between(problem, first, full, t)
+            if self._merit(problem, state, w, risks) <= before - _SUFFICIENT * t * promised:
+                shorter = self._evaluate(problem, w, q)
+                self._keep_feasible(problem, state, (w, shorter.margins, shorter.group_risks))
+                return shorter
+        return None
+
+    def _keep_feasible(self, problem: GroupRisk, state: SlackState, there: _Point) -> None:
+        """Keep the best feasible model on the segment from the best so far to another one.
+
+        The excess over the level is convex along the segment, so a secant from a feasible point to an infeasible one
+        crosses zero at a feasible point.
+        """
+        best, t = state.best, 0.0
+        below, above = (float(self._excess(problem, state, w, risks).max()) for w, _, risks in (best, there))
+        found = [there] if above <= 0.0 else []
+        for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else _SECANTS):
+            t += (1.0 - t) * below / (below - above)
+            point = _between(problem, best, there, t)
+            below = float(self._excess(problem, state, point[0], point[2]).max())
+            if below > 0.0:  # rounding
+                break
+            found.append(point)
+        for point in found:
+            mean = self._mean(problem, point[0], point[2])
+            if mean < state.best_mean:
+                state.best = point
+                state.best_mean = mean
+
+    # ------------------------------------------------------------------ bound
+
+    def _bound(self, problem: GroupRisk, state: SlackState) -> None:
+        """Compute the bound on the average that the multipliers of the last pass prove, near their stationary point."""
+        q = state.groups.hessian_q
+        if q is None or not state.passed.size:
+            return
+        at = state.groups.at(q)
+        cut = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        if cut is None:
+            return
+        # For models within the tolerance, the penalty is at most what is allowed minus their values.
+        least = float((-problem.baseline.upper[: len(state.multipliers)]).max())
+        room = penalty_room(state.allowed, least, float(np.abs(problem.baseline.upper).max()))
+        total = float(state.passed.sum())
+        bound = (1.0 + total) * cut.bound(problem, problem.domain.within(room)) - total * state.allowed
+        state.mean_lower = max(state.mean_lower, bound)
+
+
+def _between(problem: GroupRisk, start: _Point, end: _Point, t: float) -> _Point:
+    """Return a point on the segment between two others, whose outputs need no pass over the data."""
+    w, margins = ((1.0 - t) * a + t * b for a, b in zip(start[:2], end[:2], strict=True))
+    return w, margins, problem.data.group_means(problem.loss.value(margins, problem.data.y))
