@@ -44,7 +44,6 @@ _METHODS = {
 #: Places where one of them is right, and why.
 ALLOWED: dict[tuple[str, str], str] = {
     ("utils/optional.py", "import_module"): "imports torch, mpi4py or pyarrow by a name that stands in the package",
-    ("distributed/run.py", "import_module"): "imports parts of torch by names that stand in the package",
     (
         "datasets/pickles.py",
         "import pickle",
