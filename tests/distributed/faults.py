@@ -52,8 +52,8 @@ KINDS = {
 class Kill:
     """A signal to a process of a fit, at a moment given as a number of epochs done and a part of the next one.
 
-    No epoch done is the time before the first evaluation, in which ALEM finds the minima of the groups. A single worker
-    that is stopped continues after a second; with two, the other one waits for it in vain.
+    No epoch done is the time before the first evaluation, in which workers connect and ALEM finds minima of groups. A
+    single worker that is stopped continues after a second; with two, the other one waits for it in vain.
     """
 
     solver: str
@@ -75,9 +75,11 @@ class Outcome:
     ----------
     done : int
         Epochs done at the kill.
+    starts : int
+        How often the fit was started, by us or by torchrun.
     repeated : int
-        Epochs of all processes that came after each other, counting one in which a process ended as a whole one, minus
-        those of the undisturbed fit. Includes what a resumed solver loses by starting without its state.
+        Epochs of all starts, counting one in which a start was ended as a whole one, minus those of the undisturbed
+        fit. Includes what a resumed solver loses by starting without its state.
     orphans : int
         Processes that outlived the launcher.
     faults : list of str
@@ -88,6 +90,7 @@ class Outcome:
 
     kill: Kill
     done: int = 0
+    starts: int = 1
     repeated: int = 0
     orphans: int = 0
     overlaps: bool = False
@@ -101,7 +104,7 @@ class Outcome:
     def __str__(self):
         answer = "; ".join(self.faults) or "certified"
         return (
-            f"{self.kill}: {self.done} epochs done, {self.repeated} repeated, {answer}, interval "
+            f"{self.kill}: {self.done} epochs done, {self.starts} starts, {self.repeated} repeated, {answer}, interval "
             f"{'overlaps' if self.overlaps else 'DOES NOT OVERLAP'}, {self.orphans} orphans, {self.seconds:.0f} s"
         )
 
@@ -257,7 +260,8 @@ class Bench:
             expected = reference.result()
             outcome.overlaps = max(result["lower"], expected["lower"]) <= min(result["upper"], expected["upper"])
         lives = job.epochs()
-        outcome.repeated = sum(lives) + len(lives) - 1 - reference.epochs()[0]
+        outcome.starts = len(lives)
+        outcome.repeated = sum(lives) + outcome.starts - 1 - reference.epochs()[0]
         outcome.seconds = time.monotonic() - begun
         shutil.rmtree(folder)
         return outcome

@@ -114,6 +114,26 @@ def test_torchrun_reports_the_error_of_a_script_and_ends_all_workers(tmp_path):
     assert "ValueError: a mistake of the script" in output
 
 
+@needs_torch
+def test_restarted_workers_do_not_look_for_those_before(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(
+        "import os, time\n"
+        "from groupdro.distributed import communicator\n"
+        "restarted = os.environ['TORCHELASTIC_RESTART_COUNT'] == '1'\n"
+        "if restarted and os.environ['RANK'] == '1':\n"
+        "    time.sleep(2.0)\n"  # the other one comes first, and must wait
+        "with communicator() as comm:\n"
+        "    comm.barrier()\n"
+        "    if not restarted:\n"
+        "        os._exit(1)\n"
+        "    print(comm.rank, 'met the other')\n"
+    )
+    code, output = run(torchrun(2, program, max_restarts=1), HUNG)
+    assert code == 0, output
+    assert output.count("met the other") == 2
+
+
 @needs_mpi
 def test_two_processes_of_mpi_get_the_model_of_one_process(tmp_path, store, alone):
     code, output = run(mpirun(2, EXAMPLE, store, tmp_path / "model"), HUNG)

@@ -56,11 +56,11 @@ def main(folder, solver):
         with diary.open("a") as file:
             file.write(json.dumps({"at": time.monotonic(), **row}) + "\n")
 
+    write(begun=True)
     with gd.distributed.communicator(timeout=TIMEOUT) as comm:
         data = gd.distributed.shard(gd.GroupedData.from_arrays(*make_data(solver)), comm)
         domain = gd.L2Domain(penalty=PENALTIES[solver])
         problem = gd.GroupRisk(data, gd.Logistic(), domain, fit_intercept=True)
-        write(begun=True)
         result = gd.solve(
             problem,
             SOLVERS[solver],

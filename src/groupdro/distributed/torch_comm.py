@@ -94,7 +94,7 @@ class TorchCommunicator(PeerCommunicator):
             if device is not None:
                 torch.cuda.set_device(device)
             if not borrowed:
-                dist.init_process_group(backend, timeout=limit)
+                dist.init_process_group(backend, timeout=limit, **_store_of_this_start(dist, limit))
             group = dist.new_group(backend=backend, timeout=limit) if borrowed else dist.group.WORLD
         except RuntimeError as error:
             if not borrowed and dist.is_initialized():
@@ -148,6 +148,24 @@ class TorchCommunicator(PeerCommunicator):
         operate(there)
         self.bytes_sent += values.nbytes
         self._torch.from_numpy(values).copy_(there)
+
+
+def _store_of_this_start(dist: Any, timeout: timedelta) -> dict[str, Any]:
+    """Return what `init_process_group` needs for workers not to read the addresses of those before a restart.
+
+    torchrun keeps one store for all restarts, in which gloo looks up the addresses of the others (PyTorch issue
+    135712). On a single machine, the number of restarts tells them apart. On several machines it is not the same for
+    all once a machine was replaced; the variable TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 of torchrun helps there.
+    """
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not shared or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return {}
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout)
+    return {
+        "store": dist.PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store),
+        "rank": int(os.environ["RANK"]),
+        "world_size": int(os.environ["WORLD_SIZE"]),
+    }
 
 
 def _keep_gloo_from_interrupting() -> None:
