@@ -3,6 +3,7 @@
 import re
 import runpy
 import shutil
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from tests.distributed.processes import mpirun, run, torchrun
+from tests.distributed.processes import mpirun, run, running, torchrun
 from tests.timing import HUNG
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train_on_many_workers.py")
@@ -95,6 +96,24 @@ def test_workers_of_torchrun_get_the_model_of_one_process(tmp_path, store, alone
     )
     assert ended.status_ == "converged"
     assert 0 not in epochs
+
+
+@pytest.mark.long
+@needs_torch
+def test_two_machines_with_a_worker_each_get_the_model_of_one_process(tmp_path, store, alone):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--local-addr=127.0.0.1"),
+        *("--rdzv-id=visits", "--rdzv-backend=c10d", f"--rdzv-endpoint={place}"),
+        *(EXAMPLE, store, str(tmp_path / "model")),
+    ]
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with running(command, **variables) as one, running(command, **variables) as other:
+        outputs = [job.communicate(timeout=HUNG)[0] for job in (one, other)]
+    assert [one.returncode, other.returncode] == [0, 0], outputs
+    assert "".join(outputs).count("2 workers") == 1
+    check_same_model(tmp_path / "model", alone)
 
 
 @needs_torch
