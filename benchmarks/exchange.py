@@ -1,18 +1,16 @@
 """Latency of an all-reduce: the package's own exchange beside gloo's.
 
-    python -m benchmarks.exchange [WORKERS]    2 by default; needs torch; writes results/exchange.json
+    python -m benchmarks.exchange [WORKERS]    2 by default; needs torch
 
 Workers run on this machine and talk by the loopback interface. Both ways take turns in one run, so that they meet the
 same load; the times are those of rank 0.
 """
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +18,6 @@ from benchmarks.torchrun import torchrun_command, torchrun_environment
 from groupdro.distributed import TorchCommunicator
 
 SIZES = {1_000: 1_000, 100_000: 200, 1_000_000: 30}  # numbers: repetitions
-RESULTS = Path(__file__).parent / "results" / "exchange.json"
 
 
 def start(workers: int) -> int:
@@ -39,7 +36,6 @@ def measure() -> None:
     import torch.distributed as dist
 
     with TorchCommunicator.from_environment() as communicator:
-        found: dict[str, dict[str, float]] = {}
         if communicator.rank == 0:
             print(f"{communicator.size} workers, ms   {'median':>9} {'p95':>9}", flush=True)
         for n, times in SIZES.items():
@@ -59,11 +55,6 @@ def measure() -> None:
                 for way, spent_in in taken.items():
                     median, late = np.percentile(spent_in, [50, 95])
                     print(f"n = {n:>9,}  {way:>5} {median:9.3f} {late:9.3f}", flush=True)
-                    found.setdefault(f"{n:,} numbers", {})[f"{way}, median ms"] = round(float(median), 2)
-        if communicator.rank == 0:
-            record = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            record[f"{communicator.size} workers"] = found
-            RESULTS.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
