@@ -1,9 +1,9 @@
 """Latency of an all-reduce: the package's own exchange beside gloo's.
 
-    python -m benchmarks.exchange [WORKERS]    2 unless told; needs torch
+    python -m benchmarks.exchange [WORKERS]    2 by default; needs torch
 
 Workers run on this machine and talk by the loopback interface. Both ways take turns in one run, so that they meet the
-same load; the table is that of rank 0.
+same load; the times are those of rank 0.
 """
 
 import os
@@ -14,18 +14,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.torchrun import torchrun_command, torchrun_environment
 from groupdro.distributed import TorchCommunicator
 
-SIZES = {1_000: 2_000, 100_000: 400, 1_000_000: 60}  # numbers: repetitions
+SIZES = {1_000: 1_000, 100_000: 200, 1_000_000: 30}  # numbers: repetitions
 
 
-def launch(workers: int) -> int:
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={workers}",
-        "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", "-m", "benchmarks.exchange",
-    ]  # fmt: skip
-    settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return subprocess.run(command, env={**os.environ, **settings}, check=False).returncode
+def start(workers: int) -> int:
+    command = torchrun_command(workers, ["-m", "benchmarks.exchange"])
+    return subprocess.run(command, env=torchrun_environment(), check=False).returncode
 
 
 def milliseconds(run: Callable[[], object]) -> float:
@@ -64,4 +61,4 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         measure()
     else:
-        sys.exit(launch(int(sys.argv[1]) if len(sys.argv) > 1 else 2))
+        sys.exit(start(int(sys.argv[1]) if len(sys.argv) > 1 else 2))

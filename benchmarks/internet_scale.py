@@ -34,9 +34,9 @@ import pyarrow.parquet as pq
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
+from benchmarks.torchrun import torchrun_command, torchrun_environment
 from groupdro import GroupedStore, GroupRisk, L2Domain, Logistic, distributed, solve
 from groupdro.data.csr_rows import CsrRows
-from groupdro.distributed.launch import launch_command, launch_environment
 
 N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000
@@ -302,12 +302,9 @@ def groups(folder: Path) -> dict[str, Any]:
 def fit(store: Path, n_workers: int, solver: str, memory: float, most_passes: float = MOST_PASSES) -> dict[str, Any]:
     """Fit by one worker, or by several under torchrun, each with one thread on a core of its own."""
     arguments = ["worker", str(store), "--solver", solver, "--memory", str(memory), "--passes", str(most_passes)]
-    environment = launch_environment(os.environ, workers=n_workers) | {"NUMBA_NUM_THREADS": "1"}
-    environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
-    command = [sys.executable, __file__, *arguments]
-    if n_workers > 1:
-        command = launch_command(__file__, arguments, workers=n_workers, max_restarts=0)
+    environment = torchrun_environment() | {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    program = [__file__, *arguments]
+    command = [sys.executable, *program] if n_workers == 1 else torchrun_command(n_workers, program)
     printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
 

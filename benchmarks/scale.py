@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import groupdro as gd
-from groupdro.distributed.launch import launch_command, launch_environment
+from benchmarks.torchrun import torchrun_command, torchrun_environment
 from groupdro.solvers.steps import InnerLoop, make_steps
 
 BATCH = 20_000
@@ -156,12 +156,9 @@ def run_workers(n: int, store: str, *, kind: str = "aleg", tol: str = "1e-3", ep
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "worker.py"
         script.write_text(WORKER)
-        command = launch_command(str(script), [kind, store, folder, tol, str(epochs)], workers=n, max_restarts=0)
-        environment = launch_environment(os.environ, workers=n) | {"OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
-        if n == 1:
-            command = [sys.executable, str(script), kind, store, folder, tol, str(epochs)]
-        subprocess.run(command, check=True, env=environment)
+        program = [str(script), kind, store, folder, tol, str(epochs)]
+        command = [sys.executable, *program] if n == 1 else torchrun_command(n, program)
+        subprocess.run(command, check=True, env=torchrun_environment())
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(n)]
 
 

@@ -5,7 +5,8 @@ Fit a classifier on a store, with one or several workers
 One process; two processes that survive the loss of one; two processes with MPI:
 
     python examples/train_on_many_workers.py STORE MODEL
-    groupdro launch --workers 2 examples/train_on_many_workers.py STORE MODEL FOLDER
+    torchrun --standalone --nproc-per-node=2 --max-restarts=3 \\
+        examples/train_on_many_workers.py STORE MODEL FOLDER
     mpirun -n 2 python -m mpi4py examples/train_on_many_workers.py STORE MODEL
 
 Every worker opens the same store and holds a part of its rows. All end with the same

@@ -45,7 +45,6 @@ _METHODS = {
 ALLOWED: dict[tuple[str, str], str] = {
     ("utils/optional.py", "import_module"): "imports torch, mpi4py or pyarrow by a name that stands in the package",
     ("run/checkpoint.py", "np.load"): "reads plain arrays, with allow_pickle=False",
-    ("distributed/run.py", "import_module"): "imports parts of torch by names that stand in the package",
     (
         "datasets/pickles.py",
         "import pickle",

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,42 +14,12 @@ import pytest
 
 from groupdro.distributed import CommunicationError, SerialCommunicator, TorchCommunicator, communicator
 from groupdro.distributed.mpi_comm import MpiCommunicator
+from tests.distributed.processes import VARIABLES, mpirun, running, torchrun
 from tests.distributed.test_exchange import together
 from tests.distributed.worker import LENGTHS, digests, inputs
 from tests.timing import HUNG
 
 WORKER = str(Path(__file__).with_name("worker.py"))
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-
-
-@contextmanager
-def running(command, **variables):
-    """Run a launcher, and kill it at the end if it has not ended."""
-    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | variables
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
-        try:
-            yield job
-        finally:
-            job.kill()
-
-
-def torchrun(workers, folder, ending):
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={workers}",
-        "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1",
-        WORKER, str(folder), ending, str(HUNG),
-    ]  # fmt: skip
-    return running(command, **LOOPBACK)
-
-
-def mpirun(workers, folder, ending):
-    command = [
-        "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "oob_tcp_if_include", "lo",
-        "--mca", "btl_tcp_if_include", "lo", "-n", str(workers),
-        sys.executable, "-m", "mpi4py", WORKER, str(folder), ending, str(HUNG),
-    ]  # fmt: skip
-    return running(command, OMP_NUM_THREADS="1")
 
 
 def wait_for(condition, job):
@@ -111,7 +80,7 @@ def needs_mpi():
 
 @pytest.mark.usefixtures("needs_torch")
 def test_two_workers_agree_and_exit_cleanly(tmp_path):
-    with torchrun(2, tmp_path, "close") as job:
+    with running(torchrun(2, WORKER, tmp_path, "close", HUNG)) as job:
         output, _ = job.communicate(timeout=HUNG)
         assert job.returncode == 0, output
     check_results(read(tmp_path, "rank-*.json", 2), "TorchCommunicator")
@@ -120,7 +89,7 @@ def test_two_workers_agree_and_exit_cleanly(tmp_path):
 
 @pytest.mark.usefixtures("needs_torch")
 def test_three_workers_agree_and_notice_soon_that_one_was_killed(tmp_path):
-    with torchrun(3, tmp_path, "die") as job:
+    with running(torchrun(3, WORKER, tmp_path, "die", HUNG)) as job:
         output, _ = job.communicate(timeout=HUNG)
         assert job.returncode != 0, output
     check_results(read(tmp_path, "rank-*.json", 3), "TorchCommunicator")
@@ -134,7 +103,7 @@ def test_three_workers_agree_and_notice_soon_that_one_was_killed(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
 @pytest.mark.long  # as three do
 def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchrun(tmp_path):
-    with torchrun(4, tmp_path, "hang") as job:
+    with running(torchrun(4, WORKER, tmp_path, "hang", HUNG)) as job:
         results = wait_for(lambda: read(tmp_path, "rank-*.json", 4), job)
         check_results(results, "TorchCommunicator")
         closed = wait_for(lambda: read(tmp_path, "closed-*.json", 3), job)
@@ -161,7 +130,7 @@ def test_four_workers_agree_notice_a_hung_one_at_the_timeout_and_die_with_torchr
 @pytest.mark.usefixtures("needs_mpi")
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_processes_of_mpi_agree(tmp_path, workers):
-    with mpirun(workers, tmp_path, "close") as job:
+    with running(mpirun(workers, WORKER, tmp_path, "close", HUNG)) as job:
         output, _ = job.communicate(timeout=HUNG)
         assert job.returncode == 0, output
     check_results(read(tmp_path, "rank-*.json", workers), "MpiCommunicator")
@@ -170,7 +139,7 @@ def test_processes_of_mpi_agree(tmp_path, workers):
 @pytest.mark.usefixtures("needs_mpi")
 @pytest.mark.long
 def test_an_exception_in_one_process_of_mpi_ends_all(tmp_path):
-    with mpirun(2, tmp_path, "raise") as job:
+    with running(mpirun(2, WORKER, tmp_path, "raise", HUNG)) as job:
         output, _ = job.communicate(timeout=HUNG)
         assert job.returncode != 0
         assert "one process fails" in output
@@ -284,7 +253,7 @@ def test_the_thread_of_gloo_interrupts_no_other():
         "        print(name, os.sched_getscheduler(int(task.name)) == os.SCHED_BATCH)\n"
     )
     one = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    with running([sys.executable, "-c", program], **LOOPBACK, **one) as job:
+    with running([sys.executable, "-c", program], **one) as job:
         printed = job.communicate(timeout=HUNG)[0].splitlines()
     policies = [line.rsplit(" ", 1) for line in printed]
     assert [batch for name, batch in policies if name.startswith("gloo")] == ["True"], printed

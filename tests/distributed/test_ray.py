@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.distributed.test_launch import check_two_workers
+from tests.distributed.test_workers import check_two_workers
 
 LOOPBACK = {
     "GLOO_SOCKET_IFNAME": "lo",

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 import groupdro
-from groupdro.distributed import launch
 from groupdro.utils import threads
 from tests.packaging.first_time import ROOT
 from tests.packaging.without_posix import MODULES, OF_OS, OF_SIGNAL
@@ -22,8 +21,6 @@ GUARDED = {
     ("data/mapping.py", "mmap.MADV_DONTNEED"): "behind hasattr",
     ("data/mapping.py", "os.sysconf"): "behind hasattr",
     ("data/mapping.py", ".madvise"): "only with advice that the system has",
-    ("distributed/launch.py", "os.execve"): "refused on Windows before",
-    ("distributed/torch_comm.py", "os.getsid"): "after a return where the system is not Linux",
     ("distributed/torch_comm.py", "signal.SIGKILL"): "after a return where the system is not Linux",
     ("store/directories.py", "fcntl"): "behind ImportError",
     ("utils/threads.py", "os.sched_getaffinity"): "behind hasattr",
@@ -83,19 +80,6 @@ def test_text_is_read_and_written_as_utf_8():
             if name in ("read_text", "write_text") and not any(word.arg == "encoding" for word in node.keywords):
                 faults.append(f"{path.relative_to(SOURCE).as_posix()}: {ast.unparse(node)}")
     assert all("/proc" in fault or "folder / name" in fault for fault in faults), faults  # Linux only
-
-
-def test_launch_is_refused_on_windows_by_a_message_that_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(launch, "os", SimpleNamespace(name="nt", environ={}))
-    (tmp_path / "train.py").write_text("")
-    with pytest.raises(NotImplementedError, match="requires Linux or macOS: use the Windows Subsystem for Linux"):
-        launch.launch(str(tmp_path / "train.py"))
-
-
-@pytest.mark.parametrize(("system", "name"), [("linux", "lo"), ("darwin", "lo0"), ("win32", None)])
-def test_the_loopback_has_the_name_that_the_system_gives_it(monkeypatch, system, name):
-    monkeypatch.setattr(launch, "sys", SimpleNamespace(platform=system))
-    assert launch.launch_environment({}).get("GLOO_SOCKET_IFNAME") == name
 
 
 def test_waiting_on_windows_returns_what_the_call_does(monkeypatch):

@@ -6,7 +6,6 @@ from groupdro.cli.compare import compare
 from groupdro.cli.convert import convert
 from groupdro.cli.failures import Commands
 from groupdro.cli.fit import fit
-from groupdro.cli.launch import launch
 from groupdro.cli.predict import predict
 from groupdro.cli.report import report
 
@@ -29,5 +28,5 @@ def commands() -> None:
     """Train models that hold up on their worst group, with a certified optimality gap."""
 
 
-for _command in (fit, report, predict, compare, convert, launch):
+for _command in (fit, report, predict, compare, convert):
     commands.add_command(_command)

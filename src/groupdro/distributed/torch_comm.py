@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -86,7 +85,6 @@ class TorchCommunicator(PeerCommunicator):
         check_number(timeout, "timeout", positive=True)
         if "TORCHELASTIC_RUN_ID" in os.environ:
             _die_with_launcher()
-            _report_errors()
         torch = import_extra("torch", "distributed")
         dist = import_extra("torch.distributed", "distributed")
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if backend == "nccl" else None
@@ -96,7 +94,7 @@ class TorchCommunicator(PeerCommunicator):
             if device is not None:
                 torch.cuda.set_device(device)
             if not borrowed:
-                dist.init_process_group(backend, timeout=limit)
+                dist.init_process_group(backend, timeout=limit, **_store_of_this_start(dist, limit))
             group = dist.new_group(backend=backend, timeout=limit) if borrowed else dist.group.WORLD
         except RuntimeError as error:
             if not borrowed and dist.is_initialized():
@@ -152,6 +150,24 @@ class TorchCommunicator(PeerCommunicator):
         self._torch.from_numpy(values).copy_(there)
 
 
+def _store_of_this_start(dist: Any, timeout: timedelta) -> dict[str, Any]:
+    """Return what `init_process_group` needs for workers not to read the addresses of those before a restart.
+
+    torchrun keeps one store for all restarts, in which gloo looks up the addresses of the others (PyTorch issue
+    135712). On a single machine, the number of restarts tells them apart. On several machines it is not the same for
+    all once a machine was replaced; the variable TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 of torchrun helps there.
+    """
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not shared or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return {}
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout)
+    return {
+        "store": dist.PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store),
+        "rank": int(os.environ["RANK"]),
+        "world_size": int(os.environ["WORLD_SIZE"]),
+    }
+
+
 def _keep_gloo_from_interrupting() -> None:
     """Keep gloo's thread from interrupting the thread that sends.
 
@@ -170,36 +186,11 @@ def _keep_gloo_from_interrupting() -> None:
         time.sleep(0.01)  # a thread gets its name after it has started
 
 
-def _report_errors() -> None:
-    """Record uncaught errors where the launcher looks. It restarts workers only after a lost connection."""
-    if hasattr(sys.excepthook, "groupdro_before"):
-        return
-    before = sys.excepthook
-
-    def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        lost: BaseException | None = error
-        while lost is not None and not isinstance(lost, CommunicationError):
-            lost = lost.__cause__ or lost.__context__
-        with contextlib.suppress(Exception):  # the error itself matters more than its record
-            errors = import_extra("torch.distributed.elastic.multiprocessing.errors", "distributed")
-            try:
-                raise (lost or error).with_traceback(traceback)  # its traceback is recorded too
-            except BaseException as raised:
-                errors.get_error_handler().record_exception(raised)
-        before(kind, error, traceback)
-
-    report.groupdro_before = before  # type: ignore[attr-defined]
-    sys.excepthook = report
-
-
 def _die_with_launcher() -> None:
     """Ask the kernel to kill this process when its parent dies, and check that it is still alive."""
     if sys.platform != "linux":
         return
     launcher = _PARENT if os.getpid() == _PROCESS else os.getppid()  # a fork has another parent
-    if "GROUPDRO_LAUNCHER" in os.environ and os.getsid(0) == os.getpid():
-        # torchrun starts a session for every worker. It may have died before this module was imported.
-        launcher = int(os.environ["GROUPDRO_LAUNCHER"])
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         why = os.strerror(ctypes.get_errno())
         warnings.warn(f"If torchrun is killed, this process will keep running: {why}.", RuntimeWarning, stacklevel=3)
