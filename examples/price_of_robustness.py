@@ -56,8 +56,7 @@ def pipeline(y):
         (indicators, make_column_selector(dtype_exclude="number")),
     )
     kind = gd.GroupDROClassifier if y.dtype == bool else gd.GroupDRORegressor
-    small = {"min_group_size": 40, "small_groups": "merge"}
-    return make_pipeline(encode, kind(alpha=1e-3, random_state=0, **small))
+    return make_pipeline(encode, kind(alpha=1e-3, random_state=0, min_group_size=40))
 
 
 def draw(name, found, folder):

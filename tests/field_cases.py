@@ -137,7 +137,7 @@ def _row_without_weight() -> str:
 
 @case("negative excess risks")
 def _negative_regrets() -> str:
-    model = fit(GroupDROClassifier("excess_risk", reference_risks=[1.0, 1.0, 1.0]), X, Y > 0, groups=GROUPS)
+    model = fit(GroupDROClassifier("excess_risk"), X, Y > 0, groups=GROUPS, group_minima=[1.0, 1.0, 1.0])
     risk = fit(GroupDROClassifier(tol=1e-9), X, Y > 0, groups=GROUPS).upper_bound_
     assert_certified(model, risk - 1.0, rel=-1e-4)
     return describe(model)

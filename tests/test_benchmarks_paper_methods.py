@@ -442,13 +442,16 @@ def test_a_method_of_regrets_does_not_answer_for_risks(solver):
 def test_given_references_are_used_by_ermeg_and_refused_by_tsa():
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
     given = np.array([0.1, 0.2, 0.3])
-    options = {"reference_risks": given, "tol": 1e-2, "alpha": 0.1, "random_state": 0}
-    model = gd.GroupDROClassifier("excess_risk", solver=ERMEG(), **options).fit(X, y, groups=groups)
+    options = {"tol": 1e-2, "alpha": 0.1, "random_state": 0}
+    model = gd.GroupDROClassifier("excess_risk", solver=ERMEG(), **options)
+    model.fit(X, y, groups=groups, group_minima=given)
     assert model.status_ == "converged"
     penalty = 0.05 * (model.coef_**2).sum()
     assert model.upper_bound_ == pytest.approx((model.group_risks_ - given).max() + penalty, rel=1e-9)
     with pytest.raises(ValueError, match=r"'tsa' requires .*references"):
-        gd.GroupDROClassifier("excess_risk", solver=TSA(), fit_intercept=False, **options).fit(X, y, groups=groups)
+        gd.GroupDROClassifier("excess_risk", solver=TSA(), fit_intercept=False, **options).fit(
+            X, y, groups=groups, group_minima=given
+        )
 
 
 def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):

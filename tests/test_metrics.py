@@ -21,6 +21,7 @@ from groupdro import (
     GroupDROClassifier,
     GroupDRORegressor,
     GroupStratifiedKFold,
+    Huber,
     worst_group_scorer,
 )
 from groupdro.datasets import make_mero
@@ -84,12 +85,12 @@ MODELS = {
     "softmax": (own, GroupDROClassifier(), CLASSES, softmax_losses),
     "squared-hinge": (own, GroupDROClassifier(loss="squared_hinge"), LABELS, hinge_losses),
     "squared": (own, GroupDRORegressor(), TARGET, squared_losses),
-    "huber": (own, GroupDRORegressor(loss="huber", delta=0.5), TARGET, huber_losses),
+    "huber": (own, GroupDRORegressor(loss=Huber(0.5)), TARGET, huber_losses),
     "pipeline-logistic": (own_pipeline, GroupDROClassifier(), LABELS, logistic_losses),
     "pipeline-softmax": (own_pipeline, GroupDROClassifier(), CLASSES, softmax_losses),
     "pipeline-squared-hinge": (own_pipeline, GroupDROClassifier(loss="squared_hinge"), LABELS, hinge_losses),
     "pipeline-squared": (own_pipeline, GroupDRORegressor(), TARGET, squared_losses),
-    "pipeline-huber": (own_pipeline, GroupDRORegressor(loss="huber", delta=0.5), TARGET, huber_losses),
+    "pipeline-huber": (own_pipeline, GroupDRORegressor(loss=Huber(0.5)), TARGET, huber_losses),
     "LogisticRegression": (foreign, LogisticRegression(), LABELS, logistic_losses),
     "LogisticRegression-softmax": (foreign, LogisticRegression(), CLASSES, softmax_losses),
     "pipeline-LogisticRegression": (
@@ -380,7 +381,7 @@ def test_regret_takes_the_references_of_the_fit(kind):
         "search": lambda: model.best_estimator_[-1],
         "group-by": lambda: model.estimator_[-1],
     }[kind]()
-    references = dict(zip(inner.groups_, inner.reference_risks_, strict=True))
+    references = dict(zip(inner.groups_, inner.group_minima_, strict=True))
     losses = -np.log(model.predict_proba(rows)[np.arange(N_ROWS), (LABELS == "yes").astype(int)])
     risks = group_means(losses)
     score = worst_group_scorer("regret")(model, rows, LABELS, groups=GROUPS)
@@ -397,7 +398,7 @@ def test_references_given_go_before_those_of_the_fit():
 def test_references_of_a_fit_with_groups_of_several_columns_are_found():
     pairs = pd.DataFrame({"group": GROUPS, "side": np.where(X[:, 1] > 0, "left", "right")})
     model = GroupDROClassifier("excess_risk", alpha=0.01).fit(X, LABELS, groups=pairs)
-    references = dict(zip(model.groups_, model.reference_risks_, strict=True))
+    references = dict(zip(model.groups_, model.group_minima_, strict=True))
     losses, labels = logistic_losses(model), list(pairs.itertuples(index=False, name=None))
     regrets = [
         np.mean([loss for loss, label in zip(losses, labels, strict=True) if label == name]) - reference
@@ -734,7 +735,7 @@ def test_strata_of_single_rows_are_dealt_by_the_seed(y, groups):
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)], ids=["bare", "pipeline"])
 @pytest.mark.parametrize(
     "model",
-    [GroupDRORegressor(loss="huber", delta=0.5), GroupDROClassifier(loss="squared_hinge")],
+    [GroupDRORegressor(loss=Huber(0.5)), GroupDROClassifier(loss="squared_hinge")],
     ids=["huber", "squared hinge"],
 )
 def test_a_search_is_scored_by_the_loss_of_its_model(model, wrap):

@@ -512,7 +512,6 @@ def table():
             "guarantee": FLAG,
         },
     )
-    yield "Auto", ran(gd.Auto), {"precondition": FLAG}
     no_solver = {key: value for key, value in STRANGERS.items() if key != "none"}
     yield (
         "ALEM",

@@ -6,7 +6,6 @@ __all__ = ["SOLVERS", "solvers_for"]
 
 SOLVERS = {
     "auto": lambda: gd.Auto(),
-    "auto without scaling": lambda: gd.Auto(precondition=False),
     "aleg": lambda: gd.ALEG(),
     "aleg without scaling": lambda: gd.ALEG(scale_columns=False, rows_per_step=1),
     "sqp": lambda: gd.GroupSQP(),

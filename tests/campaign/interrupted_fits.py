@@ -131,7 +131,7 @@ class Fitted:
         coef = model.coef_.T if model.coef_.ndim == 2 and len(model.coef_) > 1 else model.coef_.ravel()
         risks = risks_of(self.shape, coef, model.intercept_, loss)
         regret = model.objective == "excess_risk"
-        upper = float((risks - (model.reference_risks_ if regret else 0.0)).max())
+        upper = float((risks - (model.group_minima_ if regret else 0.0)).max())
         upper += 0.5 * model.alpha * float((coef**2).sum())
         told = max(upper, model.upper_bound_) if regret else model.upper_bound_
         return model.status_, told, model.lower_bound_, upper if not regret else told, model.group_weights_

@@ -89,7 +89,6 @@ def _draw(rng: np.random.Generator) -> Drawn:
         "solver": str(rng.choice(["auto", "auto", "aleg", "sqp"])),
         "tol": float(rng.choice([1e-2, 1e-4, 1e-6])),
         "max_passes": float(rng.choice([50, 1000])),
-        "precondition": bool(rng.random() < 0.8),
         "max_time": MAX_TIME,
     }
     through_solve = bool(rng.random() < 0.3) and not (parameters["alpha"] == 0.0 and parameters["radius"] is None)
@@ -235,7 +234,7 @@ def _estimate(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
         w = np.vstack([w, np.atleast_1d(model.intercept_)])
     references = None
     if p["objective"] == "excess_risk":
-        found = model.reference_risks_
+        found = model.group_minima_
         references = References(found, np.full_like(found, -np.inf))  # the lower ones are not told
     return (
         Claim(

@@ -38,25 +38,28 @@ def estimator(case: Case, **more: Any) -> Any:
 
 def judge_fit(case: Case, table: Table, verdict: Verdict) -> None:
     """Judge a fit by an estimator: from zero, from far away, after another one, or with given references."""
-    rng, more, start = np.random.default_rng([case.seed, 3]), {}, {}
+    rng = np.random.default_rng([case.seed, 3])
+    start = {}
     posed = pose(case, table)
     outputs = posed.K * case.d
     if case.kind == "given references":
         given = (posed.risks(posed.zero()).astype(float)) * rng.uniform(0, 1.2, posed.m)
-        more["reference_risks"] = given
+        start["group_minima"] = given
         posed.shift = -given.astype(np.longdouble)
     if case.kind == "far start":
         start["coef_init"] = 1e6 * rng.choice([-1.0, 1.0], outputs)
         if posed.K > 1:
             start["coef_init"] = start["coef_init"].reshape(posed.K, case.d)
-    model = estimator(case, **more)
+    model = estimator(case)
     if case.kind == "warm start":
-        model.set_params(warm_start=True)
-        fit(model, changed(case, table, rng))
+        before = fit(model, changed(case, table, rng))
+        start["coef_init"] = before.coef_
+        if before.fit_intercept:
+            start["intercept_init"] = before.intercept_
     fit(model, table, **start)
     verdict.status = model.status_
     regret = case.parameter("objective") == "excess_risk"
-    hold(verdict, posed, Claim.of_estimator(model), regret=regret, own_minima=regret and "reference_risks" not in more)
+    hold(verdict, posed, Claim.of_estimator(model), regret=regret, own_minima=regret and "group_minima" not in start)
 
 
 def fit(model: Any, table: Table, **start: Any) -> Any:

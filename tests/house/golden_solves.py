@@ -14,7 +14,6 @@ __all__ = ["SOLVERS", "add"]
 
 SOLVERS: dict[str, Callable[[], gd.Solver]] = {
     "auto": gd.Auto,
-    "auto, unscaled": lambda: gd.Auto(precondition=False),
     "aleg": gd.ALEG,
     "aleg, 1 row": lambda: gd.ALEG(rows_per_step=1),
     "aleg, unscaled": lambda: gd.ALEG(scale_columns=False),
@@ -97,7 +96,6 @@ def _variants() -> None:
     add("aleg, 1 row", Posed("logistic", "penalty"), max_passes=10.0)
     add("aleg, unscaled", Posed("squared", "ball", intercept=True))
     add("aleg, without replacement", Posed("logistic", "ball"))
-    add("auto, unscaled", Posed("huber", "penalty", intercept=True), tol=1e-5)
 
 
 def _storages() -> None:

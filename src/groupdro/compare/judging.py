@@ -131,7 +131,7 @@ def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
     if not (isinstance(loss, str) and loss == "auto"):
         return loss
     inner, own = final_estimator(model), final_estimator(plain).loss
-    if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and inner.loss == own:
+    if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and repr(inner.loss) == repr(own):
         return "auto"
     if own not in _SAME_AS_OURS:
         raise ValueError(f"models[{name!r}] cannot be evaluated by the loss {own!r}; choose another with loss=.")
@@ -211,7 +211,7 @@ def _columns(
 ) -> dict[str, list[Any]]:
     """Return the table of the models. Excess risks are NaN if risks and references use different losses."""
     inner = final_estimator(models[MERO])
-    reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True)) if with_regrets else {}
+    reference = dict(zip(inner.groups_.tolist(), inner.group_minima_, strict=True)) if with_regrets else {}
     measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
     groups = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
     table = []

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groupdro.estimators.between import ALL_ROWS, Between
+from groupdro.estimators.blend import ALL_ROWS, Blend
 from groupdro.problem import GroupRisk
 from groupdro.run.clock import Clock
 from groupdro.solvers import GroupSQP, Result, solve
@@ -51,7 +51,7 @@ class Outcome:
 def read_outcome(
     problem: GroupRisk,
     result: Result,
-    between: Between,
+    blend: Blend,
     robustness: float,
     row_weights: Floats | None,
     *,
@@ -64,10 +64,10 @@ def read_outcome(
     Parameters
     ----------
     problem : GroupRisk
-        The solved problem, with group weights as in `between`.
+        The solved problem, with group weights as in `blend`.
     result : Result
         Its result.
-    between : Between
+    blend : Blend
         Definition of the average and the worst.
     robustness : float
         Weight of the worst in the blend.
@@ -85,39 +85,39 @@ def read_outcome(
     """
     if robustness < 1.0:
         penalty = result.upper_bound - problem.weight_set.support(result.group_values)
-        mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
+        mean, worst = (of(result.group_values) + penalty for of in (blend.mean, blend.worst))
         lower = result.lower_bound
         mean_lower = (lower - robustness * worst) / (1.0 - robustness)
         # The largest value is at least the average of the values, which is all that plain training proves about it.
         # Rows in several groups count once in the average over rows, which may then exceed every value.
-        plain = lower if between.caps is None and not between.over_all else -np.inf
+        plain = lower if blend.caps is None and not blend.over_all else -np.inf
         worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
         # Losses and penalties are nonnegative, which bounds both if the fit ended early.
         least = problem.offsets - result.references.upper
-        mean_lower = max(mean_lower, between.mean(least))
-        worst_lower = max(worst_lower, between.worst(least))
-        shown = _without_all_rows(result, between.n_groups)
+        mean_lower = max(mean_lower, blend.mean(least))
+        worst_lower = max(worst_lower, blend.worst(least))
+        shown = _without_all_rows(result, blend.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
-    known = between.known and not (between.over_all and result.references.upper.any())
+    known = blend.known and not (blend.over_all and result.references.upper.any())
     left = max_passes - result.passes, max_time - result.seconds
     if spend and known and result.converged and not result.interrupted:
         clock = Clock(problem)
-        found = _use_slack(problem, result, between, row_weights, *left)
+        found = _use_slack(problem, result, blend, row_weights, *left)
         if found is not None:
             return found
         result = replace(result, passes=result.passes + clock.passes)  # including the unsuccessful search
     mean, values = np.nan, result.group_values
     if known:
-        if between.over_all:
-            values = np.append(values, _with_average(problem, between, row_weights).risks(result.w)[-1])
-        mean = between.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
+        if blend.over_all:
+            values = np.append(values, _with_average(problem, blend, row_weights).risks(result.w)[-1])
+        mean = blend.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
     mean_lower = result.lower_bound if problem.n_groups == 1 else -np.inf
-    return Outcome(result, _all_weights(result, between), mean, result.upper_bound, mean_lower, result.lower_bound)
+    return Outcome(result, _all_weights(result, blend), mean, result.upper_bound, mean_lower, result.lower_bound)
 
 
-def _all_weights(result: Result, between: Between) -> Floats:
+def _all_weights(result: Result, blend: Blend) -> Floats:
     """Return the weights at robustness 1, where the group of all rows has none."""
-    return np.append(result.q, 0.0) if between.over_all else result.q
+    return np.append(result.q, 0.0) if blend.over_all else result.q
 
 
 def _without_all_rows(result: Result, n_groups: int) -> Result:
@@ -127,9 +127,9 @@ def _without_all_rows(result: Result, n_groups: int) -> Result:
     return replace(result, references=references, **{name: getattr(result, name)[:n_groups] for name in names})
 
 
-def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | None) -> GroupRisk:
+def _with_average(problem: GroupRisk, blend: Blend, row_weights: Floats | None) -> GroupRisk:
     """Return the problem with the group of all rows, if that represents the average."""
-    if not between.over_all:
+    if not blend.over_all:
         return problem
     return GroupRisk(
         problem.data.with_group_of_all(ALL_ROWS, row_weights),
@@ -142,13 +142,13 @@ def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | No
 
 
 def _use_slack(
-    problem: GroupRisk, result: Result, between: Between, row_weights: Floats | None, passes: float, seconds: float
+    problem: GroupRisk, result: Result, blend: Blend, row_weights: Floats | None, passes: float, seconds: float
 ) -> Outcome | None:
     """Return the model with the smallest average among those whose worst value is within the tolerance."""
     regret, tol = bool(result.references.upper.any()), result.tol
     if regret:
         problem = problem.with_references(result.references)
-    if not _has_slack(problem, result, between, regret=regret):
+    if not _has_slack(problem, result, blend, regret=regret):
         return None
     most, lower, start = max(_FEWEST_PASSES, result.passes), result.lower_bound, (result.w, result.q)
     unknown = 2.0 * problem.baseline.width_at(result.q)  # no gap of excess risks can be smaller
@@ -167,9 +167,9 @@ def _use_slack(
         passes, seconds = passes - finer.passes, seconds - finer.seconds
         result = replace(result, passes=result.passes + finer.passes, seconds=result.seconds + finer.seconds)
     level = lower + max(tol * abs(lower) / (1.0 if lower >= 0 else 1.0 + tol), result.atol)
-    whole = _with_average(problem, between, row_weights)
-    base = between.base
-    if between.over_all:
+    whole = _with_average(problem, blend, row_weights)
+    base = blend.base
+    if blend.over_all:
         base = np.append(np.zeros(problem.n_groups), 1.0)
         start = start[0], np.append(start[1], 0.0)
     assert base is not None
@@ -177,12 +177,12 @@ def _use_slack(
         whole, base, level, lower, start, tol=_SHARE_OF_MEAN * tol, max_passes=min(passes, most), max_time=seconds,
         n_bound=problem.n_groups,
     )  # fmt: skip
-    return None if found is None else _outcome(result, problem, between, found)
+    return None if found is None else _outcome(result, problem, blend, found)
 
 
-def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: bool) -> bool:
+def _has_slack(problem: GroupRisk, result: Result, blend: Blend, *, regret: bool) -> bool:
     """Return whether the tolerance leaves slack, and whether the average can use it."""
-    one = problem.n_groups == 1 or between.caps is not None or not problem.weight_set.is_simplex
+    one = problem.n_groups == 1 or blend.caps is not None or not problem.weight_set.is_simplex
     # Values that are zero up to rounding leave none. If nothing bounds the coefficients, the average may have no
     # minimiser, and bounds hold for only some of the models.
     none = result.tol < _LEAST_SLACK or (result.criterion == "atol" and not regret)
@@ -191,7 +191,7 @@ def _has_slack(problem: GroupRisk, result: Result, between: Between, *, regret: 
     return known and not (one or none or problem.unbounded or weights_are_costly(problem, result.tol))
 
 
-def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastAverage) -> Outcome | None:
+def _outcome(result: Result, problem: GroupRisk, blend: Blend, found: LeastAverage) -> Outcome | None:
     risks = found.group_risks[: problem.n_groups]
     gap = max(found.worst - result.lower_bound, 1e-12 * abs(found.worst))
     changed = replace(
@@ -202,5 +202,5 @@ def _outcome(result: Result, problem: GroupRisk, between: Between, found: LeastA
     contradicts = found.worst < result.lower_bound - _CONTRADICTION * abs(result.lower_bound)
     if changed.criterion is None or contradicts:
         return None  # beyond the tolerance by rounding, or below a proven bound
-    q = _all_weights(changed, between)
+    q = _all_weights(changed, blend)
     return Outcome(changed, q, found.mean, found.worst, found.mean_lower, changed.lower_bound)

@@ -272,7 +272,7 @@ def group_report(
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
         known = {}  # fitted without groups, so no group counts as unseen
-    references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
+    references = getattr(inner, "group_minima_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
 
     rows, counts = [], grouping.sizes

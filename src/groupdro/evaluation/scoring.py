@@ -140,9 +140,9 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
             if not (isinstance(self.loss, str) and self.loss == "auto"):
                 raise ValueError("references must be given for metric 'regret' with a loss other than the model's own.")
             inner = final_estimator(estimator)
-            if not hasattr(inner, "reference_risks_"):
+            if not hasattr(inner, "group_minima_"):
                 raise ValueError("references must be given for metric 'regret' of a model fitted without any.")
-            known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+            known = dict(zip(inner.groups_.tolist(), inner.group_minima_, strict=True))
         if not isinstance(known, Mapping):
             raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
         return read_by_group(known, names, "references")
