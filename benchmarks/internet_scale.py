@@ -34,9 +34,11 @@ import pyarrow.parquet as pq
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from groupdro import GroupedStore, GroupRisk, L2Domain, Logistic, distributed, solve
+from groupdro import GroupedStore, GroupRisk, distributed, solve
 from groupdro.data.csr_rows import CsrRows
 from groupdro.distributed.launch import launch_command, launch_environment
+from groupdro.domains import L2Domain
+from groupdro.losses import Logistic
 
 N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000

@@ -26,12 +26,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from groupdro import (
     GroupDROClassifier,
     GroupStratifiedKFold,
-    GroupWeightsDisplay,
     SmallGroupWarning,
     compare,
     group_report,
 )
 from groupdro.datasets import fetch_diabetes130
+from groupdro.plots import GroupWeightsDisplay
 
 stays = fetch_diabetes130().frame.drop_duplicates("patient_nbr")
 died = stays["discharge_disposition_id"].isin([11, 19, 20, 21])

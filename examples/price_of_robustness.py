@@ -62,12 +62,12 @@ def pipeline(y):
 def draw(name, found, folder):
     """Write figures of risks, weights and convergence."""
     robust = found.models["GDRO"]
-    gd.GroupRiskDisplay.from_reports(found.reports["ERM"], found.reports["GDRO"])
+    gd.plots.GroupRiskDisplay.from_reports(found.reports["ERM"], found.reports["GDRO"])
     plt.title(f"{name}: held-out risk of each group", loc="left", fontsize="medium")
     plt.savefig(folder / f"{name}_risks.png", dpi=110)
-    gd.GroupWeightsDisplay.from_estimator(robust)
+    gd.plots.GroupWeightsDisplay.from_estimator(robust)
     plt.savefig(folder / f"{name}_weights.png", dpi=110)
-    gd.ConvergenceDisplay.from_estimator(robust)
+    gd.plots.ConvergenceDisplay.from_estimator(robust)
     plt.savefig(folder / f"{name}_convergence.png", dpi=110)
     plt.close("all")
 

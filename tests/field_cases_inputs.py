@@ -18,14 +18,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import groupdro as gd
-from groupdro import (
-    ElasticNetDomain,
-    GroupDROClassifier,
-    GroupDROClassifierCV,
-    GroupDRORegressor,
-    GroupDRORegressorCV,
-    Huber,
-)
+from groupdro import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
+from groupdro.domains import ElasticNetDomain
+from groupdro.losses import Huber
 from tests.field_cases import CASES, case, fit
 
 _RNG = np.random.default_rng(0)

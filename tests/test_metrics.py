@@ -16,16 +16,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from groupdro import (
-    GroupBy,
-    GroupDROClassifier,
-    GroupDRORegressor,
-    GroupStratifiedKFold,
-    Huber,
-    worst_group_scorer,
-)
+from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupStratifiedKFold, worst_group_scorer
 from groupdro.datasets import make_mero
 from groupdro.evaluation.metrics import final_estimator
+from groupdro.losses import Huber
 
 RNG = np.random.default_rng(0)
 N_ROWS = 150

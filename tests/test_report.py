@@ -19,8 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
-from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupReport, Huber, SmallGroupWarning, group_report
+from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, SmallGroupWarning, group_report
 from groupdro.data.training_digest import rows_digest
+from groupdro.evaluation.report import GroupReport
+from groupdro.losses import Huber
 
 SIZES = {"east": 90, "north": 60, "south": 45, "west": 20}
 N = sum(SIZES.values())

@@ -148,9 +148,12 @@ class Bench:
                 dtype="bool", n_features=64, sparse=True,
             )  # fmt: skip
         problem = gd.GroupRisk(
-            self.data.data(labels=(-1.0, 1.0)), gd.Logistic(), gd.L2Domain(penalty=PENALTY), fit_intercept=True
+            self.data.data(labels=(-1.0, 1.0)),
+            gd.losses.Logistic(),
+            gd.domains.L2Domain(penalty=PENALTY),
+            fit_intercept=True,
         )
-        self.best = gd.solve(problem, gd.GroupSQP("newton"), tol=1e-9)
+        self.best = gd.solve(problem, gd.solvers.GroupSQP("newton"), tol=1e-9)
         assert self.best.converged
         self._references = {}
         self._lock = threading.Lock()

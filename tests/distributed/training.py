@@ -137,8 +137,10 @@ def main():
         store = gd.GroupedStore.open(settings["store"], verify=settings["verify"]).shard(comm)
         data = store.data(labels=(-1.0, 1.0))
         comm.allreduce = watched_allreduce
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=settings["penalty"]), fit_intercept=True)
-        solver = gd.GroupSQP("lbfgs") if settings["solver"] == "sqp" else settings["solver"]
+        problem = gd.GroupRisk(
+            data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=settings["penalty"]), fit_intercept=True
+        )
+        solver = gd.solvers.GroupSQP("lbfgs") if settings["solver"] == "sqp" else settings["solver"]
         result = gd.solve(
             problem, solver, tol=settings["tol"], max_passes=1000.0, callbacks=[after_epoch],
             checkpoint_dir=settings["checkpoints"],

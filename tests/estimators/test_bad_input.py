@@ -704,17 +704,20 @@ SHARED_PARAMETERS = {
     "tol": [-1e-4, NAN, np.inf, "small", None, [1e-4], True],
     "max_passes": [0, -1, NAN, "many", None, [10], True],
     "max_time": [0, -1.0, NAN, "1", datetime.timedelta(seconds=1), True],
-    "solver": ["newton", "", None, 3, gd.ALEG, "alem", ["sqp"]],
+    "solver": ["newton", "", None, 3, gd.solvers.ALEG, "alem", ["sqp"]],
     "random_state": ["seed", -1, 1.5, 2**32, np.random.default_rng(0)],
     "verbose": [-1, "loud", 1.5, None],
     "callbacks": [3, [3], len, "ab", [len, None]],
     "checkpoint_dir": [3, ["a"], True, b"bytes"],
     "min_group_size": [0, -1, 1.5, "3", None, NAN],
     "small_group_bonus": [-1.0, NAN, np.inf, None, "1", True],
-    "domain": ["ball", 1.0, gd.L2Domain, {"radius": 1.0}],
+    "domain": ["ball", 1.0, gd.domains.L2Domain, {"radius": 1.0}],
 }
-PARAMETERS_OF_CLASSIFIERS = {"loss": ["squared", "softmax", gd.Squared(), gd.Softmax(3)], "solver": ["quadratic"]}
-PARAMETERS_OF_REGRESSORS = {"loss": ["logistic", "absolute", gd.Softmax(3)]}
+PARAMETERS_OF_CLASSIFIERS = {
+    "loss": ["squared", "softmax", gd.losses.Squared(), gd.losses.Softmax(3)],
+    "solver": ["quadratic"],
+}
+PARAMETERS_OF_REGRESSORS = {"loss": ["logistic", "absolute", gd.losses.Softmax(3)]}
 MINIMA = [
     ("too short", [0.1, 0.1]),
     ("two dimensions", [[0.1, 0.1, 0.1]]),
@@ -749,7 +752,7 @@ ODD_PARAMETERS = [
     ("random_state", "a NumPy integer", {"random_state": np.int64(3)}),
     ("callbacks", "empty", {"callbacks": []}),
     ("callbacks", "a tuple", {"callbacks": (lambda progress: None,)}),
-    ("solver", "an instance", {"solver": gd.GroupSQP()}),
+    ("solver", "an instance", {"solver": gd.solvers.GroupSQP()}),
     ("small_group_bonus", "huge", {"small_group_bonus": 1e100}),
     ("group_minima", "negative", excess([-1.0, -1.0, -1.0])),
     ("group_minima", "larger than the risks", excess([50.0, 50.0, 50.0])),
@@ -975,9 +978,9 @@ AFTERWARDS_OF_REGRESSORS = [
     ("y", "constant", lambda fit: fit(y=np.full(N, 3.0)).predict(ROWS), gives(lambda fit: np.full(N, 3.0))),
     ("y", "as a column", lambda fit: warns(DataConversionWarning, "y was", lambda: fit(y=TARGETS[:, None])), same()),
     ("y", "values of 1e6 of Huber's loss", lambda fit: fit(y=TARGETS * 1e6, loss="huber"), solved),
-    ("delta", "small", lambda fit: fit(loss=gd.Huber(0.03)), solved),
-    ("delta", "tiny", lambda fit: fit(loss=gd.Huber(1e-3)), solved),
-    ("delta", "huge", lambda fit: fit(loss=gd.Huber(1e9)), near()),
+    ("delta", "small", lambda fit: fit(loss=gd.losses.Huber(0.03)), solved),
+    ("delta", "tiny", lambda fit: fit(loss=gd.losses.Huber(1e-3)), solved),
+    ("delta", "huge", lambda fit: fit(loss=gd.losses.Huber(1e9)), near()),
     (
         "predict_proba",
         "of a regressor",

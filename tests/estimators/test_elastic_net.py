@@ -68,7 +68,7 @@ def test_bounds_hold_for_each_coefficient_and_cost_something():
     low, high = np.full(30, -0.2), np.full(30, 0.4)
     low[3], high[4] = 0.0, 0.0
     free = gd.GroupDROClassifier(alpha=0.01, l1_ratio=0.5).fit(X, y, groups=groups)
-    domain = gd.ElasticNetDomain(l1=0.005, l2=0.005, low=low, high=list(high))
+    domain = gd.domains.ElasticNetDomain(l1=0.005, l2=0.005, low=low, high=list(high))
     bound = gd.GroupDROClassifier(domain=domain).fit(X, y, groups=groups)
     assert (bound.coef_ >= low).all()
     assert (bound.coef_ <= high).all()
@@ -80,7 +80,7 @@ def test_a_bound_that_binds_leaves_the_certificate_tight():
     X, y = cancer()
     upper = np.full(30, np.inf)
     upper[:3] = 0.01
-    domain = gd.ElasticNetDomain(l1=0.02, low=np.r_[[-0.1] * 29, -np.inf], high=upper)
+    domain = gd.domains.ElasticNetDomain(l1=0.02, low=np.r_[[-0.1] * 29, -np.inf], high=upper)
     model = gd.GroupDROClassifier(domain=domain)
     model.fit(X, y, groups=X[:, 0] > 0)
     assert (model.coef_ == -0.1).any()
@@ -104,7 +104,7 @@ def test_an_elastic_net_is_saved_and_loaded():
         ({"l1_ratio": 0.5, "alpha": 0.0}, "alpha must be greater than 0"),
         ({"positive": True, "alpha": 0.0}, "alpha must be greater than 0"),
         ({"positive": "yes"}, "positive"),
-        ({"domain": gd.ElasticNetDomain(l2=1.0, high=[1.0, 2.0])}, "has 2 bounds, but there are 30 features"),
+        ({"domain": gd.domains.ElasticNetDomain(l2=1.0, high=[1.0, 2.0])}, "has 2 bounds, but there are 30 features"),
     ],
 )
 def test_what_makes_no_sense_is_refused(parameters, message):
@@ -130,7 +130,7 @@ def test_a_path_ends_where_single_fits_do_and_finds_more_features_as_the_penalty
     [
         {"alpha": 0.02, "l1_ratio": 1.0},
         {"alpha": 0.02, "l1_ratio": 0.5, "positive": True},
-        {"domain": gd.ElasticNetDomain(l2=0.02, high=0.3)},
+        {"domain": gd.domains.ElasticNetDomain(l2=0.02, high=0.3)},
     ],
     ids=str,
 )

@@ -129,7 +129,7 @@ class TestInvariance:
         X, y, groups = make_data(n_classes)
         some = {"objective": objective, "solver": "aleg", "tol": 1e-3, "max_passes": 5000}
         a = fitted(n_classes, X, y, groups, **some)
-        b = fitted(n_classes, X, y, groups, **some | {"solver": gd.ALEG(scale_columns=False)})
+        b = fitted(n_classes, X, y, groups, **some | {"solver": gd.solvers.ALEG(scale_columns=False)})
         assert abs(a.upper_bound_ - b.upper_bound_) <= a.gap_ + b.gap_
         assert a.lower_bound_ <= b.upper_bound_
         assert b.lower_bound_ <= a.upper_bound_
@@ -265,7 +265,9 @@ def test_without_penalty_the_bounds_are_those_of_the_model_in_the_users_units():
     assert model.status_ == "converged"
 
 
-@pytest.mark.parametrize("solver", ["auto", "aleg", "sqp", gd.ALEG(rows_per_step=8), gd.GroupSQP("lbfgs")])
+@pytest.mark.parametrize(
+    "solver", ["auto", "aleg", "sqp", gd.solvers.ALEG(rows_per_step=8), gd.solvers.GroupSQP("lbfgs")]
+)
 def test_every_solver_agrees(solver):
     X, y, groups = make_data()
     found = fitted(2, X, y, groups, solver=solver, tol=1e-6)
@@ -349,7 +351,7 @@ def test_weights_that_begin_at_zero_come_back():
         np.testing.assert_allclose(model.upper_bound_, best.upper_bound_, rtol=2e-5)
 
 
-@pytest.mark.parametrize("solver", ["alem", gd.ALEM(stage_two=gd.GroupSQP())])
+@pytest.mark.parametrize("solver", ["alem", gd.solvers.ALEM(stage_two=gd.solvers.GroupSQP())])
 def test_a_solver_of_regrets_does_not_answer_for_risks(solver):
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
     with pytest.raises(ValueError, match="minimises excess risks and requires objective='excess_risk'"):

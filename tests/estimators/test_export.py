@@ -52,7 +52,7 @@ def arrays(kind):
 def fitted(kind, fit_intercept=True, objective="risk"):
     X, y, groups = arrays(kind)
     if kind in REGRESSIONS:
-        loss = gd.Huber(0.5) if kind == "huber" else kind
+        loss = gd.losses.Huber(0.5) if kind == "huber" else kind
         model = GroupDRORegressor(objective, loss=loss, fit_intercept=fit_intercept)
     else:
         loss = "squared_hinge" if "hinge" in kind else "logistic"

@@ -20,7 +20,7 @@ SITE = rng.permutation(np.repeat(["east", "north", "south", "west"], [120, 70, 4
 SLOPE = {"east": [1.0, 0.5, 0.0], "north": [0.5, -0.5, 1.0], "south": [-1.0, 0.5, 2.0], "west": [0.0, -1.0, -1.0]}
 SCORE = np.array([X[i] @ SLOPE[SITE[i]] for i in range(N)]) + rng.logistic(size=N)
 ANSWERS = {"binary": (SCORE > 0).astype(int), "classes": np.digitize(SCORE, [-1.0, 1.0]), "numbers": SCORE}
-LOSSES = {"binary": gd.Logistic(), "classes": gd.Softmax(3), "numbers": gd.Squared()}
+LOSSES = {"binary": gd.losses.Logistic(), "classes": gd.losses.Softmax(3), "numbers": gd.losses.Squared()}
 TASKS = list(ANSWERS)
 NAMES = ["east", "north", "south", "west"]
 SIZES = np.array([120, 70, 40, 10])
@@ -65,7 +65,7 @@ def penalty(model):
 def stated(task, member):
     """The problem as CVXPY gets it: of the groups only the matrix of who belongs where."""
     data = gd.GroupedData.from_arrays(X, ANSWERS[task], member)
-    return gd.GroupRisk(data, LOSSES[task], gd.L2Domain(penalty=ALPHA), fit_intercept=True)
+    return gd.GroupRisk(data, LOSSES[task], gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
 
 
 def one_column_each(labels):

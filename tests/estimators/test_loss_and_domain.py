@@ -142,11 +142,11 @@ def test_the_outputs_of_a_loss_with_several_are_those_of_the_certificate():
 @pytest.mark.parametrize(
     ("named", "given", "y"),
     [
-        (GroupDROClassifier(), GroupDROClassifier(loss=gd.Logistic()), LABELS),
-        (GroupDROClassifier(), GroupDROClassifier(loss=gd.Softmax()), CLASSES),
-        (GroupDROClassifier(loss="squared_hinge"), GroupDROClassifier(loss=gd.SquaredHinge()), LABELS),
-        (GroupDRORegressor(), GroupDRORegressor(loss=gd.Squared()), TARGET),
-        (GroupDRORegressor(loss="huber"), GroupDRORegressor(loss=gd.Huber()), TARGET),
+        (GroupDROClassifier(), GroupDROClassifier(loss=gd.losses.Logistic()), LABELS),
+        (GroupDROClassifier(), GroupDROClassifier(loss=gd.losses.Softmax()), CLASSES),
+        (GroupDROClassifier(loss="squared_hinge"), GroupDROClassifier(loss=gd.losses.SquaredHinge()), LABELS),
+        (GroupDRORegressor(), GroupDRORegressor(loss=gd.losses.Squared()), TARGET),
+        (GroupDRORegressor(loss="huber"), GroupDRORegressor(loss=gd.losses.Huber()), TARGET),
     ],
     ids=lambda value: None if isinstance(value, np.ndarray) else repr(value),
 )
@@ -162,12 +162,16 @@ def test_a_name_is_short_for_an_object(named, given, y):
 @pytest.mark.parametrize(
     ("estimator", "y", "message"),
     [
-        (GroupDROClassifier(loss=gd.Squared()), LABELS, r"loss=Squared\(\) is a loss of residuals"),
-        (GroupDROClassifier(loss=gd.Logistic()), CLASSES, r"loss=Logistic\(\) requires two classes, but y has 3"),
-        (GroupDROClassifier(loss=gd.Softmax(3)), LABELS, "has 3 outputs, but y has 2 classes"),
+        (GroupDROClassifier(loss=gd.losses.Squared()), LABELS, r"loss=Squared\(\) is a loss of residuals"),
+        (
+            GroupDROClassifier(loss=gd.losses.Logistic()),
+            CLASSES,
+            r"loss=Logistic\(\) requires two classes, but y has 3",
+        ),
+        (GroupDROClassifier(loss=gd.losses.Softmax(3)), LABELS, "has 3 outputs, but y has 2 classes"),
         (GroupDROClassifier(loss=SquaredDistance(4)), CLASSES, "has 4 outputs, but y has 3 classes"),
-        (GroupDRORegressor(loss=gd.Softmax(3)), TARGET, "has 3 outputs, but regressors have one"),
-        (GroupDRORegressor(loss=gd.Logistic()), TARGET, "y must be -1 and"),
+        (GroupDRORegressor(loss=gd.losses.Softmax(3)), TARGET, "has 3 outputs, but regressors have one"),
+        (GroupDRORegressor(loss=gd.losses.Logistic()), TARGET, "y must be -1 and"),
         (GroupDRORegressor(loss=Expectile), TARGET, "loss must be"),
     ],
 )
@@ -218,7 +222,7 @@ def test_a_domain_of_ones_own_is_certified(robustness, intercept):
 
 def test_bounds_of_a_domain_are_in_the_units_of_the_columns():
     low, high = [-1.0, -0.02, 0.0, 0.0], [0.5, 0.0, np.inf, 0.0]
-    domain = gd.ElasticNetDomain(l1=0.01, l2=0.02, low=low, high=high)
+    domain = gd.domains.ElasticNetDomain(l1=0.01, l2=0.02, low=low, high=high)
     model = GroupDRORegressor(domain=domain, tol=1e-6).fit(X, TARGET, groups=GROUPS)
     assert (model.coef_ >= low).all()
     assert (model.coef_ <= high).all()
@@ -237,18 +241,18 @@ def test_bounds_of_a_domain_are_in_the_units_of_the_columns():
 
 def test_a_domain_equals_its_shorthand():
     short = GroupDROClassifier(alpha=0.01, l1_ratio=0.3).fit(X, CLASSES, groups=GROUPS)
-    long = GroupDROClassifier(domain=gd.ElasticNetDomain(l1=0.003, l2=0.007)).fit(X, CLASSES, groups=GROUPS)
+    long = GroupDROClassifier(domain=gd.domains.ElasticNetDomain(l1=0.003, l2=0.007)).fit(X, CLASSES, groups=GROUPS)
     np.testing.assert_allclose(long.coef_, short.coef_, atol=1e-9)
     ball = GroupDROClassifier(alpha=0.01, radius=0.5).fit(X, CLASSES, groups=GROUPS)
-    other = GroupDROClassifier(domain=gd.L2Domain(radius=0.5, penalty=0.01)).fit(X, CLASSES, groups=GROUPS)
+    other = GroupDROClassifier(domain=gd.domains.L2Domain(radius=0.5, penalty=0.01)).fit(X, CLASSES, groups=GROUPS)
     np.testing.assert_array_equal(other.coef_, ball.coef_)
     assert other.mean_lower_bound_ == ball.mean_lower_bound_
 
 
 def test_a_simplex_is_refused_with_an_intercept_and_solved_without():
     with pytest.raises(ValueError, match="fit_intercept must be False with SimplexDomain"):
-        GroupDRORegressor(domain=gd.SimplexDomain()).fit(X, TARGET, groups=GROUPS)
-    model = GroupDRORegressor(domain=gd.SimplexDomain(), fit_intercept=False, tol=1e-3, random_state=0)
+        GroupDRORegressor(domain=gd.domains.SimplexDomain()).fit(X, TARGET, groups=GROUPS)
+    model = GroupDRORegressor(domain=gd.domains.SimplexDomain(), fit_intercept=False, tol=1e-3, random_state=0)
     model.fit(X, TARGET, groups=GROUPS)
     best = optimum(
         lambda u: 0.5 * cp.square(u - TARGET),
@@ -263,7 +267,7 @@ def test_a_simplex_is_refused_with_an_intercept_and_solved_without():
 def test_a_domain_excludes_its_shorthands_by_name(name):
     value = {"alpha": 0.5, "l1_ratio": 0.5, "positive": True, "radius": 1.0}[name]
     with pytest.raises(ValueError, match=f"domain replaces {name}: "):
-        GroupDROClassifier(domain=gd.L2Domain(penalty=0.1), **{name: value}).fit(X, LABELS, groups=GROUPS)
+        GroupDROClassifier(domain=gd.domains.L2Domain(penalty=0.1), **{name: value}).fit(X, LABELS, groups=GROUPS)
     with pytest.raises(ValueError, match="domain replaces alpha, radius: "):
         GroupDRORegressor(domain=L1Ball(), alpha=0.0, radius=1.0).fit(X, TARGET, groups=GROUPS)
 
@@ -279,7 +283,7 @@ def test_whatever_varies_alpha_refuses_a_domain_by_name():
 
 
 def test_a_frontier_keeps_the_domain():
-    domain = gd.ElasticNetDomain(l1=0.05, low=[-np.inf, -0.01, 0.0, 0.0])
+    domain = gd.domains.ElasticNetDomain(l1=0.05, low=[-np.inf, -0.01, 0.0, 0.0])
     frontier = gd.robustness_frontier(X, TARGET, GROUPS, estimator=GroupDRORegressor(domain=domain), tol=1e-2)
     assert frontier.converged
     model = frontier.models[-1].model
@@ -290,7 +294,10 @@ def test_a_frontier_keeps_the_domain():
 # ---------------------------------------------------------------------- scikit-learn
 
 # Checks of regressors set alpha, which a domain excludes, and those of classifiers have two classes and more.
-CHECKED = [GroupDROClassifier(domain=gd.L2Domain(radius=10.0, penalty=1e-3)), GroupDRORegressor(loss=gd.Huber(1.0))]
+CHECKED = [
+    GroupDROClassifier(domain=gd.domains.L2Domain(radius=10.0, penalty=1e-3)),
+    GroupDRORegressor(loss=gd.losses.Huber(1.0)),
+]
 
 
 @pytest.mark.filterwarnings("ignore::groupdro.MissingGroupsWarning")
@@ -303,10 +310,12 @@ def test_scikit_learns_own_checks(estimator, check):
     ("model", "y"),
     [
         (
-            GroupDROClassifier(loss=gd.SquaredHinge(), domain=gd.ElasticNetDomain(l2=0.1, high=[1.0, 2.0, 3.0, 4.0])),
+            GroupDROClassifier(
+                loss=gd.losses.SquaredHinge(), domain=gd.domains.ElasticNetDomain(l2=0.1, high=[1.0, 2.0, 3.0, 4.0])
+            ),
             LABELS,
         ),
-        (GroupDRORegressor(loss=gd.Huber(0.7), domain=gd.L2Domain(penalty=0.1)), TARGET),
+        (GroupDRORegressor(loss=gd.losses.Huber(0.7), domain=gd.domains.L2Domain(penalty=0.1)), TARGET),
     ],
     ids=["classifier", "regressor"],
 )

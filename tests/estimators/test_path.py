@@ -22,7 +22,7 @@ MODELS = {
     "adjusted": GroupDROClassifier(small_group_bonus=0.5, tol=TOL),
     "squared": GroupDRORegressor(tol=TOL),
     "squared, no intercept": GroupDRORegressor(fit_intercept=False, tol=TOL),
-    "huber": GroupDRORegressor(loss=gd.Huber(0.6), tol=TOL),
+    "huber": GroupDRORegressor(loss=gd.losses.Huber(0.6), tol=TOL),
 }
 REGRETS = {
     "regrets": GroupDROClassifier("excess_risk", tol=1e-4),

@@ -382,7 +382,7 @@ def test_solvers_seeds_and_orders_end_at_the_same_predictions():
     """With a tolerance of 1%, many models have the best worst value; of these there is one of least average."""
     X, y, groups = make_data(n=240, m=5)
     ends = []
-    for k, solver in enumerate(("auto", gd.GroupSQP("newton"), gd.GroupSQP("lbfgs"), "aleg")):
+    for k, solver in enumerate(("auto", gd.solvers.GroupSQP("newton"), gd.solvers.GroupSQP("lbfgs"), "aleg")):
         for seed in range(3):
             order = np.random.default_rng(10 * k + seed).permutation(len(y))
             model = fit(X[order], y[order], groups[order], tol=1e-2, solver=solver, random_state=seed)

@@ -454,6 +454,6 @@ def test_parameters_of_its_own_are_not_taken_from_the_estimator(network, name):
 
 def test_a_domain_which_would_replace_alpha_is_refused(network):
     model, rows, _ = network
-    estimator = gd.GroupDROClassifier(domain=gd.L2Domain(penalty=0.1))
-    with pytest.raises(ValueError, match="^retrain_last_layer varies alpha, but the estimator has domain="):
+    estimator = gd.GroupDROClassifier(domain=gd.domains.L2Domain(penalty=0.1))
+    with pytest.raises(ValueError, match=r"^retrain_last_layer varies alpha, but the estimator has domain="):
         retrain_last_layer(model, rows, estimator=estimator)

@@ -24,13 +24,13 @@ from tests.distributed.thread_comm import run_workers
 from tests.solvers.test_choose import unlike_curvatures
 
 SOLVERS = {
-    "aleg": gd.ALEG,
-    "aleg-theory": gd.ALEGTheory,
-    "auto": gd.Auto,
-    "sqp-newton": lambda: gd.GroupSQP("newton"),
-    "sqp-lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "alem": gd.ALEM,
-    "alem-theory": lambda: gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=5.0),
+    "aleg": gd.solvers.ALEG,
+    "aleg-theory": gd.solvers.ALEGTheory,
+    "auto": gd.solvers.Auto,
+    "sqp-newton": lambda: gd.solvers.GroupSQP("newton"),
+    "sqp-lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "alem": gd.solvers.ALEM,
+    "alem-theory": lambda: gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=5.0),
 }
 
 
@@ -39,14 +39,16 @@ def _problem(loss="logistic", seed=4, n=240):
     X, groups = rng.normal(size=(n, 5)), rng.integers(0, 3, size=n)
     if loss == "softmax":
         return gd.GroupRisk(
-            gd.GroupedData.from_arrays(X, rng.integers(0, 3, size=n), groups), gd.Softmax(3), gd.L2Domain(radius=2.0)
+            gd.GroupedData.from_arrays(X, rng.integers(0, 3, size=n), groups),
+            gd.losses.Softmax(3),
+            gd.domains.L2Domain(radius=2.0),
         )
     scores = X @ rng.normal(size=5) + 0.5 * groups * X[:, 0]
     if loss == "squared":
         data = gd.GroupedData.from_arrays(X, scores + rng.normal(size=n), groups)
-        return gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=3.0))
+        return gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=3.0))
     y = np.where(scores + rng.logistic(size=n) > 0, 1.0, -1.0)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(radius=3.0))
+    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
 
 
 def _assert_same(a, b):
@@ -94,8 +96,10 @@ def test_an_intercept_and_a_simplex_go_on_too(tmp_path):
     base = _problem()
     for k, problem in enumerate(
         [
-            lambda: gd.GroupRisk(base.data, gd.Logistic(), gd.L2Domain(penalty=1e-2), fit_intercept=True),
-            lambda: gd.GroupRisk(base.data, gd.Logistic(), gd.SimplexDomain()),
+            lambda: gd.GroupRisk(
+                base.data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True
+            ),
+            lambda: gd.GroupRisk(base.data, gd.losses.Logistic(), gd.domains.SimplexDomain()),
         ]
     ):
         options = {"tol": 1e-7, "max_passes": 50.0}
@@ -112,8 +116,8 @@ def test_the_curvature_of_many_features_goes_on_too(tmp_path, loss, fit_intercep
     X, y, groups = rng.normal(size=(300, 270)), rng.integers(0, 3, size=300), np.arange(300) % 3
     problem = gd.GroupRisk(
         gd.GroupedData.from_arrays(X, y if loss == "softmax" else np.where(y > 0, 1.0, -1.0), groups),
-        gd.Softmax(3) if loss == "softmax" else gd.Logistic(),
-        gd.L2Domain(penalty=1e-1),
+        gd.losses.Softmax(3) if loss == "softmax" else gd.losses.Logistic(),
+        gd.domains.L2Domain(penalty=1e-1),
         fit_intercept=fit_intercept,
     )
     whole = gd.solve(problem, "aleg", tol=1e-9, max_passes=15.0)
@@ -122,16 +126,16 @@ def test_the_curvature_of_many_features_goes_on_too(tmp_path, loss, fit_intercep
 
 
 def test_squared_loss_by_the_compressed_solver(tmp_path):
-    whole = gd.solve(_problem("squared"), gd.Quadratic(), tol=1e-9)
-    gd.solve(_problem("squared"), gd.Quadratic(), tol=1e-9, checkpoint_dir=tmp_path)
-    _assert_same(gd.solve(_problem("squared"), gd.Quadratic(), tol=1e-9, checkpoint_dir=tmp_path), whole)
+    whole = gd.solve(_problem("squared"), gd.solvers.Quadratic(), tol=1e-9)
+    gd.solve(_problem("squared"), gd.solvers.Quadratic(), tol=1e-9, checkpoint_dir=tmp_path)
+    _assert_same(gd.solve(_problem("squared"), gd.solvers.Quadratic(), tol=1e-9, checkpoint_dir=tmp_path), whole)
 
 
 def test_auto_goes_on_after_its_handover(tmp_path):
     problem = unlike_curvatures()
 
     def run(**more):
-        return gd.solve(problem, gd.Auto(), tol=1e-6, **more)
+        return gd.solve(problem, gd.solvers.Auto(), tol=1e-6, **more)
 
     whole = run()
     assert "newton takes over" in whole.solver
@@ -154,28 +158,28 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 @pytest.mark.parametrize("other", ["data", "solver", "seed", "domain"])
 def test_a_directory_of_another_run_is_refused(tmp_path, other):
-    problem, solver = _problem(), gd.ALEG()
+    problem, solver = _problem(), gd.solvers.ALEG()
     gd.solve(problem, solver, checkpoint_dir=tmp_path)
     if other == "data":
         problem = _problem(seed=5)
     if other == "domain":
-        problem = gd.GroupRisk(problem.data, gd.Logistic(), gd.L2Domain(radius=3.5))
-    solver = gd.ALEG(rows_per_step=7) if other == "solver" else solver
+        problem = gd.GroupRisk(problem.data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.5))
+    solver = gd.solvers.ALEG(rows_per_step=7) if other == "solver" else solver
     with pytest.raises(CheckpointError, match="another problem"):
         gd.solve(problem, solver, seed=1 if other == "seed" else 0, checkpoint_dir=tmp_path)
 
 
 @pytest.mark.parametrize("what", ["__version__", "BOUNDS_VERSION"])
 def test_bounds_of_another_version_are_not_believed(tmp_path, monkeypatch, what):
-    before = fingerprint(_problem(), gd.ALEG(), 0)
-    gd.solve(_problem(), gd.ALEG(), checkpoint_dir=tmp_path)
+    before = fingerprint(_problem(), gd.solvers.ALEG(), 0)
+    gd.solve(_problem(), gd.solvers.ALEG(), checkpoint_dir=tmp_path)
     other = [gd.__version__, checkpoint.BOUNDS_VERSION]
     other[what == "BOUNDS_VERSION"] = "9.9" if what == "__version__" else 99
     monkeypatch.setattr(checkpoint, "_MADE_BY", other)
-    assert fingerprint(_problem(), gd.ALEG(), 0) != before
+    assert fingerprint(_problem(), gd.solvers.ALEG(), 0) != before
     told = f"made by groupdro '{gd.__version__}' with bounds of version {checkpoint.BOUNDS_VERSION}; this is"
     with pytest.raises(CheckpointError, match=re.escape(told)):
-        gd.solve(_problem(), gd.ALEG(), checkpoint_dir=tmp_path)
+        gd.solve(_problem(), gd.solvers.ALEG(), checkpoint_dir=tmp_path)
 
 
 @pytest.mark.parametrize("made_by", [None, 7, ["x" * 10**6, None], [1], {"a": 1}], ids=lambda value: str(value)[:12])
@@ -220,11 +224,11 @@ def test_a_bound_is_not_believed_for_a_store_whose_files_changed(tmp_path, spars
     store, change = _changed_store(tmp_path, sparse)
 
     def key(comm):
-        problem = gd.GroupRisk(store.shard(comm).data(), gd.Squared(), gd.L2Domain(radius=1.0))
-        return fingerprint(problem, gd.ALEG(), 0)
+        problem = gd.GroupRisk(store.shard(comm).data(), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0))
+        return fingerprint(problem, gd.solvers.ALEG(), 0)
 
     def refused(comm):
-        with pytest.raises(gd.StoreError, match=rf"its {re.escape(name)} does not match the checksums"):
+        with pytest.raises(gd.store.StoreError, match=rf"its {re.escape(name)} does not match the checksums"):
             key(comm)
         return True
 
@@ -238,7 +242,7 @@ def test_a_fit_on_a_changed_store_does_not_go_on_from_what_was_proved_before(tmp
     model = gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(store)
     assert model.status_ == "converged"
     change("X.bin")
-    with pytest.raises(gd.StoreError, match=r"X\.bin"):
+    with pytest.raises(gd.store.StoreError, match=r"X\.bin"):
         gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(gd.GroupedStore.open(store.path))
     # Without checkpoints nothing is believed, and nothing is read twice.
     assert gd.GroupDRORegressor().fit(gd.GroupedStore.open(store.path)).status_ == "converged"
@@ -257,7 +261,7 @@ def test_every_byte_of_a_store_of_many_blocks_is_read_by_some_worker(tmp_path, m
             file.seek(place)
             file.write(bytes([before[0] ^ 1]))
             file.flush()
-            with pytest.raises(gd.StoreError, match=r"data\.bin"):
+            with pytest.raises(gd.store.StoreError, match=r"data\.bin"):
                 run_workers(workers, lambda comm: store.shard(comm).data().key_check())
             file.seek(place)
             file.write(before)
@@ -275,7 +279,7 @@ def test_a_bound_is_not_believed_for_data_that_differ_in_a_single_entry(tmp_path
         held = {"dense": lambda: X, "float32": lambda: X.astype(np.float32), "sparse": lambda: sp.csr_array(X)}
         rows = held.get(kind, lambda: np.load(tmp_path / "X.npy", mmap_mode="r"))()
         data = gd.GroupedData.from_arrays(rows, y, np.repeat([0, 1], 1500))
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
         return gd.solve(problem, checkpoint_dir=tmp_path / "run")
 
     np.save(tmp_path / "X.npy", X)
@@ -287,7 +291,7 @@ def test_a_bound_is_not_believed_for_data_that_differ_in_a_single_entry(tmp_path
 
 
 def test_references_found_once_for_a_rougher_tolerance_are_found_anew(tmp_path):
-    solver = gd.ALEM(gd.GroupSQP())
+    solver = gd.solvers.ALEM(gd.solvers.GroupSQP())
     rough = gd.solve(_problem(), solver, tol=3e-2, checkpoint_dir=tmp_path)
     assert rough.converged
     fine = gd.solve(_problem(), solver, tol=1e-4, checkpoint_dir=tmp_path)
@@ -308,7 +312,7 @@ def test_references_that_can_be_refined_are_refined_further_for_a_finer_toleranc
 
 @pytest.mark.parametrize("how", ["interrupt", "time limit"])
 def test_a_first_stage_that_was_cut_short_is_made_anew(tmp_path, monkeypatch, how):
-    epochs, whole_epoch = 0, gd.GroupSQP.epoch
+    epochs, whole_epoch = 0, gd.solvers.GroupSQP.epoch
     options = {"tol": 1e-4, "max_passes": 60.0}
     whole = gd.solve(_problem(), "alem", **options)
 
@@ -321,10 +325,10 @@ def test_a_first_stage_that_was_cut_short_is_made_anew(tmp_path, monkeypatch, ho
 
     with monkeypatch.context() as patch:
         if how == "interrupt":
-            patch.setattr(gd.GroupSQP, "epoch", interrupted)
+            patch.setattr(gd.solvers.GroupSQP, "epoch", interrupted)
         limit = 1e-4 if how == "time limit" else np.inf
         short = gd.solve(_problem(), "alem", **options, max_time=limit, checkpoint_dir=tmp_path)
-    assert short.status is (gd.Status.INTERRUPTED if how == "interrupt" else gd.Status.TIME_LIMIT)
+    assert short.status is (gd.solvers.Status.INTERRUPTED if how == "interrupt" else gd.solvers.Status.TIME_LIMIT)
     assert short.references.lower.min() == 0.0  # as rough as can be
     _assert_same(gd.solve(_problem(), "alem", **options, checkpoint_dir=tmp_path), whole)
 
@@ -616,7 +620,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_answer(tmp_path):
     np.testing.assert_array_equal(np.load(out), gd.solve(_problem(), "aleg", tol=1e-8).w)
 
 
-class _Tilted(gd.Squared):
+class _Tilted(gd.losses.Squared):
     """A loss of a user, which says nothing of how it is to be written."""
 
     def __init__(self, tilt):
@@ -626,7 +630,7 @@ class _Tilted(gd.Squared):
 def test_a_directory_of_another_parameter_of_a_user_s_loss_is_refused(tmp_path):
     data = _problem("squared").data
     for tilt in (0.9, 0.1):
-        problem = gd.GroupRisk(data, _Tilted(tilt), gd.L2Domain(radius=1.0))
+        problem = gd.GroupRisk(data, _Tilted(tilt), gd.domains.L2Domain(radius=1.0))
         if tilt == 0.9:
             gd.solve(problem, "sqp", checkpoint_dir=tmp_path)
             continue
@@ -638,22 +642,28 @@ def test_steps_and_long_starts_tell_runs_apart():
     problem = _problem()
     start, other = np.zeros(5), np.zeros(5)
     other[3] = 1e-12
-    solvers = [gd.ALEGTheory(step=0.1), gd.ALEGTheory(step=0.2), gd.ALEGTheory(), gd.ALEM(gd.GroupSQP()), gd.ALEM()]
+    solvers = [
+        gd.solvers.ALEGTheory(step=0.1),
+        gd.solvers.ALEGTheory(step=0.2),
+        gd.solvers.ALEGTheory(),
+        gd.solvers.ALEM(gd.solvers.GroupSQP()),
+        gd.solvers.ALEM(),
+    ]
     keys = [fingerprint(problem, solver, 0) for solver in solvers]
-    keys += [fingerprint(problem.starting_at(w), gd.GroupSQP(), 0) for w in (start, other)]
+    keys += [fingerprint(problem.starting_at(w), gd.solvers.GroupSQP(), 0) for w in (start, other)]
     assert len({*keys}) == len(keys)
-    assert fingerprint(problem.starting_at(start.copy()), gd.GroupSQP(), 0) == keys[-2]
+    assert fingerprint(problem.starting_at(start.copy()), gd.solvers.GroupSQP(), 0) == keys[-2]
 
 
 def test_one_solver_object_goes_on_as_well_as_two(tmp_path):
-    solver = gd.Quadratic()
+    solver = gd.solvers.Quadratic()
     first = gd.solve(_problem("squared"), solver, checkpoint_dir=tmp_path)
     _assert_same(first, gd.solve(_problem("squared"), solver, checkpoint_dir=tmp_path))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 1e200])
 def test_pairs_that_no_run_would_keep_are_an_error(tmp_path, value):
-    solver = gd.GroupSQP("lbfgs")
+    solver = gd.solvers.GroupSQP("lbfgs")
     gd.solve(_problem(), solver, tol=1e-9, callbacks=[_stop_after(3)], checkpoint_dir=tmp_path)
     with _forging(tmp_path) as (run, arrays):
         first = run["state"]["mapping"]["steps"]["list"][0]["array"]

@@ -16,9 +16,9 @@ from tests.solvers.test_aleg import LOSSES, make_problem
 SLACK = 2e-3  # of the worst value
 TOL = 1e-4  # of the average; a thousandth of the slack is never spent, so that intervals have a least width
 DOMAINS = {
-    "ball": gd.L2Domain(radius=0.7),
-    "penalty": gd.L2Domain(penalty=0.05),
-    "both": gd.L2Domain(radius=1.0, penalty=0.02),
+    "ball": gd.domains.L2Domain(radius=0.7),
+    "penalty": gd.domains.L2Domain(penalty=0.05),
+    "both": gd.domains.L2Domain(radius=1.0, penalty=0.02),
 }
 
 
@@ -94,14 +94,14 @@ def test_of_many_groups_that_tie_only_some_enter_the_program(monkeypatch):
     X[1::2] = X[::2] + 0.3 * rng.normal(size=(m, d))
     y = np.tile([-1, 1], m)
     data = gd.GroupedData.from_arrays(X, y, groups)
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.05))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.05))
     found, level, base = search(problem, max_passes=500)
     assert max(sizes) <= 1 + 3 * 8
     hold_against_cvxpy(problem, found, level, base)
 
 
 def test_any_weights_of_the_average_are_taken():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True, weights=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True, weights=True)
     for base in (np.full(3, 1 / 3), np.array([0.0, 0.0, 1.0]), np.array([0.7, 0.0, 0.3])):
         found, level, _ = search(problem, base)
         hold_against_cvxpy(problem, found, level, base)
@@ -110,7 +110,7 @@ def test_any_weights_of_the_average_are_taken():
 @pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
 def test_a_level_may_hold_for_the_first_groups_alone(loss):
     rng = np.random.default_rng(4)
-    first = make_problem(loss, gd.L2Domain(penalty=0.05), intercept=True)
+    first = make_problem(loss, gd.domains.L2Domain(penalty=0.05), intercept=True)
     member = (np.repeat(np.arange(3), [40, 25, 60])[:, None] == np.arange(3)) | (rng.random((125, 3)) < 0.2)
     member = np.column_stack([member, np.ones(125, dtype=bool)])  # the average is that of all rows
     rows, y = first.data.rows.X, first.data.y
@@ -128,7 +128,7 @@ def test_a_level_may_hold_for_the_first_groups_alone(loss):
 
 def test_a_level_that_does_not_hold_for_a_worse_group_leaves_it_alone():
     """The group that the level does not hold for is far above it."""
-    problem = make_problem("squared", gd.L2Domain(penalty=0.05))
+    problem = make_problem("squared", gd.domains.L2Domain(penalty=0.05))
     best = worst_value(problem.group(0))
     base, level = np.array([0.0, 0.5, 0.5]), 1.5 * best.value
     found = find_least_average(
@@ -143,7 +143,7 @@ def test_groups_enter_where_there_are_more_than_the_program_takes_at_once(hessia
     monkeypatch.setattr("groupdro.solvers.least_average.WORKING_SET", 1)
     if hessian == "lbfgs":
         monkeypatch.setattr("groupdro.solvers.sqp._NEWTON_SIZE", 0)
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), sizes=(12,) * 25, d=6)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), sizes=(12,) * 25, d=6)
     found, level, base = search(problem, slack=5e-3, max_passes=500)
     hold_against_cvxpy(problem, found, level, base)
     assert (found.q > 1.001 * found.q.min()).sum() > 1  # more groups bind than enter at once
@@ -151,7 +151,7 @@ def test_groups_enter_where_there_are_more_than_the_program_takes_at_once(hessia
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
 def test_where_plain_training_is_within_the_level_it_is_the_answer(loss):
-    problem = make_problem(loss, gd.L2Domain(penalty=0.05), intercept=True)
+    problem = make_problem(loss, gd.domains.L2Domain(penalty=0.05), intercept=True)
     base = problem.data.group_sizes / problem.data.group_sizes.sum()
     pooled = gd.GroupedData.from_arrays(problem.data.rows.X, problem.data.y)
     plain = worst_value(gd.GroupRisk(pooled, LOSSES[loss], problem.domain, fit_intercept=True))
@@ -164,7 +164,7 @@ def test_where_plain_training_is_within_the_level_it_is_the_answer(loss):
 
 
 def test_excess_risks_are_held_within_the_level_too():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True)
     references = np.array([0.3, 0.1, 0.25])
     shifted = problem.with_references(References(references, references))
     best, base = gd.solve(shifted, "sqp", tol=1e-9), np.array([0.2, 0.3, 0.5])
@@ -182,7 +182,7 @@ def test_excess_risks_are_held_within_the_level_too():
 
 
 def test_two_workers_find_what_one_does(tmp_path):
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), sizes=(70, 50, 80), intercept=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), sizes=(70, 50, 80), intercept=True)
     rows, y = problem.data.rows.X, problem.data.y
     groups = np.repeat(np.arange(3), [70, 50, 80])
     store = gd.GroupedStore.write_arrays(tmp_path / "store", rows, y, groups, dtype="float64")
@@ -191,7 +191,7 @@ def test_two_workers_find_what_one_does(tmp_path):
 
     def work(communicator):
         shard = store.shard(communicator)
-        posed = gd.GroupRisk(shard.data(), gd.Logistic(), problem.domain, fit_intercept=True)
+        posed = gd.GroupRisk(shard.data(), gd.losses.Logistic(), problem.domain, fit_intercept=True)
         return search(posed, base)[0]
 
     first, second = run_workers(2, work)
@@ -203,7 +203,7 @@ def test_two_workers_find_what_one_does(tmp_path):
 
 
 def test_no_pass_is_made_beyond_the_budget():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05))
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05))
     found, level, base = search(problem, max_passes=3.0)
     assert found.passes <= 6.0
     least = least_average(problem, base, level).value
@@ -212,7 +212,7 @@ def test_no_pass_is_made_beyond_the_budget():
 
 
 def test_a_level_below_what_any_model_has_finds_no_model():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05))
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05))
     best = gd.solve(problem, "sqp", tol=1e-9)
     level = 0.99 * best.lower_bound
     base = np.full(3, 1 / 3)
@@ -220,6 +220,6 @@ def test_a_level_below_what_any_model_has_finds_no_model():
 
 
 def test_a_domain_without_a_ball_has_no_search():
-    problem = make_problem("squared", gd.SimplexDomain())
+    problem = make_problem("squared", gd.domains.SimplexDomain())
     w = np.full(4, 0.25)
     assert find_least_average(problem, np.full(3, 1 / 3), 10.0, 0.0, (w, np.full(3, 1 / 3)), tol=TOL) is None
