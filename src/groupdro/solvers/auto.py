@@ -96,7 +96,7 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
             return Choice((sketched, aleg), f"sketched sqp: {why}")
         return Choice((aleg,), f"aleg: {why}")
     if problem.domain.ball is None:
-        return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds apply to each coefficient ({size})")
+        return Choice((GroupSQP(),), f"sqp with an active set: penalties and bounds apply to each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
     digits, exact, dual = _digits(tol), GroupSQP("newton"), _dual_passes(problem)
     if weights_are_costly(problem, tol):

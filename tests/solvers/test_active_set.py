@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.problem.group_pass import ColumnCurvature, evaluate_groups
-from groupdro.solvers import faces
+from groupdro.solvers import active_set
 from groupdro.solvers.resting_weights import weights_at_rest
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import elastic_net, judge
@@ -53,9 +53,9 @@ def test_zeros_are_exact_and_those_of_the_reference(loss, l2, ends):
 def test_smoothed_kinks_end_at_the_same_zeros(monkeypatch, loss, l2):
     problem = make_problem(3, gd.domains.ElasticNetDomain(l1=0.03, l2=l2), loss)
     guessed = gd.solve(problem, "sqp", tol=1e-9)
-    monkeypatch.setattr(faces, "_SOON", 0)
+    monkeypatch.setattr(active_set, "_SOON", 0)
     for polish, atol in ((5, 1e-5), (0, 1e-4)):  # with its zeros solved for, and as it is
-        monkeypatch.setattr(faces, "_POLISH", polish)
+        monkeypatch.setattr(active_set, "_POLISH", polish)
         smoothed = gd.solve(problem, "sqp", tol=1e-8)
         assert smoothed.upper_bound == pytest.approx(guessed.upper_bound, rel=1e-8)
         np.testing.assert_array_equal(problem.coef(smoothed.w) == 0.0, problem.coef(guessed.w) == 0.0)
@@ -89,8 +89,8 @@ def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, l
     problem = make_problem(2, domain, loss, storage, d=60)
     whole = gd.solve(problem, "sqp", tol=1e-8)
     monkeypatch.setattr("groupdro.solvers.sqp._NEWTON_SIZE", 0)
-    monkeypatch.setattr(faces, "_FEWEST_ENTERING", 3)
-    monkeypatch.setattr(faces, "_FORMED_SIZE", 10**6 if formed else 0)
+    monkeypatch.setattr(active_set, "_FEWEST_ENTERING", 3)
+    monkeypatch.setattr(active_set, "_FORMED_SIZE", 10**6 if formed else 0)
     parts = gd.solve(problem, "sqp", tol=1e-8)
     assert whole.converged
     assert parts.converged
