@@ -198,11 +198,6 @@ def test_the_loss_runs_over_workers(snippets, solver):
     assert_workers_agree(task, solver, 1e-4, atol=3e-2)  # as close as the tolerance makes w
 
 
-def test_the_estimators_take_no_loss_but_their_own(snippets):
-    with pytest.raises(ValueError, match="loss must be 'squared' or 'huber'"):
-        gd.GroupDRORegressor(loss=snippets.Expectile()).fit([[0.0], [1.0]], [0.0, 1.0], groups=[0, 1])
-
-
 def test_the_last_branch_of_the_kernels_is_the_squared_hinge():
     unknown = max(kernels.LOGISTIC, kernels.SQUARED, kernels.HUBER, kernels.SQUARED_HINGE) + 1
     for function in (kernels.value, kernels.slope, kernels.conjugate):
