@@ -26,28 +26,32 @@ from benchmarks.real_data import TEN, Problem, cifar
 
 RESULTS = Path(__file__).parent / "results"
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
-LOSS = {"binary": gd.Logistic, "classes": gd.Softmax, "regression": gd.Squared}
+LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}
 PATIENCE = 4.0  # times that of auto which a single solver gets
 SHORT = 2.0  # seconds below which a run is repeated
 MOST_SECONDS = 300.0
 MOST_PASSES = 5000
 
 
-def _of_arrays(X: object, y: np.ndarray, groups: np.ndarray, domain: gd.L2Domain, loss: object) -> gd.GroupRisk:
+def _of_arrays(X: object, y: np.ndarray, groups: np.ndarray, domain: gd.domains.L2Domain, loss: object) -> gd.GroupRisk:
     return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), loss, domain)
 
 
 def _table(make: Callable[[], Problem]) -> gd.GroupRisk:
     p = make()
-    return _of_arrays(p.X, p.y, p.groups, gd.L2Domain(radius=10.0), LOSS[p.task]())
+    return _of_arrays(p.X, p.y, p.groups, gd.domains.L2Domain(radius=10.0), LOSS[p.task]())
 
 
 def synthetic() -> gd.GroupRisk:
-    return _of_arrays(*gd.datasets.make_gdro(25, 1000, 1024, seed=0), gd.L2Domain(radius=3.0), gd.Logistic())
+    return _of_arrays(
+        *gd.datasets.make_gdro(25, 1000, 1024, seed=0), gd.domains.L2Domain(radius=3.0), gd.losses.Logistic()
+    )
 
 
 def long_table() -> gd.GroupRisk:
-    return _of_arrays(*gd.datasets.make_gdro(20, 10_000, 100, seed=0), gd.L2Domain(radius=3.0), gd.Logistic())
+    return _of_arrays(
+        *gd.datasets.make_gdro(20, 10_000, 100, seed=0), gd.domains.L2Domain(radius=3.0), gd.losses.Logistic()
+    )
 
 
 def sparse(d: int, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.GroupRisk:
@@ -59,7 +63,7 @@ def sparse(d: int, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.GroupR
     groups = rng.integers(0, m, n)
     margins = X @ rng.standard_normal(d) / 2 + 0.3 * rng.standard_normal(m)[groups]
     y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-margins)), 1.0, -1.0)
-    return _of_arrays(X, y, groups, gd.L2Domain(penalty=1e-4), gd.Logistic())
+    return _of_arrays(X, y, groups, gd.domains.L2Domain(penalty=1e-4), gd.losses.Logistic())
 
 
 def uniform_sparse(d: int = 100_000, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.GroupRisk:
@@ -69,14 +73,14 @@ def uniform_sparse(d: int = 100_000, entries: int = 20, n: int = 50_000, m: int 
     X = sp.csr_array((rng.standard_normal(n * entries), place), shape=(n, d))
     groups = rng.integers(0, m, n)
     y = np.where(X @ rng.standard_normal(d) + rng.standard_normal(n) > 0, 1.0, -1.0)
-    return _of_arrays(X, y, groups, gd.L2Domain(penalty=1e-4), gd.Logistic())
+    return _of_arrays(X, y, groups, gd.domains.L2Domain(penalty=1e-4), gd.losses.Logistic())
 
 
 def cifar_ten() -> gd.GroupRisk:
     """Return ten classes of CIFAR-100, each a group."""
     p = cifar(Path(os.environ["GROUPDRO_CIFAR"]))
     chosen = np.isin(p.y, np.arange(10))
-    return _of_arrays(p.X[chosen], p.y[chosen], p.groups[chosen], gd.L2Domain(radius=20.0), gd.Softmax())
+    return _of_arrays(p.X[chosen], p.y[chosen], p.groups[chosen], gd.domains.L2Domain(radius=20.0), gd.losses.Softmax())
 
 
 def group_slopes(m: int, size: int, d: int = 50) -> gd.GroupRisk:
@@ -87,7 +91,7 @@ def group_slopes(m: int, size: int, d: int = 50) -> gd.GroupRisk:
     slopes = rng.standard_normal(d) + 0.5 * rng.standard_normal((m, d))
     chance = 1.0 / (1.0 + np.exp(-(X * slopes[groups]).sum(axis=1)))
     y = np.where(rng.random(len(groups)) < chance, 1.0, -1.0)
-    return _of_arrays(X, y, groups, gd.L2Domain(radius=10.0), gd.Logistic())
+    return _of_arrays(X, y, groups, gd.domains.L2Domain(radius=10.0), gd.losses.Logistic())
 
 
 PROBLEMS: dict[str, Callable[[], gd.GroupRisk]] = {
@@ -100,34 +104,36 @@ PROBLEMS: dict[str, Callable[[], gd.GroupRisk]] = {
     "2,000 groups of 20": lambda: group_slopes(2_000, 20),
     "20,000 groups of 100": lambda: group_slopes(20_000, 100),
 }
-SOLVERS: dict[str, Callable[[], gd.Solver]] = {
-    "newton": lambda: gd.GroupSQP("newton"),
-    "lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "aleg": gd.ALEG,
-    "quadratic": gd.Quadratic,
+SOLVERS: dict[str, Callable[[], gd.solvers.Solver]] = {
+    "newton": lambda: gd.solvers.GroupSQP("newton"),
+    "lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "aleg": gd.solvers.ALEG,
+    "quadratic": gd.solvers.Quadratic,
 }
 _NEWTON_PARAMETERS = 3100  # beyond which a Hessian would not fit or take minutes
 
 
-def reached(result: gd.Result, tol: float) -> tuple[float, float]:
+def reached(result: gd.solvers.Result, tol: float) -> tuple[float, float]:
     """Return passes and seconds at which a run's gap was within the tolerance."""
     rows = (row for row in result.trace if row.gap <= tol * abs(row.upper))
     row = next(rows, None)
     return (row.passes, row.seconds) if row is not None else (np.inf, np.inf)
 
 
-def _run(problem: gd.GroupRisk, solver: str | gd.Solver, tol: float, seconds: float) -> gd.Result:
+def _run(problem: gd.GroupRisk, solver: str | gd.solvers.Solver, tol: float, seconds: float) -> gd.solvers.Result:
     return gd.solve(problem, solver, tol=tol, max_passes=MOST_PASSES, max_time=seconds)
 
 
-def _repeated(problem: gd.GroupRisk, solver: str | gd.Solver, tol: float, seconds: float) -> list[gd.Result]:
+def _repeated(
+    problem: gd.GroupRisk, solver: str | gd.solvers.Solver, tol: float, seconds: float
+) -> list[gd.solvers.Result]:
     runs = [_run(problem, solver, tol, seconds)]
     while len(runs) < 3 and runs[0].seconds < SHORT:
         runs.append(_run(problem, solver, tol, seconds))
     return runs
 
 
-def fits(name: str, problem: gd.GroupRisk, solver: gd.Solver) -> bool:
+def fits(name: str, problem: gd.GroupRisk, solver: gd.solvers.Solver) -> bool:
     if name == "newton" and problem.model.size > _NEWTON_PARAMETERS:
         return False
     return solver.fits(problem)

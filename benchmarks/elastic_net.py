@@ -39,12 +39,12 @@ def best_of(run: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
     return min(seconds), found
 
 
-def certified(X: Any, y: np.ndarray, groups: np.ndarray, alpha: float, tol: float) -> tuple[float, gd.Result]:
+def certified(X: Any, y: np.ndarray, groups: np.ndarray, alpha: float, tol: float) -> tuple[float, gd.solvers.Result]:
     """Solve from the raw arrays."""
 
-    def run() -> gd.Result:
+    def run() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, groups)
-        return gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(l1=alpha)), tol=tol)
+        return gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=alpha)), tol=tol)
 
     return best_of(run)
 

@@ -35,8 +35,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from benchmarks.torchrun import torchrun_command, torchrun_environment
-from groupdro import GroupedStore, GroupRisk, L2Domain, Logistic, distributed, solve
+from groupdro import GroupedStore, GroupRisk, distributed, solve
 from groupdro.data.csr_rows import CsrRows
+from groupdro.domains import L2Domain
+from groupdro.losses import Logistic
 
 N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000

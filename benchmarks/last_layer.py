@@ -174,7 +174,7 @@ METHODS: dict[str, Method] = {
     "deep feature reweighting": deep_feature_reweighting,
     "deep feature reweighting, C up to 100": widely_tuned_reweighting,
     "groupdro, defaults": worst_group,
-    "groupdro, small_group_adjustment=1": lambda rows, rng: worst_group(rows, rng, small_group_adjustment=1.0),
+    "groupdro, small_group_bonus=1": lambda rows, rng: worst_group(rows, rng, small_group_bonus=1.0),
 }
 
 

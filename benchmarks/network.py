@@ -41,9 +41,11 @@ import scipy.sparse as sp
 
 from benchmarks.network_links import LIMIT, enter, network
 from benchmarks.network_model import SIZES, Exchange, Link, fit_costs, model_epochs
-from groupdro import GroupedStore, GroupRisk, L2Domain, Logistic, solve
+from groupdro import GroupedStore, GroupRisk, solve
 from groupdro.data.communicator import Numbers
 from groupdro.distributed import TorchCommunicator
+from groupdro.domains import L2Domain
+from groupdro.losses import Logistic
 
 WORKERS, RATES, DELAYS = (2, 4, 8), (1e9, 1e10), (0.0, 1e-4, 1e-3)  # bits per second; seconds one way, 0 for veth pairs
 PROBE_DELAY = 3e-4  # of the relay, when it is calibrated

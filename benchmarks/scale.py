@@ -99,9 +99,9 @@ def fit(store: str, tol: str = "1e-2") -> None:
 def passes(store: str) -> None:
     """Time a full pass and an inner pass."""
     table = gd.GroupedStore.open(store)
-    problem = gd.GroupRisk(table.data(), gd.Logistic(), gd.L2Domain(penalty=1e-3))
+    problem = gd.GroupRisk(table.data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
     print(f"rows in memory: {problem.data.rows.in_memory}", flush=True)
-    solver = gd.ALEG()
+    solver = gd.solvers.ALEG()
     w, q = problem.start(), problem.start_weights()
     rates = {}
     begun = time.perf_counter()
@@ -132,15 +132,16 @@ kind, path, out, tol, epochs = sys.argv[1:6]
 os.sched_setaffinity(0, {int(os.environ.get("LOCAL_RANK", "0")) % os.cpu_count()})
 comm = gd.distributed.communicator()
 data = gd.GroupedStore.open(path).shard(comm).data()
-problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=float(os.environ.get("PENALTY", "1e-3"))))
-solver = gd.GroupSQP("lbfgs") if kind == "sqp" else gd.ALEG()
+penalty = float(os.environ.get("PENALTY", "1e-3"))
+problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty))
+solver = gd.solvers.GroupSQP("lbfgs") if kind == "sqp" else gd.solvers.ALEG()
 waited = comm.seconds
 result = gd.solve(problem, solver, tol=float(tol), max_passes=1000.0, seed=0,
                   callbacks=[lambda p: p.latest.epoch >= int(epochs)])
 waited = comm.seconds - waited
 digest = hashlib.sha256(result.w.tobytes() + result.q.tobytes()).hexdigest()
 trace = [(r.passes, r.seconds, r.upper, r.lower) for r in result.trace]
-plan = gd.ALEG().plan(problem) if kind != "sqp" else None
+plan = gd.solvers.ALEG().plan(problem) if kind != "sqp" else None
 record = dict(rank=comm.rank, digest=digest, upper=result.upper_bound, lower=result.lower_bound,
               status=result.status.name,
               seconds=result.seconds, waited=waited, calls=comm.calls, passes=result.passes, epochs=result.epochs,

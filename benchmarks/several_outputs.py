@@ -32,8 +32,10 @@ def seconds(function: Callable[[], object]) -> float:
 
 def main(folder: str, rounds: int = 7) -> None:
     p = cifar(Path(folder))
-    problem = gd.GroupRisk(gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.Softmax(), gd.L2Domain(radius=20.0))
-    X, solver = problem.data.rows.dense(), gd.ALEG()
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Softmax(), gd.domains.L2Domain(radius=20.0)
+    )
+    X, solver = problem.data.rows.dense(), gd.solvers.ALEG()
     rng = np.random.default_rng(0)
     W = rng.standard_normal(problem.shape, dtype=np.float32)
     V = rng.standard_normal((len(X), problem.shape[1]), dtype=np.float32)

@@ -47,7 +47,7 @@ def best_time(run: Callable[[], object], times: int = 5) -> float:
     return min(out)
 
 
-def passes_to(result: gd.Result, gap: float) -> float:
+def passes_to(result: gd.solvers.Result, gap: float) -> float:
     return next((row.passes for row in result.trace if row.gap <= gap), np.inf)
 
 
@@ -55,7 +55,7 @@ def synthetic_problems() -> Iterator[tuple[int, float, gd.GroupRisk]]:
     for seed in range(5):
         data = gd.GroupedData.from_arrays(*gd.datasets.make_gdro(25, 1000, 1024, seed=seed))
         for radius in (1.0, 3.0, 10.0):
-            yield seed, radius, gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=radius))
+            yield seed, radius, gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=radius))
 
 
 def synthetic() -> dict[str, Any]:
@@ -87,7 +87,9 @@ def budgets(folder: str = "") -> None:
 
 def _compare_at_budgets(name: str, problem: gd.GroupRisk, tol: float) -> None:
     best = gd.solve(problem, "auto", tol=tol, max_passes=300).lower_bound
-    tuned = [gd.ALEGTheory(multiplier=factor, guarantee=False) for factor in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)]
+    tuned = [
+        gd.solvers.ALEGTheory(multiplier=factor, guarantee=False) for factor in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+    ]
     above = {"auto": _above(gd.solve(problem, "auto", tol=tol, max_passes=BUDGETS[-1]), best, problem.n_rows)}
     paper = [
         _above(gd.solve(problem, each, tol=0.0, max_passes=2.0 * BUDGETS[-1]), best, problem.n_rows) for each in tuned
@@ -99,7 +101,7 @@ def _compare_at_budgets(name: str, problem: gd.GroupRisk, tol: float) -> None:
         )
 
 
-def _above(result: gd.Result, best: float, n_rows: int) -> list[float]:
+def _above(result: gd.solvers.Result, best: float, n_rows: int) -> list[float]:
     """Return by how much the best point within each budget exceeds the optimum."""
     rows = [(row.grad_evals_paper / n_rows, row.upper) for row in result.trace]
     return [min((upper for spent, upper in rows if spent <= budget), default=np.inf) - best for budget in BUDGETS]
@@ -108,7 +110,9 @@ def _above(result: gd.Result, best: float, n_rows: int) -> list[float]:
 def tabular() -> None:
     for make in (adult, bank):
         p = make()
-        problem = gd.GroupRisk(gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.Logistic(), gd.L2Domain(radius=10.0))
+        problem = gd.GroupRisk(
+            gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=10.0)
+        )
         for seed in range(3):
             result = gd.solve(problem, "aleg", tol=0.0, atol=1e-4, max_passes=200, seed=seed)
             at = [f"{passes_to(result, gap):.1f} to {gap:.0e}" for gap in (1e-2, 1e-3, 1e-4)]
@@ -117,7 +121,9 @@ def tabular() -> None:
 
 def _cifar_problem(folder: str) -> gd.GroupRisk:
     p = cifar(Path(folder))
-    return gd.GroupRisk(gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.Softmax(), gd.L2Domain(radius=20.0))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Softmax(), gd.domains.L2Domain(radius=20.0)
+    )
 
 
 def cifar100(folder: str) -> None:
@@ -135,9 +141,11 @@ def epoch() -> None:
     X, y = rng.standard_normal((n, d)), np.sign(rng.standard_normal(n))
     w, v = rng.standard_normal(d), rng.standard_normal(n)
     problem = gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n // m)), gd.Logistic(), gd.L2Domain(radius=3.0)
+        gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n // m)),
+        gd.losses.Logistic(),
+        gd.domains.L2Domain(radius=3.0),
     )
-    solver = gd.ALEG()
+    solver = gd.solvers.ALEG()
     state = solver.init(problem, 0)
     plan = solver.plan(problem)
 
@@ -166,8 +174,8 @@ def csr() -> None:
             (rng.standard_normal(n * entries), indices, np.arange(0, n * entries + 1, entries)), shape=(n, d)
         )
         data = gd.GroupedData.from_arrays(X, np.sign(rng.standard_normal(n)), np.arange(n) % m)
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
-        solver = gd.ALEG()
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
+        solver = gd.solvers.ALEG()
         state = solver.init(problem, 0)
         plan = solver.plan(problem)
 
@@ -195,13 +203,13 @@ def text() -> dict[str, Any]:
     X, y, groups = problem.data.rows.X, problem.data.y, np.repeat(np.arange(20), problem.data.all_sizes)
     narrow = sp.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)  # liblinear's
 
-    def fit() -> gd.Result:
+    def fit() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, groups)
-        return gd.solve(gd.GroupRisk(data, gd.Logistic(), problem.domain), tol=1e-4)
+        return gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), problem.domain), tol=1e-4)
 
     result, ours = fit(), best_time(fit, 3)
     stored: dict[str, Any] = {"passes": round(result.passes, 1), "CPU seconds": round(ours, 2)}
-    plain = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.zeros(len(y))), gd.Logistic(), problem.domain)
+    plain = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.zeros(len(y))), gd.losses.Logistic(), problem.domain)
     least = gd.solve(plain, tol=1e-8).lower_bound
     for solver in ("lbfgs", "liblinear"):
         for tol in 10.0 ** -np.arange(4, 10):
@@ -236,7 +244,7 @@ def groups() -> dict[str, Any]:
     noise = np.repeat(rng.standard_normal(m), n_i) * 0.5
     y = np.sign(X @ shared + noise + rng.standard_normal(len(X)))
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n_i))
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
     return {**stored, "100,000 groups of 100, d = 100": measured(problem)}
 
 
@@ -253,9 +261,9 @@ def clarabel() -> dict[str, Any]:
     program.solve(solver=cp.CLARABEL)
     theirs = time.process_time() - begun
 
-    def fit() -> gd.Result:
+    def fit() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, group)
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=20.0), fit_intercept=True)
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=20.0), fit_intercept=True)
         return gd.solve(problem, tol=1e-6)
 
     result, ours = fit(), best_time(fit, 10)
@@ -302,9 +310,9 @@ def fairlearn() -> None:
         weight * model.coef_[0] for weight, model in zip(reduction.weights_, reduction.predictors_, strict=True)
     )
 
-    def fit() -> gd.Result:
+    def fit() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, group)
-        return gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=100.0)), tol=1e-6)
+        return gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=100.0)), tol=1e-6)
 
     result, ours = fit(), best_time(fit, 20)
     risks = np.logaddexp(0.0, -y * (X @ mixture)).reshape(m, -1).mean(axis=1)
@@ -321,7 +329,7 @@ import groupdro as gd
 imported = time.perf_counter()
 rng = np.random.default_rng(0)
 data = gd.GroupedData.from_arrays(rng.normal(size=(1000, 20)), np.sign(rng.normal(size=1000)), np.arange(1000) % 5)
-problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=3.0))
+problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
 for solver in ("auto", "aleg"):
     before = time.perf_counter()
     gd.solve(problem, solver, tol=1e-3)

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import groupdro as gd
 from benchmarks.real_data import TEN, Problem
 
-LOSS = {"binary": gd.Logistic, "classes": gd.Softmax, "regression": gd.Squared}
+LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}
 
 
 def best_time(run: Callable[[], object], budget: float = 3.0) -> float:
@@ -31,9 +31,9 @@ def best_time(run: Callable[[], object], budget: float = 3.0) -> float:
     return min(times)
 
 
-def fit(p: Problem) -> gd.Result:
+def fit(p: Problem) -> gd.solvers.Result:
     data = gd.GroupedData.from_arrays(p.X, p.y, p.groups)
-    problem = gd.GroupRisk(data, LOSS[p.task](), gd.L2Domain(radius=10.0))
+    problem = gd.GroupRisk(data, LOSS[p.task](), gd.domains.L2Domain(radius=10.0))
     return gd.solve(problem, tol=1e-6, max_passes=3000)
 
 

@@ -22,8 +22,9 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from groupdro import ConvergenceDisplay, GroupDRORegressor, compare
+from groupdro import GroupDRORegressor, compare
 from groupdro.datasets import fetch_bike_sharing
+from groupdro.plots import ConvergenceDisplay
 
 bike = fetch_bike_sharing()
 X, y, hour = bike.data, bike.target / 100, bike.groups

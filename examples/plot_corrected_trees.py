@@ -22,11 +22,11 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from groupdro import (
     GroupDROClassifier,
     GroupDRORegressor,
-    GroupRiskDisplay,
     GroupStratifiedKFold,
     group_report,
 )
 from groupdro.datasets import fetch_adult, fetch_bike_sharing
+from groupdro.plots import GroupRiskDisplay
 
 bike = fetch_bike_sharing()
 X, y, hour = bike.data, bike.target / 100, bike.groups

@@ -20,13 +20,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from sklearn.preprocessing import StandardScaler
 
-from groupdro import (
-    FrontierDisplay,
-    GroupDRORegressor,
-    group_report,
-    robustness_frontier,
-)
+from groupdro import GroupDRORegressor, group_report, robustness_frontier
 from groupdro.datasets import fetch_bike_sharing
+from groupdro.plots import FrontierDisplay
 
 bike = fetch_bike_sharing()
 y, hour = bike.target / 100, bike.groups

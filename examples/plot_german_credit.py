@@ -18,8 +18,9 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from groupdro import GroupDROClassifier, GroupRiskDisplay, compare
+from groupdro import GroupDROClassifier, compare
 from groupdro.datasets import fetch_german_credit
+from groupdro.plots import GroupRiskDisplay
 
 X, bad, sex = fetch_german_credit(return_X_y_groups=True)
 indicators = OneHotEncoder(handle_unknown="ignore", min_frequency=20)

@@ -156,7 +156,7 @@ print(table.to_string(header=["as trained", "balanced", "reweighted", "groupdro"
 # in 0.11 s and 0.50 s on one thread. It also finds the main reason: the published grid
 # ends at C = 1, too strong a penalty for these embeddings. With C up to 100, deep
 # feature reweighting reaches 77.6% in 4.33 s, which is not significantly below
-# groupdro. And groupdro with ``small_group_adjustment=1``, which allows for how little
+# groupdro. And groupdro with ``small_group_bonus=1``, which allows for how little
 # 150 rows say, reaches 79.4%.
 _, axes = plt.subplots(1, 4, figsize=(11, 2.5), sharey=True, layout="constrained")
 for ax, (title, accuracies) in zip(axes, found.items(), strict=True):

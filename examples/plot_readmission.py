@@ -26,12 +26,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from groupdro import (
     GroupDROClassifier,
     GroupStratifiedKFold,
-    GroupWeightsDisplay,
     SmallGroupWarning,
     compare,
     group_report,
 )
 from groupdro.datasets import fetch_diabetes130
+from groupdro.plots import GroupWeightsDisplay
 
 stays = fetch_diabetes130().frame.drop_duplicates("patient_nbr")
 died = stays["discharge_disposition_id"].isin([11, 19, 20, 21])
@@ -135,17 +135,17 @@ print(f"worst group that can be judged: {report.worst_group}")
 # What the fit makes of them
 # --------------------------
 # The worst training risk is easily that of a group with three rows, by chance.
-# ``min_group_size=100`` with ``small_groups="merge"`` merges all groups of fewer than a
-# hundred rows. ``small_group_adjustment=C`` instead *adds* weight: it takes the risk of
-# n rows to be C / sqrt(n) larger than it is, and warns where tiny groups decide because
+# ``min_group_size=100`` merges all groups of fewer than a hundred rows.
+# ``small_group_bonus=C`` instead *adds* weight: it takes the risk of n rows to be
+# C / sqrt(n) larger than it is, and warns where tiny groups determine the fit because
 # of it.
 warnings.simplefilter("ignore", SmallGroupWarning)  # which is the point here
-merge = {"min_group_size": 100, "small_groups": "merge"}
+merge = {"min_group_size": 100}
 ways = {
     "every specialty": {},
     "merged below 100": merge,
-    "every specialty, C = 0.2": {"small_group_adjustment": 0.2},
-    "merged below 100, C = 0.2": {**merge, "small_group_adjustment": 0.2},
+    "every specialty, C = 0.2": {"small_group_bonus": 0.2},
+    "merged below 100, C = 0.2": {**merge, "small_group_bonus": 0.2},
 }
 fitted, results = {"plain": plain}, {}
 for name, options in ways.items():

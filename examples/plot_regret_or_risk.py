@@ -80,7 +80,7 @@ for way, (colour, _) in looks.items():
 # Excess risk is a site's risk minus the lowest risk that any line reaches there. That
 # lowest risk is part of the fit, and certified too.
 by_excess = models["worst excess risk"]
-least = pd.Series(by_excess.reference_risks_, by_excess.groups_)[sites.index]
+least = pd.Series(by_excess.group_minima_, by_excess.groups_)[sites.index]
 risks = pd.DataFrame(index=sites.index)
 for way, model in models.items():
     risks[way] = pd.Series(0.5 * (model.predict(X) - y) ** 2).groupby(site).mean()

@@ -23,15 +23,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from groupdro import (
-    GroupedData,
-    GroupRisk,
-    GroupStratifiedKFold,
-    SimplexDomain,
-    Squared,
-    solve,
-)
+from groupdro import GroupedData, GroupRisk, GroupStratifiedKFold, solve
 from groupdro.datasets import fetch_heart_disease
+from groupdro.domains import SimplexDomain
+from groupdro.losses import Squared
 
 X, y, site = fetch_heart_disease(return_X_y_groups=True)
 fill = SimpleImputer(keep_empty_features=True)

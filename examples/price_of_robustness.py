@@ -56,19 +56,18 @@ def pipeline(y):
         (indicators, make_column_selector(dtype_exclude="number")),
     )
     kind = gd.GroupDROClassifier if y.dtype == bool else gd.GroupDRORegressor
-    small = {"min_group_size": 40, "small_groups": "merge"}
-    return make_pipeline(encode, kind(alpha=1e-3, random_state=0, **small))
+    return make_pipeline(encode, kind(alpha=1e-3, random_state=0, min_group_size=40))
 
 
 def draw(name, found, folder):
     """Write figures of risks, weights and convergence."""
     robust = found.models["GDRO"]
-    gd.GroupRiskDisplay.from_reports(found.reports["ERM"], found.reports["GDRO"])
+    gd.plots.GroupRiskDisplay.from_reports(found.reports["ERM"], found.reports["GDRO"])
     plt.title(f"{name}: held-out risk of each group", loc="left", fontsize="medium")
     plt.savefig(folder / f"{name}_risks.png", dpi=110)
-    gd.GroupWeightsDisplay.from_estimator(robust)
+    gd.plots.GroupWeightsDisplay.from_estimator(robust)
     plt.savefig(folder / f"{name}_weights.png", dpi=110)
-    gd.ConvergenceDisplay.from_estimator(robust)
+    gd.plots.ConvergenceDisplay.from_estimator(robust)
     plt.savefig(folder / f"{name}_convergence.png", dpi=110)
     plt.close("all")
 

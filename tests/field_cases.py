@@ -137,7 +137,7 @@ def _row_without_weight() -> str:
 
 @case("negative excess risks")
 def _negative_regrets() -> str:
-    model = fit(GroupDROClassifier("excess_risk", reference_risks=[1.0, 1.0, 1.0]), X, Y > 0, groups=GROUPS)
+    model = fit(GroupDROClassifier("excess_risk"), X, Y > 0, groups=GROUPS, group_minima=[1.0, 1.0, 1.0])
     risk = fit(GroupDROClassifier(tol=1e-9), X, Y > 0, groups=GROUPS).upper_bound_
     assert_certified(model, risk - 1.0, rel=-1e-4)
     return describe(model)
@@ -215,7 +215,7 @@ def _changed_store() -> str:
         rows = np.memmap(file, np.float64 if file.stat().st_size == 24 * N else np.float32, "r+").reshape(N, 3)
         rows[:, 0] = 0.0
         rows.flush()
-        with pytest.raises(gd.StoreError, match=re.escape(file.name)) as caught:
+        with pytest.raises(gd.store.StoreError, match=re.escape(file.name)) as caught:
             fit(model, gd.GroupedStore.open(Path(folder, "store")))
         return f"refused: {str(caught.value)[-90:]}, before it {describe(model)}"
 
@@ -236,7 +236,7 @@ class Box(Domain):
         return bool((np.abs(coef) <= self.size).all())
 
     def geometry(self, n_features):
-        return gd.ElasticNetDomain(low=-self.size, high=self.size).geometry(n_features)
+        return gd.domains.ElasticNetDomain(low=-self.size, high=self.size).geometry(n_features)
 
     def feasible(self, coef):
         return np.clip(coef, -self.size, self.size)
@@ -256,8 +256,10 @@ def refusal(problem, solver, *words) -> str:
 @case("an unknown domain")
 def _unknown_domain() -> str:
     data = gd.GroupedData.from_arrays(X, Y > 0, GROUPS)
-    problem = gd.GroupRisk(data, gd.Logistic(), Box(0.1))
-    optimum = worst_value(gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(low=-0.1, high=0.1))).value
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), Box(0.1))
+    optimum = worst_value(
+        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(low=-0.1, high=0.1))
+    ).value
     for solver in ("auto", "aleg", "aleg-theory"):
         found = gd.solve(problem, solver, tol=1e-3, max_passes=100 if solver in ("auto", "aleg") else 10)
         assert found.lower_bound <= optimum + 1e-8
@@ -301,7 +303,7 @@ def _smoothed_labels() -> str:
     y, groups = np.where(Y > 0, 1, -1), GROUPS.copy()
     y[groups == 2] = 1  # a group of one class
     data = gd.GroupedData.from_arrays(X, y, groups)
-    problem = gd.GroupRisk(data, Smoothed(), gd.L2Domain(penalty=1e-2), fit_intercept=True)
+    problem = gd.GroupRisk(data, Smoothed(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
     result = gd.solve(problem, "alem", tol=1e-4)
     minima = [gd.solve(problem.group(i), "sqp", tol=1e-9) for i in range(3)]
     assert minima[2].lower_bound > 0.3, "the group of one class has a least loss above zero"
@@ -322,7 +324,7 @@ class Doubled(gd.GroupRisk):
 @case("a problem whose class changes the objective")
 def _changed_objective() -> str:
     data = gd.GroupedData.from_arrays(X, Y > 0, GROUPS)
-    problem = Doubled(data, gd.Logistic(), gd.L2Domain(penalty=1e-3))
+    problem = Doubled(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
     return min(refusal(problem, solver, "Doubled", "objective") for solver in ("auto", "aleg", "sqp"))
 
 

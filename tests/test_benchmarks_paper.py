@@ -68,7 +68,9 @@ def small(monkeypatch, tmp_path):
 
 def problem(m=M, n=N, d=D, radius=3.0):
     X, y, groups = gd.datasets.make_gdro(m, n, d, seed=0)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(radius=radius))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=radius)
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -88,7 +90,9 @@ def test_every_method_runs_to_the_budget_or_to_its_certificate(small, name):
         assert last >= runs.BUDGET - SETUPS["gdro_synthetic"].spacing - 3.0
 
 
-@pytest.mark.parametrize("made", [lambda: gd.GroupSQP("lbfgs"), gd.ALEG, gd.ALEM, lambda: SMD(3.0)])
+@pytest.mark.parametrize(
+    "made", [lambda: gd.solvers.GroupSQP("lbfgs"), gd.solvers.ALEG, gd.solvers.ALEM, lambda: SMD(3.0)]
+)
 def test_rows_read_without_a_gradient_count(made):
     """Rows read are never more than what is counted: line searches and oracles are included."""
     seen = []
@@ -106,7 +110,7 @@ def test_rows_read_without_a_gradient_count(made):
 
 def test_a_balance_of_one_is_the_method_itself():
     for ours, theirs in (
-        (ALEGOfThePaper(multiplier=30, guarantee=False), gd.ALEGTheory(multiplier=30, guarantee=False)),
+        (ALEGOfThePaper(multiplier=30, guarantee=False), gd.solvers.ALEGTheory(multiplier=30, guarantee=False)),
         (Mpvr(30.0), MPVR(30.0)),
         (AlSvre(30.0, geometry="kl"), ALSVRE(30.0, geometry="kl")),
     ):
@@ -128,7 +132,7 @@ def test_the_faster_steps_of_smd_are_its_own(monkeypatch):
 
 def test_aleg_of_one_group_is_that_of_the_package():
     one = problem(m=1, n=200)
-    paper = gd.ALEGTheory(multiplier=30, guarantee=False, constant="paper")
+    paper = gd.solvers.ALEGTheory(multiplier=30, guarantee=False, constant="paper")
     a, b = (gd.solve(one, solver, tol=0.0, max_passes=20) for solver in (paper, AlegOfOneGroup(30.0)))
     assert a.trace[-1].gap == pytest.approx(b.trace[-1].gap, rel=1e-9)
     assert a.counters == b.counters
@@ -398,7 +402,7 @@ def test_blocks_of_steps_are_the_steps_of_tsas_first_stage():
     data = gd.GroupedData.from_arrays(X, y, groups)
     found = []
     for stage in (GroupModels, GroupModelsInBlocks):
-        problem = gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(radius=1.5))
+        problem = gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=1.5))
         models = stage(300.0, 7.0).models(problem, np.random.default_rng(3))  # long steps, most of them projected
         found.append((models, replace(problem.counters)))
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-9, atol=1e-12)

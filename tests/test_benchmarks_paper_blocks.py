@@ -19,7 +19,7 @@ def _problem(penalty: float, radius: float, dtype=np.float64):
     X = rng.normal(size=(300, 7)).astype(dtype)
     y = rng.integers(0, 4, size=300)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, size=300))
-    return gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(radius=radius, penalty=penalty))
+    return gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=radius, penalty=penalty))
 
 
 def _loop(problem, n_steps, rng):
@@ -63,7 +63,9 @@ def test_blocks_are_the_readable_steps_under_every_set(weight_set):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(140, 6)) * (rng.random((140, 6)) < 0.6)
     data = gd.GroupedData.from_arrays(X, rng.integers(0, 3, 140), np.repeat(np.arange(4), (40, 25, 60, 15)))
-    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=0.8, penalty=0.05), WEIGHT_SETS[weight_set])
+    problem = gd.GroupRisk(
+        data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=0.8, penalty=0.05), WEIGHT_SETS[weight_set]
+    )
     weighting = problem.weight_geometry()
     at = problem.evaluate(problem.within_domain(rng.normal(size=problem.shape)), weighting.point(rng.normal(size=4)))
     centre = weighting.mirror(at.q)

@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 import groupdro as gd
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
-from groupdro.solvers import SOLVERS
+from groupdro.run.solver import SOLVERS
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
-    "logistic": gd.Logistic(),
-    "squared": gd.Squared(),
-    "huber": gd.Huber(0.5),
-    "squared_hinge": gd.SquaredHinge(),
-    "softmax": gd.Softmax(3),
+    "logistic": gd.losses.Logistic(),
+    "squared": gd.losses.Squared(),
+    "huber": gd.losses.Huber(0.5),
+    "squared_hinge": gd.losses.SquaredHinge(),
+    "softmax": gd.losses.Softmax(3),
 }
-DOMAINS = [gd.L2Domain(radius=2.0), gd.L2Domain(penalty=0.1), gd.L2Domain(radius=1.0, penalty=0.05)]
+DOMAINS = [
+    gd.domains.L2Domain(radius=2.0),
+    gd.domains.L2Domain(penalty=0.1),
+    gd.domains.L2Domain(radius=1.0, penalty=0.05),
+]
 
 
 def make_problem(loss="logistic", domain=DOMAINS[0], sizes=(30, 12, 18), *, sparse=False, weights=False, seed=0):
@@ -303,7 +307,7 @@ def test_unknown_forms_are_refused_by_name():
 @pytest.mark.parametrize("solver", ["smd", "mpvr", "al-svre", "tsa"])
 def test_a_free_intercept_is_refused(solver):
     data = make_problem().data
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), fit_intercept=True)
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
     with pytest.raises(ValueError, match="requires a bounded domain"):
         gd.solve(problem, solver)
 
@@ -313,7 +317,7 @@ def test_a_free_intercept_is_refused(solver):
 def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
     X, y = np.linspace(-1.0, 1.0, 15)[:, None], np.linspace(2.0, -1.0, 15) ** 3
     data = gd.GroupedData.from_arrays(X, y, np.arange(15) % n_groups)
-    problem = gd.GroupRisk(data, gd.Squared(), gd.SimplexDomain())
+    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.SimplexDomain())
     result = gd.solve(problem, {**RISK, **REGRET}[solver](), tol=1e-6, max_passes=20)
     np.testing.assert_allclose(result.w, [1.0], rtol=1e-12)
     if solver.startswith("tsa"):  # a group's own minimum is what the only point gives
@@ -324,7 +328,7 @@ def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
 
 @pytest.mark.parametrize("form", ["two-stage", "common-random-numbers"])
 def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
-    problem = make_problem("squared", gd.SimplexDomain())
+    problem = make_problem("squared", gd.domains.SimplexDomain())
     minima, accurate = group_minima(problem)
     result = gd.solve(problem, TSA(3.0, form=form), tol=1e-3, max_passes=100)
     assert accurate
@@ -336,7 +340,7 @@ def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
 
 def test_a_single_row_of_several_outputs_is_solved_by_snapshots_alone():
     data = gd.GroupedData.from_arrays(np.ones((1, 2)), np.array([1]))
-    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=0.5))
+    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=0.5))
     for solver in (ALSVRE(100.0), MPVR(100.0)):
         result = gd.solve(problem, solver, tol=1e-2, max_passes=300)
         assert result.converged, solver
@@ -346,10 +350,10 @@ def test_an_epoch_of_one_step_on_several_outputs_moves():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
     data = gd.GroupedData.from_arrays(X, y, np.repeat([0, 1], 30))
-    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=5.0, penalty=1e-2))
+    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=5.0, penalty=1e-2))
     result = gd.solve(problem, MPVR(epoch_length=1), tol=1e-3, max_passes=200)
     first = result.trace[0].upper
-    assert result.status in (gd.Status.PASS_LIMIT, gd.Status.CONVERGED)
+    assert result.status in (gd.solvers.Status.PASS_LIMIT, gd.solvers.Status.CONVERGED)
     assert result.upper_bound < first - 1e-4
 
 
@@ -375,7 +379,7 @@ def test_workers_together_end_with_the_same_bits(name):
     data, make = make_problem().data, {**RISK, **REGRET}[name]
 
     def solved(part):
-        problem = gd.GroupRisk(part, gd.Logistic(), gd.L2Domain(radius=2.0))
+        problem = gd.GroupRisk(part, gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0))
         return gd.solve(problem, make(), tol=1e-3, max_passes=60.0, seed=3)
 
     alone = solved(data)
@@ -392,7 +396,9 @@ def test_tsa_refuses_a_part_of_the_rows():
     data = make_problem().data
 
     def solved(comm):
-        return gd.solve(gd.GroupRisk(gd.distributed.shard(data, comm), gd.Logistic(), gd.L2Domain(radius=2.0)), TSA())
+        return gd.solve(
+            gd.GroupRisk(gd.distributed.shard(data, comm), gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0)), TSA()
+        )
 
     with pytest.raises(ValueError, match="'tsa' requires all rows in one process"):
         run_workers(2, solved)
@@ -401,12 +407,15 @@ def test_tsa_refuses_a_part_of_the_rows():
 @pytest.mark.parametrize(
     ("solver", "domain", "weight_set", "name"),
     [
-        *((make(), gd.ElasticNetDomain(low=-0.3, high=0.2), gd.Simplex(), "Domain") for make in (ALSVRE, ERMEG)),
-        *((make(), gd.L2Domain(radius=1.0), gd.Floor(0.5), "Floor") for make in (ALSVRE, ERMEG)),
+        *(
+            (make(), gd.domains.ElasticNetDomain(low=-0.3, high=0.2), gd.weight_sets.Simplex(), "Domain")
+            for make in (ALSVRE, ERMEG)
+        ),
+        *((make(), gd.domains.L2Domain(radius=1.0), gd.weight_sets.Floor(0.5), "Floor") for make in (ALSVRE, ERMEG)),
     ],
 )
 def test_a_set_that_a_method_cannot_handle_is_refused_by_name(solver, domain, weight_set, name):
-    problem = gd.GroupRisk(make_problem().data, gd.Logistic(), domain, weight_set)
+    problem = gd.GroupRisk(make_problem().data, gd.losses.Logistic(), domain, weight_set)
     with pytest.raises(ValueError, match=f"{solver.name!r} requires .*{name}"):
         gd.solve(problem, solver)
     assert problem.counters.row_reads == 0
@@ -414,8 +423,8 @@ def test_a_set_that_a_method_cannot_handle_is_refused_by_name(solver, domain, we
 
 @pytest.mark.parametrize("make", [SMD, MPVR])
 def test_bounds_hold_in_a_box_under_a_floor(make):
-    domain, weight_set = gd.ElasticNetDomain(low=-0.3, high=0.2), gd.Floor(0.3, (0.5, 0.3, 0.2))
-    problem = gd.GroupRisk(make_problem().data, gd.Logistic(), domain, weight_set)
+    domain, weight_set = gd.domains.ElasticNetDomain(low=-0.3, high=0.2), gd.weight_sets.Floor(0.3, (0.5, 0.3, 0.2))
+    problem = gd.GroupRisk(make_problem().data, gd.losses.Logistic(), domain, weight_set)
     result, optimum = gd.solve(problem, make(), max_passes=60), worst_value(problem).value
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
     assert result.gap < gd.solve(problem, make(), max_passes=1).gap
@@ -442,17 +451,20 @@ def test_a_method_of_regrets_does_not_answer_for_risks(solver):
 def test_given_references_are_used_by_ermeg_and_refused_by_tsa():
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
     given = np.array([0.1, 0.2, 0.3])
-    options = {"reference_risks": given, "tol": 1e-2, "alpha": 0.1, "random_state": 0}
-    model = gd.GroupDROClassifier("excess_risk", solver=ERMEG(), **options).fit(X, y, groups=groups)
+    options = {"tol": 1e-2, "alpha": 0.1, "random_state": 0}
+    model = gd.GroupDROClassifier("excess_risk", solver=ERMEG(), **options)
+    model.fit(X, y, groups=groups, group_minima=given)
     assert model.status_ == "converged"
     penalty = 0.05 * (model.coef_**2).sum()
     assert model.upper_bound_ == pytest.approx((model.group_risks_ - given).max() + penalty, rel=1e-9)
     with pytest.raises(ValueError, match=r"'tsa' requires .*references"):
-        gd.GroupDROClassifier("excess_risk", solver=TSA(), fit_intercept=False, **options).fit(X, y, groups=groups)
+        gd.GroupDROClassifier("excess_risk", solver=TSA(), fit_intercept=False, **options).fit(
+            X, y, groups=groups, group_minima=given
+        )
 
 
 def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
-    epochs, whole = 0, gd.GroupSQP.epoch
+    epochs, whole = 0, gd.solvers.GroupSQP.epoch
 
     def interrupted(self, problem, state):
         nonlocal epochs
@@ -463,7 +475,7 @@ def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
 
     problem = make_problem()
     references = gd.solve(problem, ERMEG(), tol=1e-3, max_passes=1e4).references
-    monkeypatch.setattr(gd.GroupSQP, "epoch", interrupted)
+    monkeypatch.setattr(gd.solvers.GroupSQP, "epoch", interrupted)
     result = gd.solve(problem.with_references(references), ERMEG(), tol=0.0, max_passes=1e4)
-    assert result.status is gd.Status.INTERRUPTED
+    assert result.status is gd.solvers.Status.INTERRUPTED
     assert epochs == 40

@@ -14,11 +14,11 @@ from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge
 
 LOSSES = {
-    "logistic": gd.Logistic(),
-    "squared": gd.Squared(),
-    "huber": gd.Huber(0.7),
-    "squared_hinge": gd.SquaredHinge(),
-    "softmax": gd.Softmax(),
+    "logistic": gd.losses.Logistic(),
+    "squared": gd.losses.Squared(),
+    "huber": gd.losses.Huber(0.7),
+    "squared_hinge": gd.losses.SquaredHinge(),
+    "softmax": gd.losses.Softmax(),
 }
 
 
@@ -27,7 +27,7 @@ def make_problem(loss="logistic", domain=None, seed=0, intercept=False, dtype=np
     y = rng.integers(0, 3, n) if loss == "softmax" else np.sign(rng.normal(size=n))
     X = rng.normal(size=(n, 3)).astype(dtype)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, n))
-    return gd.GroupRisk(data, LOSSES[loss], domain or gd.L2Domain(radius=1.5), fit_intercept=intercept)
+    return gd.GroupRisk(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
 
 
 def random_evaluation(problem, rng, scale=0.4):
@@ -44,7 +44,9 @@ def test_no_bound_of_random_problems_passes_the_optimum(block):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("domain", [gd.L2Domain(radius=1.5), gd.L2Domain(penalty=0.2), gd.L2Domain(1.0, 0.1)])
+@pytest.mark.parametrize(
+    "domain", [gd.domains.L2Domain(radius=1.5), gd.domains.L2Domain(penalty=0.2), gd.domains.L2Domain(1.0, 0.1)]
+)
 def test_slopes_as_duals_give_the_linearisation_bound(loss, domain):
     problem = make_problem(loss, domain)
     at = random_evaluation(problem, np.random.default_rng(1))
@@ -69,7 +71,7 @@ def test_aggregated_cuts_never_fall_and_exceed_every_single_one(loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(loss):
-    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True)
+    problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True)
     rng = np.random.default_rng(4)
     reference = worst_value(problem)
     for _ in range(5):
@@ -87,7 +89,7 @@ def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(los
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "squared_hinge", "softmax"])  # Huber's are bounded
 def test_slopes_that_follow_the_intercept_give_the_same_bound_without_a_pass(loss):
-    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True, n=400)
+    problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True, n=400)
     best = gd.solve(problem, "sqp", tol=1e-9)
     rng = np.random.default_rng(0)
     for scale in (1e-3, 0.05):
@@ -103,18 +105,18 @@ def test_slopes_that_follow_the_intercept_give_the_same_bound_without_a_pass(los
         np.testing.assert_allclose(bounds[0], bounds[1], atol=30.0 * scale**2)
 
 
-@pytest.mark.parametrize("solver", [gd.GroupSQP("newton"), gd.GroupSQP("lbfgs")])
+@pytest.mark.parametrize("solver", [gd.solvers.GroupSQP("newton"), gd.solvers.GroupSQP("lbfgs")])
 def test_a_free_intercept_costs_no_more_passes(solver):
     passes = []
     for intercept in (False, True):
-        problem = make_problem(domain=gd.L2Domain(penalty=0.1), intercept=intercept, n=400)
+        problem = make_problem(domain=gd.domains.L2Domain(penalty=0.1), intercept=intercept, n=400)
         passes.append(gd.solve(problem, solver, tol=1e-6).passes)
     assert passes[1] <= passes[0] + 2
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_centring_finds_the_best_intercept_from_far_away(loss):
-    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True)
+    problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True)
     w = np.random.default_rng(5).normal(size=problem.shape)
     w[-1] += 8.0 * np.arange(1, 1 + w[-1].size).reshape(w[-1].shape)
     at = problem.evaluate(w, np.full(4, 0.25))
@@ -125,7 +127,7 @@ def test_centring_finds_the_best_intercept_from_far_away(loss):
 
 
 def test_a_penalty_confines_the_solution_and_so_tightens_the_bound():
-    problem = make_problem(domain=gd.L2Domain(penalty=0.01))
+    problem = make_problem(domain=gd.domains.L2Domain(penalty=0.01))
     certificate = Certificate(problem)
     at = random_evaluation(problem, np.random.default_rng(6), scale=0.05)
     certificate.observe(at)
@@ -136,7 +138,7 @@ def test_a_penalty_confines_the_solution_and_so_tightens_the_bound():
 
 def test_a_domain_without_any_bound_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="separable group has no minimiser"):
-        gd.L2Domain()
+        gd.domains.L2Domain()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -152,7 +154,7 @@ def test_float32_rows_give_valid_and_tight_certificates(loss):
 
 def test_the_gap_is_never_below_the_rounding_of_the_bounds():
     data = gd.GroupedData.from_arrays(np.zeros((4, 1)), np.array([1.0, -1, 1, -1]), [0, 0, 1, 1])
-    result = gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0)))
+    result = gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)))
     assert result.converged
     assert 0 < result.gap <= 1e-11
     assert result.upper_bound == pytest.approx(np.log(2))
@@ -163,10 +165,10 @@ def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
     X = rng.normal(size=(30, 2)) * 1e8
     y = np.sign(rng.normal(size=30))
     data = gd.GroupedData.from_arrays(X, y, np.arange(30) % 3)
-    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e-6))
+    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e-6))
     exact = gd.GroupedData.from_arrays(X * 1e-8, y, np.arange(30) % 3)
-    optimum = worst_value(gd.GroupRisk(exact, gd.Squared(), gd.L2Domain(radius=1e2))).value
-    result = gd.solve(problem, gd.ALEGTheory(guarantee=True), max_passes=40, tol=0.0)
+    optimum = worst_value(gd.GroupRisk(exact, gd.losses.Squared(), gd.domains.L2Domain(radius=1e2))).value
+    result = gd.solve(problem, gd.solvers.ALEGTheory(guarantee=True), max_passes=40, tol=0.0)
     assert result.lower_bound <= optimum + 1e-7
     assert result.upper_bound >= optimum - 1e-7
 
@@ -175,7 +177,7 @@ def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_sums_of_many_equal_losses_do_not_drift_past_the_truth(loss, n):
     data = gd.GroupedData.from_arrays(np.zeros((n, 1)), np.ones(n) if loss == "logistic" else np.full(n, 0.3))
-    result = gd.solve(gd.GroupRisk(data, LOSSES[loss], gd.L2Domain(radius=1.0)))
+    result = gd.solve(gd.GroupRisk(data, LOSSES[loss], gd.domains.L2Domain(radius=1.0)))
     truth = np.log(2) if loss == "logistic" else 0.045
     assert result.converged
     assert abs(result.upper_bound - truth) <= 1e-14
@@ -183,14 +185,14 @@ def test_sums_of_many_equal_losses_do_not_drift_past_the_truth(loss, n):
 
 
 @pytest.mark.parametrize("offset", [0, 10**6, 10**9])
-@pytest.mark.parametrize("loss", [gd.Squared(), gd.Huber(1e6)])
+@pytest.mark.parametrize("loss", [gd.losses.Squared(), gd.losses.Huber(1e6)])
 def test_targets_far_from_zero_do_not_lift_the_bound_of_a_free_intercept(loss, offset):
     # With zero columns the best value at q is the weighted variance / 2, which whole numbers give exactly.
     rng = np.random.default_rng(offset % 97)
     for _ in range(20):
         y = rng.integers(-4, 5, 24)
         data = gd.GroupedData.from_arrays(np.zeros((24, 1)), y + offset, np.arange(24) % 3)
-        problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=1.0), fit_intercept=True)
+        problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
         at = problem.evaluate(np.array([0.0, offset + 1.0]), np.full(3, 1 / 3))
         truth = Fraction(int((y**2).sum()) * 24 - int(y.sum()) ** 2, 2 * 24**2)
         bound = balance(problem, at).bound(problem, problem.domain)
@@ -202,7 +204,9 @@ def test_a_million_targets_far_from_zero_do_not_either():
     n, offset = 1_000_000, 10**6
     y = np.where(np.arange(n) % 4 == 0, 3, -1)  # of mean 0; equal terms at equal distances round alike
     data = gd.GroupedData.from_arrays(np.zeros((n, 1)), (y + offset).astype(np.float64))
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=1.0), fit_intercept=True), "sqp", tol=1e-6)
+    result = gd.solve(
+        gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=1.0), fit_intercept=True), "sqp", tol=1e-6
+    )
     assert result.converged
     assert result.lower_bound <= 1.5 <= result.upper_bound * (1 + 1e-9)
 
@@ -211,7 +215,7 @@ def test_a_million_targets_far_from_zero_do_not_either():
 def test_gradients_of_a_million_equal_rows_widen_the_slack(store):
     n, delta, target = 1_000_000, 0.7, -3.0
     data = gd.GroupedData.from_arrays(store(np.ones((n, 1))), np.full(n, target))
-    problem = gd.GroupRisk(data, gd.Huber(delta), gd.L2Domain(radius=1.0))
+    problem = gd.GroupRisk(data, gd.losses.Huber(delta), gd.domains.L2Domain(radius=1.0))
     result = gd.solve(problem, "sqp", tol=1e-9)
     assert result.converged
     assert result.lower_bound <= delta * (abs(-1.0 - target) - delta / 2)
@@ -222,7 +226,7 @@ def test_classes_of_many_rows_keep_the_bound_of_a_free_intercept():
     n, share = 100_000, np.array([0.7, 0.2, 0.1])
     y = np.repeat(np.arange(3), (share * n).round().astype(int))
     data = gd.GroupedData.from_arrays(np.zeros((n, 1)), y)
-    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(penalty=1.0), fit_intercept=True)
+    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
     at = problem.evaluate(np.vstack([np.zeros(3), np.log(share)]), np.ones(1))
     truth = -float(share @ np.log(share))
     assert truth - 1e-9 <= balance(problem, at).bound(problem, problem.domain) <= truth * (1 + 1e-14)
@@ -251,4 +255,6 @@ def test_bounds_that_contradict_each_other_are_no_gap_however_small_the_losses_a
 def _tiny(size):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2)), size * rng.normal(size=40)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.arange(40) % 2), gd.Squared(), gd.L2Domain(radius=1.0))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, np.arange(40) % 2), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)
+    )

@@ -23,7 +23,9 @@ SMALL_PENALTIES = [
 def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, target, penalty, dtype, solver, store):
     X, y = store(np.full((2, 1), column, dtype=dtype)), target * (1.0 + np.array([0.0, 1e-7]))
     data = gd.GroupedData.from_arrays(X, y, [0, 1])
-    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=penalty), offsets=np.array([0.0, 1.0]))
+    problem = gd.GroupRisk(
+        data, gd.losses.Squared(), gd.domains.L2Domain(penalty=penalty), offsets=np.array([0.0, 1.0])
+    )
     result = gd.solve(problem, solver, tol=1e-9, max_passes=60)
     assert result.lower_bound <= 1.0 + 1e-14
     assert result.upper_bound >= 1.0
@@ -33,11 +35,11 @@ def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, 
 @pytest.mark.parametrize(
     "domain",
     [
-        gd.L2Domain(penalty=1e-6),
-        gd.L2Domain(radius=2.0, penalty=1e-6),
-        gd.ElasticNetDomain(l1=1.0, l2=1e-6),
-        gd.ElasticNetDomain(l1=1.0, l2=0.0).within(3.0),
-        gd.ElasticNetDomain(l1=0.0, l2=0.0, low=-1.0, high=2.0),
+        gd.domains.L2Domain(penalty=1e-6),
+        gd.domains.L2Domain(radius=2.0, penalty=1e-6),
+        gd.domains.ElasticNetDomain(l1=1.0, l2=1e-6),
+        gd.domains.ElasticNetDomain(l1=1.0, l2=0.0).within(3.0),
+        gd.domains.ElasticNetDomain(l1=0.0, l2=0.0, low=-1.0, high=2.0),
     ],
     ids=repr,
 )
@@ -70,8 +72,8 @@ def test_the_upper_bound_covers_rounding_of_outputs(x, groups, offset, solver):
     x = np.array(x)
     target = 1.5e15 * x / x[0]
     data = gd.GroupedData.from_arrays(x[:, None], target, groups, offset=offset)
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e17)), solver, tol=1e-6)
+    result = gd.solve(gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e17)), solver, tol=1e-6)
     assert result.upper_bound >= exact_risk(x, result.w[0], target, offset, groups)
     assert result.upper_bound <= 100.0
     assert result.lower_bound <= exact_risk(x, target[0] / x[0], target, offset, groups)
-    assert result.status is gd.Status.CONVERGED
+    assert result.status is gd.solvers.Status.CONVERGED

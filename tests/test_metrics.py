@@ -16,15 +16,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from groupdro import (
-    GroupBy,
-    GroupDROClassifier,
-    GroupDRORegressor,
-    GroupStratifiedKFold,
-    worst_group_scorer,
-)
+from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupStratifiedKFold, worst_group_scorer
 from groupdro.datasets import make_mero
 from groupdro.evaluation.metrics import final_estimator
+from groupdro.losses import Huber
 
 RNG = np.random.default_rng(0)
 N_ROWS = 150
@@ -84,12 +79,12 @@ MODELS = {
     "softmax": (own, GroupDROClassifier(), CLASSES, softmax_losses),
     "squared-hinge": (own, GroupDROClassifier(loss="squared_hinge"), LABELS, hinge_losses),
     "squared": (own, GroupDRORegressor(), TARGET, squared_losses),
-    "huber": (own, GroupDRORegressor(loss="huber", delta=0.5), TARGET, huber_losses),
+    "huber": (own, GroupDRORegressor(loss=Huber(0.5)), TARGET, huber_losses),
     "pipeline-logistic": (own_pipeline, GroupDROClassifier(), LABELS, logistic_losses),
     "pipeline-softmax": (own_pipeline, GroupDROClassifier(), CLASSES, softmax_losses),
     "pipeline-squared-hinge": (own_pipeline, GroupDROClassifier(loss="squared_hinge"), LABELS, hinge_losses),
     "pipeline-squared": (own_pipeline, GroupDRORegressor(), TARGET, squared_losses),
-    "pipeline-huber": (own_pipeline, GroupDRORegressor(loss="huber", delta=0.5), TARGET, huber_losses),
+    "pipeline-huber": (own_pipeline, GroupDRORegressor(loss=Huber(0.5)), TARGET, huber_losses),
     "LogisticRegression": (foreign, LogisticRegression(), LABELS, logistic_losses),
     "LogisticRegression-softmax": (foreign, LogisticRegression(), CLASSES, softmax_losses),
     "pipeline-LogisticRegression": (
@@ -124,7 +119,7 @@ def test_regret_is_the_risk_less_the_references_given(fit, estimator, y, losses)
     references = {"a": 0.5, "b": 0.1, "c": -0.2, "unused": 9.0}
     risks = group_means(losses(model))
     expected = -max(risks[name] - references[name] for name in risks)
-    scorer = worst_group_scorer("regret", references=references)
+    scorer = worst_group_scorer("regret", group_minima=references)
     assert scorer(model, X, y, groups=GROUPS) == pytest.approx(expected, rel=1e-9)
 
 
@@ -152,7 +147,7 @@ def test_weights_count_in_accuracy_and_regret():
     assert score == pytest.approx(min(right.values()))
     references = {"a": 0.5, "b": 0.1, "c": -0.2}
     risks = group_means(logistic_losses(model), weight=WEIGHT)
-    score = worst_group_scorer("regret", references=references)(model, X, LABELS, WEIGHT, groups=GROUPS)
+    score = worst_group_scorer("regret", group_minima=references)(model, X, LABELS, WEIGHT, groups=GROUPS)
     assert score == pytest.approx(-max(risks[name] - references[name] for name in risks))
 
 
@@ -210,7 +205,7 @@ def test_labels_and_groups_of_any_container_are_scored(kind):
 def test_a_classifier_can_be_judged_by_another_loss(fit, estimator, metric, loss, losses):
     model = fit(clone(estimator), LABELS)
     references = dict.fromkeys("abc", 0.125) if metric == "regret" else None
-    scorer = worst_group_scorer(metric, loss=loss, references=references)
+    scorer = worst_group_scorer(metric, loss=loss, group_minima=references)
     expected = -max(group_means(losses(model)).values()) + (0.125 if metric == "regret" else 0.0)
     assert scorer(model, X, LABELS, groups=GROUPS) == pytest.approx(expected, rel=1e-9)
 
@@ -380,7 +375,7 @@ def test_regret_takes_the_references_of_the_fit(kind):
         "search": lambda: model.best_estimator_[-1],
         "group-by": lambda: model.estimator_[-1],
     }[kind]()
-    references = dict(zip(inner.groups_, inner.reference_risks_, strict=True))
+    references = dict(zip(inner.groups_, inner.group_minima_, strict=True))
     losses = -np.log(model.predict_proba(rows)[np.arange(N_ROWS), (LABELS == "yes").astype(int)])
     risks = group_means(losses)
     score = worst_group_scorer("regret")(model, rows, LABELS, groups=GROUPS)
@@ -389,7 +384,7 @@ def test_regret_takes_the_references_of_the_fit(kind):
 
 def test_references_given_go_before_those_of_the_fit():
     model = GroupDROClassifier("excess_risk").fit(X, LABELS, groups=GROUPS)
-    scorer = worst_group_scorer("regret", references=dict.fromkeys("abc", 0.0))
+    scorer = worst_group_scorer("regret", group_minima=dict.fromkeys("abc", 0.0))
     risk = worst_group_scorer("risk")(model, X, LABELS, groups=GROUPS)
     assert scorer(model, X, LABELS, groups=GROUPS) == pytest.approx(risk)
 
@@ -397,7 +392,7 @@ def test_references_given_go_before_those_of_the_fit():
 def test_references_of_a_fit_with_groups_of_several_columns_are_found():
     pairs = pd.DataFrame({"group": GROUPS, "side": np.where(X[:, 1] > 0, "left", "right")})
     model = GroupDROClassifier("excess_risk", alpha=0.01).fit(X, LABELS, groups=pairs)
-    references = dict(zip(model.groups_, model.reference_risks_, strict=True))
+    references = dict(zip(model.groups_, model.group_minima_, strict=True))
     losses, labels = logistic_losses(model), list(pairs.itertuples(index=False, name=None))
     regrets = [
         np.mean([loss for loss, label in zip(losses, labels, strict=True) if label == name]) - reference
@@ -417,16 +412,16 @@ def test_references_of_a_fit_with_groups_of_several_columns_are_found():
 )
 def test_regret_of_a_model_without_references_needs_them(fit, estimator):
     model = fit(clone(estimator), LABELS)
-    with pytest.raises(ValueError, match="references must be given"):
+    with pytest.raises(ValueError, match="group_minima is required"):
         worst_group_scorer("regret")(model, X, LABELS, groups=GROUPS)
 
 
 def test_a_group_without_a_reference_is_named():
     model = LogisticRegression().fit(X, LABELS)
-    with pytest.raises(ValueError, match=r"references.*'c'"):
-        worst_group_scorer("regret", references={"a": 0.0, "b": 0.0})(model, X, LABELS, groups=GROUPS)
+    with pytest.raises(ValueError, match=r"group_minima.*'c'"):
+        worst_group_scorer("regret", group_minima={"a": 0.0, "b": 0.0})(model, X, LABELS, groups=GROUPS)
     model = GroupDROClassifier("excess_risk").fit(X, LABELS, groups=GROUPS)
-    with pytest.raises(ValueError, match=r"references.*'d'"):
+    with pytest.raises(ValueError, match=r"group_minima.*'d'"):
         worst_group_scorer("regret")(model, X, LABELS, groups=np.where(GROUPS == "c", "d", GROUPS))
 
 
@@ -458,7 +453,7 @@ def test_groups_left_out_need_no_reference():
     model, groups = with_a_tiny_group()
     references = {"a": 0.5, "b": 0.1, "c": -0.2}
     risks = group_means(logistic_losses(model), groups)
-    score = worst_group_scorer("regret", references=references, min_group_size=5)(model, X, LABELS, groups=groups)
+    score = worst_group_scorer("regret", group_minima=references, min_group_size=5)(model, X, LABELS, groups=groups)
     assert score == pytest.approx(-max(risks[name] - references[name] for name in references))
 
 
@@ -480,7 +475,7 @@ def test_overlapping_groups_count_a_row_in_each(kind, weight):
     groups = kind(member)
     assert worst_group_scorer()(model, X, LABELS, weight, groups=groups) == pytest.approx(-max(risks))
     assert worst_group_scorer("accuracy")(model, X, LABELS, weight, groups=groups) == pytest.approx(min(rights))
-    scorer = worst_group_scorer("regret", references={0: 0.2, 1: 0.1, 2: 0.4})
+    scorer = worst_group_scorer("regret", group_minima={0: 0.2, 1: 0.1, 2: 0.4})
     expected = -max(np.array(risks) - (0.2, 0.1, 0.4))
     assert scorer(model, X, LABELS, weight, groups=groups) == pytest.approx(expected)
 
@@ -510,7 +505,7 @@ def test_rows_without_a_label_have_a_reference_of_their_own():
     references = {"(missing)": 0.5, "b": 0.1, "c": -0.2}
     risks = group_means(logistic_losses(model))
     expected = -max(risks["a"] - 0.5, risks["b"] - 0.1, risks["c"] + 0.2)
-    score = worst_group_scorer("regret", references=references)(model, X, LABELS, groups=groups)
+    score = worst_group_scorer("regret", group_minima=references)(model, X, LABELS, groups=groups)
     assert score == pytest.approx(expected)
 
 
@@ -541,11 +536,13 @@ def test_groups_of_the_wrong_length_are_refused():
 
 
 def test_a_scorer_is_cloned_with_its_parameters():
-    scorer = worst_group_scorer("regret", loss="zero_one", references={"a": 1.0}, group_by=["u", "v"], min_group_size=7)
+    scorer = worst_group_scorer(
+        "regret", loss="zero_one", group_minima={"a": 1.0}, group_by=["u", "v"], min_group_size=7
+    )
     assert clone(scorer).get_params() == {
         "metric": "regret",
         "loss": "zero_one",
-        "references": {"a": 1.0},
+        "group_minima": {"a": 1.0},
         "group_by": ["u", "v"],
         "min_group_size": 7,
     }
@@ -734,7 +731,7 @@ def test_strata_of_single_rows_are_dealt_by_the_seed(y, groups):
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)], ids=["bare", "pipeline"])
 @pytest.mark.parametrize(
     "model",
-    [GroupDRORegressor(loss="huber", delta=0.5), GroupDROClassifier(loss="squared_hinge")],
+    [GroupDRORegressor(loss=Huber(0.5)), GroupDROClassifier(loss="squared_hinge")],
     ids=["huber", "squared hinge"],
 )
 def test_a_search_is_scored_by_the_loss_of_its_model(model, wrap):
@@ -754,7 +751,7 @@ def test_a_search_is_scored_by_the_loss_of_its_model(model, wrap):
 def test_regrets_of_another_loss_than_the_model_s_own_need_references():
     X, y, groups = make_mero(n_groups=2, n_per_group=50, n_features=3)
     model = GroupDROClassifier("excess_risk").fit(X, y, groups=groups)
-    with pytest.raises(ValueError, match="references must be given for metric 'regret' with a loss other"):
+    with pytest.raises(ValueError, match="group_minima is required for metric 'regret' with a loss other"):
         worst_group_scorer("regret", loss="zero_one")(model, X, y, groups=groups)
     assert "regret" in model.report(X, y, groups).columns
     assert "regret" not in model.report(X, y, groups, loss="zero_one").columns

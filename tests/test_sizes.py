@@ -17,7 +17,7 @@ def test_a_hundred_thousand_groups_build_and_evaluate_without_a_loop_over_groups
     y = np.sign(rng.normal(size=len(X)))
     groups = rng.permutation(np.repeat(np.arange(m), n_i))
     data, built = cpu_seconds(lambda: gd.GroupedData.from_arrays(X, y, groups))
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
     w, q = rng.normal(size=d), rng.dirichlet(np.ones(m))
     problem.evaluate(w, q)  # compiles
     at, evaluated = cpu_seconds(lambda: problem.evaluate(w, q))
@@ -44,7 +44,8 @@ X = np.memmap(path, np.float32, "r", shape=(n, d))
 rng = np.random.default_rng(0)
 y, groups = np.sign(rng.normal(size=n)), rng.integers(0, 50, n)   # not in the file's order
 small = gd.GroupedData.from_arrays(np.eye(2, dtype=np.float32), [1.0, -1.0], [0, 1])
-gd.GroupRisk(small, gd.Logistic(), gd.L2Domain(radius=1.0)).evaluate(np.zeros(2), np.ones(2) / 2)   # compiles
+ball = gd.domains.L2Domain(radius=1.0)
+gd.GroupRisk(small, gd.losses.Logistic(), ball).evaluate(np.zeros(2), np.ones(2) / 2)   # compiles
 process = psutil.Process()
 before, peak = used(), 0
 import threading
@@ -55,7 +56,7 @@ def watch():
         peak = max(peak, used())
 watcher = threading.Thread(target=watch); watcher.start()
 data = gd.GroupedData.from_arrays(X, y, groups)
-problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
 at = problem.evaluate(np.full(d, 0.01), np.full(50, 0.02))
 done.set(); watcher.join()
 assert data.members.size == n and np.isfinite(at.group_risks).all()

@@ -81,7 +81,7 @@ def test_ones_are_stored_without_values_and_fitted_alike(tmp_path):
     content = bytearray(file.read_bytes())
     content[5] ^= 1
     file.write_bytes(content)
-    with pytest.raises(gd.StoreError):
+    with pytest.raises(gd.store.StoreError):
         gd.GroupedStore.open(tmp_path / "ones", verify="full")
 
 

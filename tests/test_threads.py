@@ -16,7 +16,7 @@ from groupdro.utils.threads import map_threads, n_threads, one_blas_thread
 def make_problem(n=20_000, d=40):
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), np.arange(n) % 5)
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0))
+    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
 
 
 def gradient_bytes(_=None):
@@ -27,7 +27,7 @@ def class_bytes():
     rng = np.random.default_rng(0)
     n = 50_000
     data = gd.GroupedData.from_arrays(rng.normal(size=(n, 60)), rng.integers(0, 3, n), np.arange(n) % 5)
-    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=1.0))
+    problem = gd.GroupRisk(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=1.0))
     w, q = rng.normal(size=problem.shape), np.full(5, 0.2)
     with threadpool_limits(1, user_api="blas"):  # the blocks are what is compared
         at, groups = problem.evaluate(w, q), evaluate_groups(problem, w, q)

@@ -79,15 +79,15 @@ def epochs() -> None:
     data = gd.GroupedData.from_arrays(X, y, groups)
     del X
     sets = {
-        "Simplex()": gd.Simplex(),
-        "Floor(0.5)": gd.Floor(0.5),
-        "Cap(1/10)": gd.Cap(0.1),
-        "Cap(1/100)": gd.Cap(0.01),
-        "Box(0.5/m, 0.5/m + 0.05)": gd.Box(0.5 / m, 0.5 / m + 0.05),
+        "Simplex()": gd.weight_sets.Simplex(),
+        "Floor(0.5)": gd.weight_sets.Floor(0.5),
+        "Cap(1/10)": gd.weight_sets.Cap(0.1),
+        "Cap(1/100)": gd.weight_sets.Cap(0.01),
+        "Box(0.5/m, 0.5/m + 0.05)": gd.weight_sets.Box(0.5 / m, 0.5 / m + 0.05),
     }
-    solver, begun = gd.ALEG(), {}
+    solver, begun = gd.solvers.ALEG(), {}
     for name, weight_set in sets.items():
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=ALPHA), weight_set=weight_set)
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=ALPHA), weight_set=weight_set)
         state = solver.init(problem, 0)
         for _ in range(_WARM):
             solver.epoch(problem, state)

@@ -122,9 +122,9 @@ def draw(
         figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.4), layout="constrained")
         rows = [(half.X, half.y, half.groups) for half in (train, held_out)]
         others = {"balanced training": balanced}
-        gd.FrontierDisplay.from_frontier(frontier, chosen=chosen, models=others, training=rows[0], ax=left)
+        gd.plots.FrontierDisplay.from_frontier(frontier, chosen=chosen, models=others, training=rows[0], ax=left)
         others["boosted trees"] = trees
-        gd.FrontierDisplay.from_frontier(frontier, chosen=chosen, models=others, held_out=rows[1], ax=right)
+        gd.plots.FrontierDisplay.from_frontier(frontier, chosen=chosen, models=others, held_out=rows[1], ax=right)
         figure.suptitle(train.name)
         figure.savefig(RESULTS / f"frontier_{name}.svg", metadata={"Date": None})
         plt.close(figure)

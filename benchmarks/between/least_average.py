@@ -21,9 +21,9 @@ from benchmarks.between.tables import markdown, write
 
 TOL = 1e-2
 SOLVERS: dict[str, Any] = {
-    "aleg": gd.ALEG(),
-    "sqp, newton": gd.GroupSQP("newton"),
-    "sqp, lbfgs": gd.GroupSQP("lbfgs"),
+    "aleg": gd.solvers.ALEG(),
+    "sqp, newton": gd.solvers.GroupSQP("newton"),
+    "sqp, lbfgs": gd.solvers.GroupSQP("lbfgs"),
     "auto": "auto",
 }
 STARTS = "zero", "random", "plain"

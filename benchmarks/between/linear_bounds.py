@@ -71,5 +71,5 @@ def _yes(true: bool) -> str:
 
 def _least_worst(problem: Problem, radius: float) -> float:
     """Return the least worst risk over |coef| <= radius by CVXPY."""
-    reference = convex.worst_value(group_risk(problem, gd.L2Domain(radius=radius)))
+    reference = convex.worst_value(group_risk(problem, gd.domains.L2Domain(radius=radius)))
     return reference.value if reference.accurate else np.nan

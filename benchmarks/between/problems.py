@@ -16,7 +16,7 @@ from groupdro.data.grouping import read_groups
 from groupdro.evaluation.metrics import means_by_group, row_losses
 
 ALPHA = 1e-3
-LOSS = {"binary": gd.Logistic, "classes": gd.Softmax, "regression": gd.Squared}
+LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}
 
 
 def without_ones(problem: Problem) -> Problem:
@@ -90,10 +90,10 @@ def estimator(problem: Problem, **parameters: Any) -> Any:
     return kind(**{"alpha": ALPHA, "tol": 1e-6} | parameters)
 
 
-def group_risk(problem: Problem, domain: gd.L2Domain | None = None) -> gd.GroupRisk:
+def group_risk(problem: Problem, domain: gd.domains.L2Domain | None = None) -> gd.GroupRisk:
     """Return the problem of the worst group for `gd.solve`."""
     data = gd.GroupedData.from_arrays(problem.X, problem.y, problem.groups)
-    return gd.GroupRisk(data, LOSS[problem.task](), domain or gd.L2Domain(penalty=ALPHA), fit_intercept=True)
+    return gd.GroupRisk(data, LOSS[problem.task](), domain or gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
 
 
 def profile(model: BaseEstimator, problem: Problem) -> tuple[float, float]:

@@ -46,7 +46,7 @@ def _scaled(ball: Any, balance: float) -> _Scaled:
 
 
 @dataclass(frozen=True)
-class ALEGOfThePaper(gd.ALEGTheory):
+class ALEGOfThePaper(gd.solvers.ALEGTheory):
     """ALEG as published."""
 
     _: KW_ONLY
@@ -186,7 +186,7 @@ class Tsa(_Descent, TSA):
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
         first, second = super().stages(problem, tol)
-        if isinstance(problem.loss, gd.Softmax):
+        if isinstance(problem.loss, gd.losses.Softmax):
             first = GroupModelsInBlocks(first.multiplier, first.passes)  # type: ignore[union-attr]
         return first, second
 

@@ -48,14 +48,16 @@ def problem(m: int, n: int, seed: int) -> gd.GroupRisk:
     X = rng.normal(size=(m * n, FEATURES)) / np.sqrt(FEATURES)
     y = np.where(np.einsum("rd,rd->r", X, rules[groups]) > 0, 1.0, -1.0)
     y[rng.random(m * n) < 0.1] *= -1.0
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(radius=RADIUS))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=RADIUS)
+    )
 
 
-def solver(method: str, constants: str, given: gd.GroupRisk, eps: float) -> gd.Solver:
+def solver(method: str, constants: str, given: gd.GroupRisk, eps: float) -> gd.solvers.Solver:
     """Return a method with its theory's steps."""
     if method in ("ALEG", "ALEM"):
-        paper = gd.ALEGTheory(constant=constants)  # type: ignore[arg-type]
-        return paper if method == "ALEG" else gd.ALEM(paper, paper, stage_one_passes=np.inf)
+        paper = gd.solvers.ALEGTheory(constant=constants)  # type: ignore[arg-type]
+        return paper if method == "ALEG" else gd.solvers.ALEM(paper, paper, stage_one_passes=np.inf)
     if method == "ERMEG":  # its step is derived from the excess risks that it meets: it has no constants
         return ERMEG(oracle_tol=eps / 4.0)
     factor = step_factor(method, given, RADIUS) if constants == "tight" else 1.0

@@ -42,13 +42,13 @@ class Method:
     """
 
     kind: str
-    make: Callable[..., gd.Solver]
+    make: Callable[..., gd.solvers.Solver]
     tuned: tuple[str, ...] = ()
     start: Setting = ()
     outputs: tuple[str, ...] = ("best",)
     random: bool = True
 
-    def solver(self, setting: Setting, problem: gd.GroupRisk) -> gd.Solver:
+    def solver(self, setting: Setting, problem: gd.GroupRisk) -> gd.solvers.Solver:
         """Return the solver at a setting."""
         factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
         return self.make(problem, **factors)
@@ -63,17 +63,17 @@ class Method:
         return self.kind == setup.kind
 
 
-def _paper(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+def _paper(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
     K = max(1, round(length * float(problem.data.all_sizes.mean())))
     return ALEGOfThePaper(K, multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
 
 
-def _mpvr(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.Solver:
+def _mpvr(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
     return Mpvr(multiplier, epoch_length=max(1, round(length * problem.n_rows / 2)), balance=balance)
 
 
-def _svre(form: Any) -> Callable[..., gd.Solver]:
-    def make(problem: gd.GroupRisk, multiplier: float, length: float, balance: float = 1.0) -> gd.Solver:
+def _svre(form: Any) -> Callable[..., gd.solvers.Solver]:
+    def make(problem: gd.GroupRisk, multiplier: float, length: float, balance: float = 1.0) -> gd.solvers.Solver:
         del problem
         return AlSvre(multiplier, geometry=form, inner_passes=2.0 * length, balance=balance)
 
@@ -82,13 +82,15 @@ def _svre(form: Any) -> Callable[..., gd.Solver]:
 
 def _alem(
     problem: gd.GroupRisk, multiplier: float, first: float, passes: float, length: float, balance: float
-) -> gd.Solver:
+) -> gd.solvers.Solver:
     alone = AlegOfOneGroup(multiplier * first)
-    return gd.ALEM(alone, _paper(problem, multiplier, length, balance), stage_one_passes=1.0 + 10.0 * passes)
+    return gd.solvers.ALEM(alone, _paper(problem, multiplier, length, balance), stage_one_passes=1.0 + 10.0 * passes)
 
 
-def _tsa(form: Any) -> Callable[..., gd.Solver]:
-    def make(problem: gd.GroupRisk, multiplier: float, first: float, passes: float, balance: float) -> gd.Solver:
+def _tsa(form: Any) -> Callable[..., gd.solvers.Solver]:
+    def make(
+        problem: gd.GroupRisk, multiplier: float, first: float, passes: float, balance: float
+    ) -> gd.solvers.Solver:
         del problem
         return Tsa(multiplier, stage_one_multiplier=multiplier * first, stage_one_passes=10.0 * passes, form=form,
                    balance=balance)  # fmt: skip
@@ -99,9 +101,9 @@ def _tsa(form: Any) -> Callable[..., gd.Solver]:
 _ALL = ("multiplier", "length", "balance")
 _MERO = ("multiplier", "first", "passes", "length", "balance")
 METHODS: dict[str, Method] = {
-    "auto": Method("gdro", lambda _: gd.Auto()),
-    "ALEG": Method("gdro", lambda _: gd.ALEG()),
-    "group SQP": Method("gdro", lambda _: gd.GroupSQP("lbfgs"), random=False),
+    "auto": Method("gdro", lambda _: gd.solvers.Auto()),
+    "ALEG": Method("gdro", lambda _: gd.solvers.ALEG()),
+    "group SQP": Method("gdro", lambda _: gd.solvers.GroupSQP("lbfgs"), random=False),
     "ALEG of the paper": Method("gdro", _paper, _ALL, (6, 0, 0), ("average", "snapshot")),
     "MPVR": Method("gdro", _mpvr, _ALL, (6, 0, 0), ("average", "snapshot")),
     "SMD": Method("gdro", lambda _, multiplier, balance: Smd(multiplier, balance=balance),
@@ -112,8 +114,8 @@ METHODS: dict[str, Method] = {
                      ("multiplier", "balance"), (4, 0), ("average", "last")),
     "smoothed L-BFGS": Method("gdro", lambda _, multiplier, length: SmoothedLBFGS(multiplier, length=length),
                               ("multiplier", "length"), (0, 0), ("best",), random=False),
-    "auto, excess risk": Method("mero", lambda _: gd.ALEM()),
-    "ALEM": Method("mero", lambda _: gd.ALEM(stage_two=gd.ALEG())),
+    "auto, excess risk": Method("mero", lambda _: gd.solvers.ALEM()),
+    "ALEM": Method("mero", lambda _: gd.solvers.ALEM(stage_two=gd.solvers.ALEG())),
     "ALEM of the paper": Method("mero", _alem, _MERO, (6, 0, 0, 0, 0), ("average", "snapshot")),
     "TSA": Method("mero", _tsa("two-stage"), ("multiplier", "first", "passes", "balance"), (3, 0, 0, 0),
                   ("average", "last")),

@@ -66,7 +66,7 @@ class Recorder:
     pass at its snapshot returns the best snapshot so far; averages and last points are what they are.
     """
 
-    def __init__(self, ready: Prepared, method: Method, solver: gd.Solver, spacing: float, n_rows: int):
+    def __init__(self, ready: Prepared, method: Method, solver: gd.solvers.Solver, spacing: float, n_rows: int):
         self.ready, self.method, self.solver = ready, method, solver
         self.spacing, self.n_rows = spacing, n_rows
         self.rows: list[dict[str, float | str]] = []
@@ -130,7 +130,7 @@ def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.Data
     with np.errstate(all="ignore"):
         brief = replace(solver, stage_one_passes=1e-9) if isinstance(solver, TSA) else solver
         gd.solve(setup.on(ready.train, ready.n_outputs), brief, tol=0.0, max_passes=1e-9)  # compiles
-        final = solver.stage_two if isinstance(solver, gd.ALEM) else solver
+        final = solver.stage_two if isinstance(solver, gd.solvers.ALEM) else solver
         recorder = Recorder(ready, method, final, setup.spacing, problem.n_rows)
         load, begun = os.getloadavg()[0], time.perf_counter()
         recorder.since = time.process_time()

@@ -86,8 +86,8 @@ class Setup:
 
     def on(self, data: gd.GroupedData, n_outputs: int) -> gd.GroupRisk:
         """Return a problem on prepared rows, with counters of its own."""
-        loss = gd.Logistic() if self.task == "binary" else gd.Softmax(n_outputs)
-        return gd.GroupRisk(data, loss, gd.L2Domain(radius=self.radius))
+        loss = gd.losses.Logistic() if self.task == "binary" else gd.losses.Softmax(n_outputs)
+        return gd.GroupRisk(data, loss, gd.domains.L2Domain(radius=self.radius))
 
 
 def synthetic_rows(kind: str, sizes: tuple[int, ...], seed: int, dtype: Any = np.float64) -> list[Part]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupdro.problem import Loss
+from groupdro.losses import Loss
 
 Floats = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupdro.domains import Domain
 from groupdro.geometry import Geometry
-from groupdro.problem import Domain
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupdro.geometry import Entropy
-from groupdro.problem import WeightSet
+from groupdro.weight_sets import WeightSet
 
 Floats = NDArray[np.float64]
 

@@ -22,7 +22,10 @@ DRAWING = Path(__file__).parents[1] / "images" / "architecture.svg"
 
 #: Kinds of layers, with the colour of their outline.
 KINDS = {
-    "what users call": ("#D55E00", ("cli", "torch", "compare", "tables", "estimators", "evaluation")),
+    "what users call": (
+        "#D55E00",
+        ("cli", "torch", "compare", "estimators", "plots", "evaluation", "losses", "domains", "weight_sets"),
+    ),
     "problems, solvers and bounds": ("#0072B2", ("solvers", "run", "certificate", "problem", "geometry")),
     "rows": ("#009E73", ("store", "distributed", "data", "datasets")),
     "ground": ("#6E6E6E", ("kernels", "utils", "version")),

@@ -249,12 +249,14 @@ def data():
 
 @cache
 def problem():
-    return gd.GroupRisk(data(), gd.Logistic(), gd.L2Domain(radius=1.0))
+    return gd.GroupRisk(data(), gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
 
 
 @cache
 def squares():
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, TARGETS, GROUPS), gd.Squared(), gd.L2Domain(radius=1.0))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, TARGETS, GROUPS), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)
+    )
 
 
 @cache
@@ -296,7 +298,7 @@ def ran(make):
     """Return a call that makes a solver and runs it."""
 
     def call(**given):
-        about = squares() if make is gd.Quadratic else problem()
+        about = squares() if make is gd.solvers.Quadratic else problem()
         return gd.solve(about, make(**given), tol=1e-2, max_passes=20)
 
     return call
@@ -341,7 +343,7 @@ def wrapped(estimator=None, group_by="site", drop=True, X=FRAME, y=LABELS, sampl
 
 
 def risk_problem(**given):
-    values = {"data": data(), "loss": gd.Logistic(), "domain": gd.L2Domain(radius=1.0), **given}
+    values = {"data": data(), "loss": gd.losses.Logistic(), "domain": gd.domains.L2Domain(radius=1.0), **given}
     return gd.GroupRisk(**values)
 
 
@@ -351,7 +353,7 @@ def solved(**given):
 
 def drawn(**given):
     values = {"before": classifier(), "after": classifier(), "X": X, "y": LABELS, "groups": GROUPS, **given}
-    return gd.GroupRiskDisplay.from_estimators(**values)
+    return gd.plots.GroupRiskDisplay.from_estimators(**values)
 
 
 def combined(**given):
@@ -455,8 +457,8 @@ def table():
         risk_problem,
         {
             "data": {**STRANGERS, "a table": FRAME},
-            "loss": {**STRANGERS, "a name": "logistic", "a kind of loss": gd.Logistic},
-            "domain": {**STRANGERS, "a kind of domain": gd.L2Domain, "a radius": 1.0},
+            "loss": {**STRANGERS, "a name": "logistic", "a kind of loss": gd.losses.Logistic},
+            "domain": {**STRANGERS, "a kind of domain": gd.domains.L2Domain, "a radius": 1.0},
             "fit_intercept": FLAG,
             "references": BAD_REFERENCES,
             "offsets": BAD_OFFSETS,
@@ -465,7 +467,7 @@ def table():
         },
     )
     labels = {"three classes": np.arange(N) % 3, "one and two": 1 + LABELS, "halves": 0.5 * LABELS}
-    for loss in (gd.Logistic, gd.SquaredHinge):
+    for loss in (gd.losses.Logistic, gd.losses.SquaredHinge):
         yield (
             f"{loss.__name__} of labels",
             lambda y, loss=loss: risk_problem(data=gd.GroupedData.from_arrays(X, y, GROUPS), loss=loss()),
@@ -473,7 +475,7 @@ def table():
         )
     yield (
         "Softmax of labels",
-        lambda y: risk_problem(data=gd.GroupedData.from_arrays(X, y, GROUPS), loss=gd.Softmax(3)),
+        lambda y: risk_problem(data=gd.GroupedData.from_arrays(X, y, GROUPS), loss=gd.losses.Softmax(3)),
         {"y": {"halves": 0.5 * LABELS, "negative": LABELS - 1, "too many": np.arange(N) % 4, "huge": LABELS * 1e18}},
     )
     yield (
@@ -481,7 +483,7 @@ def table():
         solved,
         {
             "problem": {**STRANGERS, "data": gd.GroupedData.from_arrays(X, LABELS, GROUPS)},
-            "solver": {**CHOICE, "a kind of solver": gd.ALEG, "a function": function},
+            "solver": {**CHOICE, "a kind of solver": gd.solvers.ALEG, "a function": function},
             "tol": NOT_NEGATIVE,
             "atol": {name: value for name, value in NOT_NEGATIVE.items() if value is not None},
             "max_passes": POSITIVE,
@@ -493,7 +495,7 @@ def table():
     )
     yield (
         "ALEG",
-        ran(gd.ALEG),
+        ran(gd.solvers.ALEG),
         {
             "rows_per_step": {key: value for key, value in COUNT.items() if key != "none"},
             "scale_columns": FLAG,
@@ -502,7 +504,7 @@ def table():
     )
     yield (
         "ALEGTheory",
-        ran(gd.ALEGTheory),
+        ran(gd.solvers.ALEGTheory),
         {
             "epoch_length": {**SCHEDULES, "a fraction": 2.5},
             "alpha": {**SCHEDULES, "more than one": 2.0},
@@ -512,31 +514,30 @@ def table():
             "guarantee": FLAG,
         },
     )
-    yield "Auto", ran(gd.Auto), {"precondition": FLAG}
     no_solver = {key: value for key, value in STRANGERS.items() if key != "none"}
     yield (
         "ALEM",
-        ran(gd.ALEM),
+        ran(gd.solvers.ALEM),
         {
             "stage_one": {**no_solver, "a name": "aleg"},
             "stage_two": {**no_solver, "a name": "aleg"},
             "stage_one_passes": POSITIVE,
         },
     )
-    for make in (gd.GroupSQP, gd.Quadratic):
+    for make in (gd.solvers.GroupSQP, gd.solvers.Quadratic):
         yield (
             make.__name__,
             ran(make),
-            {"hessian": CHOICE, "memory": COUNT, "start": pairs_of(3) if make is gd.GroupSQP else {}},
+            {"hessian": CHOICE, "memory": COUNT, "start": pairs_of(3) if make is gd.solvers.GroupSQP else {}},
         )
     yield (
         "L2Domain",
-        lambda **given: gd.L2Domain(**{"penalty": 1.0, **given}),
+        lambda **given: gd.domains.L2Domain(**{"penalty": 1.0, **given}),
         {"radius": POSITIVE, "penalty": NOT_NEGATIVE, "proxy_for_unbounded": FLAG},
     )
-    yield "L2Domain", gd.L2Domain, {"radius": {"infinite, without a penalty": INF}}
-    yield "Huber", gd.Huber, {"delta": FINITE_POSITIVE}
-    yield "Softmax", gd.Softmax, {"n_classes": {**{k: v for k, v in COUNT.items() if k != "none"}, "one": 1}}
+    yield "L2Domain", gd.domains.L2Domain, {"radius": {"infinite, without a penalty": INF}}
+    yield "Huber", gd.losses.Huber, {"delta": FINITE_POSITIVE}
+    yield "Softmax", gd.losses.Softmax, {"n_classes": {**{k: v for k, v in COUNT.items() if k != "none"}, "one": 1}}
     yield (
         "group_report",
         reported,
@@ -710,12 +711,12 @@ def table():
         yield f"{model.__name__}.predict", lambda X, model=model: model().predict(X), {"X": ROWS_OF_MODELS}
     yield (
         "ConvergenceDisplay.from_estimator",
-        lambda **given: gd.ConvergenceDisplay.from_estimator(**{"estimator": classifier(), **given}),
+        lambda **given: gd.plots.ConvergenceDisplay.from_estimator(**{"estimator": classifier(), **given}),
         {"estimator": {**MODELS, "another": LogisticRegression().fit(X, LABELS)}, "x": CHOICE, "ax": AXES},
     )
     yield (
         "ConvergenceDisplay.from_result",
-        lambda **given: gd.ConvergenceDisplay.from_result(**{"result": result(), **given}),
+        lambda **given: gd.plots.ConvergenceDisplay.from_result(**{"result": result(), **given}),
         {"result": STRANGERS, "x": CHOICE, "ax": AXES},
     )
     yield (
@@ -734,12 +735,12 @@ def table():
     )
     yield (
         "GroupRiskDisplay.from_reports",
-        lambda **given: gd.GroupRiskDisplay.from_reports(**{"before": report(), "after": report(), **given}),
+        lambda **given: gd.plots.GroupRiskDisplay.from_reports(**{"before": report(), "after": report(), **given}),
         {"before": STRANGERS, "after": STRANGERS},
     )
     yield (
         "GroupWeightsDisplay.from_estimator",
-        lambda **given: gd.GroupWeightsDisplay.from_estimator(**{"estimator": classifier(), **given}),
+        lambda **given: gd.plots.GroupWeightsDisplay.from_estimator(**{"estimator": classifier(), **given}),
         {"estimator": MODELS, "max_groups": COUNT, "ax": AXES},
     )
     stored = {
@@ -876,18 +877,18 @@ def warm_up():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for make in (
-            gd.ALEG,
-            gd.ALEGTheory,
-            gd.Auto,
-            gd.ALEM,
-            gd.GroupSQP,
+            gd.solvers.ALEG,
+            gd.solvers.ALEGTheory,
+            gd.solvers.Auto,
+            gd.solvers.ALEM,
+            gd.solvers.GroupSQP,
         ):
             ran(make)()
-        ran(gd.Quadratic)()
+        ran(gd.solvers.Quadratic)()
         for made in (result, classifier, regressor, wrapper, store, report, evaluation):
             made()
         for call in (reported, scored, split, compared, pathed, drawn, arrays_stored, table_stored):
             call()
             shutil.rmtree(FOLDER / "new store", ignore_errors=True)
-        gd.ConvergenceDisplay.from_estimator(classifier())
-        gd.GroupWeightsDisplay.from_estimator(classifier())
+        gd.plots.ConvergenceDisplay.from_estimator(classifier())
+        gd.plots.GroupWeightsDisplay.from_estimator(classifier())

@@ -86,7 +86,7 @@ class WrongConjugate(SmoothedLogistic):
         return super().conjugate(duals, y) - 0.2
 
 
-class DearerLogistic(gd.Logistic):
+class DearerLogistic(gd.losses.Logistic):
     """Twice the logistic loss, by a subclass that leaves everything else as it was."""
 
     def value(self, u: Array, y: Array) -> Array:
@@ -155,7 +155,7 @@ class Box(Domain):
         return np.zeros(shape)
 
     def geometry(self, n_features: int) -> Geometry:
-        return gd.ElasticNetDomain(low=-self.size, high=self.size).geometry(n_features)
+        return gd.domains.ElasticNetDomain(low=-self.size, high=self.size).geometry(n_features)
 
 
 class GenerousBox(Box):
@@ -172,8 +172,8 @@ class DearerL2(Domain):
     penalty: float
 
     @property
-    def _inner(self) -> gd.L2Domain:
-        return gd.L2Domain(penalty=3.0 * self.penalty)
+    def _inner(self) -> gd.domains.L2Domain:
+        return gd.domains.L2Domain(penalty=3.0 * self.penalty)
 
     def penalty_at(self, coef: Array) -> float:
         return self._inner.penalty_at(coef)

@@ -5,19 +5,20 @@ import groupdro as gd
 __all__ = ["SOLVERS", "solvers_for"]
 
 SOLVERS = {
-    "auto": lambda: gd.Auto(),
-    "auto without scaling": lambda: gd.Auto(precondition=False),
-    "aleg": lambda: gd.ALEG(),
-    "aleg without scaling": lambda: gd.ALEG(scale_columns=False, rows_per_step=1),
-    "sqp": lambda: gd.GroupSQP(),
-    "sqp lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "quadratic": lambda: gd.Quadratic(),
-    "theory": lambda: gd.ALEGTheory(guarantee=False),
-    "alem": lambda: gd.ALEM(),
-    "alem of theory": lambda: gd.ALEM(gd.ALEGTheory(guarantee=False), gd.ALEGTheory(guarantee=False)),
-    "alem with aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
-    "alem with sqp": lambda: gd.ALEM(stage_two=gd.GroupSQP()),
-    "alem in haste": lambda: gd.ALEM(stage_one_passes=2.0),
+    "auto": lambda: gd.solvers.Auto(),
+    "aleg": lambda: gd.solvers.ALEG(),
+    "aleg without scaling": lambda: gd.solvers.ALEG(scale_columns=False, rows_per_step=1),
+    "sqp": lambda: gd.solvers.GroupSQP(),
+    "sqp lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "quadratic": lambda: gd.solvers.Quadratic(),
+    "theory": lambda: gd.solvers.ALEGTheory(guarantee=False),
+    "alem": lambda: gd.solvers.ALEM(),
+    "alem of theory": lambda: gd.solvers.ALEM(
+        gd.solvers.ALEGTheory(guarantee=False), gd.solvers.ALEGTheory(guarantee=False)
+    ),
+    "alem with aleg": lambda: gd.solvers.ALEM(stage_two=gd.solvers.ALEG()),
+    "alem with sqp": lambda: gd.solvers.ALEM(stage_two=gd.solvers.GroupSQP()),
+    "alem in haste": lambda: gd.solvers.ALEM(stage_one_passes=2.0),
 }
 _EUCLIDEAN = ("sqp", "sqp lbfgs", "alem with sqp")
 _REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in haste")

@@ -88,16 +88,16 @@ def _data(n_classes: int) -> gd.GroupedData:
 
 def _problem(name: str) -> gd.GroupRisk:
     n_classes = 3 if name == "regret" else 2
-    loss = gd.Softmax(3) if n_classes == 3 else gd.Logistic()
-    return gd.GroupRisk(_data(n_classes), loss, gd.L2Domain(radius=2.0, penalty=1e-2))
+    loss = gd.losses.Softmax(3) if n_classes == 3 else gd.losses.Logistic()
+    return gd.GroupRisk(_data(n_classes), loss, gd.domains.L2Domain(radius=2.0, penalty=1e-2))
 
 
 def _run(name: str, folder: Path | None, *, epochs: float = np.inf) -> Any:
     solver = {
-        "aleg": gd.ALEG,
-        "sqp": gd.Auto,
-        "l-bfgs": lambda: gd.GroupSQP("lbfgs"),
-        "regret": lambda: gd.ALEM(gd.GroupSQP("newton"), gd.ALEG()),
+        "aleg": gd.solvers.ALEG,
+        "sqp": gd.solvers.Auto,
+        "l-bfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+        "regret": lambda: gd.solvers.ALEM(gd.solvers.GroupSQP("newton"), gd.solvers.ALEG()),
     }[name]()
     return gd.solve(
         _problem(name),
@@ -138,7 +138,7 @@ def use_run(name: str, folder: Path) -> None:
     assert result.q.shape == result.group_risks.shape == (problem.n_groups,)
     assert isinstance(result.upper_bound, float)
     assert isinstance(result.lower_bound, float)
-    assert isinstance(result.status, gd.Status)
+    assert isinstance(result.status, gd.solvers.Status)
     np.testing.assert_array_equal(problem.risks(result.w), result.group_risks)
 
 

@@ -64,9 +64,9 @@ def table(kind, *shape):
 
 @cache
 def problem(kind, n, d, m, loss="logistic"):
-    losses = {"squared": gd.Squared(), "softmax": gd.Softmax(6)}
+    losses = {"squared": gd.losses.Squared(), "softmax": gd.losses.Softmax(6)}
     data = gd.GroupedData.from_arrays(*table(kind, n, d, m, *([] if kind == "sparse" else [loss])))
-    return gd.GroupRisk(data, losses.get(loss, gd.Logistic()), gd.L2Domain(radius=3.0, penalty=1e-4))
+    return gd.GroupRisk(data, losses.get(loss, gd.losses.Logistic()), gd.domains.L2Domain(radius=3.0, penalty=1e-4))
 
 
 # ---------------------------------------------------------------------- fits
@@ -87,7 +87,7 @@ class Watch:
 class Solved:
     """A run of a solver."""
 
-    make: Callable[[], gd.Solver]
+    make: Callable[[], gd.solvers.Solver]
     shape: tuple[object, ...]
     threads: int = 1
     longest: float = 2.0  # seconds after which an interrupt may still come
@@ -131,7 +131,7 @@ class Fitted:
         coef = model.coef_.T if model.coef_.ndim == 2 and len(model.coef_) > 1 else model.coef_.ravel()
         risks = risks_of(self.shape, coef, model.intercept_, loss)
         regret = model.objective == "excess_risk"
-        upper = float((risks - (model.reference_risks_ if regret else 0.0)).max())
+        upper = float((risks - (model.group_minima_ if regret else 0.0)).max())
         upper += 0.5 * model.alpha * float((coef**2).sum())
         told = max(upper, model.upper_bound_) if regret else model.upper_bound_
         return model.status_, told, model.lower_bound_, upper if not regret else told, model.group_weights_
@@ -146,37 +146,37 @@ CLASSES = ("dense", 60_000, 200, 10, "softmax")
 TEXT = ("sparse", 60_000, 5_000, 10)
 MANY = ("dense", 300_000, 10, 100_000)
 
-newton, lbfgs = partial(gd.GroupSQP, "newton"), partial(gd.GroupSQP, "lbfgs")
+newton, lbfgs = partial(gd.solvers.GroupSQP, "newton"), partial(gd.solvers.GroupSQP, "lbfgs")
 classifier, regressor = gd.GroupDROClassifier, gd.GroupDRORegressor
 FITS = {
-    "aleg small": Solved(gd.ALEG, SMALL, longest=0.6),
+    "aleg small": Solved(gd.solvers.ALEG, SMALL, longest=0.6),
     "classifier small": Fitted(classifier, SMALL, {"objective": "excess_risk"}, longest=0.6),
-    "aleg": Solved(gd.ALEG, USUAL),
+    "aleg": Solved(gd.solvers.ALEG, USUAL),
     "classifier": Fitted(classifier, USUAL),
-    "aleg-theory": Solved(gd.ALEGTheory, USUAL),
-    "alem": Solved(gd.ALEM, USUAL),
-    "auto": Solved(gd.Auto, USUAL),
+    "aleg-theory": Solved(gd.solvers.ALEGTheory, USUAL),
+    "alem": Solved(gd.solvers.ALEM, USUAL),
+    "auto": Solved(gd.solvers.Auto, USUAL),
     "sqp newton": Solved(newton, USUAL),
     "sqp lbfgs": Solved(lbfgs, USUAL),
-    "quadratic": Solved(gd.Quadratic, SQUARES),
-    "aleg softmax": Solved(gd.ALEG, CLASSES),
-    "alem softmax": Solved(gd.ALEM, CLASSES),
+    "quadratic": Solved(gd.solvers.Quadratic, SQUARES),
+    "aleg softmax": Solved(gd.solvers.ALEG, CLASSES),
+    "alem softmax": Solved(gd.solvers.ALEM, CLASSES),
     "sqp newton softmax": Solved(newton, CLASSES),
-    "aleg sparse": Solved(gd.ALEG, TEXT),
-    "alem sparse": Solved(gd.ALEM, TEXT),
+    "aleg sparse": Solved(gd.solvers.ALEG, TEXT),
+    "alem sparse": Solved(gd.solvers.ALEM, TEXT),
     "sqp lbfgs sparse": Solved(lbfgs, TEXT),
-    "aleg two threads": Solved(gd.ALEG, USUAL, threads=2),
-    "alem two threads": Solved(gd.ALEM, USUAL, threads=2),
-    "aleg large": Solved(gd.ALEG, LARGE, longest=8.0),
-    "alem large": Solved(gd.ALEM, LARGE, longest=8.0),
+    "aleg two threads": Solved(gd.solvers.ALEG, USUAL, threads=2),
+    "alem two threads": Solved(gd.solvers.ALEM, USUAL, threads=2),
+    "aleg large": Solved(gd.solvers.ALEG, LARGE, longest=8.0),
+    "alem large": Solved(gd.solvers.ALEM, LARGE, longest=8.0),
     "sqp newton large": Solved(newton, LARGE, longest=8.0),
-    "quadratic large": Solved(gd.Quadratic, LARGE_SQUARES, longest=8.0),
-    "aleg many groups": Solved(gd.ALEG, MANY),
+    "quadratic large": Solved(gd.solvers.Quadratic, LARGE_SQUARES, longest=8.0),
+    "aleg many groups": Solved(gd.solvers.ALEG, MANY),
     "sqp many groups": Solved(newton, MANY, longest=8.0),
-    "alem many groups": Solved(gd.ALEM, MANY, longest=8.0),
+    "alem many groups": Solved(gd.solvers.ALEM, MANY, longest=8.0),
     "sqp newton wide": Solved(newton, ("dense", 6_000, 1_900, 5), longest=8.0),
-    "auto wide softmax": Solved(gd.Auto, ("dense", 10_000, 2_000, 5, "softmax"), longest=8.0),
-    "quadratic wide": Solved(gd.Quadratic, ("dense", 6_000, 1_900, 1, "squared"), longest=8.0),
+    "auto wide softmax": Solved(gd.solvers.Auto, ("dense", 10_000, 2_000, 5, "softmax"), longest=8.0),
+    "quadratic wide": Solved(gd.solvers.Quadratic, ("dense", 6_000, 1_900, 1, "squared"), longest=8.0),
     "classifier of regrets": Fitted(classifier, USUAL, {"objective": "excess_risk"}),
     "classifier aleg": Fitted(classifier, USUAL, {"solver": "aleg"}),
     "classifier without bounds": Fitted(classifier, SMALL, {"alpha": 0.0, "max_passes": 3}, longest=8.0),

@@ -130,11 +130,11 @@ def make(description: Description) -> Made:
     radius = description.radius if description.domain in ("ball", "both") else np.inf
     penalty = description.penalty if description.domain in ("penalty", "both") else 0.0
     loss = {
-        "logistic": gd.Logistic(),
-        "softmax": gd.Softmax(3),
-        "squared": gd.Squared(),
-        "huber": gd.Huber(description.delta * description.size_of_y),
-        "squared_hinge": gd.SquaredHinge(),
+        "logistic": gd.losses.Logistic(),
+        "softmax": gd.losses.Softmax(3),
+        "squared": gd.losses.Squared(),
+        "huber": gd.losses.Huber(description.delta * description.size_of_y),
+        "squared_hinge": gd.losses.SquaredHinge(),
     }[description.loss]
     weight_set, plain_set = draw_set(description.weights, description.m, np.random.default_rng(description.number))
     plain = PlainProblem.from_arrays(
@@ -163,7 +163,7 @@ def make(description: Description) -> Made:
     problem = gd.GroupRisk(
         gd.GroupedData.from_arrays(stored, y, membership, weight),
         loss,
-        gd.SimplexDomain() if simplex else gd.L2Domain(radius=radius, penalty=penalty),
+        gd.domains.SimplexDomain() if simplex else gd.domains.L2Domain(radius=radius, penalty=penalty),
         weight_set,
         fit_intercept=description.intercept,
         references=None if references is None else References(references, references),
@@ -281,7 +281,7 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
             fit_intercept=description.intercept,
             references=References(shift, shift),
         )
-        long_run = gd.solve(alone, gd.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0)
+        long_run = gd.solve(alone, gd.solvers.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0)
         truth.consider(long_run.w, long_run.q)
     if by_others is not None:
         truth.consider(by_others.w)

@@ -54,16 +54,16 @@ def start(command: str, *arguments: Any, threads: int = 1) -> Any:
 # ---------------------------------------------------------------------- runs that must be the same to the last bit
 
 RISK: dict[str, Callable[[], Any]] = {
-    "auto": lambda: gd.Auto(),
-    "aleg": lambda: gd.ALEG(),
-    "aleg, 1 row a step": lambda: gd.ALEG(rows_per_step=1),
-    "sqp": lambda: gd.GroupSQP(),
-    "sqp with lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "aleg of theory": lambda: gd.ALEGTheory(),
+    "auto": lambda: gd.solvers.Auto(),
+    "aleg": lambda: gd.solvers.ALEG(),
+    "aleg, 1 row a step": lambda: gd.solvers.ALEG(rows_per_step=1),
+    "sqp": lambda: gd.solvers.GroupSQP(),
+    "sqp with lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "aleg of theory": lambda: gd.solvers.ALEGTheory(),
 }
 REGRET: dict[str, Callable[[], Any]] = {
-    "alem": lambda: gd.ALEM(),
-    "alem with aleg": lambda: gd.ALEM(stage_two=gd.ALEG()),
+    "alem": lambda: gd.solvers.ALEM(),
+    "alem with aleg": lambda: gd.solvers.ALEM(stage_two=gd.solvers.ALEG()),
 }
 SOLVERS = {**RISK, **REGRET}
 
@@ -75,8 +75,8 @@ def small_problem(seed: int, storage: str = "dense", loss: str = "logistic", n: 
     score = (X * slope).sum(axis=1) + rng.normal(size=n)
     y = np.digitize(score, [-1.0, 1.0]) if loss == "softmax" else np.where(score > 0, 1.0, -1.0)
     stored = sp.csr_array(X * (rng.random(X.shape) < 0.4)) if storage == "csr" else X
-    losses = {"logistic": gd.Logistic(), "softmax": gd.Softmax(3)}
-    return gd.GroupRisk(gd.GroupedData.from_arrays(stored, y, groups), losses[loss], gd.L2Domain(radius=2.0))
+    losses = {"logistic": gd.losses.Logistic(), "softmax": gd.losses.Softmax(3)}
+    return gd.GroupRisk(gd.GroupedData.from_arrays(stored, y, groups), losses[loss], gd.domains.L2Domain(radius=2.0))
 
 
 def digest_of(*arrays: Any) -> str:
@@ -157,7 +157,7 @@ def threads_and_batches(count: int, seed: int, jobs: int) -> Tally:
         for loss, storage in (("logistic", "dense"), ("logistic", "csr"), ("softmax", "dense")):
             bounds = {}
             for rows in BATCHES:
-                solver = gd.ALEG(rows_per_step=rows)
+                solver = gd.solvers.ALEG(rows_per_step=rows)
                 result = gd.solve(small_problem(k, storage, loss), solver, tol=TOL, max_passes=2000, seed=k)
                 bounds[f"{rows} rows a step"] = [result.lower_bound, result.upper_bound, float(result.converged)]
             tally.add(agree(bounds, f"{loss} on {storage} rows, seed {k}"))

@@ -89,7 +89,6 @@ def _draw(rng: np.random.Generator) -> Drawn:
         "solver": str(rng.choice(["auto", "auto", "aleg", "sqp"])),
         "tol": float(rng.choice([1e-2, 1e-4, 1e-6])),
         "max_passes": float(rng.choice([50, 1000])),
-        "precondition": bool(rng.random() < 0.8),
         "max_time": MAX_TIME,
     }
     through_solve = bool(rng.random() < 0.3) and not (parameters["alpha"] == 0.0 and parameters["radius"] is None)
@@ -235,7 +234,7 @@ def _estimate(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
         w = np.vstack([w, np.atleast_1d(model.intercept_)])
     references = None
     if p["objective"] == "excess_risk":
-        found = model.reference_risks_
+        found = model.group_minima_
         references = References(found, np.full_like(found, -np.inf))  # the lower ones are not told
     return (
         Claim(
@@ -260,21 +259,21 @@ def _estimate(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
 def _through_solve(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
     p, plain = drawn.parameters, _plain(drawn)
     loss = {
-        "logistic": gd.Logistic(),
-        "softmax": gd.Softmax(3),
-        "squared": gd.Squared(),
-        "huber": gd.Huber(),
-        "squared_hinge": gd.SquaredHinge(),
+        "logistic": gd.losses.Logistic(),
+        "softmax": gd.losses.Softmax(3),
+        "squared": gd.losses.Squared(),
+        "huber": gd.losses.Huber(),
+        "squared_hinge": gd.losses.SquaredHinge(),
     }[drawn.loss]
     problem = gd.GroupRisk(
         gd.GroupedData.from_arrays(drawn.X, plain.y, drawn.groups, drawn.weight),
         loss,
-        gd.L2Domain(radius=plain.radius, penalty=plain.penalty),
+        gd.domains.L2Domain(radius=plain.radius, penalty=plain.penalty),
         fit_intercept=plain.intercept,
     )
-    solver: Any = {"auto": gd.Auto, "aleg": gd.ALEG, "sqp": gd.GroupSQP}[p["solver"]]()
+    solver: Any = {"auto": gd.solvers.Auto, "aleg": gd.solvers.ALEG, "sqp": gd.solvers.GroupSQP}[p["solver"]]()
     if p["objective"] == "excess_risk":
-        solver = gd.ALEM(stage_two=solver)
+        solver = gd.solvers.ALEM(stage_two=solver)
     result = gd.solve(problem, solver, tol=p["tol"], max_passes=p["max_passes"], max_time=p["max_time"])
     claim = Claim.of(result, tol=p["tol"])
     return claim, result.status.name.lower(), plain.outputs(result.w, float)

@@ -45,19 +45,19 @@ class PlainSet:
 def draw_set(kind: str, m: int, rng: np.random.Generator) -> tuple[WeightSet, PlainSet | None]:
     """Draw a set of the package, and the same by plain formulas; None stands for the simplex."""
     if kind == "simplex":
-        return gd.Simplex(), None
+        return gd.weight_sets.Simplex(), None
     base, zeros, ones = rng.dirichlet(np.ones(m)), np.zeros(m), np.ones(m)
     if rng.random() < 0.5:
         base = np.full(m, 1.0 / m)
     if kind == "floor":
         robustness = float(rng.choice((0.0, 0.01, 0.1, 0.5, 0.9, 1.0)))
-        return gd.Floor(robustness, base), PlainSet((1.0 - robustness) * base, ones)
+        return gd.weight_sets.Floor(robustness, base), PlainSet((1.0 - robustness) * base, ones)
     if kind == "cap":
         most = np.full(m, 1.0 / rng.integers(1, m + 1))
         if rng.random() < 0.5:  # of the worst share of all, with some groups that have no say
             most = np.minimum(base / rng.choice((1.0, 0.7, 0.3, 0.05)), 1.0) * (rng.random(m) < 0.8)
             most = ones if not most.any() else most / min(1.0, most.sum())
-        return gd.Cap(most), PlainSet(zeros, most)
+        return gd.weight_sets.Cap(most), PlainSet(zeros, most)
     least = base * float(rng.choice((0.0, 0.3, 0.9, 1.0)))
     most = np.minimum(np.maximum(least, base) * rng.choice((1.0, 1.5, 10.0), m), 1.0)
-    return gd.Box(least, most), PlainSet(least, most)
+    return gd.weight_sets.Box(least, most), PlainSet(least, most)

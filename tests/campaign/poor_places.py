@@ -110,7 +110,9 @@ def fit_while_it_vanishes(folder):
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem = gd.GroupRisk(gd.GroupedData.from_arrays(*rows(20)), gd.Logistic(), gd.L2Domain(penalty=0.1))
+        problem = gd.GroupRisk(
+            gd.GroupedData.from_arrays(*rows(20)), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1)
+        )
         result = gd.solve(problem, "aleg", tol=1e-6, callbacks=[remove], checkpoint_dir=place)
     told = [str(one.message) for one in caught if issubclass(one.category, CheckpointWarning)]
     assert result.converged
@@ -152,7 +154,7 @@ def fit_here(folder):
     X, y, groups = rows(20)
     model = gd.GroupDROClassifier(alpha=0.1).fit(X, y, groups=groups)
     assert "group" in str(model.report(X, y, groups))
-    gd.ConvergenceDisplay.from_estimator(model)
+    gd.plots.ConvergenceDisplay.from_estimator(model)
 
 
 def fit_nowhere(folder):

@@ -38,25 +38,28 @@ def estimator(case: Case, **more: Any) -> Any:
 
 def judge_fit(case: Case, table: Table, verdict: Verdict) -> None:
     """Judge a fit by an estimator: from zero, from far away, after another one, or with given references."""
-    rng, more, start = np.random.default_rng([case.seed, 3]), {}, {}
+    rng = np.random.default_rng([case.seed, 3])
+    start = {}
     posed = pose(case, table)
     outputs = posed.K * case.d
     if case.kind == "given references":
         given = (posed.risks(posed.zero()).astype(float)) * rng.uniform(0, 1.2, posed.m)
-        more["reference_risks"] = given
+        start["group_minima"] = given
         posed.shift = -given.astype(np.longdouble)
     if case.kind == "far start":
         start["coef_init"] = 1e6 * rng.choice([-1.0, 1.0], outputs)
         if posed.K > 1:
             start["coef_init"] = start["coef_init"].reshape(posed.K, case.d)
-    model = estimator(case, **more)
+    model = estimator(case)
     if case.kind == "warm start":
-        model.set_params(warm_start=True)
-        fit(model, changed(case, table, rng))
+        before = fit(model, changed(case, table, rng))
+        start["coef_init"] = before.coef_
+        if before.fit_intercept:
+            start["intercept_init"] = before.intercept_
     fit(model, table, **start)
     verdict.status = model.status_
     regret = case.parameter("objective") == "excess_risk"
-    hold(verdict, posed, Claim.of_estimator(model), regret=regret, own_minima=regret and "reference_risks" not in more)
+    hold(verdict, posed, Claim.of_estimator(model), regret=regret, own_minima=regret and "group_minima" not in start)
 
 
 def fit(model: Any, table: Table, **start: Any) -> Any:
@@ -77,22 +80,24 @@ def judge_solve(case: Case, table: Table, verdict: Verdict) -> None:
     """Judge a problem that was posed and solved without an estimator."""
     posed = pose(case, table)
     loss: Any = {
-        "squared": gd.Squared(),
-        "huber": gd.Huber(),
-        "logistic": gd.Logistic(),
-        "softmax": gd.Softmax(3),
-        "squared_hinge": gd.SquaredHinge(),
+        "squared": gd.losses.Squared(),
+        "huber": gd.losses.Huber(),
+        "logistic": gd.losses.Logistic(),
+        "softmax": gd.losses.Softmax(3),
+        "squared_hinge": gd.losses.SquaredHinge(),
     }[case.loss]
     y = 2.0 * table.y - 1.0 if case.loss in ("logistic", "squared_hinge") else table.y
     regret, tol = case.parameter("objective") == "excess_risk", case.parameter("tol")
     problem = gd.GroupRisk(
         gd.GroupedData.from_arrays(table.X, y, table.groups, table.weight),
         loss,
-        gd.L2Domain(radius=posed.radius, penalty=posed.alpha),
+        gd.domains.L2Domain(radius=posed.radius, penalty=posed.alpha),
         fit_intercept=posed.intercept,
     )
-    solver: Any = {"auto": gd.Auto, "aleg": gd.ALEG, "sqp": gd.GroupSQP}[case.parameters.get("solver", "auto")]()
-    solver = gd.ALEM(stage_two=solver) if regret else solver
+    solver: Any = {"auto": gd.solvers.Auto, "aleg": gd.solvers.ALEG, "sqp": gd.solvers.GroupSQP}[
+        case.parameters.get("solver", "auto")
+    ]()
+    solver = gd.solvers.ALEM(stage_two=solver) if regret else solver
     result = gd.solve(problem, solver, tol=tol, max_time=MAX_TIME)
     verdict.status = result.status.name.lower()
     hold(verdict, posed, Claim.of_result(result, case.d, tol), regret=regret, own_minima=regret)
@@ -149,13 +154,15 @@ def judge_custom(case: Case, table: Table, verdict: Verdict) -> None:
         y[table.groups == 0] = 1.0  # a group of one class
     formula = dict(part.formula)
     mean, factor = formula.pop("mean", False), formula.pop("factor", 1.0)
-    domain = part.domain if part.domain is not None else gd.L2Domain(penalty=1e-2)
+    domain = part.domain if part.domain is not None else gd.domains.L2Domain(penalty=1e-2)
     intercept = bool(rng.random() < 0.7)
-    solver: Any = {"auto": gd.Auto, "aleg": gd.ALEG, "sqp": gd.GroupSQP}[case.parameters["solver"]]()
-    solver = gd.ALEM(stage_two=solver) if regret else solver
+    solver: Any = {"auto": gd.solvers.Auto, "aleg": gd.solvers.ALEG, "sqp": gd.solvers.GroupSQP}[
+        case.parameters["solver"]
+    ]()
+    solver = gd.solvers.ALEM(stage_two=solver) if regret else solver
     try:
         data = gd.GroupedData.from_arrays(table.X, y, table.groups, table.weight)
-        loss = part.loss if part.loss is not None else gd.Logistic()
+        loss = part.loss if part.loss is not None else gd.losses.Logistic()
         problem = part.problem(data, loss, domain, fit_intercept=intercept)
         result = gd.solve(problem, solver, tol=1e-4, max_passes=200, max_time=MAX_TIME)
     except (TypeError, ValueError, NotImplementedError) as error:

@@ -91,9 +91,9 @@ def test_a_set_of_weights_that_is_not_itself_is_found(monkeypatch, broken):
     description = Description(16, weights="box", solver="sqp", **drawn)
     assert judge(description).wrong == []
     if broken == "support":
-        monkeypatch.setattr(gd.Box, "maximiser", lambda self, values: self.start(len(values)))
+        monkeypatch.setattr(gd.weight_sets.Box, "maximiser", lambda self, values: self.start(len(values)))
     else:
-        monkeypatch.setattr(gd.Box, "contains", lambda self, q: True)
+        monkeypatch.setattr(gd.weight_sets.Box, "contains", lambda self, q: True)
         monkeypatch.setattr(GroupSQP, "_solve_model", _forget_caps(GroupSQP._solve_model))
     found = {"support": "upper bound", "contains": "outside of its set"}
     assert found[broken] in " ".join(judge(description).wrong)

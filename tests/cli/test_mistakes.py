@@ -125,7 +125,6 @@ MISTAKES = [
         "--loss huber does not apply to classification: use logistic or squared_hinge.",
     ),
     ("fit t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),
-    ("fit t.parquet {fit} --min-group-size 50 --small-groups raise --json", "of fewer than min_group_size=50 rows"),
     ("fit dummies.parquet --target y --group a --group b", "--group: groups is a DataFrame of zeros and ones"),
     ("compare directory {fit}", "TABLE 'directory' is a store, but compare requires a table."),
     ("compare t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),

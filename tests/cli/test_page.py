@@ -7,9 +7,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from groupdro import GroupDROClassifier, GroupDRORegressor, Status, group_report
+from groupdro import GroupDROClassifier, GroupDRORegressor, group_report
 from groupdro.cli.model import SavedModel, frame_of, pipeline_for
 from groupdro.cli.page import report_page
+from groupdro.solvers import Status
 
 pa = pytest.importorskip("pyarrow")
 

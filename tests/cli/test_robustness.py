@@ -45,11 +45,10 @@ def expected(path, **params):
         (["--robustness", 0], {"robustness": 0.0}, "best possible average risk <="),
         (["--robustness", 0.3], {"robustness": 0.3}, "best possible 0.7 average + 0.3 worst risk <="),
         (
-            ["--robustness", 0.5, "--average", "groups", "--n-worst", 2],
-            {"robustness": 0.5, "average": "groups", "n_worst": 2},
-            "best possible 0.5 average + 0.5 average of the 2 worst risks <=",
+            ["--robustness", 0.5, "--average", "groups", "--worst-share", 0.5],
+            {"robustness": 0.5, "average": "groups", "worst_share": 0.5},
+            "best possible 0.5 average + 0.5 average of the worst 0.5 of all groups' risks <=",
         ),
-        (["--n-worst", 3], {"n_worst": 3}, "best possible average of the 3 worst risks <="),
         (
             ["--worst-share", 0.4],
             {"worst_share": 0.4},
@@ -94,11 +93,8 @@ def test_compare_takes_the_options(table):
         (["--robustness", 1.1], "--robustness"),
         (["--robustness", "a"], "--robustness"),
         (["--average", "x"], "--average"),
-        (["--n-worst", 0], "--n-worst"),
-        (["--n-worst", 5], "n_worst is 5, but there are 4 groups"),
         (["--worst-share", 0], "--worst-share"),
         (["--worst-share", 1.5], "--worst-share"),
-        (["--n-worst", 2, "--worst-share", 0.5], "n_worst and worst_share"),
     ],
     ids=str,
 )

@@ -58,7 +58,9 @@ def test_workers_find_what_one_process_finds(size, intercept, ones):
     assert alone.lower_bound <= results[0].upper_bound
 
 
-@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared(), gd.Huber(0.5), gd.SquaredHinge()])
+@pytest.mark.parametrize(
+    "loss", [gd.losses.Logistic(), gd.losses.Squared(), gd.losses.Huber(0.5), gd.losses.SquaredHinge()]
+)
 @pytest.mark.parametrize(("penalty", "tol"), [(0.1, 1e-3), pytest.param(1e-2, 1e-4, marks=pytest.mark.long)])
 def test_the_bounds_enclose_the_optimum_of_an_independent_solver(loss, penalty, tol):
     problem = few_rows(n=120, d=60, m=30, penalty=penalty)
@@ -148,7 +150,7 @@ def test_a_run_goes_on_where_another_number_of_workers_changes_the_choice(tmp_pa
     y = np.where(rng.random(600) < 0.5, 1.0, -1.0)
     groups = np.append(np.zeros(300, int), np.arange(1, 301))  # three workers divide the first group, two do not
     data = gd.GroupedData.from_arrays(X, y, groups)
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2), fit_intercept=True)
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
     stop = [lambda progress: progress.latest.epoch >= 1]
     before = together(problem, sizes[0], lambda part: gd.solve(part, tol=1e-6, callbacks=stop, checkpoint_dir=tmp_path))
     after = together(problem, sizes[1], lambda part: gd.solve(part, tol=1e-6, checkpoint_dir=tmp_path))
@@ -163,14 +165,14 @@ def test_a_run_goes_on_where_another_number_of_workers_changes_the_choice(tmp_pa
     assert expected.lower_bound <= after[0].upper_bound
 
 
-@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared()])
+@pytest.mark.parametrize("loss", [gd.losses.Logistic(), gd.losses.Squared()])
 @pytest.mark.parametrize("m", [2, 8])
 def test_few_groups_on_each_worker(loss, m):
     rng = np.random.default_rng(0)
     X = sp.random(96, 30, density=0.2, random_state=rng, format="csr")
     y = np.where(np.asarray(X.sum(axis=1)).ravel() + rng.normal(size=96) > 1.0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), 96 // m))
-    problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=0.1), fit_intercept=True)
+    problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
     results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-3, max_passes=3000))
     assert_same(results)
     assert results[0].converged

@@ -35,8 +35,13 @@ def _data(loss, sparse=False, weights=False, n=331, m=5, d=6):
 
 
 def _problem(data, loss, **options):
-    kinds = {"logistic": gd.Logistic(), "softmax": gd.Softmax(), "squared": gd.Squared(), "huber": gd.Huber(1.0)}
-    options.setdefault("domain", gd.L2Domain(radius=2.0))
+    kinds = {
+        "logistic": gd.losses.Logistic(),
+        "softmax": gd.losses.Softmax(),
+        "squared": gd.losses.Squared(),
+        "huber": gd.losses.Huber(1.0),
+    }
+    options.setdefault("domain", gd.domains.L2Domain(radius=2.0))
     return gd.GroupRisk(data, kinds[loss], options.pop("domain"), **options)
 
 
@@ -85,12 +90,12 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
 
 
 SOLVERS = {
-    "aleg": gd.ALEG,
-    "auto": gd.Auto,
-    "sqp-newton": lambda: gd.GroupSQP("newton"),
-    "sqp-lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "aleg-theory": gd.ALEGTheory,
-    "alem": gd.ALEM,
+    "aleg": gd.solvers.ALEG,
+    "auto": gd.solvers.Auto,
+    "sqp-newton": lambda: gd.solvers.GroupSQP("newton"),
+    "sqp-lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "aleg-theory": gd.solvers.ALEGTheory,
+    "alem": gd.solvers.ALEM,
 }
 
 
@@ -128,7 +133,9 @@ def test_a_free_intercept_over_workers(loss):
     whole = _data(loss)
 
     def solved(data):
-        return gd.solve(_problem(data, loss, domain=gd.L2Domain(penalty=1e-2), fit_intercept=True), "aleg", tol=1e-4)
+        return gd.solve(
+            _problem(data, loss, domain=gd.domains.L2Domain(penalty=1e-2), fit_intercept=True), "aleg", tol=1e-4
+        )
 
     alone = solved(whole)
     parts = run_workers(2, lambda comm: solved(shard(whole, comm)))
@@ -217,7 +224,7 @@ def test_a_worker_that_stops_stops_all():
         return gd.solve(_problem(shard(whole, comm), "logistic"), "aleg", tol=1e-12, callbacks=callbacks)
 
     parts = run_workers(2, solved)
-    assert {part.status for part in parts} == {gd.Status.INTERRUPTED}
+    assert {part.status for part in parts} == {gd.solvers.Status.INTERRUPTED}
     assert {part.epochs for part in parts} == {2}
 
 
@@ -229,7 +236,7 @@ def test_what_cannot_be_divided_is_refused():
     with pytest.raises(ValueError, match="rows for 5 workers"):
         run_workers(5, lambda comm: shard(gd.GroupedData.from_arrays(np.eye(4), np.ones(4), None), comm))
     with pytest.raises(ValueError, match="requires"):
-        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), gd.Quadratic()))
+        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), gd.solvers.Quadratic()))
     weighted = _data("logistic", weights=True)
     with pytest.raises(ValueError, match="sample_weight"):
         run_workers(2, lambda comm: gd.solve(_problem(shard(weighted, comm), "logistic"), "aleg"))

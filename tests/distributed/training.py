@@ -21,10 +21,10 @@ PENALTIES = {"aleg": 1e-5, "sqp": 1e-5, "dual-ascent": 1e-2, "alem": 1e-5}
 # Such that each fit takes 30 epochs or more, with one worker and with two.
 TOLERANCES = {"aleg": 1e-6, "sqp": 1e-6, "dual-ascent": 1e-4, "alem": 3e-6}
 SOLVERS = {
-    "aleg": gd.ALEG(),
-    "sqp": gd.GroupSQP("lbfgs"),
-    "dual-ascent": gd.DualAscent(),
-    "alem": gd.ALEM(stage_two=gd.ALEG()),  # by default it would take five epochs of SQP
+    "aleg": gd.solvers.ALEG(),
+    "sqp": gd.solvers.GroupSQP("lbfgs"),
+    "dual-ascent": gd.solvers.DualAscent(),
+    "alem": gd.solvers.ALEM(stage_two=gd.solvers.ALEG()),  # by default it would take five epochs of SQP
 }
 
 
@@ -59,8 +59,8 @@ def main(folder, solver):
     write(begun=True)
     with gd.distributed.communicator(timeout=TIMEOUT) as comm:
         data = gd.distributed.shard(gd.GroupedData.from_arrays(*make_data(solver)), comm)
-        domain = gd.L2Domain(penalty=PENALTIES[solver])
-        problem = gd.GroupRisk(data, gd.Logistic(), domain, fit_intercept=True)
+        domain = gd.domains.L2Domain(penalty=PENALTIES[solver])
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), domain, fit_intercept=True)
         result = gd.solve(
             problem,
             SOLVERS[solver],

@@ -1,5 +1,7 @@
 """The outline of a fit, the map of the source and the list of the API agree with the package."""
 
+import inspect
+import pkgutil
 import re
 from pathlib import Path
 
@@ -7,7 +9,6 @@ import pytest
 
 import groupdro
 import groupdro.torch
-from groupdro import certificate, datasets, distributed
 from groupdro.solvers.steps import table
 from tests.docs.pages import DOCS, ROOT, load_script
 
@@ -51,15 +52,15 @@ def test_the_steps_of_the_page_are_those_of_the_table():
 
 def test_every_public_name_has_a_page():
     listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.MULTILINE))
-    modules = {"certificate": certificate, "datasets": datasets, "distributed": distributed, "torch": groupdro.torch}
+    named = (getattr(groupdro, name) for name in groupdro.__all__)
+    modules = {module.__name__.split(".")[1]: module for module in (*named, groupdro.torch) if inspect.ismodule(module)}
+    assert set(modules) >= {"losses", "domains", "weight_sets", "plots", "solvers", "certificate", "torch"}
     public = set(groupdro.__all__) - set(modules)
     public |= {f"{name}.{inner}" for name, module in modules.items() for inner in module.__all__}
+    public -= {"solvers.solve"}  # listed by its shorter name
     assert not public - listed, f"not in docs/api.rst: {sorted(public - listed)}"
 
 
 @pytest.mark.parametrize("name", re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.MULTILINE))
 def test_a_name_of_the_list_exists_and_is_documented(name):
-    found = groupdro
-    for part in name.split("."):
-        found = getattr(found, part)
-    assert found.__doc__
+    assert pkgutil.resolve_name(f"groupdro.{name}").__doc__

@@ -236,4 +236,4 @@ def test_the_last_layer_example_says_what_the_benchmark_printed():
     gain, error = re.search(rf"{longer}: .* has \+([\d.]+) points on it \(standard error ([\d.]+)\)", printed).groups()
     assert float(gain) < 2 * float(error)
     assert "which is not significantly below groupdro" in text
-    assert f"150 rows say, reaches {worst['groupdro, small_group_adjustment=1']}%" in text
+    assert f"150 rows say, reaches {worst['groupdro, small_group_bonus=1']}%" in text

@@ -68,12 +68,8 @@ def estimator(fit):
     return gd.GroupDROClassifier() if fit is classify else gd.GroupDRORegressor()
 
 
-def twice(fit, X=ROWS, groups=SITES):
-    return fit(warm_start=True).fit(X, answers(fit), groups=groups)
-
-
 def after_a_failure(fit):
-    model = fit(warm_start=True)
+    model = fit()
     with pytest.raises(ValueError, match="groups has 59 rows"):
         model.fit(ROWS, answers(fit), groups=SITES[1:])
     return model.fit(ROWS, answers(fit), groups=SITES)
@@ -99,7 +95,12 @@ def told_to_be_uncertified(outcome, fit, given):
 
 def told_of_few_rows(outcome, fit, given):
     assert isinstance(outcome, gd.SmallGroupWarning)
-    assert "rows decide" in str(outcome)
+    assert "determined by about" in str(outcome)
+
+
+def told_of_merging(outcome, fit, given):
+    assert isinstance(outcome, gd.SmallGroupWarning)
+    assert "merged into the group" in str(outcome)
 
 
 def outputs(model, X):
@@ -527,11 +528,6 @@ GROUP_VALUES = [
         refused("groups has missing values.*'u'"),
     ),
     ("a Grouping of other rows", read_groups(SITES[1:], N - 1), refused("groups has 59 rows but X has 60")),
-    (
-        "small ones refused",
-        Given(min_group_size=21, small_groups="raise"),
-        refused("groups has 3 groups of fewer than"),
-    ),
     ("a list", SITES.tolist(), same()),
     ("one column", SITES[:, None], same()),
     ("a Series with a foreign index", pd.Series(SITES, index=MOVED), same()),
@@ -578,17 +574,11 @@ GROUP_VALUES = [
     ("a group of one class", np.where(LABELS == 1, "positive", SITES), solved),
     ("a group a class", LABELS, solved),
     (
-        "one that is called missing",
-        Given(groups=cycled("(missing)", None, "b"), missing_group="own"),
-        refused("groups has both"),
-    ),
-    (
         "one that is called merged",
-        Given(groups=[*["(merged)"] * 30, *["b"] * 25, *"ccddd"], min_group_size=5, small_groups="merge"),
+        Given(groups=[*["(merged)"] * 30, *["b"] * 25, *"ccddd"], min_group_size=5),
         refused("groups has a group named"),
     ),
-    ("all missing in their own group", Given(groups=np.full(N, NAN), missing_group="own"), same(groups=np.zeros(N))),
-    ("all merged", Given(min_group_size=100, small_groups="merge"), same(groups=np.zeros(N))),
+    ("all merged", Given(min_group_size=100), told_of_merging),
 ]
 
 WEIGHTS = np.arange(1, N + 1) % 4 + 1.0
@@ -711,25 +701,24 @@ SHARED_PARAMETERS = {
     "alpha": [-1.0, NAN, np.inf, "1", None, True, 1j, [1.0], decimal.Decimal(1)],
     "radius": [0.0, -1.0, NAN, np.inf, "1", True, [1.0]],
     "fit_intercept": [1, "yes", None, [True]],
-    "precondition": [0, "yes", None],
     "tol": [-1e-4, NAN, np.inf, "small", None, [1e-4], True],
     "max_passes": [0, -1, NAN, "many", None, [10], True],
     "max_time": [0, -1.0, NAN, "1", datetime.timedelta(seconds=1), True],
-    "solver": ["newton", "", None, 3, gd.ALEG, "alem", ["sqp"]],
-    "warm_start": [1, "yes", None],
+    "solver": ["newton", "", None, 3, gd.solvers.ALEG, "alem", ["sqp"]],
     "random_state": ["seed", -1, 1.5, 2**32, np.random.default_rng(0)],
     "verbose": [-1, "loud", 1.5, None],
     "callbacks": [3, [3], len, "ab", [len, None]],
     "checkpoint_dir": [3, ["a"], True, b"bytes"],
-    "missing_group": ["drop", None, True, ["own"]],
     "min_group_size": [0, -1, 1.5, "3", None, NAN],
-    "small_groups": ["drop", None, True],
-    "small_group_adjustment": [-1.0, NAN, np.inf, None, "1", True],
-    "reference_risks": [[0.1, 0.1, 0.1]],
+    "small_group_bonus": [-1.0, NAN, np.inf, None, "1", True],
+    "domain": ["ball", 1.0, gd.domains.L2Domain, {"radius": 1.0}],
 }
-PARAMETERS_OF_CLASSIFIERS = {"loss": ["squared", "softmax"], "solver": ["quadratic"]}
-PARAMETERS_OF_REGRESSORS = {"loss": ["logistic", "absolute"], "delta": [0.0, -1.0, NAN, np.inf, None, "1", True]}
-REFERENCES = [
+PARAMETERS_OF_CLASSIFIERS = {
+    "loss": ["squared", "softmax", gd.losses.Squared(), gd.losses.Softmax(3)],
+    "solver": ["quadratic"],
+}
+PARAMETERS_OF_REGRESSORS = {"loss": ["logistic", "absolute", gd.losses.Softmax(3)]}
+MINIMA = [
     ("too short", [0.1, 0.1]),
     ("two dimensions", [[0.1, 0.1, 0.1]]),
     ("nan", [0.1, NAN, 0.1]),
@@ -740,6 +729,12 @@ REFERENCES = [
     ("a mapping to none", {"a": 0.1, "b": None, "c": 0.1}),
     ("a number", 0.1),
 ]
+
+
+def excess(minima):
+    return {"objective": "excess_risk", "start": {"group_minima": minima}}
+
+
 ODD_PARAMETERS = [
     ("alpha", "zero", {"alpha": 0}),
     ("alpha", "a fraction", {"alpha": fractions.Fraction(1, 100)}),
@@ -757,15 +752,11 @@ ODD_PARAMETERS = [
     ("random_state", "a NumPy integer", {"random_state": np.int64(3)}),
     ("callbacks", "empty", {"callbacks": []}),
     ("callbacks", "a tuple", {"callbacks": (lambda progress: None,)}),
-    ("solver", "an instance", {"solver": gd.GroupSQP()}),
-    ("small_group_adjustment", "huge", {"small_group_adjustment": 1e100}),
-    ("reference_risks", "negative", {"objective": "excess_risk", "reference_risks": [-1.0, -1.0, -1.0]}),
-    ("reference_risks", "larger than the risks", {"objective": "excess_risk", "reference_risks": [50.0, 50.0, 50.0]}),
-    (
-        "reference_risks",
-        "a mapping with a group more",
-        {"objective": "excess_risk", "reference_risks": {"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1}},
-    ),
+    ("solver", "an instance", {"solver": gd.solvers.GroupSQP()}),
+    ("small_group_bonus", "huge", {"small_group_bonus": 1e100}),
+    ("group_minima", "negative", excess([-1.0, -1.0, -1.0])),
+    ("group_minima", "larger than the risks", excess([50.0, 50.0, 50.0])),
+    ("group_minima", "a mapping with a group more", excess({"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1})),
 ]
 UNFINISHED = [
     ("tol", "zero", {"tol": 0}, "stalled"),
@@ -873,9 +864,7 @@ AFTERWARDS = [
         lambda fit: sorted(report(fit, groups=cycled("z", None, "a")).columns["n"]),
         gives(lambda fit: [0, 0, 20, 20, 20]),
     ),
-    ("warm_start", "other features", lambda fit: twice(fit, X=ROWS[:, :2]), near(X=ROWS[:, :2])),
-    ("warm_start", "other groups", lambda fit: twice(fit, groups=MEMBER), near(groups=MEMBER)),
-    ("warm_start", "after a failed fit", after_a_failure, near()),
+    ("fit", "after a failed fit", after_a_failure, near()),
     ("set_params", "unknown", lambda fit: estimator(fit).set_params(eta=0.1), refused("eta")),
     (
         "alpha",
@@ -989,9 +978,9 @@ AFTERWARDS_OF_REGRESSORS = [
     ("y", "constant", lambda fit: fit(y=np.full(N, 3.0)).predict(ROWS), gives(lambda fit: np.full(N, 3.0))),
     ("y", "as a column", lambda fit: warns(DataConversionWarning, "y was", lambda: fit(y=TARGETS[:, None])), same()),
     ("y", "values of 1e6 of Huber's loss", lambda fit: fit(y=TARGETS * 1e6, loss="huber"), solved),
-    ("delta", "small", lambda fit: fit(loss="huber", delta=0.03), solved),
-    ("delta", "tiny", lambda fit: fit(loss="huber", delta=1e-3), solved),
-    ("delta", "huge", lambda fit: fit(loss="huber", delta=1e9), near()),
+    ("delta", "small", lambda fit: fit(loss=gd.losses.Huber(0.03)), solved),
+    ("delta", "tiny", lambda fit: fit(loss=gd.losses.Huber(1e-3)), solved),
+    ("delta", "huge", lambda fit: fit(loss=gd.losses.Huber(1e9)), near()),
     (
         "predict_proba",
         "of a regressor",
@@ -1051,9 +1040,10 @@ def listed():
         for name, values in parameters.items():
             for value in values:
                 yield from fitted(name, told(value), {name: value}, refused(rf"\b{name}\b"), fits)
-    for what, value in REFERENCES:
-        given = {"objective": "excess_risk", "reference_risks": value}
-        yield from fitted("reference_risks", what, given, refused(r"\breference_risks\b"))
+    for what, value in MINIMA:
+        yield from fitted("group_minima", what, excess(value), refused(r"\bgroup_minima\b"))
+    plain = {"start": {"group_minima": [0.1, 0.1, 0.1]}}
+    yield from fitted("group_minima", "of plain risks", plain, refused("group_minima requires objective='excess_risk'"))
     for argument, what, given in ODD_PARAMETERS:
         yield from fitted(argument, what, given, solved)
     for argument, what, given, status in UNFINISHED:

@@ -68,7 +68,8 @@ def test_bounds_hold_for_each_coefficient_and_cost_something():
     low, high = np.full(30, -0.2), np.full(30, 0.4)
     low[3], high[4] = 0.0, 0.0
     free = gd.GroupDROClassifier(alpha=0.01, l1_ratio=0.5).fit(X, y, groups=groups)
-    bound = clone(free).set_params(lower_bounds=low, upper_bounds=list(high)).fit(X, y, groups=groups)
+    domain = gd.domains.ElasticNetDomain(l1=0.005, l2=0.005, low=low, high=list(high))
+    bound = gd.GroupDROClassifier(domain=domain).fit(X, y, groups=groups)
     assert (bound.coef_ >= low).all()
     assert (bound.coef_ <= high).all()
     assert bound.status_ == "converged"
@@ -79,9 +80,8 @@ def test_a_bound_that_binds_leaves_the_certificate_tight():
     X, y = cancer()
     upper = np.full(30, np.inf)
     upper[:3] = 0.01
-    model = gd.GroupDROClassifier(
-        alpha=0.02, l1_ratio=1.0, upper_bounds=upper, lower_bounds=np.r_[[-0.1] * 29, -np.inf]
-    )
+    domain = gd.domains.ElasticNetDomain(l1=0.02, low=np.r_[[-0.1] * 29, -np.inf], high=upper)
+    model = gd.GroupDROClassifier(domain=domain)
     model.fit(X, y, groups=X[:, 0] > 0)
     assert (model.coef_ == -0.1).any()
     assert model.status_ == "converged"
@@ -89,12 +89,10 @@ def test_a_bound_that_binds_leaves_the_certificate_tight():
 
 def test_an_elastic_net_is_saved_and_loaded():
     X, y = cancer()
-    model = gd.GroupDROClassifier(alpha=0.05, l1_ratio=0.5, upper_bounds=[1.0] * 29 + [np.inf])
-    model.fit(X, y, groups=X[:, 0] > 0)
+    model = gd.GroupDROClassifier(alpha=0.05, l1_ratio=0.5).fit(X, y, groups=X[:, 0] > 0)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.coef_, model.coef_)
     assert again.get_params()["l1_ratio"] == 0.5
-    assert again.upper_bounds == model.upper_bounds
 
 
 @pytest.mark.parametrize(
@@ -103,13 +101,10 @@ def test_an_elastic_net_is_saved_and_loaded():
         ({"l1_ratio": 1.5}, "l1_ratio must be at most 1"),
         ({"l1_ratio": -0.1}, "l1_ratio"),
         ({"l1_ratio": 0.5, "radius": 1.0}, "radius must be None"),
-        ({"l1_ratio": 0.5, "alpha": 0.0}, "alpha must be positive"),
-        ({"positive": True, "alpha": 0.0}, "alpha must be positive"),
+        ({"l1_ratio": 0.5, "alpha": 0.0}, "alpha must be greater than 0"),
+        ({"positive": True, "alpha": 0.0}, "alpha must be greater than 0"),
         ({"positive": "yes"}, "positive"),
-        ({"lower_bounds": 0.1}, "lower_bounds must be"),
-        ({"upper_bounds": [[1.0]]}, "upper_bounds must be"),
-        ({"upper_bounds": [1.0, 2.0]}, "has 2 bounds, but there are 30 features"),
-        ({"lower_bounds": "low"}, "lower_bounds or upper_bounds"),
+        ({"domain": gd.domains.ElasticNetDomain(l2=1.0, high=[1.0, 2.0])}, "has 2 bounds, but there are 30 features"),
     ],
 )
 def test_what_makes_no_sense_is_refused(parameters, message):
@@ -131,13 +126,19 @@ def test_a_path_ends_where_single_fits_do_and_finds_more_features_as_the_penalty
 
 
 @pytest.mark.parametrize(
-    "options", [{"l1_ratio": 1.0}, {"l1_ratio": 0.5, "positive": True}, {"upper_bounds": 0.3}], ids=str
+    "options",
+    [
+        {"alpha": 0.02, "l1_ratio": 1.0},
+        {"alpha": 0.02, "l1_ratio": 0.5, "positive": True},
+        {"domain": gd.domains.ElasticNetDomain(l2=0.02, high=0.3)},
+    ],
+    ids=str,
 )
 def test_several_classes_have_the_coefficients_that_the_certificate_is_about(options):
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(300, 5)), np.arange(300) % 3
     y = np.argmax(X[:, :3] + rng.normal(size=(300, 3)), axis=1)
-    model = gd.GroupDROClassifier(alpha=0.02, tol=1e-6, **options).fit(X, y, groups=groups)
+    model = gd.GroupDROClassifier(tol=1e-6, **options).fit(X, y, groups=groups)
     outputs = X @ model.coef_.T + model.intercept_
     losses = logsumexp(outputs, axis=1) - outputs[np.arange(300), y]
     ratio = options.get("l1_ratio", 0.0)
@@ -146,7 +147,7 @@ def test_several_classes_have_the_coefficients_that_the_certificate_is_about(opt
     np.testing.assert_allclose(worst, model.upper_bound_, rtol=1e-9)
     np.testing.assert_allclose(model.intercept_.sum(), 0.0, atol=1e-12)
     assert (model.coef_ >= 0).all() or "positive" not in options
-    assert (model.coef_ <= options.get("upper_bounds", np.inf)).all()
+    assert (model.coef_ <= 0.3).all() or "domain" not in options
     assert (model.coef_ == 0).any() or not ratio
 
 

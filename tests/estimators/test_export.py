@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor
 
 N, D = 150, 4
@@ -51,7 +52,8 @@ def arrays(kind):
 def fitted(kind, fit_intercept=True, objective="risk"):
     X, y, groups = arrays(kind)
     if kind in REGRESSIONS:
-        model = GroupDRORegressor(objective, loss=kind, fit_intercept=fit_intercept, delta=0.5)
+        loss = gd.losses.Huber(0.5) if kind == "huber" else kind
+        model = GroupDRORegressor(objective, loss=loss, fit_intercept=fit_intercept)
     else:
         loss = "squared_hinge" if "hinge" in kind else "logistic"
         model = GroupDROClassifier(objective, loss=loss, fit_intercept=fit_intercept)

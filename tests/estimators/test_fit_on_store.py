@@ -83,8 +83,8 @@ def test_what_does_not_fit_a_store_is_refused(tmp_path):
             gd.GroupDROClassifier().fit(store, **{name: value})
     with pytest.raises(ValueError, match="store with class labels"):
         gd.GroupDRORegressor().fit(store)
-    with pytest.raises(ValueError, match="merge"):
-        gd.GroupDROClassifier(small_groups="merge").fit(store)
+    with pytest.raises(ValueError, match="cannot be merged: merge them before"):
+        gd.GroupDROClassifier(min_group_size=len(y)).fit(store)
     with pytest.raises(ValueError, match="alpha or radius"):
         gd.GroupDROClassifier(alpha=0.0).fit(store)
     numbers = gd.GroupedStore.write_arrays(tmp_path / "numbers", *_table(kind="number"))

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor
-from groupdro.estimators.sandwich import Sandwich
+from groupdro.estimators.enclosure import Enclosure
 from tests.estimators.test_robustness import make_data, overlapping
 from tests.reference.blends import Blend
 
@@ -61,14 +61,14 @@ def frontiers(draw, exact=False):
         )
         known.append((a + above, b + above, least(points, t) - below))
     mean, worst, lower = np.array(known).T
-    return points, Sandwich(ts, mean, worst, lower)
+    return points, Enclosure(ts, mean, worst, lower)
 
 
 @given(frontiers())
 def test_the_edge_falls_and_no_point_is_below_its_chords(drawn):
-    _, sandwich = drawn
-    edge = sandwich.hull()
-    mean, worst = sandwich.mean, sandwich.worst
+    _, enclosure = drawn
+    edge = enclosure.hull()
+    mean, worst = enclosure.mean, enclosure.worst
     assert (np.diff(mean[edge]) > 0).all()
     assert (np.diff(worst[edge]) < 0).all()
     assert mean[edge[0]] == mean.min()
@@ -81,43 +81,43 @@ def test_the_edge_falls_and_no_point_is_below_its_chords(drawn):
 
 @given(frontiers(), st.floats(0.0, 1.0))
 def test_what_is_proved_of_a_blend_holds(drawn, t):
-    points, sandwich = drawn
-    assert sandwich.least_blend(t) <= least(points, t) + ROUNDING
+    points, enclosure = drawn
+    assert enclosure.least_blend(t) <= least(points, t) + ROUNDING
 
 
 def test_nothing_is_proved_outside_of_the_directions_that_were_solved():
-    sandwich = Sandwich(np.array([0.2, 0.6]), np.array([1.0, 2.0]), np.array([2.0, 1.0]), np.array([1.2, 1.3]))
-    assert sandwich.least_blend(0.1) == sandwich.least_blend(0.7) == -np.inf
-    assert sandwich.least_blend(0.2) == 1.2
-    assert sandwich.least_blend(0.4) == pytest.approx(1.25)
-    alone = Sandwich(np.zeros(1), np.ones(1), np.ones(1), np.ones(1))
+    enclosure = Enclosure(np.array([0.2, 0.6]), np.array([1.0, 2.0]), np.array([2.0, 1.0]), np.array([1.2, 1.3]))
+    assert enclosure.least_blend(0.1) == enclosure.least_blend(0.7) == -np.inf
+    assert enclosure.least_blend(0.2) == 1.2
+    assert enclosure.least_blend(0.4) == pytest.approx(1.25)
+    alone = Enclosure(np.zeros(1), np.ones(1), np.ones(1), np.ones(1))
     assert (alone.least_blend(0.0), alone.least_blend(0.5)) == (1.0, -np.inf)
 
 
 @given(frontiers(), numbers, numbers)
 def test_wishes_are_refused_or_met_only_where_that_is_so(drawn, mean, worst):
-    points, sandwich = drawn
-    refuted, found = sandwich.refutes(mean, worst), sandwich.mixture(mean=mean, worst=worst)
+    points, enclosure = drawn
+    refuted, found = enclosure.refutes(mean, worst), enclosure.mixture(mean=mean, worst=worst)
     if refuted is not None:
-        t = sandwich.t[refuted]
-        assert (1 - t) * mean + t * worst < sandwich.lower[refuted]
+        t = enclosure.t[refuted]
+        assert (1 - t) * mean + t * worst < enclosure.lower[refuted]
         assert not attains(points, mean, worst, room=-ROUNDING)
     if found is not None:
         a, b, share = found
         assert 0 <= share <= 1
-        assert (1 - share) * sandwich.mean[a] + share * sandwich.mean[b] <= mean + ROUNDING
-        assert (1 - share) * sandwich.worst[a] + share * sandwich.worst[b] <= worst + ROUNDING
+        assert (1 - share) * enclosure.mean[a] + share * enclosure.mean[b] <= mean + ROUNDING
+        assert (1 - share) * enclosure.worst[a] + share * enclosure.worst[b] <= worst + ROUNDING
         assert attains(points, mean, worst, room=ROUNDING)
-    elif attains(list(zip(sandwich.mean, sandwich.worst, strict=True)), mean, worst, room=-1e-6):
+    elif attains(list(zip(enclosure.mean, enclosure.worst, strict=True)), mean, worst, room=-1e-6):
         pytest.fail("a mixture of the points meets the wishes, and was not found")
 
 
 @given(frontiers(), numbers)
 def test_limits_are_below_what_is_attained(drawn, limit):
-    points, sandwich = drawn
-    known = list(zip(sandwich.mean, sandwich.worst, strict=True))
-    for axis, bound in ((0, sandwich.least_worst(limit)), (1, sandwich.least_mean(limit))):
-        found = sandwich.mixture(**{("mean", "worst")[axis]: limit})
+    points, enclosure = drawn
+    known = list(zip(enclosure.mean, enclosure.worst, strict=True))
+    for axis, bound in ((0, enclosure.least_worst(limit)), (1, enclosure.least_mean(limit))):
+        found = enclosure.mixture(**{("mean", "worst")[axis]: limit})
         if found is None:
             assert min(point[axis] for point in known) > limit
             continue
@@ -133,19 +133,19 @@ def test_limits_are_below_what_is_attained(drawn, limit):
 
 @given(frontiers())
 def test_the_widest_place_is_where_chord_and_limit_are_furthest_apart(drawn):
-    points, sandwich = drawn
-    t, width = sandwich.next_t()
+    points, enclosure = drawn
+    t, width = enclosure.next_t()
     assert 0 <= t <= 1
-    edge = sandwich.hull()
+    edge = enclosure.hull()
     if len(edge) > 1 and width > 0:
-        attained = least(list(zip(sandwich.mean[edge], sandwich.worst[edge], strict=True)), t)
-        assert (attained - sandwich.least_blend(t)) / attained == pytest.approx(width, abs=1e-6)
+        attained = least(list(zip(enclosure.mean[edge], enclosure.worst[edge], strict=True)), t)
+        assert (attained - enclosure.least_blend(t)) / attained == pytest.approx(width, abs=1e-6)
         assert (attained - least(points, t)) / attained <= width + 1e-6
 
 
 @given(pairs)
 def test_a_frontier_that_is_known_in_all_its_directions_is_closed(points):
-    edge = Sandwich(*np.column_stack([(0.5, a, b, 0.0) for a, b in points])).hull()
+    edge = Enclosure(*np.column_stack([(0.5, a, b, 0.0) for a, b in points])).hull()
     corners = [points[k] for k in edge]
     ts = {0.0, 1.0}
     for (a, b), (c, d) in itertools.pairwise(corners):
@@ -153,8 +153,8 @@ def test_a_frontier_that_is_known_in_all_its_directions_is_closed(points):
     ts = np.array(sorted(ts))
     ts = np.unique(np.concatenate([ts, (ts[1:] + ts[:-1]) / 2]))  # in between, each corner alone is the best
     best = np.array([min(corners, key=lambda p, t=t: (1 - t) * p[0] + t * p[1]) for t in ts])
-    sandwich = Sandwich(ts, best[:, 0], best[:, 1], np.array([least(corners, t) for t in ts]))
-    assert sandwich.next_t()[1] <= 1e-9
+    enclosure = Enclosure(ts, best[:, 0], best[:, 1], np.array([least(corners, t) for t in ts]))
+    assert enclosure.next_t()[1] <= 1e-9
 
 
 # ---------------------------------------------------------------------- frontiers of small problems
@@ -167,19 +167,24 @@ def solved(name):
     """Return a frontier, and the same problem for CVXPY."""
     n_classes = {"regression": 1, "three classes": 3}.get(name, 2)
     X, y, groups = make_data(n_classes, n=90, seed=3)
-    params, stated = {"alpha": ALPHA}, {"alpha": ALPHA}
+    params = {"alpha": ALPHA}
+    stated = {"alpha": ALPHA}
     if name == "overlap":
         groups = overlapping(groups)
     if name == "excess risks":
         references = np.array([0.1, 0.5, 0.2, 0.3])
-        params |= {"objective": "excess_risk", "reference_risks": references}
+        params |= {"objective": "excess_risk"}
         stated |= {"references": references}
     if name == "two worst":
-        params, stated = params | {"n_worst": 2}, stated | {"n_worst": 2}
+        params |= {"worst_share": 0.5, "average": "groups"}
+        stated |= {"n_worst": 2, "average": "groups"}
     if name == "groups":
-        params, stated = params | {"average": "groups"}, stated | {"average": "groups"}
+        params |= {"average": "groups"}
+        stated |= {"average": "groups"}
     make = GroupDRORegressor if n_classes == 1 else GroupDROClassifier
-    frontier = gd.robustness_frontier(X, y, groups, estimator=make(**params), tol=2e-3)
+    frontier = gd.robustness_frontier(
+        X, y, groups, estimator=make(**params), group_minima=stated.get("references"), tol=2e-3
+    )
     return frontier, Blend(X, y, groups, **stated)
 
 
@@ -313,7 +318,7 @@ def test_excess_risks_that_are_not_given_are_found_once():
     blend = Blend(X, y, groups, alpha=ALPHA, references=references)
     assert frontier.converged
     for k, point in enumerate(frontier.models):
-        np.testing.assert_allclose(point.model.reference_risks_, references, atol=1e-5)
+        np.testing.assert_allclose(point.model.group_minima_, references, atol=1e-5)
         assert blend.profile(point.model) == pytest.approx((frontier.mean[k], frontier.worst[k]), abs=1e-5)
     for k in (0, len(frontier.lower) // 2, -1):
         assert frontier.lower[k] <= blend.least_blend(frontier.robustness[k]) + 1e-6
@@ -445,7 +450,7 @@ def test_a_frontier_is_shown_as_a_table():
 def test_a_mixture_whose_bounds_contradict_each_other_is_not_called_converged(monkeypatch):
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=100, n_features=3)
     frontier = gd.robustness_frontier(X, y, groups, estimator=gd.GroupDROClassifier(alpha=1e-2))
-    monkeypatch.setattr(Sandwich, "least_blend", lambda self, t: 10.0)
+    monkeypatch.setattr(Enclosure, "least_blend", lambda self, t: 10.0)
     (_, one), (_, other) = frontier._outcomes[0], frontier._outcomes[-1]
     found = frontier._evaluated(one, other, 0.5, 0.5).result
     assert found.gap == np.inf

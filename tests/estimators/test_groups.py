@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from scipy.special import logsumexp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
@@ -19,7 +20,7 @@ SITE = rng.permutation(np.repeat(["east", "north", "south", "west"], [120, 70, 4
 SLOPE = {"east": [1.0, 0.5, 0.0], "north": [0.5, -0.5, 1.0], "south": [-1.0, 0.5, 2.0], "west": [0.0, -1.0, -1.0]}
 SCORE = np.array([X[i] @ SLOPE[SITE[i]] for i in range(N)]) + rng.logistic(size=N)
 ANSWERS = {"binary": (SCORE > 0).astype(int), "classes": np.digitize(SCORE, [-1.0, 1.0]), "numbers": SCORE}
-LOSSES = {"binary": gd.Logistic(), "classes": gd.Softmax(3), "numbers": gd.Squared()}
+LOSSES = {"binary": gd.losses.Logistic(), "classes": gd.losses.Softmax(3), "numbers": gd.losses.Squared()}
 TASKS = list(ANSWERS)
 NAMES = ["east", "north", "south", "west"]
 SIZES = np.array([120, 70, 40, 10])
@@ -64,7 +65,7 @@ def penalty(model):
 def stated(task, member):
     """The problem as CVXPY gets it: of the groups only the matrix of who belongs where."""
     data = gd.GroupedData.from_arrays(X, ANSWERS[task], member)
-    return gd.GroupRisk(data, LOSSES[task], gd.L2Domain(penalty=ALPHA), fit_intercept=True)
+    return gd.GroupRisk(data, LOSSES[task], gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
 
 
 def one_column_each(labels):
@@ -140,58 +141,35 @@ GAPS = {
 
 
 @pytest.mark.parametrize("groups", GAPS.values(), ids=GAPS)
-def test_missing_labels_are_refused_with_both_remedies(groups):
-    with pytest.raises(ValueError, match=r"groups has missing values .*first in row 5.*missing_group=\"own\""):
+def test_missing_labels_are_refused_with_the_remedy(groups):
+    with pytest.raises(ValueError, match=r"groups has missing values .*first in row 5.*drop .*fillna\('unknown'\)"):
         fit(groups=groups)
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("groups", GAPS.values(), ids=GAPS)
-def test_missing_labels_may_be_a_group_of_their_own(task, groups):
-    own, named = fit(task, groups=groups, missing_group="own"), fit(task, groups=NAMED)
-    assert own.groups_.tolist() == [*NAMES, "(missing)"]
-    assert_same_fit(own, named, task)
-    np.testing.assert_allclose(own.group_weights_, named.group_weights_, atol=1e-8)
-
-
-def test_missing_numbers_are_a_group_of_their_own():
-    numbers = np.where(NAMED == "~", np.nan, np.searchsorted(NAMES, SITE))
-    own = fit(groups=numbers, missing_group="own")
-    assert own.groups_.tolist() == [0.0, 1.0, 2.0, 3.0, "(missing)"]
-    assert_same_fit(own, fit(groups=NAMED))
-
-
-def test_a_missing_part_of_two_columns_is_a_value_of_its_own():
+def test_the_remedy_for_missing_labels_works():
     frame = pd.DataFrame({"site": with_gaps(None), "parity": PARITY})
     with pytest.raises(ValueError, match=r"groups has missing values .*column 'site'"):
         fit(groups=frame)
-    own = fit(groups=frame, missing_group="own")
-    assert set(own.groups_.tolist()) == set(zip(with_gaps("(missing)"), PARITY, strict=True))
-    assert_same_fit(own, fit(groups=frame.fillna("~")))
-
-
-def test_missing_group_changes_nothing_where_no_label_is_missing():
-    assert_same_fit(fit(missing_group="own"), fit())
+    model = fit(groups=frame.fillna("unknown"))
+    assert set(model.groups_.tolist()) == set(zip(with_gaps("unknown"), PARITY, strict=True))
+    assert_same_fit(fit(groups=pd.Series(with_gaps(None)).fillna("~")), fit(groups=NAMED))
 
 
 # ---------------------------------------------------------------------- small groups
 
 
-def test_small_groups_warn_and_stay():
-    with pytest.warns(gd.SmallGroupWarning, match=r"2 groups of fewer than min_group_size=50.*south.*west"):
-        model = fit(min_group_size=50)
-    assert model.merged_groups_ == ()
-    assert_same_fit(model, fit())
+def fit_merged(least, *merged, **more):
+    """Fit, and hold the warning to the names of the groups that must be merged."""
+    pattern = rf"{len(merged)} groups of fewer than min_group_size={least}.*'\(merged\)'"
+    with pytest.warns(gd.SmallGroupWarning, match=pattern) as caught:
+        model = fit(min_group_size=least, **more)
+    assert model.merged_groups_ == tuple(merged)
+    assert all(repr(name) in str(caught[0].message) for name in merged[:5])
+    return model
 
 
-def test_small_groups_may_be_refused():
-    with pytest.raises(ValueError, match=r"groups has 1 groups .*min_group_size=11 .*'west'.*small_groups='merge'"):
-        fit(min_group_size=11, small_groups="raise")
-
-
-@pytest.mark.parametrize("choice", ["warn", "raise", "merge"])
-def test_a_group_of_just_the_least_size_is_not_small(choice, recwarn):
-    model = fit(min_group_size=10, small_groups=choice)
+def test_a_group_of_just_the_least_size_is_not_small(recwarn):
+    model = fit(min_group_size=10)
     assert not recwarn.list
     assert model.merged_groups_ == ()
     assert_same_fit(model, fit())
@@ -200,37 +178,34 @@ def test_a_group_of_just_the_least_size_is_not_small(choice, recwarn):
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("least", "merged"), [(11, ["west"]), (50, ["south", "west"]), (1000, NAMES)])
 def test_merged_groups_equal_labels_merged_by_hand(task, least, merged):
-    model = fit(task, min_group_size=least, small_groups="merge")
+    model = fit_merged(least, *merged, task=task)
     by_hand = np.where(np.isin(SITE, merged), "~", SITE)
-    assert model.merged_groups_ == tuple(merged)
     assert model.groups_.tolist() == [*(name for name in NAMES if name not in merged), "(merged)"]
     assert_same_fit(model, fit(task, groups=by_hand), task)
     assert_optimal(model, task, one_column_each(by_hand))
 
 
 def test_overlapping_groups_merge_to_their_union():
-    model = fit(groups=MEMBER, min_group_size=100, small_groups="merge")
     small = MEMBER.sum(axis=0) < 100
+    model = fit_merged(100, *np.flatnonzero(small).tolist(), groups=MEMBER)
     by_hand = np.column_stack([MEMBER[:, ~small], MEMBER[:, small].any(axis=1)])
-    assert model.merged_groups_ == tuple(np.flatnonzero(small).tolist())
     assert_same_fit(model, fit(groups=by_hand))
 
 
 def test_intersections_merge_too():
     frame = pd.DataFrame({"site": SITE, "parity": PARITY})
-    model = fit(groups=frame, min_group_size=30, small_groups="merge")
     sizes = frame.value_counts()
-    assert set(model.merged_groups_) == set(sizes.index[sizes < 30])
+    model = fit_merged(30, *sorted(sizes.index[sizes < 30]), groups=frame)
     assert model.groups_.tolist()[-1] == "(merged)"
 
 
-# ---------------------------------------------------------------------- the allowance for small groups
+# ---------------------------------------------------------------------- the bonus of small groups
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("C", [0.3, 2.0])
-def test_the_allowance_is_added_to_each_groups_risk(task, C):
-    model = fit(task, small_group_adjustment=C)
+def test_the_bonus_is_added_to_each_groups_risk(task, C):
+    model = fit(task, small_group_bonus=C)
     assert model.status_ == "converged"
     risks = risks_by_hand(model, task, one_column_each(SITE))
     np.testing.assert_allclose(model.group_risks_, risks, rtol=1e-12)
@@ -240,24 +215,25 @@ def test_the_allowance_is_added_to_each_groups_risk(task, C):
     assert_optimal(model, task, one_column_each(SITE), shift=-C / np.sqrt(SIZES))
 
 
-def test_a_large_allowance_leaves_only_the_smallest_group_to_decide():
-    model = fit(small_group_adjustment=1e3)
+def test_a_large_bonus_leaves_only_the_smallest_group_to_decide():
+    model = fit(small_group_bonus=1e3)
     assert model.worst_group_ == "west"
     np.testing.assert_allclose(model.group_weights_, [0.0, 0.0, 0.0, 1.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("objective", ["risk", "excess_risk"])
-def test_an_adjustment_that_lets_very_small_groups_decide_warns(objective):
+def test_a_bonus_that_lets_very_small_groups_decide_warns(objective):
     groups = SITE.astype(object)
     groups[:3] = ["first", "second", "third"]
-    model = gd.GroupDROClassifier(objective, alpha=ALPHA, small_group_adjustment=1.0)
-    with pytest.warns(gd.SmallGroupWarning, match="rows decide.*min_group_size=30") as caught:
+    model = gd.GroupDROClassifier(objective, alpha=ALPHA, small_group_bonus=1.0)
+    with pytest.warns(gd.SmallGroupWarning, match="determined by about .*min_group_size=30") as caught:
         model.fit(X, ANSWERS["binary"], groups=groups)
     few = np.isin(model.groups_.astype(str), ["first", "second", "third"])
     assert f"{model.group_weights_[few].sum():.1%} of the weight" in str(caught[0].message)
-    # The remedy that it names is silent.
-    remedy = {"min_group_size": 30, "small_groups": "merge", "small_group_adjustment": 1.0}
-    merged = gd.GroupDROClassifier(objective, alpha=ALPHA, **remedy).fit(X, ANSWERS["binary"], groups=groups)
+    # With the remedy that it names, only the merging is mentioned.
+    with pytest.warns(gd.SmallGroupWarning) as caught:
+        merged = clone(model).set_params(min_group_size=30).fit(X, ANSWERS["binary"], groups=groups)
+    assert ["merged" in str(warning.message) for warning in caught] == [True]
     assert {"first", "second", "third"} <= set(merged.merged_groups_)
 
 
@@ -266,16 +242,16 @@ def test_a_few_rows_that_decide_the_fit_are_named():
     groups = np.append(SITE.astype(object), ["row 1", "row 2"])
     labels = np.append(ANSWERS["binary"] == ANSWERS["binary"].max(), [False, True])
     model = gd.GroupDROClassifier(alpha=0.1, tol=1e-6)
-    told = rf"About 2 of {N + 2} rows decide.*'row .'.*small_groups='merge'"
+    told = rf"determined by about 2 of {N + 2} rows.*'row .'.*min_group_size=30"
     with pytest.warns(gd.SmallGroupWarning, match=told):
         model.fit(np.vstack([X, X[:1], X[:1]]), labels, groups=groups)
     assert model.status_ == "converged"
     assert abs(model.coef_).max() < 1e-2
 
 
-def test_the_allowance_counts_rows_and_not_their_weights():
+def test_the_bonus_counts_rows_and_not_their_weights():
     weight = rng.uniform(0.5, 2.0, N)
-    model = gd.GroupDROClassifier(alpha=ALPHA, tol=1e-9, small_group_adjustment=1.0)
+    model = gd.GroupDROClassifier(alpha=ALPHA, tol=1e-9, small_group_bonus=1.0)
     model.fit(X, ANSWERS["binary"], weight, groups=SITE)
     losses = losses_by_hand(model, "binary")
     shares = one_column_each(SITE) * weight[:, None]
@@ -287,38 +263,29 @@ def test_the_allowance_counts_rows_and_not_their_weights():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_regrets_against_references_that_are_given(task):
+def test_regrets_against_minima_that_are_given(task):
     given = dict(zip(NAMES, [0.35, 0.5, 0.2, 0.1], strict=True))
-    by_name = fit(task, objective="excess_risk", reference_risks=dict(reversed(given.items())))
-    by_order = fit(task, objective="excess_risk", reference_risks=list(given.values()))
+    by_name = fit(task, objective="excess_risk", start={"group_minima": dict(reversed(given.items()))})
+    by_order = fit(task, objective="excess_risk", start={"group_minima": list(given.values())})
     assert_same_fit(by_name, by_order, task)
-    np.testing.assert_array_equal(by_name.reference_risks_, list(given.values()))
+    np.testing.assert_array_equal(by_name.group_minima_, list(given.values()))
     regrets = risks_by_hand(by_name, task, one_column_each(SITE)) - list(given.values())
     assert by_name.upper_bound_ == pytest.approx(regrets.max() + penalty(by_name), rel=1e-9)
     assert regrets[NAMES.index(by_name.worst_group_)] == pytest.approx(regrets.max(), rel=1e-9)
     assert_optimal(by_name, task, one_column_each(SITE), shift=list(given.values()))
 
 
-def test_references_of_zero_are_the_plain_risks():
-    zero = fit(objective="excess_risk", reference_risks=np.zeros(4))
+def test_minima_of_zero_are_the_plain_risks():
+    zero = fit(objective="excess_risk", start={"group_minima": np.zeros(4)})
     assert_same_fit(zero, fit())
 
 
-def test_references_go_by_the_groups_of_the_fit():
+def test_minima_go_by_the_groups_of_the_fit():
     merged = {"east": 0.3, "north": 0.4, "(merged)": 0.1}
-    model = fit(min_group_size=50, small_groups="merge", objective="excess_risk", reference_risks=merged)
-    np.testing.assert_array_equal(model.reference_risks_, [0.3, 0.4, 0.1])
-    own = fit(
-        groups=GAPS["none"], missing_group="own", objective="excess_risk", reference_risks=[0.1, 0.2, 0.3, 0.4, 0.5]
-    )
-    np.testing.assert_array_equal(own.reference_risks_, [0.1, 0.2, 0.3, 0.4, 0.5])
-    with pytest.raises(ValueError, match=r"reference_risks has no value for 1 groups, such as '\(merged\)'"):
-        fit(
-            min_group_size=50,
-            small_groups="merge",
-            objective="excess_risk",
-            reference_risks=dict.fromkeys(NAMES, 0.1),
-        )
+    model = fit_merged(50, "south", "west", objective="excess_risk", start={"group_minima": merged})
+    np.testing.assert_array_equal(model.group_minima_, [0.3, 0.4, 0.1])
+    with pytest.raises(ValueError, match=r"group_minima has no value for 1 groups, such as '\(merged\)'"):
+        fit_merged(50, "south", "west", objective="excess_risk", start={"group_minima": dict.fromkeys(NAMES, 0.1)})
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -327,7 +294,7 @@ def test_regrets_against_each_groups_own_minimum(task):
     member = one_column_each(SITE)
     minima, accurate = group_minima(stated(task, member))
     assert accurate
-    np.testing.assert_allclose(model.reference_risks_, minima, atol=1e-6)
+    np.testing.assert_allclose(model.group_minima_, minima, atol=1e-6)
     assert_regret(model, task, member, minima)
 
 
@@ -336,7 +303,7 @@ def test_regrets_of_overlapping_groups(task):
     model = fit(task, groups=MEMBER, objective="excess_risk", tol=1e-6)
     minima, accurate = group_minima(stated(task, MEMBER))
     assert accurate
-    np.testing.assert_allclose(model.reference_risks_, minima, atol=1e-6)
+    np.testing.assert_allclose(model.group_minima_, minima, atol=1e-6)
     assert_regret(model, task, MEMBER, minima)
 
 
@@ -350,9 +317,9 @@ def assert_regret(model, task, member, shift):
     assert model.lower_bound_ <= reference.value + 1e-6
 
 
-def test_regrets_with_an_allowance():
+def test_regrets_with_a_bonus():
     member, allowance = one_column_each(SITE), 0.5 / np.sqrt(SIZES)
-    model = fit(objective="excess_risk", tol=1e-6, small_group_adjustment=0.5)
+    model = fit(objective="excess_risk", tol=1e-6, small_group_bonus=0.5)
     minima, _ = group_minima(stated("binary", member))
     assert_regret(model, "binary", member, minima - allowance)
 
@@ -486,11 +453,12 @@ def test_labels_of_mixed_kinds_are_groups_in_the_order_of_their_appearance():
 @pytest.mark.parametrize(
     "labels", [LABELS["tuples"], LABELS["dates"], LABELS["bytes"]], ids=["tuples", "dates", "bytes"]
 )
-def test_starting_weights_and_references_go_by_such_labels(labels):
+def test_starting_weights_and_minima_go_by_such_labels(labels):
     names, groups = labels
     by_name = dict(zip(names, [0.1, 0.2, 0.3, 0.4], strict=True))
-    model = fit(groups=groups, objective="excess_risk", reference_risks=by_name, start={"q_init": by_name})
-    plain = fit(objective="excess_risk", reference_risks=[0.1, 0.2, 0.3, 0.4], start={"q_init": [0.1, 0.2, 0.3, 0.4]})
+    values = list(by_name.values())
+    model = fit(groups=groups, objective="excess_risk", start={"group_minima": by_name, "q_init": by_name})
+    plain = fit(objective="excess_risk", start={"group_minima": values, "q_init": values})
     assert_same_fit(model, plain)
 
 

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
+import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor, MissingGroupsWarning, regularization_path
 
 N, D = 180, 4
@@ -18,10 +19,10 @@ MODELS = {
     "squared_hinge": GroupDROClassifier(loss="squared_hinge", tol=TOL),
     "no intercept": GroupDROClassifier(fit_intercept=False, tol=TOL),
     "radius": GroupDROClassifier(radius=0.3, tol=TOL),
-    "adjusted": GroupDROClassifier(small_group_adjustment=0.5, tol=TOL),
+    "adjusted": GroupDROClassifier(small_group_bonus=0.5, tol=TOL),
     "squared": GroupDRORegressor(tol=TOL),
     "squared, no intercept": GroupDRORegressor(fit_intercept=False, tol=TOL),
-    "huber": GroupDRORegressor(loss="huber", delta=0.6, tol=TOL),
+    "huber": GroupDRORegressor(loss=gd.losses.Huber(0.6), tol=TOL),
 }
 REGRETS = {
     "regrets": GroupDROClassifier("excess_risk", tol=1e-4),
@@ -116,7 +117,7 @@ def test_the_bounds_and_risks_are_those_of_the_coefficients(kind):
         coef, intercept = path.coefs[k], path.intercepts[k]
         risks = risks_by_hand(kind, coef, intercept)
         np.testing.assert_allclose(path.group_risks[k], risks, rtol=1e-9)
-        allowance = estimator.small_group_adjustment / np.sqrt(sizes)
+        allowance = estimator.small_group_bonus / np.sqrt(sizes)
         value = (risks + allowance).max() + 0.5 * alpha * np.sum(coef**2)
         # Centring the classes may only lower the penalty.
         assert value <= path.upper_bounds[k] * (1.0 + 1e-9)
@@ -213,7 +214,7 @@ def test_what_is_given_is_not_changed():
 
 def test_a_fitted_estimator_gives_the_same_path_as_a_new_one():
     X, y, groups = arrays("binary")
-    fitted = GroupDROClassifier(tol=TOL, warm_start=True).fit(X, y, groups=groups)
+    fitted = GroupDROClassifier(tol=TOL).fit(X, y, groups=groups)
     path = regularization_path(fitted, X, y, groups=groups, alphas=ALPHAS)
     np.testing.assert_array_equal(path.coefs, path_of("binary").coefs)
 

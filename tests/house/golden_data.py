@@ -24,17 +24,17 @@ SIZES = {
     "one group": (400, 6, 1),
 }
 LOSSES: dict[str, Any] = {
-    "logistic": gd.Logistic,
-    "squared": gd.Squared,
-    "squared hinge": gd.SquaredHinge,
-    "huber": gd.Huber,
-    "softmax": lambda: gd.Softmax(3),
+    "logistic": gd.losses.Logistic,
+    "squared": gd.losses.Squared,
+    "squared hinge": gd.losses.SquaredHinge,
+    "huber": gd.losses.Huber,
+    "softmax": lambda: gd.losses.Softmax(3),
 }
 DOMAINS: dict[str, Any] = {
-    "ball": lambda: gd.L2Domain(radius=1.5),
-    "penalty": lambda: gd.L2Domain(penalty=0.01),
-    "both": lambda: gd.L2Domain(radius=1.0, penalty=0.05),
-    "simplex": gd.SimplexDomain,
+    "ball": lambda: gd.domains.L2Domain(radius=1.5),
+    "penalty": lambda: gd.domains.L2Domain(penalty=0.01),
+    "both": lambda: gd.domains.L2Domain(radius=1.0, penalty=0.05),
+    "simplex": gd.domains.SimplexDomain,
 }
 
 
@@ -157,5 +157,5 @@ def pose(posed: Posed, folder: Path, comm: Any = None) -> gd.GroupRisk:
         more["start"] = (w * (1e5 if posed.extra == "far start" else 0.3), q / q.sum())
     if posed.extra == "references":
         plain = gd.GroupRisk(data, loss, domain, fit_intercept=posed.intercept)
-        more["references"] = gd.solve(plain, gd.ALEM(), tol=1e-3, max_passes=200.0).references
+        more["references"] = gd.solve(plain, gd.solvers.ALEM(), tol=1e-3, max_passes=200.0).references
     return gd.GroupRisk(data, loss, domain, fit_intercept=posed.intercept, **more)

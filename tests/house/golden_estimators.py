@@ -43,6 +43,8 @@ def table(kind: type, *, classes: int = 2, change: str = "") -> tuple[Any, Any, 
         more["sample_weight"] = np.random.default_rng(7).integers(0, 4, len(y)) + 0.5 * (np.arange(len(y)) < 50)
     elif change == "overlapping groups":
         more["groups"] = np.stack([groups == g for g in range(5)] + [X[:, 0] > X[:, 0].mean()], axis=1)
+    elif change == "minima":
+        more["group_minima"] = [0.1, 0.2, 0.3, 0.4, 0.5]
     elif change == "start":
         more["coef_init"] = np.cos(np.arange(X.shape[1]))
         more["q_init"] = np.arange(1.0, 6.0)
@@ -61,7 +63,8 @@ def add(kind: type, *, classes: int = 2, change: str = "", fast: bool = False, w
             kind(**{**saved, "max_passes": 6}).fit(X, y, **more)
             return kind(**saved).fit(X, y, **more)
         if way == "warm":
-            model.set_params(warm_start=True).fit(X[:300], y[:300], groups=more["groups"][:300])
+            model.fit(X[:300], y[:300], groups=more["groups"][:300])
+            more |= {"coef_init": model.coef_, "intercept_init": model.intercept_, "q_init": model.group_weights_}
         if way in ("store", "workers"):
             path = folder / "store"
             gd.GroupedStore.write_arrays(path, X, y, dtype="float64", **more)
@@ -97,13 +100,12 @@ def _drawn_tables() -> None:
         add(REGRESSOR, objective=objective, change="far targets", fast=True)
     for kind in (CLASSIFIER, REGRESSOR):
         add(kind, change="far columns", alpha=1e-2)
-        add(kind, precondition=False, solver="aleg", tol=1e-2)
-        add(kind, small_group_adjustment=1.0)
+        add(kind, small_group_bonus=1.0)
         add(kind, way="warm")
         add(kind, max_passes=4, tol=1e-9)
     add(REGRESSOR, change="exact targets", alpha=0.0)
-    add(CLASSIFIER, objective="excess_risk", reference_risks=[0.1, 0.2, 0.3, 0.4, 0.5])
-    add(CLASSIFIER, small_groups="merge", min_group_size=60)
+    add(CLASSIFIER, objective="excess_risk", change="minima")
+    add(CLASSIFIER, min_group_size=60)
     keep(Fit("regularization_path; classifier", lambda folder: path(CLASSIFIER), fast=True))
     keep(Fit("regularization_path; regressor", lambda folder: path(REGRESSOR)))
 

@@ -19,7 +19,7 @@ Outcome = dict[str, Any]
 
 def outcome(found: Any) -> Outcome:
     """Return what is kept of a result or of a fitted estimator."""
-    if isinstance(found, gd.Result):
+    if isinstance(found, gd.solvers.Result):
         status, w, trace, passes = found.status.name.lower(), found.w, found.trace, found.passes
         criterion, upper, lower, solver = found.criterion, found.upper_bound, found.lower_bound, found.solver
     else:

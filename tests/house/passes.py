@@ -17,13 +17,13 @@ import groupdro as gd
 
 STORED = Path(__file__).with_suffix(".json")
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
-LOSS = {"binary": gd.Logistic, "classes": gd.Softmax, "regression": gd.Squared}
+LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}
 
 
 def table(make: Callable[[], real_data.Problem]) -> gd.GroupRisk:
     problem = make()
     data = gd.GroupedData.from_arrays(problem.X, problem.y, problem.groups)
-    return gd.GroupRisk(data, LOSS[problem.task](), gd.L2Domain(radius=10.0))
+    return gd.GroupRisk(data, LOSS[problem.task](), gd.domains.L2Domain(radius=10.0))
 
 
 def many_groups(n_groups: int = 300, size: int = 20, d: int = 20) -> gd.GroupRisk:
@@ -34,7 +34,7 @@ def many_groups(n_groups: int = 300, size: int = 20, d: int = 20) -> gd.GroupRis
     slopes = rng.normal(size=d) + 0.5 * rng.normal(size=(n_groups, d))
     chance = 1.0 / (1.0 + np.exp(-(X * slopes[groups]).sum(axis=1)))
     data = gd.GroupedData.from_arrays(X, np.where(rng.random(len(groups)) < chance, 1.0, -1.0), groups)
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=10.0))
+    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=10.0))
 
 
 def sparse_rows(n: int = 3000, d: int = 2000, entries: int = 10) -> gd.GroupRisk:
@@ -45,7 +45,9 @@ def sparse_rows(n: int = 3000, d: int = 2000, entries: int = 10) -> gd.GroupRisk
     groups = rng.integers(0, 10, n)
     margin = X @ rng.normal(size=d) + 0.2 * (groups % 3)
     y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-margin)), 1.0, -1.0)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(penalty=1e-3))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3)
+    )
 
 
 SMALL = ("compas", "german", "heart", "wine_classes", "bike", "communities", "credit", "bank")

@@ -102,9 +102,9 @@ def _load(folder: Path) -> dict[str, Any]:
 def epochs(folder: Path) -> Callable[[], Timed]:
     """Return what times two epochs of ALEG after the start."""
     table = _load(folder)
-    loss = gd.Softmax(10) if table["y"].dtype.kind == "i" else gd.Logistic()
+    loss = gd.losses.Softmax(10) if table["y"].dtype.kind == "i" else gd.losses.Logistic()
     data = gd.GroupedData.from_arrays(table["X"], table["y"], table["groups"])
-    problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=1e-3), fit_intercept=True)
+    problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
 
     def work() -> Timed:
         marks: list[tuple[float, float]] = []
@@ -113,7 +113,7 @@ def epochs(folder: Path) -> Callable[[], Timed]:
             marks.append(_clock())
             return len(marks) > _EPOCHS
 
-        found = gd.solve(problem, gd.ALEG(), tol=1e-12, max_passes=100.0, callbacks=[note])
+        found = gd.solve(problem, gd.solvers.ALEG(), tol=1e-12, max_passes=100.0, callbacks=[note])
         return marks[-1][0] - marks[0][0], marks[-1][1] - marks[0][1], found.upper_bound
 
     return work

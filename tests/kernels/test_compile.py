@@ -17,7 +17,8 @@ from groupdro.kernels.groups import group_means
 rng = np.random.default_rng(0)
 data = gd.GroupedData.from_arrays(rng.normal(size=(20, 2)), np.sign(rng.normal(size=20)), np.arange(20) % 2)
 print(type(group_means._cache).__name__)
-print(gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0)), tol=0.1, max_passes=500).converged)
+problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
+print(gd.solve(problem, tol=0.1, max_passes=500).converged)
 """
 
 

@@ -58,9 +58,14 @@ def train(criterion, batch, steps=3000):
 def test_a_linear_model_reaches_the_certified_optimum(robustness, batch, offsets):
     X, y, groups = table()
     data = gd.GroupedData.from_arrays(X, 2.0 * y - 1.0, groups)
-    floor = gd.Floor(robustness, base=SIZES / SIZES.sum())
+    floor = gd.weight_sets.Floor(robustness, base=SIZES / SIZES.sum())
     problem = gd.GroupRisk(
-        data, gd.Logistic(), gd.L2Domain(radius=10.0), floor, fit_intercept=True, offsets=np.array(offsets)
+        data,
+        gd.losses.Logistic(),
+        gd.domains.L2Domain(radius=10.0),
+        floor,
+        fit_intercept=True,
+        offsets=np.array(offsets),
     )
     best = gd.solve(problem, "sqp", tol=1e-6)
     assert best.converged

@@ -450,3 +450,10 @@ def test_parameters_of_its_own_are_not_taken_from_the_estimator(network, name):
     model, rows, _ = network
     with pytest.raises(ValueError, match=f"estimator must not set {name}"):
         retrain_last_layer(model, make_loader(rows), estimator=gd.GroupDROClassifier(**{name: 0.25}))
+
+
+def test_a_domain_which_would_replace_alpha_is_refused(network):
+    model, rows, _ = network
+    estimator = gd.GroupDROClassifier(domain=gd.domains.L2Domain(penalty=0.1))
+    with pytest.raises(ValueError, match=r"^retrain_last_layer varies alpha, but the estimator has domain="):
+        retrain_last_layer(model, rows, estimator=estimator)

@@ -18,13 +18,13 @@ Y = X @ [1.0, -0.5, 0.2] + RNG.normal(size=60)
 def problem_of(X, y, loss=None, weight=None, **options):
     data = gd.GroupedData.from_arrays(X, y, GROUPS, weight)
     options = {"fit_intercept": True, **options}
-    return gd.GroupRisk(data, loss or gd.Squared(), gd.L2Domain(penalty=1e-2), **options)
+    return gd.GroupRisk(data, loss or gd.losses.Squared(), gd.domains.L2Domain(penalty=1e-2), **options)
 
 
 @given(
     target=st.sampled_from([0.0, 3.0, -1e3, 1e8]),
     column=st.sampled_from([0.0, 1e2, -1e4, 1e7]),
-    loss=st.sampled_from([gd.Squared(), gd.Huber(0.7)]),
+    loss=st.sampled_from([gd.losses.Squared(), gd.losses.Huber(0.7)]),
 )
 @settings(deadline=None, max_examples=25)
 def test_risks_and_parameters_are_those_of_the_problem_that_was_given(target, column, loss):
@@ -53,7 +53,7 @@ def test_without_an_intercept_nothing_is_subtracted():
 
 
 def test_classes_are_no_targets():
-    problem = problem_of(X, np.ones(60), gd.Logistic())
+    problem = problem_of(X, np.ones(60), gd.losses.Logistic())
     assert recentre(problem)[1].target == 0.0
 
 
@@ -92,7 +92,7 @@ def test_typical_sizes_see_through_units_and_outliers(store):
     assert (np.log2(sizes) % 1 == 0).all()
 
 
-@pytest.mark.parametrize("solver", ["auto", "aleg", gd.GroupSQP("lbfgs"), "alem"])
+@pytest.mark.parametrize("solver", ["auto", "aleg", gd.solvers.GroupSQP("lbfgs"), "alem"])
 def test_starts_and_results_are_in_the_units_that_were_given(solver):
     near = gd.solve(problem_of(X, Y), solver, tol=1e-5)
     far = gd.solve(problem_of(X, Y + 1e7), solver, tol=1e-5)
@@ -110,14 +110,14 @@ def test_callbacks_see_the_model_in_the_units_that_were_given():
 
 def test_an_offset_that_leaves_no_digits_is_named():
     result = gd.solve(problem_of(X, Y + 1e15), tol=1e-6)
-    assert result.status is gd.Status.STALLED
+    assert result.status is gd.solvers.Status.STALLED
     assert "offsets" in result.message
     risks = problem_of(X, Y).risks(np.append(result.w[:3], result.w[3] - 1e15))
     assert risks.max() == pytest.approx(result.group_risks.max(), rel=0.5)
 
 
 @pytest.mark.parametrize("sentinel", [1e10, 1e30, -1e30])
-@pytest.mark.parametrize("loss", [gd.Squared(), gd.Huber(1.35)])
+@pytest.mark.parametrize("loss", [gd.losses.Squared(), gd.losses.Huber(1.35)])
 def test_a_sentinel_among_the_targets_does_not_loosen_the_tolerance(loss, sentinel):
     y = Y.copy()
     y[7] = sentinel

@@ -30,7 +30,7 @@ def test_a_known_total_bounds_from_below_and_is_exact_without_l2(seed):
     rng = np.random.default_rng(seed)
     domain = elastic_net(rng, 5)
     if domain.l1 == 0.0:
-        domain = gd.ElasticNetDomain(l1=0.1, l2=domain.l2, low=domain.low, high=domain.high)
+        domain = gd.domains.ElasticNetDomain(l1=0.1, l2=domain.l2, low=domain.low, high=domain.high)
     gradient, value = rng.normal(size=5), float(rng.uniform(0.01, 1))
     smaller = domain.within(value)
     best = minimum_by_cvxpy(domain, gradient, value / domain.l1)
@@ -60,10 +60,10 @@ def test_a_step_minimises_its_proximal_model(seed, step):
 
 
 def test_bounds_of_each_feature_are_those_of_every_output():
-    domain = gd.ElasticNetDomain(l1=0.1, low=[-1.0, 0.0], high=[0.0, 2.0])
+    domain = gd.domains.ElasticNetDomain(l1=0.1, low=[-1.0, 0.0], high=[0.0, 2.0])
     assert domain.contains(np.array([[-1.0, 0.0], [0.0, 2.0]]))
     assert not domain.contains(np.array([[0.5, 0.0], [0.0, 2.0]]))
-    assert hash(domain) == hash(gd.ElasticNetDomain(l1=0.1, low=np.array([-1.0, 0.0]), high=(0.0, 2.0)))
+    assert hash(domain) == hash(gd.domains.ElasticNetDomain(l1=0.1, low=np.array([-1.0, 0.0]), high=(0.0, 2.0)))
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_bounds_of_each_feature_are_those_of_every_output():
 )
 def test_what_bounds_nothing_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        gd.ElasticNetDomain(**arguments)
+        gd.domains.ElasticNetDomain(**arguments)
 
 
 def test_the_number_of_bounds_must_be_that_of_the_features():
     data = gd.GroupedData.from_arrays(np.ones((4, 3)), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1])
     with pytest.raises(ValueError, match="low has 2 bounds, but there are 3 features"):
-        gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(l1=1.0, low=[0.0, 0.0]))
+        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=1.0, low=[0.0, 0.0]))

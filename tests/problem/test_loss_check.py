@@ -12,7 +12,7 @@ DATA = gd.GroupedData.from_arrays(RNG.normal(size=(40, 2)), RNG.normal(size=40),
 
 
 def pose(loss, data=DATA, *, fit_intercept=True):
-    return gd.GroupRisk(data, loss, gd.L2Domain(penalty=1.0), fit_intercept=fit_intercept)
+    return gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1.0), fit_intercept=fit_intercept)
 
 
 class WrongSlope(Smoothed):
@@ -124,6 +124,6 @@ def test_without_an_intercept_duals_need_not_balance():
 def test_a_loss_says_itself_that_equal_labels_bring_it_to_zero():
     y = np.ones(3)
     assert not Smoothed().vanishes(y)
-    assert gd.Logistic().vanishes(y)
-    assert gd.Squared().vanishes(y)
-    assert not gd.Squared().vanishes(np.arange(3.0))
+    assert gd.losses.Logistic().vanishes(y)
+    assert gd.losses.Squared().vanishes(y)
+    assert not gd.losses.Squared().vanishes(np.arange(3.0))

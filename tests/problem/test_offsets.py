@@ -14,14 +14,16 @@ from tests.distributed.thread_comm import run_workers
 from tests.reference.random_problems import judge
 
 LOSSES = {
-    "logistic": gd.Logistic(),
-    "squared_hinge": gd.SquaredHinge(),
-    "softmax": gd.Softmax(3),
-    "squared": gd.Squared(),
-    "huber": gd.Huber(0.7),
+    "logistic": gd.losses.Logistic(),
+    "squared_hinge": gd.losses.SquaredHinge(),
+    "softmax": gd.losses.Softmax(3),
+    "squared": gd.losses.Squared(),
+    "huber": gd.losses.Huber(0.7),
 }
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-two_class_losses = pytest.mark.parametrize("loss", [gd.Logistic(), gd.SquaredHinge()], ids=lambda loss: loss.name)
+two_class_losses = pytest.mark.parametrize(
+    "loss", [gd.losses.Logistic(), gd.losses.SquaredHinge()], ids=lambda loss: loss.name
+)
 with_or_without_intercept = pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
 storages = pytest.mark.parametrize("store", [np.asarray, np.float32, sp.csr_array], ids=["float64", "float32", "csr"])
 
@@ -29,7 +31,7 @@ storages = pytest.mark.parametrize("store", [np.asarray, np.float32, sp.csr_arra
 def arrays(loss, n=120, d=3, seed=0):
     rng = np.random.default_rng(seed)
     X, groups = rng.normal(size=(n, d)), rng.integers(0, 3, n)
-    if isinstance(loss, gd.Softmax):
+    if isinstance(loss, gd.losses.Softmax):
         return X, rng.integers(0, 3, n), groups, 2.0 * rng.normal(size=(n, 3))
     offset = 2.0 * rng.normal(size=n)
     score = X[:, 0] + offset + rng.normal(size=n)
@@ -39,7 +41,7 @@ def arrays(loss, n=120, d=3, seed=0):
 def problem_of(loss, *, store=np.asarray, fit_intercept=False, domain=None, **options):
     X, y, groups, offset = arrays(loss, **options)
     data = GroupedData.from_arrays(store(X), y, groups, offset=offset)
-    return GroupRisk(data, loss, domain or gd.L2Domain(penalty=0.01), fit_intercept=fit_intercept)
+    return GroupRisk(data, loss, domain or gd.domains.L2Domain(penalty=0.01), fit_intercept=fit_intercept)
 
 
 # ---------------------------------------------------------------------- certificates
@@ -57,15 +59,19 @@ def test_no_bound_of_random_corrections_passes_the_optimum(block):
 @pytest.mark.parametrize("size", [1e3, 1e8])
 @with_or_without_intercept
 def test_bounds_hold_for_offsets_that_dwarf_the_correction(size, fit_intercept):
-    X, y, groups, offset = arrays(gd.Logistic())
+    X, y, groups, offset = arrays(gd.losses.Logistic())
     right = size * y * np.abs(offset)  # so that most losses are zero, and some are as large as their offsets
     right[:10] *= -1.0
     data = GroupedData.from_arrays(X, y, groups, offset=right)
-    result = gd.solve(GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1.0), fit_intercept=fit_intercept))
+    result = gd.solve(
+        GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1.0), fit_intercept=fit_intercept)
+    )
     assert result.converged
     w = np.zeros(3 + fit_intercept)
     assert result.lower_bound <= data.group_means(np.logaddexp(0.0, -data.y[:, 0] * data.y[:, 1])).max()
-    assert result.upper_bound <= GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1.0)).risks(w[:3]).max()
+    assert (
+        result.upper_bound <= GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1.0)).risks(w[:3]).max()
+    )
 
 
 # ---------------------------------------------------------------------- what an offset means
@@ -89,7 +95,7 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(loss, store, fit_interce
     with_offset = problem_of(loss, store=store, fit_intercept=fit_intercept)
     columns = offset.reshape(len(X), -1)
     wide = GroupedData.from_arrays(store(np.column_stack([X, columns])), y, groups)
-    fixed = GroupRisk(wide, loss, gd.L2Domain(penalty=0.01), fit_intercept=fit_intercept)
+    fixed = GroupRisk(wide, loss, gd.domains.L2Domain(penalty=0.01), fit_intercept=fit_intercept)
     w = np.random.default_rng(1).normal(size=with_offset.shape)
     one = np.eye(3) if w.ndim == 2 else np.ones(1)
     full, q = np.concatenate([w[:3], one, w[3:]]), np.array([0.2, 0.5, 0.3])
@@ -116,7 +122,9 @@ def test_gradients_are_derivatives_of_the_risks(loss, fit_intercept):
     assert check_grad(value, gradient, w.ravel()) < 1e-5
 
 
-@pytest.mark.parametrize("plain", [gd.Logistic(), gd.SquaredHinge(), gd.Softmax(3)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "plain", [gd.losses.Logistic(), gd.losses.SquaredHinge(), gd.losses.Softmax(3)], ids=lambda loss: loss.name
+)
 def test_the_conjugate_is_slope_times_output_less_loss_at_slopes_and_no_less_elsewhere(plain):
     _, y, _, offset = arrays(plain)
     loss, rng = OffsetLoss(plain), np.random.default_rng(3)
@@ -141,7 +149,7 @@ def test_the_conjugate_is_slope_times_output_less_loss_at_slopes_and_no_less_els
 def test_compiled_steps_are_the_readable_ones(loss, store, fit_intercept, monkeypatch):
     def run():
         problem = problem_of(loss, store=store, fit_intercept=fit_intercept)
-        return gd.solve(problem, gd.ALEG(scale_columns=False), tol=0.0, max_passes=6, seed=1), problem.flat
+        return gd.solve(problem, gd.solvers.ALEG(scale_columns=False), tol=0.0, max_passes=6, seed=1), problem.flat
 
     compiled, flat = run()
     assert flat is not None
@@ -161,7 +169,7 @@ def test_a_group_alone_has_the_offsets_of_its_rows(loss):
     w = np.random.default_rng(4).normal(size=problem_of(loss).shape)
     own = groups == 1
     alone = GroupedData.from_arrays(X[own], y[own], offset=offset[own])
-    expected = GroupRisk(alone, loss, gd.L2Domain(penalty=0.01)).risks(w)
+    expected = GroupRisk(alone, loss, gd.domains.L2Domain(penalty=0.01)).risks(w)
     assert problem_of(loss).group(1).risks(w) == pytest.approx(expected)
 
 
@@ -174,43 +182,49 @@ def test_rows_of_overlapping_groups_and_without_weight_keep_their_offsets(loss):
     w = np.array([0.5, -0.2, 0.1])
     losses = loss.value(X @ w + offset, y)
     expected = [np.average(losses[held], weights=weight[held]) for held in member.T]
-    assert GroupRisk(data, loss, gd.L2Domain(penalty=0.01)).risks(w) == pytest.approx(expected)
+    assert GroupRisk(data, loss, gd.domains.L2Domain(penalty=0.01)).risks(w) == pytest.approx(expected)
 
 
 def test_a_class_that_a_group_lacks_has_no_say_in_its_reference():
-    X, y, groups, offset = arrays(gd.Softmax(3))
+    X, y, groups, offset = arrays(gd.losses.Softmax(3))
     y[(groups == 0) & (y == 2)] = 1
     problem = GroupRisk(
-        GroupedData.from_arrays(X, y, groups, offset=offset), gd.Softmax(3), gd.L2Domain(penalty=0.1),
+        GroupedData.from_arrays(X, y, groups, offset=offset), gd.losses.Softmax(3), gd.domains.L2Domain(penalty=0.1),
         fit_intercept=True,
     )  # fmt: skip
     result = gd.solve(problem, "alem", tol=1e-5)
     own = groups == 0
     present = GroupedData.from_arrays(X[own], y[own], offset=offset[own][:, :2])
-    alone = gd.solve(GroupRisk(present, gd.Softmax(2), gd.L2Domain(penalty=0.1), fit_intercept=True), tol=1e-7)
+    alone = gd.solve(
+        GroupRisk(present, gd.losses.Softmax(2), gd.domains.L2Domain(penalty=0.1), fit_intercept=True), tol=1e-7
+    )
     assert result.converged
     assert result.references.lower[0] <= alone.upper_bound + 1e-9
     assert result.references.upper[0] >= alone.lower_bound - 1e-9
 
 
-@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Softmax(3)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", [gd.losses.Logistic(), gd.losses.Softmax(3)], ids=lambda loss: loss.name)
 def test_separable_rows_have_no_best_correction_whatever_their_offsets(loss):
     X, y, groups, offset = arrays(loss)
     X = X + 50.0 * np.eye(3)[y % 3 if loss.name == "softmax" else (y > 0).astype(int)]
-    domain = gd.L2Domain(radius=1e8, proxy_for_unbounded=True)
+    domain = gd.domains.L2Domain(radius=1e8, proxy_for_unbounded=True)
     data = GroupedData.from_arrays(X, y, groups, offset=offset)
     result = gd.solve(GroupRisk(data, loss, domain), tol=1e-9)
     assert result.status.name == "NO_FINITE_MINIMISER"
 
 
-@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Softmax(3), gd.Squared()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "loss", [gd.losses.Logistic(), gd.losses.Softmax(3), gd.losses.Squared()], ids=lambda loss: loss.name
+)
 @with_or_without_intercept
 def test_workers_find_the_same_correction(loss, fit_intercept):
     X, y, groups, offset = arrays(loss)
     data = GroupedData.from_arrays(X, y, groups, offset=offset)
 
     def fit(part):
-        return gd.solve(GroupRisk(part, loss, gd.L2Domain(penalty=0.01), fit_intercept=fit_intercept), "sqp", tol=1e-8)
+        return gd.solve(
+            GroupRisk(part, loss, gd.domains.L2Domain(penalty=0.01), fit_intercept=fit_intercept), "sqp", tol=1e-8
+        )
 
     whole = fit(data)
     for result in run_workers(2, lambda comm: fit(shard(data, comm))):
@@ -219,7 +233,7 @@ def test_workers_find_the_same_correction(loss, fit_intercept):
 
 
 def test_the_digest_of_the_data_knows_the_offsets():
-    X, y, groups, offset = arrays(gd.Logistic())
+    X, y, groups, offset = arrays(gd.losses.Logistic())
     made = [GroupedData.from_arrays(X, y, groups, offset=o).digest for o in (None, offset, offset + 1.0)]
     assert len(set(made)) == 3
 
@@ -241,7 +255,7 @@ def test_the_digest_of_the_data_knows_the_offsets():
     ],
 )
 def test_offsets_that_are_not_a_finite_number_per_row_are_refused(offset, text):
-    X, y, groups, _ = arrays(gd.Logistic())
+    X, y, groups, _ = arrays(gd.losses.Logistic())
     with pytest.raises(ValueError, match=text):
         GroupedData.from_arrays(X, y, groups, offset=offset)
 
@@ -251,4 +265,4 @@ def test_offsets_of_another_number_of_outputs_are_refused(loss):
     X, y, groups, _ = arrays(loss)
     data = GroupedData.from_arrays(X, y, groups, offset=np.zeros((len(X), 4)))
     with pytest.raises(ValueError, match="offset must be"):
-        GroupRisk(data, loss, gd.L2Domain(penalty=0.01))
+        GroupRisk(data, loss, gd.domains.L2Domain(penalty=0.01))

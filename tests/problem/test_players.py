@@ -15,21 +15,21 @@ from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import group_minima, worst_value
 
 DOMAINS = {
-    "ball": gd.L2Domain(radius=1.0),
-    "penalty": gd.L2Domain(penalty=0.05),
-    "box": gd.ElasticNetDomain(low=-0.3, high=0.2),
-    "positive": gd.ElasticNetDomain(low=0.0, high=0.5),
-    "simplex": gd.SimplexDomain(),
+    "ball": gd.domains.L2Domain(radius=1.0),
+    "penalty": gd.domains.L2Domain(penalty=0.05),
+    "box": gd.domains.ElasticNetDomain(low=-0.3, high=0.2),
+    "positive": gd.domains.ElasticNetDomain(low=0.0, high=0.5),
+    "simplex": gd.domains.SimplexDomain(),
 }
 WEIGHT_SETS = {
-    "simplex": gd.Simplex(),
-    "floor": gd.Floor(0.5),
-    "floor of the rows": gd.Floor(0.3, (0.5, 0.3, 0.2)),
-    "whole floor": gd.Floor(1.0),
-    "plain average": gd.Floor(0.0, (0.5, 0.3, 0.2)),
-    "two worst": gd.Cap(0.5),
-    "caps": gd.Cap((0.7, 0.4, 0.2)),
-    "box": gd.Box((0.1, 0.2, 0.05), (0.5, 0.6, 0.3)),
+    "simplex": gd.weight_sets.Simplex(),
+    "floor": gd.weight_sets.Floor(0.5),
+    "floor of the rows": gd.weight_sets.Floor(0.3, (0.5, 0.3, 0.2)),
+    "whole floor": gd.weight_sets.Floor(1.0),
+    "plain average": gd.weight_sets.Floor(0.0, (0.5, 0.3, 0.2)),
+    "two worst": gd.weight_sets.Cap(0.5),
+    "caps": gd.weight_sets.Cap((0.7, 0.4, 0.2)),
+    "box": gd.weight_sets.Box((0.1, 0.2, 0.05), (0.5, 0.6, 0.3)),
 }
 
 
@@ -54,13 +54,15 @@ def assert_certified(problem, result, tol):
 @pytest.mark.parametrize("weight_set", WEIGHT_SETS)
 @pytest.mark.parametrize("storage", [np.asarray, np.float32, sp.csr_array], ids=["float64", "float32", "sparse"])
 def test_auto_certifies_every_pair_of_players(domain, weight_set, storage):
-    problem = gd.GroupRisk(make_data(storage), gd.Logistic(), DOMAINS[domain], WEIGHT_SETS[weight_set])
+    problem = gd.GroupRisk(make_data(storage), gd.losses.Logistic(), DOMAINS[domain], WEIGHT_SETS[weight_set])
     assert_certified(problem, gd.solve(problem, "auto", tol=1e-3), 1e-3)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
-    "loss", [gd.Squared(), gd.Huber(), gd.SquaredHinge(), gd.Softmax(3)], ids=lambda loss: loss.name
+    "loss",
+    [gd.losses.Squared(), gd.losses.Huber(), gd.losses.SquaredHinge(), gd.losses.Softmax(3)],
+    ids=lambda loss: loss.name,
 )
 def test_every_loss_is_certified_in_a_box_under_a_floor(loss, intercept):
     data = make_data(loss="softmax" if loss.name == "softmax" else "squared" if loss.of_residual else "logistic")
@@ -69,7 +71,7 @@ def test_every_loss_is_certified_in_a_box_under_a_floor(loss, intercept):
 
 
 def test_bounds_of_another_solver_hold_too():
-    problem = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor of the rows"])
+    problem = gd.GroupRisk(make_data(), gd.losses.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor of the rows"])
     result, optimum = gd.solve(problem, "aleg-theory", max_passes=60), worst_value(problem).value
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
     assert result.gap < gd.solve(problem, "aleg-theory", max_passes=1).gap
@@ -77,7 +79,9 @@ def test_bounds_of_another_solver_hold_too():
 
 @pytest.mark.parametrize("weight_set", WEIGHT_SETS)
 def test_excess_risks_are_certified_under_every_set(weight_set):
-    problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(penalty=0.05), WEIGHT_SETS[weight_set])
+    problem = gd.GroupRisk(
+        make_data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.05), WEIGHT_SETS[weight_set]
+    )
     result = gd.solve(problem, "alem", tol=1e-2)
     minima, _ = group_minima(problem)
     optimum = worst_value(problem, minima).value
@@ -88,11 +92,15 @@ def test_excess_risks_are_certified_under_every_set(weight_set):
 def test_a_floor_lies_between_the_average_and_the_worst():
     data = make_data()
     values = [
-        gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["penalty"], gd.Floor(t)), tol=1e-4).upper_bound
+        gd.solve(
+            gd.GroupRisk(data, gd.losses.Logistic(), DOMAINS["penalty"], gd.weight_sets.Floor(t)), tol=1e-4
+        ).upper_bound
         for t in (1e-6, 0.3, 0.7, 1.0)
     ]
-    average = gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["penalty"]).pooled(), "sqp", tol=1e-6).upper_bound
-    worst = gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["penalty"]), "sqp", tol=1e-6).upper_bound
+    average = gd.solve(
+        gd.GroupRisk(data, gd.losses.Logistic(), DOMAINS["penalty"]).pooled(), "sqp", tol=1e-6
+    ).upper_bound
+    worst = gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), DOMAINS["penalty"]), "sqp", tol=1e-6).upper_bound
     assert values == sorted(values)
     assert values[0] == pytest.approx(average, rel=1e-3)
     assert values[-1] == pytest.approx(worst, rel=1e-3)
@@ -105,21 +113,21 @@ def test_a_floor_lies_between_the_average_and_the_worst():
     ],
 )
 def test_a_set_that_a_solver_cannot_handle_is_refused_by_name(solver, domain, weight_set, name):
-    problem = gd.GroupRisk(make_data(loss="squared"), gd.Squared(), DOMAINS[domain], WEIGHT_SETS[weight_set])
+    problem = gd.GroupRisk(make_data(loss="squared"), gd.losses.Squared(), DOMAINS[domain], WEIGHT_SETS[weight_set])
     with pytest.raises(ValueError, match=f"{solver!r} requires .*{name}"):
         gd.solve(problem, solver)
     assert problem.counters.row_reads == 0
 
 
 def test_a_run_with_other_players_resumes(tmp_path):
-    problem = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"])
+    problem = gd.GroupRisk(make_data(), gd.losses.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"])
     broken = gd.solve(problem, "aleg", tol=1e-6, max_passes=20, checkpoint_dir=tmp_path)
     resumed = gd.solve(problem, "aleg", tol=1e-6, max_passes=80, checkpoint_dir=tmp_path)
     whole = gd.solve(problem, "aleg", tol=1e-6, max_passes=80)
     assert broken.epochs < resumed.epochs
     assert resumed.lower_bound <= whole.upper_bound
     assert whole.lower_bound <= resumed.upper_bound
-    other = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS["box"], gd.Floor(0.5, (0.5, 0.3, 0.2)))
+    other = gd.GroupRisk(make_data(), gd.losses.Logistic(), DOMAINS["box"], gd.weight_sets.Floor(0.5, (0.5, 0.3, 0.2)))
     assert "resumed" not in gd.solve(other, "aleg", tol=1e-6, checkpoint_dir=tmp_path).solver
 
 
@@ -128,9 +136,11 @@ def test_two_workers_find_the_same():
 
     def solved(comm):
         part = gd.distributed.shard(data, comm)
-        return gd.solve(gd.GroupRisk(part, gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"]), "aleg", tol=1e-3)
+        return gd.solve(
+            gd.GroupRisk(part, gd.losses.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"]), "aleg", tol=1e-3
+        )
 
-    alone = gd.solve(gd.GroupRisk(data, gd.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"]), "aleg", tol=1e-3)
+    alone = gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), DOMAINS["box"], WEIGHT_SETS["floor"]), "aleg", tol=1e-3)
     for result in run_workers(2, solved):
         assert result.converged
         assert result.lower_bound <= alone.upper_bound
@@ -178,29 +188,35 @@ def test_a_step_is_the_minimiser_of_its_proximal_problem(name):
 @pytest.mark.parametrize("robustness", [-0.1, 1.1, np.nan, "1"])
 def test_a_robustness_that_is_not_a_share_is_refused(robustness):
     with pytest.raises((ValueError, TypeError), match="robustness"):
-        gd.Floor(robustness)
+        gd.weight_sets.Floor(robustness)
 
 
 @pytest.mark.parametrize("base", [(0.5, 0.6), (-0.1, 1.1), "abc", ((0.5,), (0.5,))])
 def test_a_base_that_is_not_a_distribution_is_refused(base):
     with pytest.raises((ValueError, TypeError), match="base"):
-        gd.Floor(0.5, base)
+        gd.weight_sets.Floor(0.5, base)
 
 
 def test_a_base_of_another_number_of_groups_is_refused():
     with pytest.raises(ValueError, match="2 entries, but there are 3 groups"):
-        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), gd.Floor(0.5, (0.5, 0.5)))
+        gd.GroupRisk(make_data(), gd.losses.Logistic(), gd.domains.L2Domain(1.0), gd.weight_sets.Floor(0.5, (0.5, 0.5)))
 
 
 def test_a_start_outside_of_the_set_is_refused():
     with pytest.raises(ValueError, match="outside Floor"):
-        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), gd.Floor(0.5), start=(None, np.array([1.0, 0, 0])))
+        gd.GroupRisk(
+            make_data(),
+            gd.losses.Logistic(),
+            gd.domains.L2Domain(1.0),
+            gd.weight_sets.Floor(0.5),
+            start=(None, np.array([1.0, 0, 0])),
+        )
 
 
 @pytest.mark.parametrize("ends", [(1.0, 1.0), (1.0, -1.0), (-np.inf, 1.0), (0.0, np.nan), ("a", 1.0)])
 def test_ends_of_a_box_that_are_none_are_refused(ends):
     with pytest.raises((ValueError, TypeError), match=r"low|high"):
-        gd.ElasticNetDomain(low=ends[0], high=ends[1])
+        gd.domains.ElasticNetDomain(low=ends[0], high=ends[1])
 
 
 # ---------------------------------------------------------------------- sets of your own
@@ -222,7 +238,7 @@ class Interval(Domain):
         return self.fault == "contains" or bool((np.abs(coef) <= 1.0).all())
 
     def within(self, value):
-        return gd.ElasticNetDomain(low=-0.5, high=0.5) if self.fault == "within" else self
+        return gd.domains.ElasticNetDomain(low=-0.5, high=0.5) if self.fault == "within" else self
 
     def feasible(self, coef):
         return coef if self.fault == "feasible" else np.clip(coef, -1.0, 1.0)
@@ -234,26 +250,26 @@ class Interval(Domain):
         return -1.0 if self.fault == "penalty" else 0.0
 
     def geometry(self, n_features) -> Geometry:
-        moves = gd.L2Domain(1e6) if self.fault == "step" else gd.ElasticNetDomain(low=-1.0, high=1.0)
+        moves = gd.domains.L2Domain(1e6) if self.fault == "step" else gd.domains.ElasticNetDomain(low=-1.0, high=1.0)
         return moves.geometry(n_features)
 
 
 @pytest.mark.parametrize("fault", ["support", "feasible", "start", "penalty", "step", "contains", "within"])
 def test_a_domain_whose_parts_contradict_each_other_is_refused(fault):
     data = make_data()
-    gd.GroupRisk(data, gd.Logistic(), Interval())
+    gd.GroupRisk(data, gd.losses.Logistic(), Interval())
     with pytest.raises(ValueError, match="domain Interval cannot be certified"):
-        gd.GroupRisk(data, gd.Logistic(), Interval(fault))
+        gd.GroupRisk(data, gd.losses.Logistic(), Interval(fault))
 
 
-class Halved(gd.L2Domain):
+class Halved(gd.domains.L2Domain):
     """A ball that takes the minimum over half of itself for its own."""
 
     def support(self, gradient):
         return 0.5 * super().support(gradient)
 
 
-class Centred(gd.Simplex):
+class Centred(gd.weight_sets.Simplex):
     """A simplex whose maximiser is its centre."""
 
     def maximiser(self, values):
@@ -262,9 +278,9 @@ class Centred(gd.Simplex):
 
 def test_subclasses_of_the_packages_own_sets_are_checked_too():
     with pytest.raises(ValueError, match="domain Halved cannot be certified"):
-        gd.GroupRisk(make_data(), gd.Logistic(), Halved(1.0))
+        gd.GroupRisk(make_data(), gd.losses.Logistic(), Halved(1.0))
     with pytest.raises(ValueError, match="weight_set Centred cannot be certified"):
-        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), Centred())
+        gd.GroupRisk(make_data(), gd.losses.Logistic(), gd.domains.L2Domain(1.0), Centred())
 
 
 @dataclass(frozen=True)
@@ -281,13 +297,17 @@ class Everywhere(WeightSet):
         return np.where(np.arange(len(values)) == best, 1.0, 0.0)
 
     def contains(self, q):
-        return self.fault == "contains" or gd.Simplex().contains(q)
+        return self.fault == "contains" or gd.weight_sets.Simplex().contains(q)
 
     def start(self, n_groups):
         return np.full(n_groups, (2.0 if self.fault == "start" else 1.0) / n_groups)
 
     def geometry(self, n_groups) -> Geometry:
-        return gd.L2Domain(1e6).geometry(n_groups) if self.fault == "step" else gd.Simplex().geometry(n_groups)
+        return (
+            gd.domains.L2Domain(1e6).geometry(n_groups)
+            if self.fault == "step"
+            else gd.weight_sets.Simplex().geometry(n_groups)
+        )
 
 
 @dataclass(frozen=True)
@@ -301,23 +321,23 @@ class Middle(Everywhere):
         return 0.9 * np.eye(len(values))[np.argmax(values)] + 0.1 * np.eye(len(values))[np.argsort(values)[-2]]
 
     def geometry(self, n_groups) -> Geometry:
-        return gd.Floor(0.5).geometry(n_groups)
+        return gd.weight_sets.Floor(0.5).geometry(n_groups)
 
 
 def test_a_weight_set_that_takes_others_for_its_own_is_refused():
     with pytest.raises(ValueError, match="weight_set Middle cannot be certified"):
-        gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0), Middle())
+        gd.GroupRisk(make_data(), gd.losses.Logistic(), gd.domains.L2Domain(1.0), Middle())
 
 
 @pytest.mark.parametrize("fault", ["support", "maximiser", "contains", "start", "step"])
 def test_a_weight_set_whose_parts_contradict_each_other_is_refused(fault):
     data = make_data()
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0), Everywhere())
-    plain = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(1.0), Everywhere())
+    plain = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(1.0))
     ours, theirs = (gd.solve(one, "aleg", tol=1e-3) for one in (problem, plain))
     assert ours.upper_bound == pytest.approx(theirs.upper_bound, rel=2e-3)
     with pytest.raises(ValueError, match="weight_set Everywhere cannot be certified"):
-        gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(1.0), Everywhere(fault))
+        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(1.0), Everywhere(fault))
 
 
 # ---------------------------------------------------------------------- solvers that break their promises
@@ -343,7 +363,7 @@ class Unprojected(Solver):
 
 @pytest.mark.parametrize("domain", ["box", "positive", "ball", "simplex"])
 def test_a_model_outside_of_the_domain_bounds_nothing(domain):
-    problem = gd.GroupRisk(make_data(), gd.Logistic(), DOMAINS[domain])
+    problem = gd.GroupRisk(make_data(), gd.losses.Logistic(), DOMAINS[domain])
     result, optimum = gd.solve(problem, Unprojected(), tol=1e-3, max_passes=200), worst_value(problem).value
     assert result.upper_bound >= optimum - 1e-7
     assert result.lower_bound <= optimum + 1e-7
@@ -360,16 +380,16 @@ class Listed(Solver):
         return self.parts
 
 
-@pytest.mark.parametrize("parts", [(), ("sqp",), (None, gd.ALEG())])
+@pytest.mark.parametrize("parts", [(), ("sqp",), (None, gd.solvers.ALEG())])
 def test_stages_that_are_none_are_refused(parts):
     with pytest.raises(TypeError, match="stages of Listed"):
-        gd.solve(gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(1.0)), Listed(parts))
+        gd.solve(gd.GroupRisk(make_data(), gd.losses.Logistic(), gd.domains.L2Domain(1.0)), Listed(parts))
 
 
 def test_what_a_stage_needs_is_checked():
-    problem = gd.GroupRisk(make_data(), gd.Logistic(), gd.SimplexDomain())
+    problem = gd.GroupRisk(make_data(), gd.losses.Logistic(), gd.domains.SimplexDomain())
     with pytest.raises(ValueError, match=r"'sqp' requires .*SimplexDomain"):
-        gd.solve(problem, Listed((gd.ALEG(), gd.GroupSQP())))
+        gd.solve(problem, Listed((gd.solvers.ALEG(), gd.solvers.GroupSQP())))
 
 
 @dataclass(frozen=True)
@@ -388,11 +408,13 @@ class Scaled(Interval):
         return np.clip(coef, -self.size(), self.size())
 
     def geometry(self, n_features):
-        return gd.ElasticNetDomain(low=-self.size(), high=self.size()).geometry(n_features)
+        return gd.domains.ElasticNetDomain(low=-self.size(), high=self.size()).geometry(n_features)
 
 
 def test_a_checkpoint_of_another_function_proves_nothing(tmp_path):
-    small, large = (gd.GroupRisk(make_data(), gd.Logistic(), Scaled(size=size)) for size in (lambda: 0.2, lambda: 0.4))
+    small, large = (
+        gd.GroupRisk(make_data(), gd.losses.Logistic(), Scaled(size=size)) for size in (lambda: 0.2, lambda: 0.4)
+    )
     gd.solve(small, "aleg", max_passes=9, checkpoint_dir=tmp_path)
     resumed, fresh = gd.solve(large, "aleg", checkpoint_dir=tmp_path), gd.solve(large, "aleg")
     assert len(list(tmp_path.iterdir())) == 1
@@ -403,4 +425,4 @@ def test_a_checkpoint_of_another_function_proves_nothing(tmp_path):
 def test_a_weight_set_of_your_own_may_have_many_groups():
     X = np.random.default_rng(0).normal(size=(40_000, 1))
     data = gd.GroupedData.from_arrays(X, X[:, 0], np.arange(40_000) % 20_000)
-    assert gd.GroupRisk(data, gd.Squared(), gd.L2Domain(1.0), Everywhere()).n_groups == 20_000
+    assert gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(1.0), Everywhere()).n_groups == 20_000

@@ -36,7 +36,7 @@ def make_problem(kind="plain", *, n=700, d=600, n_classes=4, seed=0, domain=None
     teacher = rng.normal(size=(d, n_classes)) / np.sqrt(d)
     y = np.argmax(X @ teacher / np.abs(X).mean() + rng.gumbel(size=(n, n_classes)), axis=1)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 3, n), options.pop("sample_weight", None))
-    problem = gd.GroupRisk(data, gd.Softmax(n_classes), domain or gd.L2Domain(radius=2.0), **options)
+    problem = gd.GroupRisk(data, gd.losses.Softmax(n_classes), domain or gd.domains.L2Domain(radius=2.0), **options)
     problem.single_precision = True
     return problem
 
@@ -140,16 +140,19 @@ def test_a_pass_with_the_gradients_of_all_groups_has_the_same_bounds(kind, fit_i
 
 def test_a_solver_of_all_gradients_takes_passes_in_single_precision_too():
     seen = []
-    problem = make_problem(n=2000, d=300, domain=gd.L2Domain(radius=1.0))
+    problem = make_problem(n=2000, d=300, domain=gd.domains.L2Domain(radius=1.0))
     result = gd.solve(
-        problem, gd.GroupSQP("lbfgs"), tol=1e-5, callbacks=[lambda progress: seen.append(progress.state.evaluation)]
+        problem,
+        gd.solvers.GroupSQP("lbfgs"),
+        tol=1e-5,
+        callbacks=[lambda progress: seen.append(progress.state.evaluation)],
     )
     assert result.converged
     kinds = [at.single is not None for at in seen]
     assert kinds[0]
     assert not kinds[-1]
     assert sorted(kinds, reverse=True) == kinds
-    fine = gd.solve(in_float64(problem), gd.GroupSQP("lbfgs"), tol=1e-7)
+    fine = gd.solve(in_float64(problem), gd.solvers.GroupSQP("lbfgs"), tol=1e-7)
     assert result.lower_bound <= fine.upper_bound
     assert result.upper_bound >= fine.lower_bound
 
@@ -160,7 +163,7 @@ def test_tangents_at_wrong_outputs_still_lie_below():
     X = rng.normal(size=(300, 40))
     X[:, 0], X[:, 1] = 1e7, 1e7
     data = gd.GroupedData.from_arrays(X.astype(np.float32), rng.integers(0, 3, 300), np.arange(300) % 2)
-    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=5.0))
+    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=5.0))
     problem.single_precision = True
     w = rng.normal(size=problem.shape) * 0.1
     w[0], w[1] = 1.0 / 3.0, -1.0 / 3.0 + 1e-8
@@ -244,15 +247,15 @@ def test_only_large_products_of_float32_rows_with_several_outputs_are_passed_ove
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(700, 600)).astype(np.float32), rng.integers(0, 4, 700), np.arange(700) % 3
 
-    def chosen(X, y=y, loss=gd.Softmax(), domain=gd.L2Domain(radius=1.0)):  # noqa: B008
+    def chosen(X, y=y, loss=gd.losses.Softmax(), domain=gd.domains.L2Domain(radius=1.0)):  # noqa: B008
         return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), loss, domain).single_precision
 
     assert chosen(X)
     assert not chosen(X.astype(np.float64))
     assert not chosen(X.astype(np.float16))
     assert not chosen(X[:, :-1])
-    assert not chosen(X, np.where(y > 1, 1.0, -1.0), gd.Logistic())
-    assert not chosen(X, domain=gd.L2Domain(radius=1e6, proxy_for_unbounded=True))
+    assert not chosen(X, np.where(y > 1, 1.0, -1.0), gd.losses.Logistic())
+    assert not chosen(X, domain=gd.domains.L2Domain(radius=1e6, proxy_for_unbounded=True))
 
 
 def test_mapped_rows_that_do_not_fit_in_memory_give_the_same(tmp_path, monkeypatch):
@@ -264,7 +267,7 @@ def test_mapped_rows_that_do_not_fit_in_memory_give_the_same(tmp_path, monkeypat
     groups = np.repeat(np.arange(3), problem.data.group_sizes)
     data = gd.GroupedData.from_arrays(mapped, problem.data.y, groups)
     assert not data.rows.in_memory
-    other = gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(radius=2.0))
+    other = gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=2.0))
     other.single_precision = True
     for w, q in some_points(problem):
         one, two = problem.evaluate(w, q), other.evaluate(w, q)

@@ -9,7 +9,12 @@ import groupdro as gd
 ALPHA = 0.1
 SIZES = np.array([50, 30, 25, 15])
 SHARES = SIZES / SIZES.sum()
-SOLVERS = {"sqp": gd.GroupSQP, "lbfgs": lambda: gd.GroupSQP("lbfgs"), "auto": gd.Auto, "quadratic": gd.Quadratic}
+SOLVERS = {
+    "sqp": gd.solvers.GroupSQP,
+    "lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "auto": gd.solvers.Auto,
+    "quadratic": gd.solvers.Quadratic,
+}
 EXACT = [("logistic", name) for name in ("sqp", "lbfgs", "auto")] + [("squared", name) for name in SOLVERS]
 
 
@@ -22,8 +27,8 @@ def make_arrays(loss):
 
 def make_problem(loss, weight_set, *, intercept=False):
     data = gd.GroupedData.from_arrays(*make_arrays(loss))
-    kind = gd.Squared() if loss == "squared" else gd.Logistic()
-    return gd.GroupRisk(data, kind, gd.L2Domain(penalty=ALPHA), weight_set, fit_intercept=intercept)
+    kind = gd.losses.Squared() if loss == "squared" else gd.losses.Logistic()
+    return gd.GroupRisk(data, kind, gd.domains.L2Domain(penalty=ALPHA), weight_set, fit_intercept=intercept)
 
 
 def solve(loss, weight_set, solver="sqp", **more):
@@ -43,7 +48,7 @@ def test_a_floor_of_the_whole_average_by_rows_is_plain_training(loss, solver, in
     else:
         options = {"tol": 1e-12, "max_iter": 10_000, "fit_intercept": intercept}
         reference = LogisticRegression(C=1.0 / (ALPHA * len(y)), **options).fit(X, y)
-    result = solve(loss, gd.Floor(0.0, SHARES), solver, intercept=intercept)
+    result = solve(loss, gd.weight_sets.Floor(0.0, SHARES), solver, intercept=intercept)
     np.testing.assert_allclose(result.w[:4], np.ravel(reference.coef_), atol=1e-6)
     if intercept:
         assert result.w[4] == pytest.approx(float(np.ravel(reference.intercept_)[0]), abs=1e-6)
@@ -52,13 +57,16 @@ def test_a_floor_of_the_whole_average_by_rows_is_plain_training(loss, solver, in
 
 LEAST = 0.6 * SHARES
 PAIRS = {
-    "a floor of nothing is the simplex": (gd.Floor(1.0, SHARES), gd.Simplex()),
-    "a cap of all is the simplex": (gd.Cap(1.0), gd.Simplex()),
-    "a box of all is the simplex": (gd.Box(0.0, 1.0), gd.Simplex()),
-    "caps without room are equal weights": (gd.Cap(0.25), gd.Floor(0.0)),
-    "a box of one point is that point": (gd.Box(SHARES, SHARES), gd.Floor(0.0, SHARES)),
-    "a box from a floor up is that floor": (gd.Box(LEAST, 1.0), gd.Floor(0.4, SHARES)),
-    "a box from zero up to caps is those caps": (gd.Box(0.0, (0.3, 0.2, 0.6, 0.4)), gd.Cap((0.3, 0.2, 0.6, 0.4))),
+    "a floor of nothing is the simplex": (gd.weight_sets.Floor(1.0, SHARES), gd.weight_sets.Simplex()),
+    "a cap of all is the simplex": (gd.weight_sets.Cap(1.0), gd.weight_sets.Simplex()),
+    "a box of all is the simplex": (gd.weight_sets.Box(0.0, 1.0), gd.weight_sets.Simplex()),
+    "caps without room are equal weights": (gd.weight_sets.Cap(0.25), gd.weight_sets.Floor(0.0)),
+    "a box of one point is that point": (gd.weight_sets.Box(SHARES, SHARES), gd.weight_sets.Floor(0.0, SHARES)),
+    "a box from a floor up is that floor": (gd.weight_sets.Box(LEAST, 1.0), gd.weight_sets.Floor(0.4, SHARES)),
+    "a box from zero up to caps is those caps": (
+        gd.weight_sets.Box(0.0, (0.3, 0.2, 0.6, 0.4)),
+        gd.weight_sets.Cap((0.3, 0.2, 0.6, 0.4)),
+    ),
 }
 
 
@@ -73,7 +81,7 @@ def test_sets_that_coincide_have_the_same_solution(pair, loss, solver):
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_aleg_finds_the_same_for_sets_that_coincide(pair):
-    one, other = (gd.solve(make_problem("logistic", s), gd.ALEG(), tol=1e-5, seed=1) for s in PAIRS[pair])
+    one, other = (gd.solve(make_problem("logistic", s), gd.solvers.ALEG(), tol=1e-5, seed=1) for s in PAIRS[pair])
     exact = solve("logistic", PAIRS[pair][0]).upper_bound
     for result in (one, other):
         assert result.converged

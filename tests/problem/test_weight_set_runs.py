@@ -8,10 +8,10 @@ from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import worst_value
 
 WEIGHT_SETS = {
-    "caps": gd.Cap((0.7, 0.4, 0.2)),
-    "box": gd.Box((0.1, 0.2, 0.05), (0.5, 0.6, 0.3)),
+    "caps": gd.weight_sets.Cap((0.7, 0.4, 0.2)),
+    "box": gd.weight_sets.Box((0.1, 0.2, 0.05), (0.5, 0.6, 0.3)),
 }
-SOLVERS = {"aleg": gd.ALEG, "sqp": gd.GroupSQP, "lbfgs": lambda: gd.GroupSQP("lbfgs")}
+SOLVERS = {"aleg": gd.solvers.ALEG, "sqp": gd.solvers.GroupSQP, "lbfgs": lambda: gd.solvers.GroupSQP("lbfgs")}
 
 
 def make_data(seed=0):
@@ -22,7 +22,9 @@ def make_data(seed=0):
 
 
 def make_problem(weight_set, data=None):
-    return gd.GroupRisk(data or make_data(), gd.Logistic(), gd.L2Domain(penalty=0.02), WEIGHT_SETS[weight_set])
+    return gd.GroupRisk(
+        data or make_data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.02), WEIGHT_SETS[weight_set]
+    )
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -39,7 +41,9 @@ def test_an_interrupted_run_resumes(weight_set, solver, tmp_path):
     assert resumed.lower_bound <= whole.upper_bound
     assert whole.lower_bound <= resumed.upper_bound
     assert resumed.gap <= 5.0 * whole.gap + 1e-10 * whole.upper_bound
-    other = gd.GroupRisk(make_data(), gd.Logistic(), gd.L2Domain(penalty=0.02), gd.Cap((0.7, 0.4, 0.3)))
+    other = gd.GroupRisk(
+        make_data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.02), gd.weight_sets.Cap((0.7, 0.4, 0.3))
+    )
     assert "resumed" not in gd.solve(other, SOLVERS[solver](), **options, checkpoint_dir=tmp_path).solver
 
 

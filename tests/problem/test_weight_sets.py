@@ -32,11 +32,11 @@ def test_what_moves_fills_the_worst_groups_as_a_linear_program_does(m, room, tie
 def draw_set(kind, m, rng):
     base = rng.dirichlet(np.ones(m))
     if kind == "floor":
-        return gd.Floor(float(rng.choice((0.0, 0.3, 1.0))), base)
+        return gd.weight_sets.Floor(float(rng.choice((0.0, 0.3, 1.0))), base)
     if kind == "cap":
-        return gd.Cap(np.minimum(base * 1.7, 1.0) + 0.2 / m * (rng.random(m) < 0.5) + 0.5 / m)
+        return gd.weight_sets.Cap(np.minimum(base * 1.7, 1.0) + 0.2 / m * (rng.random(m) < 0.5) + 0.5 / m)
     least = base * float(rng.choice((0.0, 0.6, 1.0)))
-    return gd.Box(least, np.maximum(least, base * 1.5) * np.where(rng.random(m) < 0.5, 1.0, 1.4))
+    return gd.weight_sets.Box(least, np.maximum(least, base * 1.5) * np.where(rng.random(m) < 0.5, 1.0, 1.4))
 
 
 @given(st.sampled_from(("floor", "cap", "box")), st.integers(1, 8), st.integers(0, 10**6))

@@ -37,7 +37,7 @@ class Verdict:
     reference_gap: float  # certified gap at the reference solution, relative to max(1, optimum)
 
 
-def elastic_net(rng: np.random.Generator, d: int) -> gd.ElasticNetDomain:
+def elastic_net(rng: np.random.Generator, d: int) -> gd.domains.ElasticNetDomain:
     """Draw penalties, either of which may be zero, and bounds."""
     l1, l2 = 10.0 ** rng.uniform(-3, -0.3), 10.0 ** rng.uniform(-3, 0)
     ratio = rng.choice(["both", "l1", "l2"], p=[0.4, 0.4, 0.2])
@@ -47,7 +47,7 @@ def elastic_net(rng: np.random.Generator, d: int) -> gd.ElasticNetDomain:
         low[rng.random(d) < 0.3], high[rng.random(d) < 0.3] = 0.0, np.inf
     else:
         low, high = 0.0 if ends == "positive" else -np.inf, np.inf
-    return gd.ElasticNetDomain(l1=l1 * (ratio != "l2"), l2=l2 * (ratio != "l1"), low=low, high=high)
+    return gd.domains.ElasticNetDomain(l1=l1 * (ratio != "l2"), l2=l2 * (ratio != "l1"), low=low, high=high)
 
 
 def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> tuple[GroupRisk, str]:
@@ -80,18 +80,18 @@ def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> 
     else:
         y = signal + rng.standard_t(3, n) * 10.0 ** rng.uniform(-1, 0.5)
     loss = {
-        "logistic": gd.Logistic(),
-        "softmax": gd.Softmax(),
-        "squared": gd.Squared(),
-        "huber": gd.Huber(float(rng.uniform(0.3, 2))),
-        "squared_hinge": gd.SquaredHinge(),
+        "logistic": gd.losses.Logistic(),
+        "softmax": gd.losses.Softmax(),
+        "squared": gd.losses.Squared(),
+        "huber": gd.losses.Huber(float(rng.uniform(0.3, 2))),
+        "squared_hinge": gd.losses.SquaredHinge(),
     }[str(loss_name)]
     radius, penalty = float(10.0 ** rng.uniform(-1, 0.7)), float(10.0 ** rng.uniform(-2.5, 0))
     domain = {
-        "ball": gd.L2Domain(radius=radius),
-        "penalty": gd.L2Domain(penalty=penalty),
-        "both": gd.L2Domain(radius=radius, penalty=penalty),
-        "simplex": gd.SimplexDomain(),
+        "ball": gd.domains.L2Domain(radius=radius),
+        "penalty": gd.domains.L2Domain(penalty=penalty),
+        "both": gd.domains.L2Domain(radius=radius, penalty=penalty),
+        "simplex": gd.domains.SimplexDomain(),
     }[str(domain_name)]
     membership = groups
     if overlapping:
@@ -144,9 +144,9 @@ def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict
             violations.append(f"seed {seed} {kind}: {name} gives [{lower!r}, {upper!r}], optimum {optimum!r}")
 
     # 1. A solver's certificate, of a run too short to have converged.
-    solver = gd.ALEGTheory(guarantee=not problem.fit_intercept)
+    solver = gd.solvers.ALEGTheory(guarantee=not problem.fit_intercept)
     if regret:
-        solver = gd.ALEM(solver, solver, stage_one_passes=7)
+        solver = gd.solvers.ALEM(solver, solver, stage_one_passes=7)
     passes = 50 if regret else 12
     result = gd.solve(problem, solver, max_passes=passes, tol=0.0, seed=seed)
     check("solver", result.lower_bound, result.upper_bound)
@@ -199,10 +199,10 @@ def _random_point(problem: GroupRisk, rng: np.random.Generator) -> np.ndarray:
 def _feasible(problem: GroupRisk, w: np.ndarray) -> np.ndarray:
     w = np.array(w, dtype=np.float64)
     coef = problem.coef(w)
-    if isinstance(problem.domain, gd.SimplexDomain):
+    if isinstance(problem.domain, gd.domains.SimplexDomain):
         coef[...] = np.maximum(coef, 0.0)
         coef /= coef.sum()
-    elif isinstance(problem.domain, gd.ElasticNetDomain):
+    elif isinstance(problem.domain, gd.domains.ElasticNetDomain):
         coef[...] = problem.domain.feasible(coef)
     else:
         coef *= min(1.0, problem.domain.radius / max(np.linalg.norm(coef), 1e-300))

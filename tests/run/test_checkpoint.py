@@ -23,14 +23,14 @@ from tests.reference.convex import worst_value
 from tests.solvers.test_choose import unlike_curvatures
 
 SOLVERS = {
-    "aleg": gd.ALEG,
-    "aleg-theory": gd.ALEGTheory,
-    "auto": gd.Auto,
-    "sqp-newton": lambda: gd.GroupSQP("newton"),
-    "sqp-lbfgs": lambda: gd.GroupSQP("lbfgs"),
-    "sketched-sqp": gd.SketchedSQP,
-    "alem": gd.ALEM,
-    "alem-theory": lambda: gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=5.0),
+    "aleg": gd.solvers.ALEG,
+    "aleg-theory": gd.solvers.ALEGTheory,
+    "auto": gd.solvers.Auto,
+    "sqp-newton": lambda: gd.solvers.GroupSQP("newton"),
+    "sqp-lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
+    "sketched-sqp": gd.solvers.SketchedSQP,
+    "alem": gd.solvers.ALEM,
+    "alem-theory": lambda: gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=5.0),
 }
 
 
@@ -39,13 +39,15 @@ def make_problem(loss="logistic", seed=4, n=240):
     X, groups = rng.normal(size=(n, 5)), rng.integers(0, 3, size=n)
     if loss == "softmax":
         data = gd.GroupedData.from_arrays(X, rng.integers(0, 3, size=n), groups)
-        return gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(radius=2.0))
+        return gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=2.0))
     scores = X @ rng.normal(size=5) + 0.5 * groups * X[:, 0]
     if loss == "squared":
         data = gd.GroupedData.from_arrays(X, scores + rng.normal(size=n), groups)
-        return gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=3.0))
+        return gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=3.0))
     y = np.where(scores + rng.logistic(size=n) > 0, 1.0, -1.0)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(penalty=1e-2))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2)
+    )
 
 
 def sparse_problem():
@@ -53,7 +55,7 @@ def sparse_problem():
     X = sp.random_array((300, 60), density=0.1, rng=rng, format="csr")
     y = rng.choice([-1.0, 1.0], size=300)
     data = gd.GroupedData.from_arrays(X, y, np.arange(300) % 50)
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2), fit_intercept=True)
+    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
 
 
 def stop_after(epochs):
@@ -85,7 +87,7 @@ def test_a_resumed_run_continues_from_what_was_proved(tmp_path, name, loss):
         assert after.trace[: len(before.trace)] == before.trace
         assert after.passes >= before.passes
     assert_overlap(seen[-1], whole)
-    assert seen[-1].status is whole.status or whole.status is gd.Status.PASS_LIMIT
+    assert seen[-1].status is whole.status or whole.status is gd.solvers.Status.PASS_LIMIT
 
 
 def test_dual_ascent_starts_at_the_slopes_of_its_last_model(tmp_path):
@@ -163,7 +165,7 @@ def test_bounds_of_another_problem_are_not_used(tmp_path, monkeypatch, other):
     gd.solve(make_problem(), "sqp", checkpoint_dir=tmp_path)
     problem, solver = make_problem(seed=5 if other == "data" else 4), "alem" if other == "objective" else "sqp"
     if other == "domain":
-        problem = gd.GroupRisk(problem.data, gd.Logistic(), gd.L2Domain(radius=3.5))
+        problem = gd.GroupRisk(problem.data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.5))
     if other == "version":
         monkeypatch.setattr(checkpoint, "BOUNDS_VERSION", 99)
     fresh = gd.solve(problem, solver, checkpoint_dir=tmp_path)
@@ -176,7 +178,7 @@ def test_of_a_loss_from_elsewhere_only_the_point_is_taken_over(tmp_path):
     Expectile = runpy.run_path("docs/snippets/expectile.py")["Expectile"]
     results = []
     for level in (0.5, 0.9):
-        problem = gd.GroupRisk(make_problem("squared").data, Expectile(level), gd.L2Domain(radius=1.0))
+        problem = gd.GroupRisk(make_problem("squared").data, Expectile(level), gd.domains.L2Domain(radius=1.0))
         results.append(
             (gd.solve(problem, "sqp", tol=1e-8, checkpoint_dir=tmp_path), gd.solve(problem, "sqp", tol=1e-8))
         )
@@ -223,11 +225,11 @@ def test_a_bound_is_not_used_for_a_store_whose_files_changed(tmp_path, sparse, n
     store, change = changed_store(tmp_path, sparse)
 
     def digest(comm):
-        problem = gd.GroupRisk(store.shard(comm).data(), gd.Squared(), gd.L2Domain(radius=1.0))
+        problem = gd.GroupRisk(store.shard(comm).data(), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0))
         return problem_digest(problem, regret=False)
 
     def refused(comm):
-        with pytest.raises(gd.StoreError, match=rf"its {re.escape(name)} does not match the checksums"):
+        with pytest.raises(gd.store.StoreError, match=rf"its {re.escape(name)} does not match the checksums"):
             digest(comm)
         return True
 
@@ -241,7 +243,7 @@ def test_a_fit_on_a_changed_store_is_refused_with_checkpoints(tmp_path):
     model = gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(store)
     assert model.status_ == "converged"
     change("X.bin")
-    with pytest.raises(gd.StoreError, match=r"X\.bin"):
+    with pytest.raises(gd.store.StoreError, match=r"X\.bin"):
         gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(gd.GroupedStore.open(store.path))
     # Without checkpoints no old bound is used, and nothing is read twice.
     assert gd.GroupDRORegressor().fit(gd.GroupedStore.open(store.path)).status_ == "converged"
@@ -260,7 +262,7 @@ def test_every_byte_of_a_store_of_many_blocks_is_read_by_some_worker(tmp_path, m
             file.seek(place)
             file.write(bytes([before[0] ^ 1]))
             file.flush()
-            with pytest.raises(gd.StoreError, match=r"data\.bin"):
+            with pytest.raises(gd.store.StoreError, match=r"data\.bin"):
                 run_workers(workers, lambda comm: store.shard(comm).data().key_check())
             file.seek(place)
             file.write(before)
@@ -279,7 +281,7 @@ def test_a_bound_is_not_used_for_data_that_differ_in_a_single_entry(tmp_path, ki
         held = {"dense": lambda: X, "float32": lambda: X.astype(np.float32), "sparse": lambda: sp.csr_array(X)}
         rows = held.get(kind, lambda: np.load(tmp_path / "X.npy", mmap_mode="r"))()
         data = gd.GroupedData.from_arrays(rows, y, np.repeat([0, 1], 1500))
-        return problem_digest(gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0)), regret=False)
+        return problem_digest(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)), regret=False)
 
     before = digest()
     assert digest() == before
@@ -291,7 +293,7 @@ def test_a_bound_is_not_used_for_data_that_differ_in_a_single_entry(tmp_path, ki
 
 
 def test_references_found_once_for_a_looser_tolerance_are_found_again(tmp_path):
-    solver = gd.ALEM(gd.GroupSQP())
+    solver = gd.solvers.ALEM(gd.solvers.GroupSQP())
     rough = gd.solve(make_problem(), solver, tol=3e-2, checkpoint_dir=tmp_path)
     assert rough.converged
     fine = gd.solve(make_problem(), solver, tol=1e-4, checkpoint_dir=tmp_path)
@@ -310,9 +312,11 @@ def test_references_that_can_be_refined_are_refined_for_a_tighter_tolerance(tmp_
 
 
 @pytest.mark.parametrize("how", ["interrupt", "time limit"])
-@pytest.mark.parametrize("solver", [gd.ALEM(), gd.ALEM(gd.GroupSQP())], ids=["refined", "found once"])
+@pytest.mark.parametrize(
+    "solver", [gd.solvers.ALEM(), gd.solvers.ALEM(gd.solvers.GroupSQP())], ids=["refined", "found once"]
+)
 def test_a_first_stage_that_was_cut_short_holds_nothing_back(tmp_path, monkeypatch, how, solver):
-    epochs, whole_epoch = 0, gd.GroupSQP.epoch
+    epochs, whole_epoch = 0, gd.solvers.GroupSQP.epoch
     whole = gd.solve(make_problem(), solver, tol=1e-5)
 
     def interrupted(self, *args):
@@ -324,10 +328,10 @@ def test_a_first_stage_that_was_cut_short_holds_nothing_back(tmp_path, monkeypat
 
     with monkeypatch.context() as patch:
         if how == "interrupt":
-            patch.setattr(gd.GroupSQP, "epoch", interrupted)
+            patch.setattr(gd.solvers.GroupSQP, "epoch", interrupted)
         limit = 1e-4 if how == "time limit" else np.inf
         short = gd.solve(make_problem(), solver, tol=1e-5, max_time=limit, checkpoint_dir=tmp_path)
-    assert short.status is (gd.Status.INTERRUPTED if how == "interrupt" else gd.Status.TIME_LIMIT)
+    assert short.status is (gd.solvers.Status.INTERRUPTED if how == "interrupt" else gd.solvers.Status.TIME_LIMIT)
     resumed = gd.solve(make_problem(), solver, tol=1e-5, checkpoint_dir=tmp_path)
     assert resumed.converged
     assert_overlap(resumed, whole)

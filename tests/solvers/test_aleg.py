@@ -11,11 +11,11 @@ from groupdro.solvers.steps.readable import ReadableSteps
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
-    "logistic": gd.Logistic(),
-    "squared": gd.Squared(),
-    "huber": gd.Huber(0.7),
-    "squared_hinge": gd.SquaredHinge(),
-    "softmax": gd.Softmax(),
+    "logistic": gd.losses.Logistic(),
+    "squared": gd.losses.Squared(),
+    "huber": gd.losses.Huber(0.7),
+    "squared_hinge": gd.losses.SquaredHinge(),
+    "softmax": gd.losses.Softmax(),
 }
 
 
@@ -34,12 +34,13 @@ def make_problem(
         y = np.sign(X @ rng.normal(size=d) + rng.normal(size=n))
     weight = rng.random(n) + 0.1 if weights else None
     data = gd.GroupedData.from_arrays(X, y, groups, weight)
-    return gd.GroupRisk(data, LOSSES[loss], domain or gd.L2Domain(radius=1.5), fit_intercept=intercept)
+    return gd.GroupRisk(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
 @pytest.mark.parametrize(
-    "domain", [gd.L2Domain(radius=0.2), gd.L2Domain(penalty=0.3), gd.L2Domain(radius=0.5, penalty=0.1)]
+    "domain",
+    [gd.domains.L2Domain(radius=0.2), gd.domains.L2Domain(penalty=0.3), gd.domains.L2Domain(radius=0.5, penalty=0.1)],
 )
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -73,7 +74,9 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("domain", [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05), gd.L2Domain(1.0, 0.02)])
+@pytest.mark.parametrize(
+    "domain", [gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05), gd.domains.L2Domain(1.0, 0.02)]
+)
 def test_it_converges_to_the_optimum_with_nothing_set(loss, domain):
     problem = make_problem(loss, domain)
     result = gd.solve(problem, "aleg", tol=1e-4, max_passes=600)
@@ -84,7 +87,7 @@ def test_it_converges_to_the_optimum_with_nothing_set(loss, domain):
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_it_converges_on_the_simplex(loss):
-    problem = make_problem(loss, gd.SimplexDomain())
+    problem = make_problem(loss, gd.domains.SimplexDomain())
     result = gd.solve(problem, "aleg", tol=1e-4, max_passes=600)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
@@ -94,7 +97,7 @@ def test_it_converges_on_the_simplex(loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_it_converges_with_a_free_intercept_and_weights(loss):
-    problem = make_problem(loss, gd.L2Domain(penalty=0.1), intercept=True, weights=True)
+    problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True, weights=True)
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=600)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
@@ -102,11 +105,11 @@ def test_it_converges_with_a_free_intercept_and_weights(loss):
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_units_of_the_features_do_not_matter_where_the_radius_follows_them(scale):
-    plain = make_problem(domain=gd.L2Domain(radius=1.0))
+    plain = make_problem(domain=gd.domains.L2Domain(radius=1.0))
     data = gd.GroupedData.from_arrays(
         plain.data.rows.X * scale, plain.data.y, np.repeat(np.arange(3), plain.data.group_sizes)
     )
-    scaled = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=1.0 / scale))
+    scaled = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0 / scale))
     a, b = (gd.solve(problem, "aleg", tol=1e-4, max_passes=400) for problem in (plain, scaled))
     assert a.converged
     assert b.converged
@@ -120,16 +123,18 @@ def test_columns_of_very_different_scale_are_met_by_the_metric():
     data = gd.GroupedData.from_arrays(
         problem.data.rows.X * scales, problem.data.y, np.repeat(np.arange(3), problem.data.group_sizes)
     )
-    ugly = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-3))
-    with_metric = gd.solve(ugly, gd.ALEG(), tol=1e-3, max_passes=150)
-    without = gd.solve(ugly, gd.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
+    ugly = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
+    with_metric = gd.solve(ugly, gd.solvers.ALEG(), tol=1e-3, max_passes=150)
+    without = gd.solve(ugly, gd.solvers.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
     assert with_metric.gap < 0.3 * without.gap
 
 
 @pytest.mark.parametrize("first", [1e-8, 1e8])
 def test_steps_that_start_absurdly_wrong_recover(first, monkeypatch):
     problem = make_problem()
-    monkeypatch.setattr(gd.ALEG, "_find_first_steps", lambda self, problem, state: setattr(state, "w_step", first))
+    monkeypatch.setattr(
+        gd.solvers.ALEG, "_find_first_steps", lambda self, problem, state: setattr(state, "w_step", first)
+    )
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=400)
     assert result.converged
     assert np.isfinite(result.upper_bound)
@@ -175,7 +180,7 @@ def test_a_shift_is_the_same_as_centred_columns():
     loops = []
     for columns, own in ((X, shift), (X - shift, np.empty(0))):
         data = gd.GroupedData.from_arrays(columns, y, groups)
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), fit_intercept=True)
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
         plan = problem.data.plan_batches(12)
         members = problem.data.draw_steps(plan, 10, np.random.default_rng(3))
         at = problem.evaluate(np.zeros(5), q)
@@ -189,7 +194,9 @@ def test_a_shift_is_the_same_as_centred_columns():
     np.testing.assert_allclose(w[4], centred[4] - shift @ centred[:4], atol=1e-13)
 
 
-@pytest.mark.parametrize("loss", [gd.Logistic(), gd.Squared(), gd.SquaredHinge(), gd.Softmax()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [gd.losses.Logistic(), gd.losses.Squared(), gd.losses.SquaredHinge(), gd.losses.Softmax()], ids=repr
+)
 def test_a_free_intercept_of_columns_far_from_zero_costs_few_passes(loss):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 5)) + 3.0
@@ -197,7 +204,7 @@ def test_a_free_intercept_of_columns_far_from_zero_costs_few_passes(loss):
     slopes = rng.normal(size=(3, 5))
     y = (((X - 3.0) * slopes[groups]).sum(axis=1) + rng.logistic(size=3000) > 0).astype(int)
     problem = gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, groups), loss, gd.L2Domain(penalty=1e-2), fit_intercept=True
+        gd.GroupedData.from_arrays(X, y, groups), loss, gd.domains.L2Domain(penalty=1e-2), fit_intercept=True
     )
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=150)
     assert result.converged
@@ -205,7 +212,9 @@ def test_a_free_intercept_of_columns_far_from_zero_costs_few_passes(loss):
 
 def test_alem_with_measured_steps():
     problem = make_problem()
-    result = gd.solve(problem, gd.ALEM(gd.ALEG(), gd.ALEG(), stage_one_passes=100), tol=1e-2, max_passes=1000)
+    result = gd.solve(
+        problem, gd.solvers.ALEM(gd.solvers.ALEG(), gd.solvers.ALEG(), stage_one_passes=100), tol=1e-2, max_passes=1000
+    )
     minima, _ = group_minima(problem)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem, minima).value <= result.upper_bound + 1e-8
@@ -217,11 +226,11 @@ def test_many_features_and_classes_use_the_leading_directions(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 12)) * 10.0 ** np.linspace(0.7, -0.5, 12)  # a few directions bend most
     data = gd.GroupedData.from_arrays(X.astype(np.float32), rng.integers(0, 3, 400), rng.integers(0, 4, 400))
-    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=2.0))
-    solver = gd.ALEG()
+    problem = gd.GroupRisk(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=2.0))
+    solver = gd.solvers.ALEG()
     assert solver.init(problem, 0).spectral.directions.shape == (12, 4)
     with_directions = gd.solve(problem, solver, tol=1e-3, max_passes=150)
-    without = gd.solve(problem, gd.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
+    without = gd.solve(problem, gd.solvers.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
     assert with_directions.converged
     assert with_directions.passes < without.passes
     assert with_directions.lower_bound - 1e-6 <= worst_value(problem).value <= with_directions.upper_bound + 1e-6
@@ -229,7 +238,8 @@ def test_many_features_and_classes_use_the_leading_directions(monkeypatch):
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
 @pytest.mark.parametrize(
-    "domain", [gd.L2Domain(radius=0.2), gd.L2Domain(penalty=0.3), gd.L2Domain(radius=0.5, penalty=0.1)]
+    "domain",
+    [gd.domains.L2Domain(radius=0.2), gd.domains.L2Domain(penalty=0.3), gd.domains.L2Domain(radius=0.5, penalty=0.1)],
 )
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("dtype", "alpha"), [(np.float64, 0.1), (np.float32, 0.1), (np.float64, 1.0)])
@@ -264,10 +274,10 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
 
 
 BY_ENTRY = [
-    gd.ElasticNetDomain(l1=0.05),
-    gd.ElasticNetDomain(l1=0.3, l2=0.5),
-    gd.ElasticNetDomain(l1=0.02, l2=0.1, low=-0.03, high=0.02),
-    gd.ElasticNetDomain(l2=0.2, low=0.0),
+    gd.domains.ElasticNetDomain(l1=0.05),
+    gd.domains.ElasticNetDomain(l1=0.3, l2=0.5),
+    gd.domains.ElasticNetDomain(l1=0.02, l2=0.1, low=-0.03, high=0.02),
+    gd.domains.ElasticNetDomain(l2=0.2, low=0.0),
 ]
 
 
@@ -317,7 +327,7 @@ def test_it_converges_with_thresholds(domain, sparse):
     X = np.where(rng.random((600, 40)) < 0.1, rng.random((600, 40)), 0.0)
     y = np.sign(X @ rng.normal(size=40) + 0.3 * rng.normal(size=600))
     data = gd.GroupedData.from_arrays(sp.csr_array(X) if sparse else X, y, rng.integers(0, 4, 600))
-    problem = gd.GroupRisk(data, gd.Logistic(), domain)
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), domain)
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
     assert result.converged
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
@@ -329,7 +339,7 @@ def test_it_converges_on_sparse_rows(intercept):
     X = sp.csr_array(np.where(rng.random((600, 40)) < 0.1, rng.random((600, 40)), 0.0))
     y = np.sign(X @ rng.normal(size=40) + 0.3 * rng.normal(size=600))
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, 600))
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.01), fit_intercept=intercept)
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.01), fit_intercept=intercept)
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
     assert result.converged
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
@@ -349,31 +359,33 @@ def test_without_replacement_every_row_of_equal_groups_is_drawn_once_an_epoch():
 
 def test_without_replacement_it_converges_too_and_weights_are_refused():
     problem = make_problem(sizes=(40, 25, 60))
-    result = gd.solve(problem, gd.ALEG(replacement=False), tol=1e-3, max_passes=400)
+    result = gd.solve(problem, gd.solvers.ALEG(replacement=False), tol=1e-3, max_passes=400)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
     with pytest.raises(ValueError, match="replacement must be True"):
-        gd.solve(make_problem(weights=True), gd.ALEG(replacement=False))
+        gd.solve(make_problem(weights=True), gd.solvers.ALEG(replacement=False))
 
 
 def test_sparse_rows_of_zeros_leave_the_intercept_to_be_found():
     data = gd.GroupedData.from_arrays(sp.csr_array((6, 2)), np.arange(6.0), np.arange(6) % 2)
-    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=0.1), fit_intercept=True)
-    result = gd.solve(problem, gd.ALEG(), tol=1e-2, max_passes=300)  # a step that overflows would warn
+    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    result = gd.solve(problem, gd.solvers.ALEG(), tol=1e-2, max_passes=300)  # a step that overflows would warn
     assert result.converged
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("domain", [gd.L2Domain(radius=1.0), gd.L2Domain(penalty=0.1)], ids=["ball", "penalty"])
+@pytest.mark.parametrize(
+    "domain", [gd.domains.L2Domain(radius=1.0), gd.domains.L2Domain(penalty=0.1)], ids=["ball", "penalty"]
+)
 def test_an_epoch_of_one_step_moves_sparse_rows_as_dense_ones(domain, fit_intercept):
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(40, 3)), np.sign(rng.normal(size=40)), np.arange(40) % 10
     runs = []
     for stored in (X, sp.csr_array(X)):
         problem = gd.GroupRisk(
-            gd.GroupedData.from_arrays(stored, y, groups), gd.Logistic(), domain, fit_intercept=fit_intercept
+            gd.GroupedData.from_arrays(stored, y, groups), gd.losses.Logistic(), domain, fit_intercept=fit_intercept
         )
-        solver = gd.ALEG(rows_per_step=40, scale_columns=False)
+        solver = gd.solvers.ALEG(rows_per_step=40, scale_columns=False)
         assert solver.plan(problem).steps == 1
         runs.append(gd.solve(problem, solver, tol=1e-3, max_passes=1500))
     assert all(run.converged for run in runs)
@@ -383,14 +395,14 @@ def test_an_epoch_of_one_step_moves_sparse_rows_as_dense_ones(domain, fit_interc
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Cap(0.5)], ids=["simplex", "cap"])
+@pytest.mark.parametrize("weight_set", [gd.weight_sets.Simplex(), gd.weight_sets.Cap(0.5)], ids=["simplex", "cap"])
 def test_warming_up_asks_nothing_of_the_data_and_changes_no_run(storage, weight_set):
-    dense = make_problem("logistic", gd.L2Domain(penalty=0.1))
+    dense = make_problem("logistic", gd.domains.L2Domain(penalty=0.1))
     groups = np.repeat(np.arange(3), dense.data.group_sizes)
     data = gd.GroupedData.from_arrays(storage(dense.data.rows.X), dense.data.y, groups)
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.1), weight_set)
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), weight_set)
     with problem.uncounted():
-        gd.ALEG().warm_up(problem)
+        gd.solvers.ALEG().warm_up(problem)
     assert problem.counters.row_reads == 0
     first, again = (gd.solve(problem, "aleg", tol=1e-3) for _ in range(2))
     assert first.converged

@@ -17,7 +17,7 @@ def small_problem(sizes=(3, 5, 2, 4), d=3, seed=0, radius=2.0, permutation=None,
     X = rng.normal(size=(len(groups), d))
     y = np.where(rng.random(len(groups)) < 0.5, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, groups)
-    return gd.GroupRisk(data, loss or gd.Logistic(), domain or gd.L2Domain(radius=radius))
+    return gd.GroupRisk(data, loss or gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=radius))
 
 
 def signed_groups(problem):
@@ -42,7 +42,7 @@ def test_the_readable_step_equals_the_naive_reference_on_the_same_indices(shifte
     problem = problem.with_references(References(shift, shift))
     lengths, alphas = [4, 4, 3], [[0.2, 0.25, 0.25, 0.3], [0.3, 0.2, 0.2, 0.25], [1 / 3] * 3]
     etas = [[0.1, 0.2, 0.15, 0.1], [0.3] * 4, [0.05, 0.1, 0.2]]
-    solver = gd.ALEGTheory(lengths, alphas, etas, guarantee=False)
+    solver = gd.solvers.ALEGTheory(lengths, alphas, etas, guarantee=False)
     state = solver.init(problem, seed=5)
     for s in range(3):
         solver.epoch(problem, state)
@@ -80,7 +80,7 @@ def test_the_estimator_is_unbiased_over_all_draws():
 def test_one_row_a_group_and_one_step_an_epoch_is_mirror_prox():
     problem = small_problem(sizes=(1, 1, 1, 1, 1), d=4)
     eta = 0.07
-    solver = gd.ALEGTheory(1, 1.0, eta, guarantee=False)
+    solver = gd.solvers.ALEGTheory(1, 1.0, eta, guarantee=False)
     state = solver.init(problem, seed=0)
     w_geometry, q_geometry = problem.geometry(), Entropy(5)
     w, theta = np.zeros(4), np.zeros(5)
@@ -98,7 +98,7 @@ def test_one_row_a_group_and_one_step_an_epoch_is_mirror_prox():
 
 
 def run(problem, epochs=5, seed=3, **options):
-    solver = gd.ALEGTheory(**options)
+    solver = gd.solvers.ALEGTheory(**options)
     state = solver.init(problem, seed)
     for _ in range(epochs):
         solver.epoch(problem, state)
@@ -129,8 +129,12 @@ def test_permuting_or_duplicating_groups_leaves_the_optimum():
     data = problem.data
     group = np.repeat(np.arange(3), data.group_sizes)
     twice = np.column_stack([group == i for i in (0, 1, 2, 1)])
-    duplicated = gd.GroupRisk(gd.GroupedData.from_arrays(data.rows.X, data.y, twice), gd.Logistic(), problem.domain)
-    permuted = gd.GroupRisk(gd.GroupedData.from_arrays(data.rows.X, data.y, 5 - group), gd.Logistic(), problem.domain)
+    duplicated = gd.GroupRisk(
+        gd.GroupedData.from_arrays(data.rows.X, data.y, twice), gd.losses.Logistic(), problem.domain
+    )
+    permuted = gd.GroupRisk(
+        gd.GroupedData.from_arrays(data.rows.X, data.y, 5 - group), gd.losses.Logistic(), problem.domain
+    )
     optimum = worst_value(problem).value
     for other in (duplicated, permuted):
         assert worst_value(other).value == pytest.approx(optimum, abs=1e-8)
@@ -143,10 +147,10 @@ def test_permuting_or_duplicating_groups_leaves_the_optimum():
 @pytest.mark.parametrize(
     ("loss", "domain"),
     [
-        (gd.Logistic(), gd.L2Domain(radius=1.0)),
-        (gd.Huber(), gd.L2Domain(penalty=0.3)),
-        (gd.Squared(), gd.SimplexDomain()),
-        (gd.SquaredHinge(), gd.L2Domain(radius=1.0, penalty=0.1)),
+        (gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)),
+        (gd.losses.Huber(), gd.domains.L2Domain(penalty=0.3)),
+        (gd.losses.Squared(), gd.domains.SimplexDomain()),
+        (gd.losses.SquaredHinge(), gd.domains.L2Domain(radius=1.0, penalty=0.1)),
     ],
 )
 def test_the_theorems_step_converges_to_the_optimum(loss, domain):
@@ -161,7 +165,7 @@ def test_the_theorems_step_converges_to_the_optimum(loss, domain):
 def test_softmax_converges_to_the_optimum():
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(30, 3)), rng.integers(0, 3, 30), rng.integers(0, 4, 30))
-    problem = gd.GroupRisk(data, gd.Softmax(), gd.L2Domain(radius=1.0))
+    problem = gd.GroupRisk(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=1.0))
     result = gd.solve(problem, "aleg-theory", tol=5e-3, max_passes=5000)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
@@ -180,7 +184,9 @@ def test_one_group_needs_no_weights():
 
 def test_constants_of_the_papers_own_set_up():
     X, y, groups = gd.datasets.make_gdro(25, 400, 1024, seed=0)
-    problem = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(radius=1.0))
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)
+    )
     geometry = Euclidean(1.0, 0.0, 1024)
     paper, tight = (saddle_constant(problem, geometry, form) for form in ("paper", "tight"))
     G = problem.constants(2, 1.0).lipschitz
@@ -211,26 +217,26 @@ def test_constants_of_the_papers_own_set_up():
 )
 def test_schedules_outside_the_proof_are_refused_with_the_reason(options, reason):
     with pytest.raises(ValueError, match=reason):
-        gd.solve(small_problem(), gd.ALEGTheory(**options), max_passes=10, tol=0.0)
+        gd.solve(small_problem(), gd.solvers.ALEGTheory(**options), max_passes=10, tol=0.0)
 
 
 def test_schedules_inside_the_proof_are_taken():
     problem = small_problem()
     L_z = saddle_constant(problem, problem.geometry(), "tight")
     top = 1 / (L_z * np.sqrt(5 * 8))
-    solver = gd.ALEGTheory([8, 4, 2], step=lambda s: top, constant="tight")
+    solver = gd.solvers.ALEGTheory([8, 4, 2], step=lambda s: top, constant="tight")
     result = gd.solve(problem, solver, max_passes=30, tol=0.0)
     assert result.epochs >= 5
-    varied = gd.ALEGTheory(4, alpha=[[0.1, 0.2, 0.3, 0.4], [0.4] + [0.2] * 3], guarantee=False)
+    varied = gd.solvers.ALEGTheory(4, alpha=[[0.1, 0.2, 0.3, 0.4], [0.4] + [0.2] * 3], guarantee=False)
     assert np.isfinite(gd.solve(problem, varied, max_passes=30, tol=0.0).gap)
 
 
 def test_a_free_intercept_is_refused_by_the_theorem_and_named():
     problem = small_problem()
-    free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
+    free = gd.GroupRisk(problem.data, gd.losses.Logistic(), problem.domain, fit_intercept=True)
     with pytest.raises(ValueError, match="'aleg-theory' requires a bounded domain: the intercept is free"):
         gd.solve(free, "aleg-theory")
-    assert np.isfinite(gd.solve(free, gd.ALEGTheory(guarantee=False), max_passes=20).gap)
+    assert np.isfinite(gd.solve(free, gd.solvers.ALEGTheory(guarantee=False), max_passes=20).gap)
 
 
 def theorem_problem():
@@ -238,7 +244,7 @@ def theorem_problem():
     X = rng.normal(size=(60, 4))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     data = gd.GroupedData.from_arrays(X, np.sign(rng.normal(size=60)), np.repeat(np.arange(4), 15))
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=2.0))
+    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0))
 
 
 @pytest.mark.parametrize("constant", [pytest.param(name, marks=pytest.mark.long) for name in ("tight", "paper")])
@@ -248,7 +254,7 @@ def test_the_mean_gap_of_the_average_stays_below_the_theorems_bound_and_falls_wi
     epochs = (16, 32, 64, 128, 256)
     gaps = {S: [] for S in epochs}
     for seed in range(20):
-        solver = gd.ALEGTheory(constant=constant)
+        solver = gd.solvers.ALEGTheory(constant=constant)
         state = solver.init(problem, seed)
         for S in range(1, epochs[-1] + 1):
             solver.epoch(problem, state)

@@ -15,11 +15,12 @@ def make_problem(seed=0, domain=None, noise=(0.05, 0.2, 0.4)):
     flip = rng.random(60) < np.array(noise)[groups]
     y = np.sign(X @ np.array([1.0, -1.0, 0.5])) * np.where(flip, -1, 1)
     data = gd.GroupedData.from_arrays(X, y, groups)
-    return gd.GroupRisk(data, gd.Logistic(), domain or gd.L2Domain(radius=3.0))
+    return gd.GroupRisk(data, gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=3.0))
 
 
 @pytest.mark.parametrize(
-    "domain", [gd.L2Domain(radius=3.0), gd.L2Domain(penalty=0.05), gd.L2Domain(radius=2.0, penalty=0.01)]
+    "domain",
+    [gd.domains.L2Domain(radius=3.0), gd.domains.L2Domain(penalty=0.05), gd.domains.L2Domain(radius=2.0, penalty=0.01)],
 )
 def test_the_certified_gap_encloses_the_true_regret(domain):
     problem = make_problem(domain=domain)
@@ -28,7 +29,11 @@ def test_the_certified_gap_encloses_the_true_regret(domain):
     assert accurate
     assert reference.accurate
     result = gd.solve(
-        problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=401), max_passes=3000, tol=0.0, atol=0.02
+        problem,
+        gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=401),
+        max_passes=3000,
+        tol=0.0,
+        atol=0.02,
     )
     assert result.converged
     assert result.lower_bound - 1e-8 <= reference.value <= result.upper_bound + 1e-8
@@ -40,8 +45,18 @@ def test_rough_minima_widen_the_gap_but_never_break_it():
     problem = make_problem()
     minima, _ = group_minima(problem)
     optimum = worst_value(problem, minima).value
-    rough = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=3), max_passes=600, tol=0.0)
-    fine = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=301), max_passes=1500, tol=0.0)
+    rough = gd.solve(
+        problem,
+        gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=3),
+        max_passes=600,
+        tol=0.0,
+    )
+    fine = gd.solve(
+        problem,
+        gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=301),
+        max_passes=1500,
+        tol=0.0,
+    )
     assert fine.gap < rough.gap
     for result in (rough, fine):
         assert result.lower_bound - 1e-8 <= optimum <= result.upper_bound + 1e-8
@@ -52,10 +67,14 @@ def test_groups_with_equal_minima_have_the_same_solution_as_for_plain_risk():
     problem = make_problem(noise=(0.2, 0.2, 0.2))
     data = problem.data
     both = np.ones((60, 2), dtype=bool)
-    same = gd.GroupRisk(gd.GroupedData.from_arrays(data.rows.X, data.y, both), gd.Logistic(), problem.domain)
+    same = gd.GroupRisk(gd.GroupedData.from_arrays(data.rows.X, data.y, both), gd.losses.Logistic(), problem.domain)
     minima, _ = group_minima(same)
     result = gd.solve(
-        same, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=2001), max_passes=8000, tol=0.0, atol=5e-3
+        same,
+        gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=2001),
+        max_passes=8000,
+        tol=0.0,
+        atol=5e-3,
     )
     assert result.converged
     assert result.lower_bound <= 1e-8  # nobody has regret
@@ -64,7 +83,12 @@ def test_groups_with_equal_minima_have_the_same_solution_as_for_plain_risk():
 
 def test_both_stages_are_counted_and_budgeted():
     problem = make_problem()
-    result = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=11), max_passes=40, tol=0.0)
+    result = gd.solve(
+        problem,
+        gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=11),
+        max_passes=40,
+        tol=0.0,
+    )
     # Stage one: a pass at the start, then 11 over every group (5 epochs of 2 passes and the first snapshot).
     stage_one = 1 + 11
     assert result.trace[0].passes == pytest.approx(stage_one + 1)
@@ -75,15 +99,20 @@ def test_both_stages_are_counted_and_budgeted():
 
 def test_a_free_intercept_is_named_once():
     problem = make_problem()
-    free = gd.GroupRisk(problem.data, gd.Logistic(), problem.domain, fit_intercept=True)
+    free = gd.GroupRisk(problem.data, gd.losses.Logistic(), problem.domain, fit_intercept=True)
     with pytest.raises(ValueError, match="'aleg-theory' requires a bounded domain"):
-        gd.solve(free, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory()))
+        gd.solve(free, gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory()))
 
 
 def test_the_worst_group_is_that_of_the_regret_and_the_references_are_told():
     problem = make_problem()
     minima, _ = group_minima(problem)
-    result = gd.solve(problem, gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=201), max_passes=600, tol=0.0)
+    result = gd.solve(
+        problem,
+        gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=201),
+        max_passes=600,
+        tol=0.0,
+    )
     assert (result.references.lower <= minima + 1e-8).all()
     assert (result.references.upper >= minima - 1e-8).all()
     regrets = result.group_risks - result.references.lower
@@ -97,12 +126,12 @@ def test_a_group_of_one_class_has_minimum_zero_where_the_intercept_is_free():
     pure = np.where(data.y > 0, "yes", "no")  # class and group coincide
     free = gd.GroupRisk(
         gd.GroupedData.from_arrays(data.rows.X, data.y, pure),
-        gd.Logistic(),
-        gd.L2Domain(penalty=0.1),
+        gd.losses.Logistic(),
+        gd.domains.L2Domain(penalty=0.1),
         fit_intercept=True,
     )
-    single = gd.ALEGTheory(guarantee=False)
-    result = gd.solve(free, gd.ALEM(single, single), max_passes=100, tol=1e-3)
+    single = gd.solvers.ALEGTheory(guarantee=False)
+    result = gd.solve(free, gd.solvers.ALEM(single, single), max_passes=100, tol=1e-3)
     assert result.references.upper.tolist() == [0.0, 0.0]
     plain = worst_value(free)
     assert result.lower_bound - 1e-8 <= plain.value <= result.upper_bound + 1e-8
@@ -115,7 +144,7 @@ def test_a_group_whose_minimum_may_lie_beyond_the_ball_keeps_no_lower_reference(
     # Of group 0 the columns are nearly the same, and their difference gives the targets.
     X = np.column_stack([x, np.where(groups == 0, x + 1e-6 * z, z)])
     data = gd.GroupedData.from_arrays(X, z + 0.1 * rng.normal(size=90), groups)
-    problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1e8, proxy_for_unbounded=True))
+    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e8, proxy_for_unbounded=True))
     references = gd.solve(problem, "alem").references
     assert references.lower[0] == 0.0
     assert references.upper[0] > 0.0
@@ -135,22 +164,24 @@ def test_a_class_that_a_group_lacks_does_not_keep_its_minimum_from_being_found(n
     if weighted:  # class 2 of the last group does not count
         weights = np.where((groups == 2) & (y == 2), 0.0, 1.0)
     data = gd.GroupedData.from_arrays(X, y, groups, weights)
-    problem = gd.GroupRisk(data, gd.Softmax(4), gd.L2Domain(penalty=0.1), fit_intercept=True)
-    result = gd.solve(problem, gd.ALEM(), tol=1e-4)
+    problem = gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    result = gd.solve(problem, gd.solvers.ALEM(), tol=1e-4)
     assert result.converged
     minima, _ = group_minima(problem)
     np.testing.assert_array_less(result.references.lower, minima + 1e-6)
     np.testing.assert_allclose(result.references.upper, minima, atol=1e-5)
 
 
-@pytest.mark.parametrize("stage_one", [None, gd.ALEG(), gd.GroupSQP("lbfgs")], ids=["default", "aleg", "lbfgs"])
+@pytest.mark.parametrize(
+    "stage_one", [None, gd.solvers.ALEG(), gd.solvers.GroupSQP("lbfgs")], ids=["default", "aleg", "lbfgs"]
+)
 def test_a_small_budget_ends_stage_one_too(stage_one):
-    result = gd.solve(make_problem(), gd.ALEM(stage_one), tol=1e-8, max_passes=2)
+    result = gd.solve(make_problem(), gd.solvers.ALEM(stage_one), tol=1e-8, max_passes=2)
     assert not result.converged
     assert result.passes <= 8  # two, and what each part of stage one is in the middle of when they are used up
 
 
-@pytest.mark.parametrize("stage_one", [gd.Auto, gd.Quadratic], ids=["auto", "quadratic"])
+@pytest.mark.parametrize("stage_one", [gd.solvers.Auto, gd.solvers.Quadratic], ids=["auto", "quadratic"])
 def test_groups_side_by_side_do_not_share_what_a_solver_chose(stage_one, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     rng = np.random.default_rng(0)
@@ -159,15 +190,15 @@ def test_groups_side_by_side_do_not_share_what_a_solver_chose(stage_one, monkeyp
     data = gd.GroupedData.from_arrays(X, y, groups)
     found = []
     for _ in range(4):
-        problem = gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=2.0))
-        found.append(gd.solve(problem, gd.ALEM(stage_one()), tol=1e-3).references.upper)
+        problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=2.0))
+        found.append(gd.solve(problem, gd.solvers.ALEM(stage_one()), tol=1e-3).references.upper)
     assert all((other == found[0]).all() for other in found)
 
 
 def test_the_paper_subtracts_the_risks_that_its_first_stage_reached():
-    problem = make_problem(domain=gd.L2Domain(radius=1.5))
+    problem = make_problem(domain=gd.domains.L2Domain(radius=1.5))
     budget = Budget(1e-3, 0.0, lambda: np.inf, lambda: np.inf)
-    for solver, published in ((gd.ALEGTheory(guarantee=False), True), (None, False)):
-        alem = gd.ALEM(solver, stage_one_passes=3.0)
+    for solver, published in ((gd.solvers.ALEGTheory(guarantee=False), True), (None, False)):
+        alem = gd.solvers.ALEM(solver, stage_one_passes=3.0)
         found = alem.stages(problem, 1e-3)[0].run(problem, budget, 0).references
         assert (found.centre is None) == published

@@ -14,17 +14,17 @@ def problem_of(n=60, d=3, m=3, loss=None, domain=None, sparse=False, classes=Non
     X = rng.normal(size=(n, d))
     y = rng.integers(0, classes, n) if classes else np.sign(rng.normal(size=n))
     data = gd.GroupedData.from_arrays(sp.csr_array(X) if sparse else X, y, np.arange(n) % m)
-    loss = loss or (gd.Softmax() if classes else gd.Logistic())
-    return gd.GroupRisk(data, loss, domain or gd.L2Domain(radius=1.0), **options)
+    loss = loss or (gd.losses.Softmax() if classes else gd.losses.Logistic())
+    return gd.GroupRisk(data, loss, domain or gd.domains.L2Domain(radius=1.0), **options)
 
 
 @pytest.mark.parametrize(
     ("problem", "tol", "reason"),
     [
-        (problem_of(domain=gd.SimplexDomain()), 1e-6, "aleg: it supports every domain"),
-        (problem_of(loss=gd.Squared()), 1e-6, "sqp with the exact Hessian"),
-        (problem_of(loss=gd.Squared(), fit_intercept=True), 1e-6, "sqp with the exact Hessian"),
-        (problem_of(loss=gd.Squared(), sparse=True), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(domain=gd.domains.SimplexDomain()), 1e-6, "aleg: it supports every domain"),
+        (problem_of(loss=gd.losses.Squared()), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(loss=gd.losses.Squared(), fit_intercept=True), 1e-6, "sqp with the exact Hessian"),
+        (problem_of(loss=gd.losses.Squared(), sparse=True), 1e-6, "sqp with the exact Hessian"),
         (problem_of(), 1e-6, "sqp with the exact Hessian"),
         (problem_of(), 1e-1, "sqp with the exact Hessian"),
         (problem_of(n=20_000, d=200), 1e-2, "sqp with L-BFGS"),
@@ -40,14 +40,14 @@ def test_the_cost_model_says_what_it_picks_and_why(problem, tol, reason):
 
 def test_gradients_of_too_many_groups_leave_aleg_or_sketches(monkeypatch):
     monkeypatch.setattr("groupdro.solvers.auto.MOST_GRADIENT_VALUES", 5)
-    ball, penalised = choose(problem_of(), 1e-6), choose(problem_of(domain=gd.L2Domain(penalty=0.1)), 1e-6)
+    ball, penalised = choose(problem_of(), 1e-6), choose(problem_of(domain=gd.domains.L2Domain(penalty=0.1)), 1e-6)
     assert ball.reason.startswith("aleg: the groups' gradients would not fit in memory")
     assert penalised.reason.startswith("sketched sqp: the groups' gradients would not fit in memory")
     assert [stage.name for stage in penalised.stages] == ["sketched-sqp", "aleg"]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("domain", [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05)])
+@pytest.mark.parametrize("domain", [gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05)])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_auto_reaches_the_optimum(loss, domain, intercept):
     problem = make_problem(loss, domain, intercept=intercept)
@@ -74,7 +74,7 @@ def test_auto_leaves_a_solver_whose_gap_does_not_fall(monkeypatch, limit):
 
 
 @pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("domain", [gd.L2Domain(radius=0.7), gd.L2Domain(penalty=0.05)])
+@pytest.mark.parametrize("domain", [gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05)])
 def test_compression_keeps_every_risk_and_the_solution(weights, domain):
     problem = make_problem("squared", domain, weights=weights, sizes=(40, 3, 60))
     small = compress(problem)
@@ -118,7 +118,7 @@ def test_alem_by_default_reaches_the_regret_to_high_accuracy(loss):
 @pytest.mark.parametrize(("loss", "solver"), [("squared", "quadratic"), ("logistic", "alem")])
 def test_an_interrupt_while_preparing_is_not_swallowed(loss, solver, monkeypatch):
     problem, calls = make_problem(loss, sizes=(40, 25, 60)), 0
-    whole = gd.GroupSQP.epoch
+    whole = gd.solvers.GroupSQP.epoch
 
     def interrupted(self, *args):
         nonlocal calls
@@ -127,9 +127,9 @@ def test_an_interrupt_while_preparing_is_not_swallowed(loss, solver, monkeypatch
             raise KeyboardInterrupt
         return whole(self, *args)
 
-    monkeypatch.setattr(gd.GroupSQP, "epoch", interrupted)
+    monkeypatch.setattr(gd.solvers.GroupSQP, "epoch", interrupted)
     result = gd.solve(problem, solver, tol=1e-9)
-    assert result.status is gd.Status.INTERRUPTED
+    assert result.status is gd.solvers.Status.INTERRUPTED
     assert result.lower_bound <= result.upper_bound
 
 
@@ -139,12 +139,14 @@ def unlike_curvatures(n=3000, d=300):
     turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
     X = rng.normal(size=(n, d)) * np.logspace(0, -4, d) @ turn
     y = np.where(3.0 * X @ rng.normal(size=d) + 0.3 * rng.logistic(size=n) > 0, 1.0, -1.0)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.arange(n) % 5), gd.Logistic(), gd.L2Domain(penalty=1e-7))
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, np.arange(n) % 5), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-7)
+    )
 
 
 def test_a_solver_whose_gap_stays_is_left():
     problem = unlike_curvatures()
-    alone = gd.solve(problem, gd.GroupSQP("lbfgs"), tol=1e-6, max_passes=100)
+    alone = gd.solve(problem, gd.solvers.GroupSQP("lbfgs"), tol=1e-6, max_passes=100)
     found = gd.solve(problem, "auto", tol=1e-6, max_passes=100)
     assert choose(problem, 1e-6).stages[0].hessian == "lbfgs"
     assert not alone.converged

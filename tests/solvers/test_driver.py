@@ -7,20 +7,21 @@ import pytest
 
 import groupdro as gd
 from groupdro.problem import Evaluation
-from groupdro.solvers import SOLVERS, State, Status
+from groupdro.run.solver import SOLVERS
+from groupdro.solvers import State, Status
 from tests.timing import HUNG, cpu_seconds, interrupted_after
 
 
 def make_problem(n=60, d=3, m=4, seed=0, domain=None, **options):
     rng = np.random.default_rng(seed)
     data = gd.GroupedData.from_arrays(rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.integers(0, m, n))
-    return gd.GroupRisk(data, gd.Logistic(), domain or gd.L2Domain(radius=1.0), **options)
+    return gd.GroupRisk(data, gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=1.0), **options)
 
 
 def test_counts_of_an_epoch_are_exactly_those_of_the_paper():
     problem = make_problem()
     N, m, K, S = 60, 4, 7, 5
-    result = gd.solve(problem, gd.ALEGTheory(K), tol=0.0, max_passes=(S + 1) + S * m * K / N - 1e-9)
+    result = gd.solve(problem, gd.solvers.ALEGTheory(K), tol=0.0, max_passes=(S + 1) + S * m * K / N - 1e-9)
     assert result.epochs == S
     steps = np.diff([(row.grad_evals, row.grad_evals_paper) for row in result.trace], axis=0)
     assert steps.tolist() == [[N + m * K, N + 2 * m * K]] * S
@@ -66,8 +67,8 @@ def test_absolute_tolerance():
 
 def test_no_finite_minimiser_is_named():
     data = gd.GroupedData.from_arrays(np.random.default_rng(0).normal(size=(9, 2)), np.ones(9), np.arange(9) % 3)
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1.0), fit_intercept=True)
-    result = gd.solve(problem, gd.ALEGTheory(guarantee=False))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
+    result = gd.solve(problem, gd.solvers.ALEGTheory(guarantee=False))
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "all labels are the same" in result.message
 
@@ -115,7 +116,7 @@ def test_bad_options_name_the_argument(options, message):
         gd.solve(make_problem(), **options)
 
 
-class _Broken(gd.Solver):
+class _Broken(gd.solvers.Solver):
     """Walks off to infinity after a few epochs."""
 
     def init(self, problem, seed):
@@ -147,7 +148,7 @@ def test_converged_is_taken_back_when_the_returned_model_does_not_have_the_claim
 
 
 def test_a_solver_registers_itself_by_its_name():
-    assert SOLVERS["aleg-theory"] is gd.ALEGTheory
+    assert SOLVERS["aleg-theory"] is gd.solvers.ALEGTheory
 
     class Mine(_Broken):
         name = "mine"
@@ -186,7 +187,7 @@ def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
     with interrupted_after(0.5):
         result = gd.solve(
             problem,
-            gd.ALEM(gd.ALEGTheory(), gd.ALEGTheory(), stage_one_passes=1e5),
+            gd.solvers.ALEM(gd.solvers.ALEGTheory(), gd.solvers.ALEGTheory(), stage_one_passes=1e5),
             tol=1e-9,
             max_passes=1e9,
             max_time=HUNG,
@@ -220,7 +221,7 @@ def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, mon
 
 
 def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(monkeypatch):
-    solver, whole, calls = gd.ALEM(gd.GroupSQP()), gd.GroupRisk.risks, 0
+    solver, whole, calls = gd.solvers.ALEM(gd.solvers.GroupSQP()), gd.GroupRisk.risks, 0
 
     def interrupted(self, w):
         nonlocal calls
@@ -240,7 +241,7 @@ def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(monkeypatch):
 
 def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch):
     """Interrupt the wait for groups whose epochs take long, as those of a large group do."""
-    problem, whole, out, ended = make_problem(), gd.GroupSQP.epoch, threading.Event(), []
+    problem, whole, out, ended = make_problem(), gd.solvers.GroupSQP.epoch, threading.Event(), []
 
     def slow(self, problem, state):
         alone = problem.data.names != ("all",)
@@ -252,9 +253,9 @@ def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch
     def interrupted(asked):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gd.GroupSQP, "epoch", slow)
+    monkeypatch.setattr(gd.solvers.GroupSQP, "epoch", slow)
     monkeypatch.setattr("groupdro.solvers.group_minima.Future.result", interrupted)
-    result = gd.solve(problem, gd.ALEM(gd.GroupSQP()), tol=1e-9)
+    result = gd.solve(problem, gd.solvers.ALEM(gd.solvers.GroupSQP()), tol=1e-9)
     waited_for = list(ended)
     out.set()
     assert result.status is Status.INTERRUPTED
@@ -315,7 +316,9 @@ def test_an_optimum_of_zero_is_reached_with_an_absolute_tolerance():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 3))
     data = gd.GroupedData.from_arrays(X, X @ np.array([0.3, -0.2, 0.1]), np.arange(12) % 3)
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(radius=1.0)), "aleg", atol=1e-3, max_passes=5000)
+    result = gd.solve(
+        gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)), "aleg", atol=1e-3, max_passes=5000
+    )
     assert result.converged
     assert result.lower_bound == 0.0
 
@@ -323,14 +326,14 @@ def test_an_optimum_of_zero_is_reached_with_an_absolute_tolerance():
 def test_a_missing_class_is_named_only_after_the_budget_was_used():
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(30, 2)), rng.integers(0, 2, 30), np.arange(30) % 3)
-    problem = gd.GroupRisk(data, gd.Softmax(3), gd.L2Domain(penalty=0.1), fit_intercept=True)
-    result = gd.solve(problem, gd.ALEGTheory(guarantee=False), tol=0.0, max_passes=30)
+    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    result = gd.solve(problem, gd.solvers.ALEGTheory(guarantee=False), tol=0.0, max_passes=30)
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "no row has label 2" in result.message
     assert result.epochs > 5
 
 
-UNBOUNDED = gd.L2Domain(radius=1e8, proxy_for_unbounded=True)
+UNBOUNDED = gd.domains.L2Domain(radius=1e8, proxy_for_unbounded=True)
 
 
 def nearly_the_same_columns(difference, seed=0):
@@ -347,7 +350,7 @@ def nearly_the_same_columns(difference, seed=0):
 def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, difference):
     near, far = (
         gd.solve(
-            gd.GroupRisk(nearly_the_same_columns(apart), gd.Squared(), UNBOUNDED),
+            gd.GroupRisk(nearly_the_same_columns(apart), gd.losses.Squared(), UNBOUNDED),
             solver,
             tol=1e-4,
         )
@@ -364,7 +367,7 @@ def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, differen
 @pytest.mark.parametrize("seed", range(20))
 def test_a_gradient_goes_to_zero_although_the_objective_falls_no_more(seed):
     # The outputs cancel, so that the last step changes the objective by more than its own rounding.
-    problem = gd.GroupRisk(nearly_the_same_columns(1e-1, seed), gd.Squared(), UNBOUNDED)
+    problem = gd.GroupRisk(nearly_the_same_columns(1e-1, seed), gd.losses.Squared(), UNBOUNDED)
     near = gd.solve(problem.pooled(), "sqp", tol=1e-2).w
     for i in range(3):
         assert gd.solve(problem.group(i).starting_at(near), "sqp", tol=0.0, atol=1e-9).converged
@@ -373,32 +376,32 @@ def test_a_gradient_goes_to_zero_although_the_objective_falls_no_more(seed):
 def test_nothing_is_claimed_where_outputs_come_near_the_limit():
     x = np.arange(1.0, 31.0)[:, None]
     data = gd.GroupedData.from_arrays(x, 1e6 * x[:, 0] + np.sin(x[:, 0]), np.arange(30) % 2)
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), UNBOUNDED), "sqp")
+    result = gd.solve(gd.GroupRisk(data, gd.losses.Squared(), UNBOUNDED), "sqp")
     assert result.status is Status.STALLED
     assert "outputs of the best model" in result.message
     assert result.lower_bound == 0.0
 
 
 def test_an_ordinary_ball_may_be_reached():
-    problem = gd.GroupRisk(nearly_the_same_columns(1e-5), gd.Squared(), gd.L2Domain(radius=1e4))
+    problem = gd.GroupRisk(nearly_the_same_columns(1e-5), gd.losses.Squared(), gd.domains.L2Domain(radius=1e4))
     assert gd.solve(problem, "sqp", tol=1e-4).converged
 
 
 def test_a_solver_is_written_as_it_was_made():
-    assert repr(gd.ALEG()) == "ALEG()"
-    assert repr(gd.GroupSQP("lbfgs", memory=7)) == "GroupSQP(hessian='lbfgs', memory=7)"
+    assert repr(gd.solvers.ALEG()) == "ALEG()"
+    assert repr(gd.solvers.GroupSQP("lbfgs", memory=7)) == "GroupSQP(hessian='lbfgs', memory=7)"
 
 
-@pytest.mark.parametrize("solver", ["auto", "aleg", gd.GroupSQP("lbfgs")])
+@pytest.mark.parametrize("solver", ["auto", "aleg", gd.solvers.GroupSQP("lbfgs")])
 def test_a_start_that_is_worse_than_zero_is_left_for_it(solver):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 3))
     y = np.where(X[:, 0] + rng.logistic(size=90) > 0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, np.arange(90) % 3)
     far = gd.GroupRisk(
-        data, gd.Logistic(), gd.L2Domain(penalty=1e-3), fit_intercept=True, start=(np.full(4, 1e6), None)
+        data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True, start=(np.full(4, 1e6), None)
     )
-    from_zero = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-3), fit_intercept=True)
+    from_zero = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
     result, usual = (gd.solve(problem, solver, tol=1e-3) for problem in (far, from_zero))
     assert result.converged
     assert result.epochs == usual.epochs

@@ -33,7 +33,7 @@ def few_rows(n=3000, d=20_000, m=1000, penalty=1e-3, ones=True, **options):
     score = (rng.normal(size=d) * (np.arange(d) < 200))[columns].sum(axis=1)
     y = np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, m, n))
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=penalty), **options)
+    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty), **options)
 
 
 def advanced(problem, epochs):
@@ -156,7 +156,7 @@ def test_auto_continues_with_sqp_where_the_penalty_is_too_small_for_ascent():
 
     class Hasty(Auto):
         def stages(self, problem, tol):
-            return (_DualUntilSlow(tol=tol, passes=2.0, other=1.0), gd.GroupSQP("lbfgs"))
+            return (_DualUntilSlow(tol=tol, passes=2.0, other=1.0), gd.solvers.GroupSQP("lbfgs"))
 
     result = gd.solve(problem, Hasty(), tol=1e-3, max_passes=2000)
     assert expected.converged
@@ -170,7 +170,7 @@ def test_two_rows_that_contradict_each_other_are_left_to_sketches(monkeypatch):
     X, groups = sp.csr_array(given.rows.X), np.repeat(np.arange(300), given.all_sizes)
     twice = sp.vstack([X, X[:1], X[:1]]).tocsr()
     data = gd.GroupedData.from_arrays(twice, np.append(given.y, [1.0, -1.0]), np.append(groups, [300, 301]))
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
     for name, value in (("MOST_GRADIENT_VALUES", 1.0), ("MOST_APART", 100), ("_HOPELESS", 20.0)):
         monkeypatch.setattr(auto, name, value)
     result = gd.solve(problem, tol=1e-6, max_passes=1000)
@@ -184,7 +184,7 @@ def test_one_group_and_groups_that_tie():
     X, y = sp.csr_array(np.eye(6)), np.array([1.0, -1.0] * 3)
     for groups, m in ((np.zeros(6), 1), (np.arange(6), 6), (np.repeat([0, 1, 2], 2), 3)):
         data = gd.GroupedData.from_arrays(X, y, groups)
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-2))
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
         result = gd.solve(problem, "dual-ascent", tol=1e-8, max_passes=500)
         assert result.converged
         np.testing.assert_allclose(result.q, np.full(m, 1 / m), atol=1e-3)
@@ -195,7 +195,9 @@ def test_rows_without_entries_and_large_penalties():
     data = gd.GroupedData.from_arrays(X, np.array([1.0, -1.0, -1.0, 1.0]), [0, 0, 1, 1])
     for penalty in (1e-6, 1.0, 1e6):
         for intercept in (False, True):
-            problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=penalty), fit_intercept=intercept)
+            problem = gd.GroupRisk(
+                data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty), fit_intercept=intercept
+            )
             result = gd.solve(problem, "dual-ascent", tol=1e-6, max_passes=4000)
             assert result.converged
             assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
@@ -205,8 +207,8 @@ def test_rows_without_entries_and_large_penalties():
     ("problem", "message"),
     [
         (make_problem("logistic", PENALTY), "sparse rows in memory"),
-        (sparse_problem(weight_set=gd.Floor(0.01)), "all group weights to be allowed"),
-        (as_sparse(make_problem("logistic", gd.L2Domain(radius=1.0))), "an L2 penalty without a radius"),
+        (sparse_problem(weight_set=gd.weight_sets.Floor(0.01)), "all group weights to be allowed"),
+        (as_sparse(make_problem("logistic", gd.domains.L2Domain(radius=1.0))), "an L2 penalty without a radius"),
     ],
 )
 def test_what_it_cannot_solve_is_refused(problem, message):
@@ -220,8 +222,8 @@ def test_an_intercept_far_away_is_reached(shift):
     X = sp.random(240, 40, density=0.1, random_state=rng, format="csr")
     y = 1e4 * (np.asarray(X @ rng.normal(size=40)) + rng.normal(size=240)) + shift
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(120), 2))
-    for loss in (gd.Huber(1.35), gd.Squared()):
-        problem = gd.GroupRisk(data, loss, gd.L2Domain(penalty=1e-2), fit_intercept=True)
+    for loss in (gd.losses.Huber(1.35), gd.losses.Squared()):
+        problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
         result = gd.solve(problem, "dual-ascent", tol=1e-3, max_passes=2000)
         expected = gd.solve(problem, "sqp", tol=1e-6)
         assert result.converged

@@ -13,8 +13,17 @@ from tests.reference.convex import group_minima as exact_minima
 from tests.reference.convex import worst_value
 
 TOLERANCE = 1e-7
-LOSSES = {"logistic": gd.Logistic(), "squared": gd.Squared(), "softmax": gd.Softmax(3), "hinge": gd.SquaredHinge()}
-DOMAINS = {"radius": gd.L2Domain(radius=3.0), "penalty": gd.L2Domain(penalty=0.02), "both": gd.L2Domain(2.0, 0.01)}
+LOSSES = {
+    "logistic": gd.losses.Logistic(),
+    "squared": gd.losses.Squared(),
+    "softmax": gd.losses.Softmax(3),
+    "hinge": gd.losses.SquaredHinge(),
+}
+DOMAINS = {
+    "radius": gd.domains.L2Domain(radius=3.0),
+    "penalty": gd.domains.L2Domain(penalty=0.02),
+    "both": gd.domains.L2Domain(2.0, 0.01),
+}
 SETS = {"worst": Simplex(), "blend": Floor(0.4), "cap": Cap(0.3)}
 
 
@@ -82,12 +91,12 @@ def test_bounds_hold_with_an_intercept_and_an_allowance_for_small_groups(seed):
     assert result.converged
 
 
-@pytest.mark.parametrize("stage_two", [gd.ALEG(), gd.GroupSQP("lbfgs")], ids=["aleg", "lbfgs"])
+@pytest.mark.parametrize("stage_two", [gd.solvers.ALEG(), gd.solvers.GroupSQP("lbfgs")], ids=["aleg", "lbfgs"])
 def test_bounds_of_many_groups_hold_whatever_solves_the_regrets(stage_two):
     problem = make_problem("logistic", "radius", Simplex(), 11, m=40)
     minima, _ = exact_minima(problem)
     reference = worst_value(problem, minima - problem.offsets)
-    result = gd.solve(problem, gd.ALEM(stage_two=stage_two), tol=1e-2, max_passes=300)
+    result = gd.solve(problem, gd.solvers.ALEM(stage_two=stage_two), tol=1e-2, max_passes=300)
     assert_bounds_hold(problem, result, minima, reference.value)
     assert result.converged
 
@@ -101,13 +110,13 @@ def _unequal(n=400):
     p = 1.0 / (1.0 + np.exp(-slope * X[:, 0] - 0.5 * X[:, 1]))
     return gd.GroupRisk(
         gd.GroupedData.from_arrays(X, np.where(rng.random(len(groups)) < p, 1.0, -1.0), groups),
-        gd.Logistic(),
-        gd.L2Domain(radius=5.0),
+        gd.losses.Logistic(),
+        gd.domains.L2Domain(radius=5.0),
     )
 
 
 def test_only_groups_that_may_have_the_worst_regret_are_refined():
-    result = gd.solve(_unequal(), gd.ALEM(), tol=1e-6)
+    result = gd.solve(_unequal(), gd.solvers.ALEM(), tol=1e-6)
     assert result.converged
     width = result.references.upper - result.references.lower
     assert width[:2].max() < 1e-6
@@ -115,7 +124,9 @@ def test_only_groups_that_may_have_the_worst_regret_are_refined():
 
 
 def test_regrets_take_fewer_passes_than_with_every_minimum_found_first():
-    lazy, eager = (gd.solve(_unequal(), solver, tol=1e-4) for solver in (gd.ALEM(), gd.ALEM(gd.GroupSQP())))
+    lazy, eager = (
+        gd.solve(_unequal(), solver, tol=1e-4) for solver in (gd.solvers.ALEM(), gd.solvers.ALEM(gd.solvers.GroupSQP()))
+    )
     assert lazy.converged
     assert eager.converged
     assert lazy.passes < 0.8 * eager.passes
@@ -188,6 +199,6 @@ def test_an_interrupt_while_bounds_are_refined_returns_the_best_pair(monkeypatch
     monkeypatch.setattr(group_minima.GroupMinima, "tighten", interrupted)
     result = gd.solve(_unequal(), "alem", tol=1e-6)
     assert calls == 2
-    assert result.status is gd.Status.INTERRUPTED
+    assert result.status is gd.solvers.Status.INTERRUPTED
     assert np.isfinite([result.lower_bound, result.upper_bound]).all()
     assert result.lower_bound < result.upper_bound

@@ -15,7 +15,7 @@ from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 
-PENALTY = gd.L2Domain(penalty=0.05)
+PENALTY = gd.domains.L2Domain(penalty=0.05)
 ONE_OUTPUT = [name for name in LOSSES if name != "softmax"]
 
 
@@ -28,7 +28,13 @@ def sparse_problem(n=600, d=400, m=12, penalty=1e-3, weight_set=None, storage="c
         groups = (groups[:, None] == np.arange(m)) | (np.arange(n)[:, None] % 7 == 0)
     X = X.toarray() if storage == "dense" else X
     data = gd.GroupedData.from_arrays(X, y, groups, rng.random(n) + 0.1)
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=penalty), weight_set or gd.Simplex(), **options)
+    return gd.GroupRisk(
+        data,
+        gd.losses.Logistic(),
+        gd.domains.L2Domain(penalty=penalty),
+        weight_set or gd.weight_sets.Simplex(),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("loss", ONE_OUTPUT)
@@ -40,7 +46,7 @@ def test_it_reaches_the_optimum_of_an_independent_solver(loss, intercept):
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
 
 
-SETS = [gd.Simplex(), gd.Floor(0.02), gd.Cap(0.2), gd.Floor(1 / 12)]
+SETS = [gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.02), gd.weight_sets.Cap(0.2), gd.weight_sets.Floor(1 / 12)]
 
 
 @pytest.mark.parametrize("weight_set", SETS, ids=str)
@@ -98,7 +104,7 @@ def test_weights_of_merged_groups_are_those_of_all():
     assert np.isfinite(MergedGroups.of(q / q.sum(), values, 8).proportions).all()
 
 
-@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.02)], ids=str)
+@pytest.mark.parametrize("weight_set", [gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.02)], ids=str)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_with_more_groups_than_a_program_takes_it_reaches_the_same_optimum(monkeypatch, weight_set, workers):
     monkeypatch.setattr("groupdro.solvers.sketched_sqp.MOST_APART", 4)
@@ -106,7 +112,9 @@ def test_with_more_groups_than_a_program_takes_it_reaches_the_same_optimum(monke
     expected = gd.solve(problem, "sqp", tol=1e-7)
 
     def solved(data):
-        mine = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-3), weight_set, fit_intercept=True)
+        mine = gd.GroupRisk(
+            data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), weight_set, fit_intercept=True
+        )
         return gd.solve(mine, "sketched-sqp", tol=1e-4, max_passes=900)
 
     parts = run_workers(workers, lambda comm: solved(shard(problem.data, comm) if workers > 1 else problem.data))
@@ -178,7 +186,10 @@ def test_many_groups_of_many_features_are_solved_where_aleg_is_not():
     X.sum_duplicates()
     y = np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
     problem = gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), gd.L2Domain(penalty=1e-4), fit_intercept=True
+        gd.GroupedData.from_arrays(X, y, groups),
+        gd.losses.Logistic(),
+        gd.domains.L2Domain(penalty=1e-4),
+        fit_intercept=True,
     )
     assert choose(problem, 1e-2).reason.startswith("sketched sqp")
     result = gd.solve(problem, tol=1e-2, max_passes=150)
@@ -194,7 +205,7 @@ def test_workers_find_the_same_and_end_with_the_same_bits(size):
     whole = sparse_problem(fit_intercept=True)
 
     def solved(data):
-        problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=1e-3), fit_intercept=True)
+        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
         return gd.solve(problem, "sketched-sqp", tol=1e-4, max_passes=400)
 
     alone, parts = solved(whole.data), run_workers(size, lambda comm: solved(shard(whole.data, comm)))
@@ -208,9 +219,12 @@ def test_workers_find_the_same_and_end_with_the_same_bits(size):
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (make_problem("logistic", gd.L2Domain(radius=1.0)), "an L2 penalty without a radius"),
+        (make_problem("logistic", gd.domains.L2Domain(radius=1.0)), "an L2 penalty without a radius"),
         (make_problem("softmax", PENALTY), "one output"),
-        (sparse_problem(n=30_000, d=3, m=4200, weight_set=gd.Cap(0.1)), "at most 4,096 groups for weights with upper"),
+        (
+            sparse_problem(n=30_000, d=3, m=4200, weight_set=gd.weight_sets.Cap(0.1)),
+            "at most 4,096 groups for weights with upper",
+        ),
     ],
 )
 def test_what_it_cannot_solve_is_refused(problem, message):
@@ -243,7 +257,7 @@ def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path):
 def test_targets_far_from_zero_are_fitted_by_the_intercept():
     problem = make_problem("squared", PENALTY, intercept=True)
     data = problem.data.with_labels(problem.data.y + 1e4)
-    far = gd.GroupRisk(data, gd.Squared(), PENALTY, fit_intercept=True)
+    far = gd.GroupRisk(data, gd.losses.Squared(), PENALTY, fit_intercept=True)
     result, near = (gd.solve(each, "sketched-sqp", tol=1e-6, max_passes=500) for each in (far, problem))
     assert result.converged
     assert result.upper_bound == pytest.approx(near.upper_bound, rel=1e-5)
@@ -253,6 +267,8 @@ def test_targets_far_from_zero_are_fitted_by_the_intercept():
 def test_weights_move_also_where_the_start_is_optimal_for_the_first_ones():
     X, y = sp.csr_array(np.ones((4, 1))), np.array([1.0, -1.0, 3.0, -3.0])
     data = gd.GroupedData.from_arrays(X, y, [0, 0, 1, 1])
-    result = gd.solve(gd.GroupRisk(data, gd.Squared(), gd.L2Domain(penalty=1e-2)), "sketched-sqp", tol=1e-2)
+    result = gd.solve(
+        gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=1e-2)), "sketched-sqp", tol=1e-2
+    )
     assert result.converged
     assert result.lower_bound == pytest.approx(4.5)

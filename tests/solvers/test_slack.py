@@ -15,9 +15,9 @@ from tests.solvers.test_aleg import LOSSES, make_problem
 
 TOL = 2e-3
 DOMAINS = {
-    "ball": gd.L2Domain(radius=0.7),
-    "penalty": gd.L2Domain(penalty=0.05),
-    "both": gd.L2Domain(radius=1.0, penalty=0.02),
+    "ball": gd.domains.L2Domain(radius=0.7),
+    "penalty": gd.domains.L2Domain(penalty=0.05),
+    "both": gd.domains.L2Domain(radius=1.0, penalty=0.02),
 }
 
 
@@ -69,12 +69,12 @@ def test_most_of_what_the_average_can_gain_within_the_level_is_gained(loss, inte
     problem = make_problem(loss, DOMAINS[domain], intercept=intercept)
     if storage == "csr":
         problem = sparse(problem)
-    hold_against_cvxpy(problem, row_shares(problem), gd.GroupSQP(hessian))
+    hold_against_cvxpy(problem, row_shares(problem), gd.solvers.GroupSQP(hessian))
 
 
 @pytest.mark.parametrize("solver", ["aleg", "auto", "sketched-sqp"])
 def test_the_stage_follows_any_solver(solver):
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True)
     hold_against_cvxpy(problem, row_shares(problem), solver)
 
 
@@ -94,13 +94,13 @@ def test_of_many_groups_that_tie_only_some_enter_the_program(monkeypatch):
     X[1::2] = X[::2] + 0.3 * rng.normal(size=(m, d))
     y = np.tile([-1, 1], m)
     data = gd.GroupedData.from_arrays(X, y, groups)
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(penalty=0.05))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.05))
     hold_against_cvxpy(problem, row_shares(problem))
     assert 0 < max(sizes) <= 1 + 3 * 8
 
 
 def test_any_weights_of_the_average_are_taken():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True, weights=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True, weights=True)
     for base in (np.full(3, 1 / 3), np.array([0.0, 0.0, 1.0]), np.array([0.7, 0.0, 0.3])):
         hold_against_cvxpy(problem, base)
 
@@ -108,7 +108,7 @@ def test_any_weights_of_the_average_are_taken():
 @pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
 def test_the_average_over_rows_of_overlapping_groups(loss):
     rng = np.random.default_rng(4)
-    first = make_problem(loss, gd.L2Domain(penalty=0.05), intercept=True)
+    first = make_problem(loss, gd.domains.L2Domain(penalty=0.05), intercept=True)
     member = (np.repeat(np.arange(3), [40, 25, 60])[:, None] == np.arange(3)) | (rng.random((125, 3)) < 0.2)
     rows, y = first.data.rows.X, first.data.y
 
@@ -118,7 +118,7 @@ def test_the_average_over_rows_of_overlapping_groups(loss):
 
     problem, whole = posed(member), posed(np.column_stack([member, np.ones(125, dtype=bool)]))
     alone = gd.solve(problem, "sqp", tol=TOL)
-    found = gd.solve(problem, LeastAverage(gd.GroupSQP()), tol=TOL)
+    found = gd.solve(problem, LeastAverage(gd.solvers.GroupSQP()), tol=TOL)
     base, level = np.array([0.0, 0.0, 0.0, 1.0]), (1 + TOL) * found.lower_bound
     least = least_average(whole, base, level, 3)
     values, before = values_by_hand(whole, found.w), values_by_hand(whole, alone.w)
@@ -131,13 +131,13 @@ def test_the_average_over_rows_of_overlapping_groups(loss):
 @pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
 def test_groups_enter_where_there_are_more_than_the_program_takes_at_once(hessian, monkeypatch):
     monkeypatch.setattr(slack_module, "WORKING_SET", 1)
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), sizes=(12,) * 25, d=6)
-    hold_against_cvxpy(problem, row_shares(problem), gd.GroupSQP(hessian), tol=5e-3)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), sizes=(12,) * 25, d=6)
+    hold_against_cvxpy(problem, row_shares(problem), gd.solvers.GroupSQP(hessian), tol=5e-3)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
 def test_where_plain_training_is_within_the_level_it_is_nearly_the_answer(loss):
-    problem = make_problem(loss, gd.L2Domain(penalty=0.05), intercept=True)
+    problem = make_problem(loss, gd.domains.L2Domain(penalty=0.05), intercept=True)
     pooled = gd.GroupedData.from_arrays(problem.data.rows.X, problem.data.y)
     plain = worst_value(gd.GroupRisk(pooled, LOSSES[loss], problem.domain, fit_intercept=True))
     tol = 1.05 * values_by_hand(problem, plain.w).max() / worst_value(problem).value - 1
@@ -146,17 +146,17 @@ def test_where_plain_training_is_within_the_level_it_is_nearly_the_answer(loss):
 
 
 def test_excess_risks_are_held_within_the_level_too():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True)
     base = np.array([0.2, 0.3, 0.5])
     alone = gd.solve(problem, "alem", tol=1e-2)
-    found = gd.solve(problem, LeastAverage(gd.ALEM(), base), tol=1e-2)
+    found = gd.solve(problem, LeastAverage(gd.solvers.ALEM(), base), tol=1e-2)
     assert found.converged
     assert found.gap <= 1e-2 * found.upper_bound
     assert base @ found.group_risks < base @ alone.group_risks
 
 
 def test_two_workers_find_what_one_does(tmp_path):
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), sizes=(70, 50, 80), intercept=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), sizes=(70, 50, 80), intercept=True)
     groups = np.repeat(np.arange(3), [70, 50, 80])
     store = gd.GroupedStore.write_arrays(
         tmp_path / "store", problem.data.rows.X, problem.data.y, groups, dtype="float64"
@@ -165,8 +165,8 @@ def test_two_workers_find_what_one_does(tmp_path):
     _, alone, _ = hold_against_cvxpy(problem, base)
 
     def work(communicator):
-        posed = gd.GroupRisk(store.shard(communicator).data(), gd.Logistic(), problem.domain, fit_intercept=True)
-        return gd.solve(posed, LeastAverage(gd.GroupSQP(), base), tol=TOL)
+        posed = gd.GroupRisk(store.shard(communicator).data(), gd.losses.Logistic(), problem.domain, fit_intercept=True)
+        return gd.solve(posed, LeastAverage(gd.solvers.GroupSQP(), base), tol=TOL)
 
     first, second = run_workers(2, work)
     np.testing.assert_array_equal(first.w, second.w)
@@ -175,10 +175,13 @@ def test_two_workers_find_what_one_does(tmp_path):
 
 
 def test_callbacks_and_the_trace_see_every_epoch_of_the_stage():
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True)
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True)
     seen = []
     found = gd.solve(
-        problem, LeastAverage(gd.GroupSQP(), row_shares(problem)), tol=1e-2, callbacks=[lambda p: seen.append(p.w)]
+        problem,
+        LeastAverage(gd.solvers.GroupSQP(), row_shares(problem)),
+        tol=1e-2,
+        callbacks=[lambda p: seen.append(p.w)],
     )
     alone = gd.solve(problem, "sqp", tol=1e-2)
     assert len(found.trace) == len(seen) > len(alone.trace)
@@ -190,8 +193,8 @@ def test_callbacks_and_the_trace_see_every_epoch_of_the_stage():
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "callback", "passes", "time"])
 def test_a_stage_that_is_cut_short_leaves_a_model_that_meets_the_tolerance(how):
-    problem = make_problem("logistic", gd.L2Domain(penalty=0.05), intercept=True)
-    solver = LeastAverage(gd.GroupSQP(), row_shares(problem))
+    problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True)
+    solver = LeastAverage(gd.solvers.GroupSQP(), row_shares(problem))
     alone = gd.solve(problem, "sqp", tol=1e-2)
 
     def end(progress):
@@ -204,7 +207,7 @@ def test_a_stage_that_is_cut_short_leaves_a_model_that_meets_the_tolerance(how):
     limits = {"passes": {"max_passes": alone.passes + 1}, "time": {"max_time": 1e-9}}.get(how, {})
     found = gd.solve(problem, solver, tol=1e-2, callbacks=[end], **limits)
     if how == "time":
-        assert found.status is gd.Status.TIME_LIMIT
+        assert found.status is gd.solvers.Status.TIME_LIMIT
         return
     assert found.converged
     assert found.interrupted == (how == "Ctrl-C")
@@ -214,13 +217,18 @@ def test_a_stage_that_is_cut_short_leaves_a_model_that_meets_the_tolerance(how):
 
 @pytest.mark.parametrize(
     "options",
-    [{"domain": gd.SimplexDomain()}, {"tol": 1e-10}, {"sizes": (120,)}, {"weight_set": gd.Cap((0.5, 0.5, 0.5))}],
+    [
+        {"domain": gd.domains.SimplexDomain()},
+        {"tol": 1e-10},
+        {"sizes": (120,)},
+        {"weight_set": gd.weight_sets.Cap((0.5, 0.5, 0.5))},
+    ],
     ids=["no ball", "no slack", "one group", "caps"],
 )
 def test_without_slack_there_is_no_stage(options):
     tol = options.pop("tol", 1e-2)
-    weight_set = options.pop("weight_set", gd.Simplex())
-    made = make_problem("squared", options.pop("domain", gd.L2Domain(penalty=0.05)), **options)
+    weight_set = options.pop("weight_set", gd.weight_sets.Simplex())
+    made = make_problem("squared", options.pop("domain", gd.domains.L2Domain(penalty=0.05)), **options)
     problem = gd.GroupRisk(made.data, made.loss, made.domain, weight_set)
-    stages = LeastAverage(gd.Auto(), row_shares(problem)).stages(problem, tol)
+    stages = LeastAverage(gd.solvers.Auto(), row_shares(problem)).stages(problem, tol)
     assert not any(stage.polishes for stage in stages)

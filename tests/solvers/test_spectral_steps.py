@@ -8,17 +8,23 @@ from groupdro.solvers.steps import BATCHES, make_steps, steps_of
 from groupdro.solvers.steps.readable import ReadableSteps
 from groupdro.solvers.steps.spectral import SpectralSteps
 
-DOMAINS = [gd.L2Domain(radius=0.5), gd.L2Domain(penalty=0.1), gd.L2Domain(radius=0.5, penalty=0.01)]
+DOMAINS = [
+    gd.domains.L2Domain(radius=0.5),
+    gd.domains.L2Domain(penalty=0.1),
+    gd.domains.L2Domain(radius=0.5, penalty=0.01),
+]
 
 
 def make_problem(domain=DOMAINS[0], *, dtype=np.float32, n=2000, d=300, **options):
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(n, d)) * np.linspace(0.2, 3.0, d) + 0.3).astype(dtype)
     y = np.argmax(X @ rng.normal(size=(d, 4)) / np.sqrt(d) + rng.gumbel(size=(n, 4)), axis=1)
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, n)), gd.Softmax(4), domain, **options)
+    return gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, n)), gd.losses.Softmax(4), domain, **options
+    )
 
 
-def started(problem, epochs=2, solver=gd.ALEG()):  # noqa: B008  # frozen
+def started(problem, epochs=2, solver=gd.solvers.ALEG()):  # noqa: B008  # frozen
     state = solver.init(problem, 0)
     for _ in range(epochs):
         solver.epoch(problem, state)
@@ -28,7 +34,7 @@ def started(problem, epochs=2, solver=gd.ALEG()):  # noqa: B008  # frozen
 
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
 @pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
-@pytest.mark.parametrize("weights", [gd.Simplex(), gd.Floor(0.5)], ids=["simplex", "floor"])
+@pytest.mark.parametrize("weights", [gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.5)], ids=["simplex", "floor"])
 def test_steps_agree_with_the_readable_ones(domain, fit_intercept, weights):
     problem = make_problem(domain, weight_set=weights, fit_intercept=fit_intercept)
     solver, state = started(problem)
@@ -55,7 +61,7 @@ def test_steps_agree_with_the_readable_ones(domain, fit_intercept, weights):
 
 
 def test_the_mean_of_iterates_on_the_edge_of_the_ball_lies_in_the_domain():
-    problem = make_problem(gd.L2Domain(radius=1e-3))
+    problem = make_problem(gd.domains.L2Domain(radius=1e-3))
     solver, state = started(problem)
     plan = solver.plan(problem)
     loop = solver.inner_loop(problem, state, plan)
@@ -67,7 +73,11 @@ def test_the_mean_of_iterates_on_the_edge_of_the_ball_lies_in_the_domain():
 
 @pytest.mark.parametrize(
     "problem",
-    [make_problem(dtype=np.float64), make_problem(d=200), make_problem(gd.ElasticNetDomain(low=-1.0, high=1.0))],
+    [
+        make_problem(dtype=np.float64),
+        make_problem(d=200),
+        make_problem(gd.domains.ElasticNetDomain(low=-1.0, high=1.0)),
+    ],
     ids=["float64", "few features", "box"],
 )
 def test_other_rows_and_metrics_take_other_steps(problem):
@@ -77,7 +87,7 @@ def test_other_rows_and_metrics_take_other_steps(problem):
 
 
 def test_steps_in_single_precision_reach_a_fine_tolerance():
-    problem = make_problem(gd.L2Domain(penalty=0.1))
+    problem = make_problem(gd.domains.L2Domain(penalty=0.1))
     result = gd.solve(problem, "aleg", tol=1e-6, max_passes=300)
     assert result.converged
     exact = gd.GroupRisk(
@@ -86,7 +96,7 @@ def test_steps_in_single_precision_reach_a_fine_tolerance():
             problem.data.y,
             np.repeat(np.arange(5), problem.data.group_sizes),
         ),
-        gd.Softmax(4),
+        gd.losses.Softmax(4),
         problem.domain,
     )
     fine = gd.solve(exact, "sqp", tol=1e-8)

@@ -12,12 +12,12 @@ from groupdro.solvers.steps.readable import ReadableSteps
 
 BASE = (0.4, 0.3, 0.2, 0.1)
 WEIGHT_SETS = {
-    "floor": gd.Floor(0.4, BASE),
-    "plain average": gd.Floor(0.0, BASE),
-    "two worst": gd.Cap(0.5),
-    "caps": gd.Cap((0.5, 0.4, 0.3, 0.0)),
-    "caps without room": gd.Cap(BASE),
-    "box": gd.Box((0.1, 0.2, 0.0, 0.05), (0.6, 0.3, 0.3, 0.05)),
+    "floor": gd.weight_sets.Floor(0.4, BASE),
+    "plain average": gd.weight_sets.Floor(0.0, BASE),
+    "two worst": gd.weight_sets.Cap(0.5),
+    "caps": gd.weight_sets.Cap((0.5, 0.4, 0.3, 0.0)),
+    "caps without room": gd.weight_sets.Cap(BASE),
+    "box": gd.weight_sets.Box((0.1, 0.2, 0.0, 0.05), (0.6, 0.3, 0.3, 0.05)),
 }
 FORMS = {"dense": FusedSteps, "sparse": LazySteps}
 
@@ -28,7 +28,9 @@ def make_problem(form, weight_set):
     X = rng.normal(size=(140, 6)) * (rng.random((140, 6)) < 0.6)
     y = np.sign(X @ rng.normal(size=6) + 2.0 * rng.normal(size=140) + groups - 1)
     data = gd.GroupedData.from_arrays(sp.csr_array(X) if form == "sparse" else X, y, groups)
-    return gd.GroupRisk(data, gd.Logistic(), gd.L2Domain(radius=0.8, penalty=0.05), weight_set, fit_intercept=True)
+    return gd.GroupRisk(
+        data, gd.losses.Logistic(), gd.domains.L2Domain(radius=0.8, penalty=0.05), weight_set, fit_intercept=True
+    )
 
 
 def make_loop(problem, rng):

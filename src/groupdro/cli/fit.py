@@ -23,7 +23,7 @@ __all__ = ["fit"]
 _REMEDIES = {
     "pass_limit": "Increase --max-passes or --tol.",
     "time_limit": "Increase --max-time or --tol.",
-    "stalled": "Increase --tol, for which rounding leaves too few digits.",
+    "stalled": "Rounding limits the attainable accuracy: increase --tol.",
     "no_finite_minimiser": "Increase --alpha to bound the coefficients.",
     "numerical_failure": "Look for columns with extreme values.",
 }
@@ -92,7 +92,7 @@ def fit(
         "model": output,
         **training.document,
         "objective": options.objective,
-        "loss": model.loss,
+        "loss": getattr(model.loss, "name", model.loss),
         "alpha": options.alpha,
         "l1_ratio": l1_ratio,
         "features": model.n_features_in_,
@@ -121,8 +121,8 @@ def _group_table(training: Training, model: Any) -> tuple[dict[str, list[Any]], 
     if training.is_store:  # a store may be larger than memory, so use what the fit has computed
         columns = {"group": model.groups_.tolist(), "n": training.fitted.X.group_sizes.tolist()}
         columns["risk"] = model.group_risks_.tolist()
-        if hasattr(model, "reference_risks_"):
-            columns["regret"] = (model.group_risks_ - model.reference_risks_).tolist()
+        if hasattr(model, "group_minima_"):
+            columns["regret"] = (model.group_risks_ - model.group_minima_).tolist()
         columns["weight"] = model.group_weights_.tolist()
         worst_first = np.argsort(-model.group_risks_, kind="stable")
         columns = {name: [values[k] for k in worst_first] for name, values in columns.items()}

@@ -35,6 +35,7 @@ _TRUSTED = [
     "numpy.dtype",  # of which scikit-learn's imputer keeps one
     "groupdro.estimators.classifier.GroupDROClassifier",
     "groupdro.estimators.regressor.GroupDRORegressor",
+    "groupdro.problem.losses.Huber",
     "groupdro.run.result.TraceRow",
 ]
 _KEYS = {"pipeline", "target", "groups", "facts"}

@@ -9,6 +9,7 @@ import click
 
 from groupdro.cli.failures import UserError
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
+from groupdro.problem import Huber
 
 __all__ = ["OPEN_UNIT", "PATH", "POSITIVE", "Options", "flag", "json_option", "option", "training_options",
            "unknown_option"]  # fmt: skip
@@ -67,17 +68,13 @@ def training_options(command: Any, *, objective: bool = True) -> Any:
         option("--drop", "Column to leave out. May be repeated.", **column),
         option("--categorical", "Numeric column to treat as labels. May be repeated.", **column),
         flag("--group-as-feature", "Use the group columns as features too."),
-        option("--missing-group", "Refuse missing group labels, or make them a group.", choices=("error", "own")),
-        option("--min-group-size", "Rows below which a group counts as small.", type=click.IntRange(min=1), default=1),
-        option("--small-groups", "Warn about small groups, merge them, or refuse them.",
-               choices=("warn", "merge", "raise")),
+        option("--min-group-size", "Merge groups with fewer rows into one.", type=click.IntRange(min=1), default=1),
         option("--task", "Kind of target.", choices=("auto", "classification", "regression")),
         *([option("--objective", "Worst risk, or worst excess risk.", choices=_OBJECTIVES)] if objective else []),
         option("--robustness", "Blend from the average (0) to the worst group (1).", type=click.FloatRange(0.0, 1.0),
                default=1.0),
         option("--average", "Whether rows or groups have equal weight in the average.",
                choices=("rows", "groups")),
-        option("--n-worst", "Average this many worst groups instead of one.", type=click.IntRange(min=1)),
         option("--worst-share", "Average the worst share of the rows instead of one group.",
                type=click.FloatRange(0.0, 1.0, min_open=True)),
         option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
@@ -100,13 +97,10 @@ class Options:
     drop: tuple[str, ...]
     categorical: tuple[str, ...]
     group_as_feature: bool
-    missing_group: str
     min_group_size: int
-    small_groups: str
     task: str
     robustness: float
     average: str
-    n_worst: int | None
     worst_share: float | None
     loss: str | None
     delta: float
@@ -117,13 +111,10 @@ class Options:
 
     def estimator(self, task: str, **parameters: Any) -> Any:
         """Return the unfitted estimator for a task."""
-        parameters["loss"] = self.loss or _LOSSES[task][0]
-        if parameters["loss"] not in _LOSSES[task]:
+        loss = self.loss or _LOSSES[task][0]
+        if loss not in _LOSSES[task]:
             raise UserError(f"--loss {self.loss} does not apply to {task}: use {' or '.join(_LOSSES[task])}.")
-        names = ("objective", "robustness", "average", "n_worst", "worst_share", "alpha", "tol", "missing_group",
-                 "min_group_size", "small_groups")  # fmt: skip
-        for name in names:
+        for name in ("objective", "robustness", "average", "worst_share", "alpha", "tol", "min_group_size"):
             parameters[name] = getattr(self, name)
-        if task == "classification":
-            return GroupDROClassifier(random_state=self.seed, **parameters)
-        return GroupDRORegressor(random_state=self.seed, delta=self.delta, **parameters)
+        kind = GroupDROClassifier if task == "classification" else GroupDRORegressor
+        return kind(random_state=self.seed, loss=Huber(self.delta) if loss == "huber" else loss, **parameters)

@@ -290,7 +290,7 @@ def _facts(fitted: SavedModel, report: GroupReport, table_name: str) -> str:
         "Classes": ", ".join(map(str, classes[:12])) + (" …" if len(classes) > 12 else ""),
         "Model": type(model).__name__,
         "Objective": objective_name(model),
-        "Loss": model.loss,
+        "Loss": getattr(model.loss, "name", model.loss),
         "Penalty alpha": f"{model.alpha:g}",
         "Features": _number(int(model.n_features_in_)),
         "Columns": ", ".join(fitted.columns),

@@ -132,11 +132,10 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
         if options.target in options.groups:
             raise UserError(f"--group names the target column {options.target!r}.")
         task, reason, y = _read_target(table, options)
-        if options.missing_group == "error":
-            with user_errors():
-                for name in options.groups:
-                    remedy = "remove those rows, or pass --missing-group own"
-                    refuse_missing(table.column(name), f"--group: column {name!r}", remedy)
+        with user_errors():
+            for name in options.groups:
+                remedy = "remove those rows, or fill in a label of their own"
+                refuse_missing(table.column(name), f"--group: column {name!r}", remedy)
         groups = group_labels(table, options.groups)
         taken = {options.target, *options.drop, *(() if options.group_as_feature else options.groups)}
         features = [name for name in table.column_names if name not in taken]
@@ -234,7 +233,7 @@ def group_labels(table: Any, names: tuple[str, ...]) -> Any:
 def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tuple[Array, Array]:
     """Return the training and held-out rows, with the same share of every group; at least one row of each is kept."""
     with user_errors("--group"):
-        grouping = read_groups(groups, n_rows, missing="own" if options.missing_group == "own" else "error")
+        grouping = read_groups(groups, n_rows)
     rng, held = np.random.default_rng(options.seed), np.zeros(n_rows, dtype=bool)
     for i in range(len(grouping.names)):
         rows = grouping.rows_of(i)

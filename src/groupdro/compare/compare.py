@@ -12,7 +12,7 @@ from groupdro.data.given import read_given
 from groupdro.estimators import GroupBy
 from groupdro.estimators.defaults import estimator_for
 from groupdro.evaluation.folds import divide
-from groupdro.evaluation.metrics import final_estimator, take_columns
+from groupdro.evaluation.metrics import take_columns
 from groupdro.evaluation.report import check_resampling
 from groupdro.utils.arguments import check_whole, error_prefix, number_of_rows, short_repr
 from groupdro.utils.vectors import read_target
@@ -114,7 +114,6 @@ def compare(
         sample_weight=sample_weight,
         cluster=cluster,
         numeric=not classes,
-        missing=final_estimator(inner).missing_group,
     )
     train.check_weight_of_groups()
     train = train.with_weight()

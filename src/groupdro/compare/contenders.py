@@ -117,7 +117,7 @@ def _contenders(
     """Yield name, groups, weights, and what differs: parameters, or the estimator itself."""
     one = np.zeros(len(rows.y), dtype=np.int64)
     blend = float(own.robustness) if own.robustness < 1.0 else 0.5
-    risk = {"objective": "risk", "reference_risks": None, "random_state": seed}
+    risk = {"objective": "risk", "random_state": seed}
     yield ERM, one, rows.weights, {**risk, "robustness": 1.0}
     yield BALANCED, one, _balance(rows), {**risk, "robustness": 1.0}
     yield f"blend {blend:g}", rows.groups, rows.weights, {**risk, "robustness": blend}

@@ -131,7 +131,7 @@ def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
     if not (isinstance(loss, str) and loss == "auto"):
         return loss
     inner, own = final_estimator(model), final_estimator(plain).loss
-    if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and inner.loss == own:
+    if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and repr(inner.loss) == repr(own):
         return "auto"
     if own not in _SAME_AS_OURS:
         raise ValueError(f"models[{name!r}] cannot be evaluated by the loss {own!r}; choose another with loss=.")
@@ -209,16 +209,16 @@ def _columns(
     *,
     with_regrets: bool,
 ) -> dict[str, list[Any]]:
-    """Return the table of the models. Excess risks are NaN if risks and references use different losses."""
+    """Return the table of the models. Excess risks are NaN if risks and group minima use different losses."""
     inner = final_estimator(models[MERO])
-    reference = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True)) if with_regrets else {}
+    minima = dict(zip(inner.groups_.tolist(), inner.group_minima_, strict=True)) if with_regrets else {}
     measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
     groups = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
     table = []
     for k, (name, model) in enumerate(models.items()):
         report, change, risks = reports[name], changes[name], found.means[judged, k]
         measured = [report.by_group[group][measure] for group in groups]
-        regrets = [risk - reference[group] for risk, group in zip(risks, groups, strict=True) if group in reference]
+        regrets = [risk - minima[group] for risk, group in zip(risks, groups, strict=True) if group in minima]
         fitted = final_estimator(model)
         certified = hasattr(fitted, "upper_bound_")
         table.append(

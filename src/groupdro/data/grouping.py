@@ -314,8 +314,8 @@ def _from_columns(
         if missing != "own":
             where = f"column {column_names[k]!r}, " if column_names else ""
             raise ValueError(
-                f"groups has missing values ({where}first in row {int(np.argmax(absent))}): fill them, drop the rows, "
-                'or make them a group of their own (missing_group="own").'
+                f"groups has missing values ({where}first in row {int(np.argmax(absent))}): drop these rows, or "
+                "fill in a label of their own, as groups.fillna('unknown') does in pandas."
             )
         if MISSING in values:
             raise ValueError(f"groups has both missing values and a group named {MISSING!r}: rename it.")

@@ -11,15 +11,15 @@ from groupdro.data import GroupedData
 from groupdro.data.given import GivenRows
 from groupdro.data.grouping import names_array
 from groupdro.data.training_digest import rows_digest
-from groupdro.estimators.between import Between, row_shares
+from groupdro.estimators.blend import Blend, row_shares
 from groupdro.estimators.fitted import FittedModel, adopt, unfitted
 from groupdro.estimators.fitting import (
     Task,
-    check_sizes,
     check_weights,
     choose_solver,
     merge_groups,
     read_training_rows,
+    refuse_small_groups,
     warn_caller,
 )
 from groupdro.estimators.outcome import Outcome, read_outcome
@@ -39,12 +39,22 @@ __all__ = ["GroupDROEstimator"]
 
 
 # Attributes of the result that a fitted estimator has under the same name plus an underscore.
-_TAKEN_OVER = ("group_risks", "worst_group", "upper_bound", "lower_bound", "gap", "bound_radius", "criterion",
-               "message", "solver", "trace")  # fmt: skip
+_TAKEN_OVER = (
+    "group_risks",
+    "worst_group",
+    "upper_bound",
+    "lower_bound",
+    "gap",
+    "bound_radius",
+    "criterion",
+    "message",
+    "solver",
+    "trace",
+)
 _REMEDIES = {
     Status.PASS_LIMIT: "Increase max_passes={max_passes} or tol={tol}.",
     Status.TIME_LIMIT: "Increase max_time={max_time} or tol={tol}.",
-    Status.STALLED: "Increase tol={tol}, which the columns' scales leave too few digits for, or scale the columns.",
+    Status.STALLED: "The columns' scales limit the attainable accuracy: scale the columns, or increase tol={tol}.",
     Status.NO_FINITE_MINIMISER: "Set alpha or radius to bound the coefficients.",
     Status.NUMERICAL_FAILURE: "Scale the columns of X, or y.",
     Status.INTERRUPTED: "The model is the best one found so far.",
@@ -84,6 +94,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         *,
         groups: Any = None,
         offset: Any = None,
+        group_minima: Any = None,
         coef_init: Any = None,
         intercept_init: Any = None,
         q_init: Any = None,
@@ -109,8 +120,12 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             log-odds of the second class; for more classes, one number per class in the order of `classes_`; for a
             regressor, a prediction. Scores of training rows should be out-of-fold. Predictions then require `offset`
             too.
+        group_minima : array-like of shape (n_groups,) or mapping, optional
+            Your own values of R_i* for ``objective="excess_risk"``, if you know better ones than the fit would find: in
+            the order of the sorted groups, or by group.
         coef_init, intercept_init : array-like, optional
-            Coefficients and intercepts to start from, shaped like `coef_` and `intercept_`.
+            Coefficients and intercepts to start from, shaped like `coef_` and `intercept_`, such as those of an earlier
+            fit.
         q_init : array-like of shape (n_groups,) or mapping, optional
             Group weights to start from, in the order of the sorted groups or by group.
 
@@ -122,7 +137,8 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         self._check_parameters()
         fitted = unfitted(self)  # its attributes become those of self when nothing can fail any more
         task, given = fitted._read(X, y, sample_weight, groups, offset)
-        start = fitted._start(task, coef_init, intercept_init, q_init, before=self)
+        task = fitted._with_minima(task, group_minima)
+        start = fitted._start(task, coef_init, intercept_init, q_init)
         # Scikit-learn's monitors pass all metadata to every scorer, but few scorers accept groups.
         metadata = {"sample_weight": sample_weight, "offset": offset}
         metadata = {key: value for key, value in metadata.items() if value is not None}
@@ -131,7 +147,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         result = fitted._store(fitted._solve(task, self.alpha, start, bridge))
         adopt(self, fitted)
         bridge.end(result.w)
-        check_weights(float(self.small_group_adjustment), task.data.names, task.data.counted_sizes, result.q)
+        check_weights(float(self.small_group_bonus), task.data.names, task.data.counted_sizes, result.q)
         if not result.converged:
             self._warn(result)
         return self
@@ -151,9 +167,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
                     raise ValueError(f"{name} must be None if X is a store, which has its own.")
             return self._read_store(X), None
         X = read_features(self, X, reset=True)
-        rows = read_training_rows(
-            X, y, groups, sample_weight, cluster, offset, numeric=self._regression, missing=self.missing_group
-        )
+        rows = read_training_rows(X, y, groups, sample_weight, cluster, offset, numeric=self._regression)
         if len(getattr(y, "shape", ())) == 2:
             column_or_1d(y, warn=True)  # a single column is accepted, with scikit-learn's warning
         return self._read_rows(rows), rows
@@ -162,13 +176,16 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         """Set the attributes learned from valid rows, and return the task."""
         self.n_features_in_ = given.X.shape[1]
         self.uses_offset_ = given.offset is not None
-        given, self.merged_groups_ = merge_groups(given, least=self.min_group_size, small=self.small_groups)
-        labels, offset = self._encode(given.y), given.offset
+        given, self.merged_groups_ = merge_groups(given, least=self.min_group_size)
+        labels = self._encode(given.y)
+        offset = given.offset
+        loss = self._own_loss()
         self.training_digest_: str | None = rows_digest(given.X, labels)
         if offset is not None:
-            check_outputs_offset(offset, len(labels), self._own_loss().n_outputs(labels))
-            if self._regression:  # for a residual, subtract the offset from the target
-                labels, offset = labels - offset, None
+            check_outputs_offset(offset, len(labels), loss.n_outputs(labels))
+            if loss.of_residual:  # the offset can be subtracted from the target
+                labels = labels - offset
+                offset = None
         data = GroupedData.from_arrays(given.X, labels, given.groups, given.weights, offset=offset)
         if given.weights is not None and not self._regression:
             self._check_weights(labels, given.weights)
@@ -177,11 +194,11 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
 
     def _read_store(self, store: GroupedStore) -> Task:
         """Set the attributes learned from a store, and return the task."""
-        if self.small_groups == "merge":
-            raise ValueError("small_groups='merge' is not supported with a store; merge groups before writing it.")
         data = store.data()
-        check_sizes(store.names, data.counted_sizes, least=self.min_group_size, small=self.small_groups)
-        self.n_features_in_, self.merged_groups_, self.uses_offset_ = store.n_features, (), False
+        refuse_small_groups(store.names, data.counted_sizes, least=self.min_group_size)
+        self.n_features_in_ = store.n_features
+        self.merged_groups_ = ()
+        self.uses_offset_ = False
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
         self._take_classes(store.classes)
@@ -190,21 +207,26 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         return self._task(data, None if data.weighted else row_shares(data), None)
 
     def _task(self, data: GroupedData, shares: Floats | None, row_weights: Floats | None) -> Task:
-        between = Between.of(
+        blend = Blend.of(
             shares,
             data.n_groups,
             average=self.average,
-            n_worst=self.n_worst,
             worst_share=self.worst_share,
             overlapping=shares is None and bool(data.members.size),
         )
-        loss, given = self._own_loss(), None
+        loss = self._own_loss()
         self._n_outputs = loss.n_outputs(data.y if data.y.ndim == 1 else data.y[:, 0])
-        if self.reference_risks is not None:
-            values = read_by_group(self.reference_risks, data.names, "reference_risks")
-            given = References(values, values)
-        offsets = float(self.small_group_adjustment) / np.sqrt(data.counted_sizes)
-        return Task(data, row_weights, between, loss, self.fit_intercept, offsets, given)
+        bonus = float(self.small_group_bonus) / np.sqrt(data.counted_sizes)
+        return Task(data, row_weights, blend, loss, self.fit_intercept, bonus, group_minima=None)
+
+    def _with_minima(self, task: Task, given: Any) -> Task:
+        """Return the task with the user's minimal risks of the groups, if there are any."""
+        if given is None:
+            return task
+        if self.objective != "excess_risk":
+            raise ValueError("group_minima requires objective='excess_risk'.")
+        values = read_by_group(given, task.data.names, "group_minima")
+        return replace(task, group_minima=References(values, values))
 
     @one_blas_thread()
     def _solve(
@@ -230,42 +252,29 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         if bridge is not None and bridge.listens:
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)
-        solver = choose_solver(
-            self.solver,
-            objective=self.objective,
-            references_given=task.references is not None,
-            precondition=self.precondition,
-        )
-        if spend and robustness == 1.0 and task.between.known:
-            solver = LeastAverage(solver, task.between.base, row_weights=task.row_weights)
-        max_passes, max_time = float(self.max_passes), np.inf if self.max_time is None else float(self.max_time)
+        solver = choose_solver(self.solver, objective=self.objective, minima_given=task.group_minima is not None)
+        if spend and robustness == 1.0 and task.blend.known:
+            solver = LeastAverage(solver, task.blend.base, row_weights=task.row_weights)
         result = solve(
             problem,
             solver,
             tol=float(self.tol),
-            max_passes=max_passes,
-            max_time=max_time,
+            max_passes=float(self.max_passes),
+            max_time=np.inf if self.max_time is None else float(self.max_time),
             atol=None if self.atol is None else float(self.atol),
             seed=read_seed(self.random_state),
             callbacks=callbacks,
             checkpoint_dir=self.checkpoint_dir,
         )
-        outcome = read_outcome(problem, result, task.between, robustness, task.row_weights)
+        outcome = read_outcome(problem, result, task.blend, robustness, task.row_weights)
         return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
 
-    def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any, *, before: Any) -> tuple[Any, Any]:
-        """Return the w and q to start from: given ones, those of the fit before with `warm_start`, or None."""
-        names, outputs = task.data.names, self._n_outputs
-        shape = outputs, self.n_features_in_
-        warm = self.warm_start and hasattr(before, "coef_") and np.atleast_2d(before.coef_).shape == shape
-        if warm and coef_init is None:
-            coef_init, intercept_init = before.coef_, before.intercept_ if self.fit_intercept else None
-        # Plain training with overlapping groups leaves no weight on any of them.
-        if warm and q_init is None and tuple(before.groups_) == names and before.group_weights_.any():
-            q_init = before.group_weights_
+    def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
+        """Return the w and q to start from; None for those that are not given."""
+        outputs = self._n_outputs
         q = None
         if q_init is not None:
-            q = read_by_group(q_init, names, "q_init")
+            q = read_by_group(q_init, task.data.names, "q_init")
             if (q < 0).any() or not q.max() > 0:
                 raise ValueError("q_init must be nonnegative, with a positive sum.")
             q = q / q.max()  # first, so that the sum cannot overflow
@@ -288,8 +297,10 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
     def _store(self, outcome: Outcome) -> Result:
         """Set the fitted attributes, and return the result."""
         result = outcome.result
-        self.mean_risk_, self.worst_risk_ = outcome.mean, outcome.worst
-        self.mean_lower_bound_, self.worst_lower_bound_ = outcome.mean_lower, outcome.worst_lower
+        self.mean_risk_ = outcome.mean
+        self.worst_risk_ = outcome.worst
+        self.mean_lower_bound_ = outcome.mean_lower
+        self.worst_lower_bound_ = outcome.worst_lower
         for name, value in self._attributes(result.w).items():
             setattr(self, name, value)
         self.groups_ = names_array(result.group_names)
@@ -301,7 +312,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             setattr(self, f"{name}_", getattr(result, name))
         self._interrupted = result.interrupted
         if self.objective == "excess_risk":
-            self.reference_risks_ = result.references.upper
+            self.group_minima_ = result.references.upper
         return result
 
     def _warn(self, result: Result) -> None:

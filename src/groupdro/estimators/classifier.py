@@ -20,9 +20,9 @@ __all__ = ["GroupDROClassifier"]
 
 
 def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
-    if estimator.loss != "logistic":
-        raise AttributeError(f"probabilities require loss='logistic', not {estimator.loss!r}.")
-    return True
+    if estimator.loss == "logistic" or isinstance(estimator.loss, Logistic | Softmax):
+        return True
+    raise AttributeError(f"probabilities require loss='logistic', not {estimator.loss!r}.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -51,13 +51,14 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         the others: `robustness_frontier` shows all of them, and the CV variant chooses one.
     average : {"rows", "groups"}, default="rows"
         Whether the average gives equal weight to rows (scaled by `sample_weight`) or to groups.
-    n_worst : int, default=None
-        Replace the worst group by the average of the `n_worst` worst groups. None for the single worst group.
     worst_share : float, default=None
         Replace the worst group by the average over the worst `worst_share` of all rows (of all groups with
-        ``average="groups"``): the conditional value at risk over groups. None for the single worst group.
-    loss : {"logistic", "squared_hinge"}, default="logistic"
-        Logistic loss (softmax for more than two classes), or half the squared hinge loss, for two classes only.
+        ``average="groups"``): the conditional value at risk over groups. To average the k worst of m groups, use
+        ``average="groups"`` and ``k / m``. None for the single worst group.
+    loss : {"logistic", "squared_hinge"} or Loss, default="logistic"
+        Logistic loss (softmax for more than two classes), half the squared hinge loss, for two classes only, or one of
+        `groupdro.losses` or your own. A loss sees the classes as 0, 1, ... in the order of `classes_`. For two classes
+        it has one output, which is positive for the second class; for more, one output per class.
     alpha : float, default=1e-4
         Weight of the penalty, which is L2 unless `l1_ratio` is positive, as in `SGDClassifier`. `LogisticRegression` on
         n rows has the same penalty with ``C = 1 / (alpha * n)``. Increase it to regularise more.
@@ -67,19 +68,18 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Increase it for sparse models: coefficients that do not pay for their penalty become exactly zero.
     positive : bool, default=False
         Whether to constrain all coefficients to be nonnegative.
-    lower_bounds, upper_bounds : float or array-like of shape (n_features,), default=None
-        Bounds on the coefficients, for all features or per feature by position, in every class. 0 must lie between
-        them. None for no bounds. Not to be confused with `lower_bound_` and `upper_bound_`, the certificate.
     radius : float, default=None
         Upper bound on the norm of the coefficients; None for no bound. With ``alpha=0`` and no radius, separable data
         have no finite minimiser, which the status reports. Otherwise the bounds hold for all models whose outputs are
         not huge: see `bound_radius_`. If columns are collinear up to rounding, or the outputs of the best model found
         exceed a tenth of that, no bound is claimed.
+    domain : Domain, default=None
+        The feasible set of the coefficients and their penalty, in place of `alpha`, `l1_ratio`, `positive` and
+        `radius`: one of `groupdro.domains`, such as ``ElasticNetDomain(l2=0.01, low=-1, high=1)`` for bounds on the
+        coefficients, or your own. It applies to the coefficients in the units of X, an array of shape (n_features,)
+        or (n_features, n_classes), and not to the intercept.
     fit_intercept : bool, default=True
-        Whether to fit an intercept. It is not subject to penalty and radius.
-    precondition : bool, default=True
-        Whether the solver adapts its steps to the scale of each column. This does not change the objective, which is
-        in the units of X.
+        Whether to fit an intercept. It is not subject to penalties and bounds.
     tol : float, default=1e-4
         Relative tolerance: stop when the certified gap is at most `tol` times the objective. Decrease it for a more
         accurate optimum.
@@ -95,8 +95,6 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     solver : str or Solver, default="auto"
         "auto" picks a solver by a cost model, and `solver_` says which and why. To choose yourself, pass a name such as
         "aleg" or "sqp", or a solver object with options.
-    warm_start : bool, default=False
-        Whether to start from the solution of the previous fit.
     random_state : int, RandomState instance or None, default=None
         Seed for solvers that draw rows.
     verbose : int, default=0
@@ -108,22 +106,15 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     checkpoint_dir : str or path-like, default=None
         Directory in which to save the fit after every epoch, each fit in its own folder. Rerunning an interrupted fit,
         with the same data and parameters, resumes it. A random state of None is then replaced by 0.
-    missing_group : {"error", "own"}, default="error"
-        Whether missing group labels raise an error, or form a group of their own named "(missing)".
     min_group_size : int, default=1
-        Number of rows below which a group counts as small. The risks of very small groups are mostly noise: a
-        `SmallGroupWarning` is issued if groups of fewer than ten rows get most of the weight and a handful of rows
-        decides the fit.
-    small_groups : {"warn", "merge", "raise"}, default="warn"
-        What to do with groups below `min_group_size`: warn, raise, or merge them into one group named "(merged)".
-    small_group_adjustment : float, default=0.0
-        Factor C of the upper confidence bound R_i + C / sqrt(n_i) that replaces the risk of a group of n_i rows. It
-        gives small groups more weight, because their training risks are the least certain. To give them less weight,
-        use `min_group_size` with ``small_groups="merge"`` instead. The warning is then issued whenever groups
-        of fewer than ten rows get most of the weight.
-    reference_risks : array-like or mapping, default=None
-        Your own values of R_i* for "excess_risk", if you know better ones than the fit would find: in the order of the
-        sorted groups, or by group.
+        Groups with fewer rows are merged into one group named "(merged)", with a `SmallGroupWarning`. The risks of very
+        small groups are mostly noise: the same warning is issued if groups of fewer than ten rows get most of the
+        weight and a handful of rows determines the fit.
+    small_group_bonus : float, default=0.0
+        Factor C of the bonus C / sqrt(n_i) that is added to the risk of a group of n_i rows, as in an upper confidence
+        bound. It gives small groups more weight, because their training risks are the least certain. To give them less
+        weight, use `min_group_size` instead. With a bonus, the warning is issued whenever groups of fewer than ten rows
+        get most of the weight.
 
     Attributes
     ----------
@@ -143,8 +134,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Names of the small groups that were merged.
     worst_group_ : object
         Name of the group that sets `upper_bound_`.
-    reference_risks_ : ndarray of shape (n_groups,)
-        The R_i* used; only with ``objective="excess_risk"``.
+    group_minima_ : ndarray of shape (n_groups,)
+        The R_i* used, or upper bounds on them that the fit found; only with ``objective="excess_risk"``.
     upper_bound_ : float
         The objective at the fitted model.
     lower_bound_ : float
@@ -159,8 +150,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Proven lower bound: no model whose worst value is at most `worst_risk_` has a smaller average. With
         ``robustness=1``, it holds for models whose worst value is at most ``(1 + tol) * lower_bound_``; among these,
         the fit returns the one with the smallest average. Minus infinity if that model was not searched for: with
-        `n_worst` or `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not
-        converge.
+        `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not converge.
     worst_lower_bound_ : float
         Proven lower bound: no model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float
@@ -205,10 +195,10 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     __metadata_request__predict_proba = {"offset": True}  # noqa: RUF012
     __metadata_request__predict_log_proba = {"offset": True}  # noqa: RUF012
 
-    _losses: ClassVar[tuple[str, ...]] = ("logistic", "squared_hinge")
+    _losses: ClassVar[dict[str, type[Loss]]] = {"logistic": Logistic, "squared_hinge": SquaredHinge}
     _regression: ClassVar[bool] = False
 
-    loss: str = "logistic"
+    loss: str | Loss = "logistic"
 
     def decision_function(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the model's outputs.
@@ -320,11 +310,20 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: classifiers require at least two.")
-        if n_classes > 2 and self.loss == "squared_hinge":
-            raise ValueError(f"loss='squared_hinge' requires two classes, but y has {n_classes}; use loss='logistic'.")
-        if n_classes > 2:
+        if n_classes > 2 and self.loss == "logistic":
             return Softmax(n_classes)
-        return Logistic() if self.loss == "logistic" else SquaredHinge()
+        loss = self.loss if isinstance(self.loss, Loss) else self._losses[self.loss]()
+        if loss.of_residual:
+            raise ValueError(f"loss={loss!r} is a loss of residuals, for regressors.")
+        outputs = loss.n_outputs(np.arange(n_classes))
+        if outputs == 1 and n_classes > 2:
+            raise ValueError(f"loss={self.loss!r} requires two classes, but y has {n_classes}; use loss='logistic'.")
+        if outputs != (1 if n_classes == 2 else n_classes):
+            raise ValueError(
+                f"loss={loss!r} has {outputs} outputs, but y has {n_classes} classes: two classes require a loss with "
+                "one output, more classes one output per class."
+            )
+        return loss
 
     def _take_classes(self, classes: Array | None) -> None:
         if classes is None:
@@ -342,12 +341,12 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     def _attributes(self, w: Floats) -> dict[str, Any]:
         rows = w.reshape(len(w), -1).T
         d = self.n_features_in_
-        if len(rows) > 1:
+        if isinstance(self._own_loss(), Softmax):
             # A constant added to all classes does not change the probabilities and can only increase an L2 penalty.
             # With an L1 penalty or bounds, centring would destroy zeros and violate bounds.
-            moved = rows[:, d:] if self._is_separable else rows
-            moved = moved - moved.mean(axis=0)
-            rows = np.hstack([rows[:, :d], moved]) if self._is_separable else moved
+            domain = self._domain(float(self.alpha))
+            first = 0 if domain is None or domain.ball is not None else d
+            rows = np.hstack([rows[:, :first], rows[:, first:] - rows[:, first:].mean(axis=0)])
         intercept = rows[:, d].copy() if self.fit_intercept else np.zeros(len(rows))
         return {"coef_": np.ascontiguousarray(rows[:, :d]), "intercept_": intercept}
 

@@ -98,16 +98,16 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, offset: Any = None, cluster: Any = None
     ) -> GridSearch:
         """Check parameters and data, and return the search."""
-        own, grid = self._own(), self._grid()
+        own = self._own()
+        own._refuse_domain(type(self).__name__)
+        grid = self._grid()
         check_resampling(self.n_bootstrap, self.confidence, self.min_rows, self.random_state, least=20)
         if self.mean_budget is not None:
             check_number(self.mean_budget, "mean_budget")
         if not (self.scoring is None or callable(self.scoring)):
             check_choice(self.scoring, "scoring", self._scores)
         check_choice(self.prefer, "prefer", ("caution", "gain"))
-        rough = clone(own).set_params(
-            tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, warm_start=False, verbose=0
-        )
+        rough = clone(own).set_params(tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, verbose=0)
         probe = clone(own)
         probe._check_parameters()
         _, given = probe._read(X, y, sample_weight, groups, offset, cluster)  # raises on unusable data, and warns once
@@ -177,7 +177,8 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
     Parameters
     ----------
     estimator : GroupDROClassifier, default=None
-        Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored.
+        Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored,
+        and it must not have a `domain`, which would replace `alpha`.
     alphas : array-like
         Penalties to try. Extend the default range if the chosen penalty lies at either end.
     robustness : array-like
@@ -250,7 +251,8 @@ class GroupDRORegressorCV(RefittedModel, RegressorMixin, _CrossValidated):
     Parameters
     ----------
     estimator : GroupDRORegressor, default=None
-        Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored.
+        Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored,
+        and it must not have a `domain`, which would replace `alpha`.
     alphas, robustness, cv, mean_budget, prefer, confidence, min_rows, n_bootstrap, n_jobs, refit, random_state : object
         As in `GroupDROClassifierCV`.
     scoring : {None, "squared", "absolute"} or callable, default=None

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 __all__ = ["to_sklearn", "to_torch_linear"]
 
@@ -21,14 +22,14 @@ def to_sklearn(model: Any) -> Any:
     Returns
     -------
     LogisticRegression, LinearSVC or Ridge
-        For the logistic loss, the squared hinge loss, and regression. Its parameters other than `fit_intercept` are
-        defaults, so do not refit it.
+        For the logistic loss, other losses of classifiers, and regression. Its parameters other than `fit_intercept`
+        are defaults, so do not refit it.
     """
     from sklearn.linear_model import LogisticRegression, Ridge  # imported here because few users need them
     from sklearn.svm import LinearSVC
 
-    kinds = {"logistic": LogisticRegression, "squared_hinge": LinearSVC, "squared": Ridge, "huber": Ridge}
-    plain = kinds[model.loss](fit_intercept=model.fit_intercept)
+    classifier: Any = LogisticRegression if hasattr(model, "predict_proba") else LinearSVC
+    plain = (classifier if is_classifier(model) else Ridge)(fit_intercept=model.fit_intercept)
     plain.coef_ = np.array(model.coef_)
     plain.intercept_ = np.array(model.intercept_) if np.ndim(model.intercept_) else float(model.intercept_)
     plain.n_features_in_ = model.n_features_in_

@@ -111,7 +111,7 @@ class FittedModel:
         Returns
         -------
         LogisticRegression, LinearSVC or Ridge
-            For the logistic loss, the squared hinge loss, and regression.
+            For the logistic loss, other losses of classifiers, and regression.
         """
         self._check_whole("to_sklearn")
         return to_sklearn(self)

@@ -10,16 +10,25 @@ import numpy as np
 
 from groupdro.data import GroupedData
 from groupdro.data.given import GivenRows, read_given
-from groupdro.data.grouping import merge_small_groups
-from groupdro.estimators.between import ALL_ROWS, Between
+from groupdro.data.grouping import MERGED, merge_small_groups
+from groupdro.estimators.blend import ALL_ROWS, Blend
 from groupdro.problem import Domain, GroupRisk, L2Domain, Loss, References, WeightSet
 from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.run.solver import make_solver
-from groupdro.solvers import ALEG, ALEM, Auto, Solver
+from groupdro.solvers import ALEM, Solver
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["MissingGroupsWarning", "SmallGroupWarning", "Task", "check_sizes", "check_weights", "choose_solver",
-           "merge_groups", "read_training_rows", "warn_caller"]  # fmt: skip
+__all__ = [
+    "MissingGroupsWarning",
+    "SmallGroupWarning",
+    "Task",
+    "check_weights",
+    "choose_solver",
+    "merge_groups",
+    "read_training_rows",
+    "refuse_small_groups",
+    "warn_caller",
+]
 
 
 # Norm of coefficients that no sensible model has, in units of the columns' typical entries and, for a regression, of
@@ -34,7 +43,7 @@ class MissingGroupsWarning(UserWarning):
 
 
 class SmallGroupWarning(UserWarning):
-    """A group has fewer rows than `min_group_size`, or very small groups have most of the weight."""
+    """Groups smaller than `min_group_size` were merged, or very small groups have most of the weight."""
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
@@ -46,7 +55,7 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def read_training_rows(
-    X: Any, y: Any, groups: Any, sample_weight: Any, cluster: Any, offset: Any, *, numeric: bool, missing: str
+    X: Any, y: Any, groups: Any, sample_weight: Any, cluster: Any, offset: Any, *, numeric: bool
 ) -> GivenRows:
     """Read the arguments of a fit. Warn if there are no groups.
 
@@ -56,8 +65,6 @@ def read_training_rows(
         The arguments as the user gave them.
     numeric : bool
         Whether y must be numbers.
-    missing : {"error", "own"}
-        How to handle missing group labels.
 
     Returns
     -------
@@ -72,56 +79,49 @@ def read_training_rows(
             "the splitter only. GroupBy takes the groups from a column of X instead and needs no routing.",
             MissingGroupsWarning,
         )
-    return read_given(
-        X,
-        y,
-        groups,
-        sample_weight=sample_weight,
-        cluster=cluster,
-        offset=offset,
-        numeric=numeric,
-        missing="own" if missing == "own" else "error",
-    )
+    return read_given(X, y, groups, sample_weight=sample_weight, cluster=cluster, offset=offset, numeric=numeric)
 
 
-def merge_groups(given: GivenRows, *, least: int, small: str) -> tuple[GivenRows, tuple[Any, ...]]:
-    """Handle groups with fewer than `least` rows, as configured, and return the names of those that were merged."""
+def merge_groups(given: GivenRows, *, least: int) -> tuple[GivenRows, tuple[Any, ...]]:
+    """Merge groups with fewer than `least` rows, warn about it, and return the names of those that were merged."""
     given.check_weight_of_groups()
-    names, few = given.groups.names, check_sizes(given.groups.names, given.group_sizes, least=least, small=small)
-    if small != "merge":
-        return given, ()
-    return replace(given, groups=merge_small_groups(given.groups, few)), tuple(names[i] for i in few)
-
-
-def check_sizes(names: tuple[Any, ...], sizes: Any, *, least: int, small: str) -> Indices:
-    """Warn about small groups or refuse them, as configured, and return their indices."""
-    few = np.flatnonzero(sizes < least)
+    names = given.groups.names
+    few = np.flatnonzero(given.group_sizes < least)
     if not len(few):
-        return few
-    found = (
-        f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {[names[i] for i in few[:5]]}"
-    )
-    if small == "raise":
-        raise ValueError(f"{found}. Merge or drop them, or set small_groups='merge'.")
-    if small == "warn":
-        warn_caller(f"{found}. Their risks are mostly noise, and one of them may dominate the fit.", SmallGroupWarning)
-    return few
+        return given, ()
+    groups = merge_small_groups(given.groups, few)
+    warn_caller(f"{_small_groups(names, few, least)}. They are merged into the group {MERGED!r}.", SmallGroupWarning)
+    return replace(given, groups=groups), tuple(names[i] for i in few)
 
 
-def check_weights(adjustment: float, names: tuple[Any, ...], sizes: Floats, q: Floats) -> None:
-    """Warn if very small groups dominate: with `small_group_adjustment`, or so that a handful of rows decides."""
+def refuse_small_groups(names: tuple[Any, ...], sizes: Any, *, least: int) -> None:
+    """Refuse groups of a store with fewer than `least` rows, because the order of its rows is fixed."""
+    few = np.flatnonzero(sizes < least)
+    if len(few):
+        raise ValueError(
+            f"{_small_groups(names, few, least)}, and groups of a store cannot be merged: merge them before writing it."
+        )
+
+
+def _small_groups(names: tuple[Any, ...], few: Indices, least: int) -> str:
+    some = [names[i] for i in few[:5]]
+    return f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {some}"
+
+
+def check_weights(bonus: float, names: tuple[Any, ...], sizes: Floats, q: Floats) -> None:
+    """Warn if very small groups dominate: with `small_group_bonus`, or so that a handful of rows decides."""
     few, n_rows = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)), int(sizes.sum())
     share, rows = float(q[few].sum()), 1.0 / max(float(q @ (q / sizes)), 1e-300)  # as if of equal weight
-    if share > 0.5 and (adjustment > 0 or rows < min(_VERY_SMALL, n_rows / 4)):
+    if share > 0.5 and (bonus > 0 or rows < min(_VERY_SMALL, n_rows / 4)):
         heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]
         warn_caller(
-            f"About {rows:.0f} of {n_rows} rows decide: groups of fewer than {_VERY_SMALL} rows have {share:.1%} "
-            f"of the weight, such as {heaviest}. Set min_group_size=30 and small_groups='merge' to give them less.",
+            f"The fit is determined by about {rows:.0f} of {n_rows} rows: groups of fewer than {_VERY_SMALL} rows have "
+            f"{share:.1%} of the weight, such as {heaviest}. Set min_group_size=30 to merge small groups.",
             SmallGroupWarning,
         )
 
 
-def choose_solver(solver: str | Solver, *, objective: str, references_given: bool, precondition: bool) -> Solver:
+def choose_solver(solver: str | Solver, *, objective: str, minima_given: bool) -> Solver:
     """Return the solver for an estimator's fit.
 
     Parameters
@@ -130,29 +130,20 @@ def choose_solver(solver: str | Solver, *, objective: str, references_given: boo
         The user's choice.
     objective : {"risk", "excess_risk"}
         The objective.
-    references_given : bool
-        Whether the user gave references for excess risks, so that no group's own minimum has to be found.
-    precondition : bool
-        Whether ALEG's step sizes adapt to the scale of each column.
+    minima_given : bool
+        Whether the user gave the groups' minimal risks, so that they do not have to be found.
 
     Returns
     -------
     Solver
         A solver that starts from the problem of risks.
     """
-    if solver == "auto":
-        found: Solver = Auto(precondition=precondition)
-    elif solver == "aleg":
-        found = ALEG(scale_columns=precondition)
-    elif solver == "alem":
-        found = ALEM(every_group=True)
-    else:
-        found = make_solver(solver)
+    found = ALEM(every_group=True) if solver == "alem" else make_solver(solver)
     if found.minimises_regrets:
         if objective == "risk":
             raise ValueError(f"solver {found.name!r} minimises excess risks and requires objective='excess_risk'.")
         return found
-    return found if objective == "risk" or references_given else ALEM(stage_two=found, every_group=True)
+    return found if objective == "risk" or minima_given else ALEM(stage_two=found, every_group=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,25 +156,25 @@ class Task:
         Rows, encoded labels, groups, weights.
     row_weights : ndarray of shape (n_rows,) or None
         Weights of the stored rows, if they differ.
-    between : Between
+    blend : Blend
         Definition of the average and the worst.
     loss : Loss
         The loss.
     fit_intercept : bool
         Whether the model has an intercept.
     offsets : ndarray of shape (n_groups,)
-        Adjustment of each group's risk by `small_group_adjustment`.
-    references : References or None
-        The user's references for excess risks.
+        Bonus of each group by `small_group_bonus`.
+    group_minima : References or None
+        The user's minimal risks of the groups, for excess risks.
     """
 
     data: GroupedData
     row_weights: Floats | None
-    between: Between
+    blend: Blend
     loss: Loss
     fit_intercept: bool
     offsets: Floats
-    references: References | None
+    group_minima: References | None
 
     def problem(
         self,
@@ -196,11 +187,13 @@ class Task:
         Without a domain the choice of units is free: the problem is then posed in units of the columns' typical
         entries, in a ball that is a proxy for the whole space.
         """
-        data, w, weight_set = self.data, start[0], self.between.weight_set(robustness)
-        if self.between.over_all and robustness < 1.0:
-            if self.references is not None:
+        data = self.data
+        w = start[0]
+        weight_set = self.blend.weight_set(robustness)
+        if self.blend.over_all and robustness < 1.0:
+            if self.group_minima is not None:
                 raise ValueError(
-                    "reference_risks has no value for all rows, which are averaged if groups overlap: use "
+                    "group_minima has no value for all rows, which are averaged if groups overlap: use "
                     "average='groups'."
                 )
             data = data.with_group_of_all(ALL_ROWS, self.row_weights)
@@ -224,7 +217,7 @@ class Task:
             domain,
             weight_set,
             fit_intercept=self.fit_intercept,
-            references=self.references,
+            references=self.group_minima,
             offsets=np.append(self.offsets, np.zeros(data.n_groups - len(self.offsets))),
             start=(w, None if start[1] is None else _in_set(weight_set, start[1], data.n_groups)),
         )

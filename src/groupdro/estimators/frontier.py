@@ -12,10 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from groupdro.certificate import Certificate
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.defaults import estimator_for
+from groupdro.estimators.enclosure import Enclosure
 from groupdro.estimators.fitting import Task, warn_caller
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.outcome import Outcome
-from groupdro.estimators.sandwich import Sandwich
 from groupdro.problem.centring import recentre
 from groupdro.run.clock import Clock
 from groupdro.run.result import Status, TraceRow, met_tolerance, relative_gap
@@ -75,7 +75,7 @@ class RobustnessFrontier:
             if self._fit(t):
                 return
         while self.n_fits < max_fits and len(self._outcomes) < _LOOKS * max_fits:
-            t, width = self._sandwich.next_t()
+            t, width = self._enclosed.next_t()
             if width <= self._tol or np.abs(self.robustness - t).min() < _APART:
                 return
             try:
@@ -92,8 +92,8 @@ class RobustnessFrontier:
             nearest = min(self._outcomes, key=lambda known: abs(known[0] - t))[1].result
             start = nearest.w, nearest.q
         outcome = self._estimator._solve(self._task, float(self._estimator.alpha), start, robustness=t)
-        if self.regret and not self._task.between.over_all:
-            self._task = replace(self._task, references=outcome.result.references)  # found once
+        if self.regret and not self._task.blend.over_all:
+            self._task = replace(self._task, group_minima=outcome.result.references)  # found once
         self.n_fits += 1
         self._add(t, outcome)
         return outcome.result.interrupted
@@ -124,8 +124,9 @@ class RobustnessFrontier:
         assert certificate.group_risks is not None
         values = certificate.group_risks - problem.baseline.lower
         penalty = problem.domain.penalty_at(problem.coef(certificate.w))
-        between, n = self._task.between, self._task.between.n_groups
-        upper, lower = certificate.upper, max(certificate.lower, self._sandwich.least_blend(t))
+        blend = self._task.blend
+        n = blend.n_groups
+        upper, lower = certificate.upper, max(certificate.lower, self._enclosed.least_blend(t))
         certificate.lower = lower
         gap = certificate.gap  # infinite if bounds contradict each other
         status = Status.PASS_LIMIT if np.isfinite(gap) else Status.NUMERICAL_FAILURE
@@ -137,13 +138,13 @@ class RobustnessFrontier:
             passes=clock.passes, seconds=clock.seconds, epochs=0, solver=_MIXTURE,
             trace=(TraceRow(0, clock.passes, 0, 0, clock.seconds, upper, lower),),
         )  # fmt: skip
-        mean, worst = between.mean(values) + penalty, between.worst(values) + penalty
+        mean, worst = blend.mean(values) + penalty, blend.worst(values) + penalty
         return Outcome(result, q, mean, worst, -np.inf, -np.inf)
 
     @property
-    def _sandwich(self) -> Sandwich:
+    def _enclosed(self) -> Enclosure:
         atol = max((outcome.result.atol for _, outcome in self._outcomes), default=0.0)
-        return Sandwich(self.robustness, self.mean, self.worst, self.lower, atol)
+        return Enclosure(self.robustness, self.mean, self.worst, self.lower, atol)
 
     # ------------------------------------------------------------------ results
 
@@ -170,7 +171,7 @@ class RobustnessFrontier:
     @property
     def enclosure(self) -> float:
         """Largest relative distance between attained values and proven bounds."""
-        return self._sandwich.width()
+        return self._enclosed.width()
 
     @property
     def converged(self) -> bool:
@@ -184,8 +185,8 @@ class RobustnessFrontier:
 
     @property
     def of_plain_risks(self) -> bool:
-        """Whether values are plain risks plus penalty, without references or adjustments for small groups."""
-        return not (self.regret or self._estimator.small_group_adjustment)
+        """Whether values are plain risks plus penalty, not excess risks, and without a bonus for small groups."""
+        return not (self.regret or self._estimator.small_group_bonus)
 
     def penalty_of(self, model: Any) -> float | None:
         """Return the penalty of a linear model of this package on the same columns; None for any other model.
@@ -203,12 +204,15 @@ class RobustnessFrontier:
         if not isinstance(model, GroupDROEstimator) or model.n_features_in_ != self._estimator.n_features_in_:
             return None
         domain = self._estimator._domain(float(self._estimator.alpha))
-        return 0.0 if domain is None else domain.penalty_at(np.asarray(model.coef_))
+        if domain is None:
+            return 0.0
+        coef = np.asarray(model.coef_).reshape(-1, model.n_features_in_).T
+        return domain.penalty_at(coef[:, 0] if coef.shape[1] == 1 else coef)
 
     @property
     def edge(self) -> list[int]:
         """Indices of the models that no mixture of others beats, by ascending average."""
-        return self._sandwich.hull()
+        return self._enclosed.hull()
 
     def worst_limit(self, mean: float) -> float:
         """Return a lower bound on the worst value of every model whose average is at most `mean`.
@@ -223,7 +227,7 @@ class RobustnessFrontier:
         float
             The bound.
         """
-        return self._sandwich.least_worst(mean)
+        return self._enclosed.least_worst(mean)
 
     # ------------------------------------------------------------------ queries
 
@@ -242,7 +246,7 @@ class RobustnessFrontier:
             The model. No model with this average has a worst value below its `worst_lower`.
         """
         check_number(mean_within, "mean_within")
-        found = self._sandwich.mixture(mean=self._budget(float(self.mean.min()), mean_within))
+        found = self._enclosed.mixture(mean=self._budget(float(self.mean.min()), mean_within))
         assert found is not None  # the best model is within any budget
         return self._mixed(*found)
 
@@ -261,7 +265,7 @@ class RobustnessFrontier:
             The model. No model with this worst value has an average below its `mean_lower`.
         """
         check_number(worst_within, "worst_within")
-        found = self._sandwich.mixture(worst=self._budget(float(self.worst.min()), worst_within))
+        found = self._enclosed.mixture(worst=self._budget(float(self.worst.min()), worst_within))
         assert found is not None
         return self._mixed(*found)
 
@@ -281,11 +285,11 @@ class RobustnessFrontier:
         for name, value in (("mean", mean), ("worst", worst)):
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, got {value!r}.")
-        sandwich = self._sandwich
+        enclosed = self._enclosed
         targets = f"a mean of at most {mean:.6g} and a worst value of at most {worst:.6g}"
-        k = sandwich.refutes(mean, worst)
+        k = enclosed.refutes(mean, worst)
         if k is not None:
-            t, least = float(sandwich.t[k]), float(sandwich.lower[k])
+            t, least = float(enclosed.t[k]), float(enclosed.lower[k])
             blend = (1.0 - t) * mean + t * worst
             terms = [f"{1 - t:.4g} mean"] * (t < 1) + [f"{t:.4g} worst"] * (t > 0)
             why = f"every model has {' + '.join(terms)} >= {least:.8g}, but the targets have {blend:.8g}"
@@ -299,7 +303,7 @@ class RobustnessFrontier:
     def _candidates(self, mean: float, worst: float) -> Iterator[FrontierModel]:
         """Yield models that may meet both targets: earlier answers, and mixtures, which lie below the chords."""
         yield from self._answers
-        for found in (self._sandwich.mixture(mean=mean), self._sandwich.mixture(worst=worst)):
+        for found in (self._enclosed.mixture(mean=mean), self._enclosed.mixture(worst=worst)):
             if found is not None:
                 yield self._mixed(*found)
 
@@ -321,9 +325,10 @@ class RobustnessFrontier:
 
     def _made(self, outcome: Outcome, t: float) -> FrontierModel:
         """Return a fitted estimator with the bounds that the whole frontier proves for it."""
-        sandwich, result = self._sandwich, outcome.result
-        mean_lower = min(max(outcome.mean_lower, sandwich.least_mean(outcome.worst)), outcome.mean)
-        worst_lower = min(max(outcome.worst_lower, sandwich.least_worst(outcome.mean)), outcome.worst)
+        enclosed = self._enclosed
+        result = outcome.result
+        mean_lower = min(max(outcome.mean_lower, enclosed.least_mean(outcome.worst)), outcome.mean)
+        worst_lower = min(max(outcome.worst_lower, enclosed.least_worst(outcome.mean)), outcome.worst)
         outcome = replace(outcome, mean_lower=mean_lower, worst_lower=worst_lower)
         model = clone(self._estimator).set_params(robustness=t, tol=result.tol)
         for name, value in vars(self._estimator).items():
@@ -350,6 +355,7 @@ def robustness_frontier(
     estimator: GroupDROEstimator | None = None,
     sample_weight: Any = None,
     offset: Any = None,
+    group_minima: Any = None,
     tol: float = 1e-3,
     max_fits: int = 16,
 ) -> RobustnessFrontier:
@@ -361,7 +367,7 @@ def robustness_frontier(
 
     Parameters
     ----------
-    X, y, groups, sample_weight, offset : array-like
+    X, y, groups, sample_weight, offset, group_minima : array-like
         As in `fit`.
     estimator : GroupDROClassifier or GroupDRORegressor, optional
         Estimator that provides all parameters except `robustness`; it is not modified. The default is a classifier if y
@@ -385,7 +391,8 @@ def robustness_frontier(
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
     own._check_parameters()
     task, _ = own._read(X, y, sample_weight, groups, offset)
-    if task.between.over_all and own.objective == "excess_risk":
+    task = own._with_minima(task, group_minima)
+    if task.blend.over_all and own.objective == "excess_risk":
         raise ValueError("excess risks of overlapping groups have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))
     frontier._enclose(max_fits)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groupdro.estimators.between import ALL_ROWS, Between
+from groupdro.estimators.blend import ALL_ROWS, Blend
 from groupdro.problem import GroupRisk
 from groupdro.solvers import Result
 from groupdro.utils.types import Floats
@@ -42,17 +42,17 @@ class Outcome:
 
 
 def read_outcome(
-    problem: GroupRisk, result: Result, between: Between, robustness: float, row_weights: Floats | None
+    problem: GroupRisk, result: Result, blend: Blend, robustness: float, row_weights: Floats | None
 ) -> Outcome:
     """Return average and worst of a result, with bounds on both.
 
     Parameters
     ----------
     problem : GroupRisk
-        The solved problem, with group weights as in `between`.
+        The solved problem, with group weights as in `blend`.
     result : Result
         Its result.
-    between : Between
+    blend : Blend
         Definition of the average and the worst.
     robustness : float
         Weight of the worst in the blend.
@@ -65,41 +65,41 @@ def read_outcome(
         The result, with its average and worst value.
     """
     if robustness < 1.0:
-        return _blended(problem, result, between, robustness)
+        return _blended(problem, result, blend, robustness)
     mean = np.nan
-    if between.known and not (between.over_all and result.references.upper.any()):
+    if blend.known and not (blend.over_all and result.references.upper.any()):
         values = result.group_values
-        if between.over_all:
-            values = np.append(values, _with_average(problem, between, row_weights).risks(result.w)[-1])
-        mean = between.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
+        if blend.over_all:
+            values = np.append(values, _with_average(problem, blend, row_weights).risks(result.w)[-1])
+        mean = blend.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
     mean_lower = result.lower_bound if problem.n_groups == 1 else result.mean_lower
     if mean_lower > mean:  # a bound that exceeds the attained value by more than rounding proves nothing
         scale = max(abs(mean), float(np.abs(result.group_risks).max()))
         mean_lower = mean if mean_lower <= mean + _CONTRADICTION * scale else -np.inf
-    return Outcome(result, _all_weights(result, between), mean, result.upper_bound, mean_lower, result.lower_bound)
+    return Outcome(result, _all_weights(result, blend), mean, result.upper_bound, mean_lower, result.lower_bound)
 
 
-def _blended(problem: GroupRisk, result: Result, between: Between, robustness: float) -> Outcome:
+def _blended(problem: GroupRisk, result: Result, blend: Blend, robustness: float) -> Outcome:
     """Return the outcome of a blend, whose lower bound limits each part given the other."""
     penalty = result.upper_bound - problem.weight_set.support(result.group_values)
-    mean, worst = (of(result.group_values) + penalty for of in (between.mean, between.worst))
+    mean, worst = (of(result.group_values) + penalty for of in (blend.mean, blend.worst))
     lower = result.lower_bound
     mean_lower = (lower - robustness * worst) / (1.0 - robustness)
     # The largest value is at least the average of the values, which is all that plain training proves about it.
     # Rows in several groups count once in the average over rows, which may then exceed every value.
-    plain = lower if between.caps is None and not between.over_all else -np.inf
+    plain = lower if blend.caps is None and not blend.over_all else -np.inf
     worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
     # Losses and penalties are nonnegative, which bounds both if the fit ended early.
     least = problem.offsets - result.references.upper
-    mean_lower = max(mean_lower, between.mean(least))
-    worst_lower = max(worst_lower, between.worst(least))
-    shown = _without_all_rows(result, between.n_groups)
+    mean_lower = max(mean_lower, blend.mean(least))
+    worst_lower = max(worst_lower, blend.worst(least))
+    shown = _without_all_rows(result, blend.n_groups)
     return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
 
 
-def _all_weights(result: Result, between: Between) -> Floats:
+def _all_weights(result: Result, blend: Blend) -> Floats:
     """Return the weights at robustness 1, where the group of all rows has none."""
-    return np.append(result.q, 0.0) if between.over_all else result.q
+    return np.append(result.q, 0.0) if blend.over_all else result.q
 
 
 def _without_all_rows(result: Result, n_groups: int) -> Result:
@@ -109,9 +109,9 @@ def _without_all_rows(result: Result, n_groups: int) -> Result:
     return replace(result, references=references, **{name: getattr(result, name)[:n_groups] for name in names})
 
 
-def _with_average(problem: GroupRisk, between: Between, row_weights: Floats | None) -> GroupRisk:
+def _with_average(problem: GroupRisk, blend: Blend, row_weights: Floats | None) -> GroupRisk:
     """Return the problem with the group of all rows, if that represents the average."""
-    if not between.over_all:
+    if not blend.over_all:
         return problem
     return GroupRisk(
         problem.data.with_group_of_all(ALL_ROWS, row_weights),

@@ -10,17 +10,26 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_scalar
 
-from groupdro.problem import Domain, ElasticNetDomain, L2Domain
+from groupdro.problem import Domain, ElasticNetDomain, L2Domain, Loss
 from groupdro.solvers import Solver
-from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path, error_prefix
-from groupdro.utils.types import Floats
-from groupdro.utils.vectors import LARGEST
+from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
 
 __all__ = ["Parameters"]
 
-_NUMBERS = ("robustness", "worst_share", "alpha", "l1_ratio", "tol", "atol", "small_group_adjustment", "radius",
-            "max_passes", "max_time")  # fmt: skip
+_NUMBERS = (
+    "robustness",
+    "worst_share",
+    "alpha",
+    "l1_ratio",
+    "radius",
+    "tol",
+    "atol",
+    "max_passes",
+    "max_time",
+    "small_group_bonus",
+)
 _OPTIONAL = ("worst_share", "atol", "radius", "max_time")
+_SHORTHANDS = ("alpha", "l1_ratio", "positive", "radius")  # of a domain
 _LEAST = 1e-100  # smallest penalty and radius; their squares must not underflow
 
 
@@ -28,47 +37,39 @@ _LEAST = 1e-100  # smallest penalty and radius; their squares must not underflow
 class Parameters(BaseEstimator):
     """Parameters of both estimators, with defaults."""
 
-    _losses: ClassVar[tuple[str, ...]]
+    _losses: ClassVar[dict[str, type[Loss]]]
 
     objective: str = "risk"
     _: KW_ONLY
     robustness: float = 1.0
     average: str = "rows"
-    n_worst: int | None = None
     worst_share: float | None = None
-    loss: str
+    loss: str | Loss
     alpha: float = 1e-4
     l1_ratio: float = 0.0
     positive: bool = False
-    lower_bounds: Any = None
-    upper_bounds: Any = None
     radius: float | None = None
+    domain: Domain | None = None
     fit_intercept: bool = True
-    precondition: bool = True
     tol: float = 1e-4
     atol: float | None = None
     max_passes: float = 1000
     max_time: float | None = None
     solver: str | Solver = "auto"
-    warm_start: bool = False
     random_state: Any = None
     verbose: int = 0
     callbacks: Any = None
     checkpoint_dir: str | os.PathLike[str] | None = None
-    missing_group: str = "error"
     min_group_size: int = 1
-    small_groups: str = "warn"
-    small_group_adjustment: float = 0.0
-    reference_risks: Any = None
+    small_group_bonus: float = 0.0
 
     def _check_parameters(self) -> None:
         """Check the parameters at fit time; constructors only store them, by scikit-learn's convention."""
         check_choice(self.objective, "objective", ("risk", "excess_risk"))
-        check_choice(self.loss, "loss", self._losses)
         check_choice(self.average, "average", ("rows", "groups"))
-        check_choice(self.missing_group, "missing_group", ("error", "own"))
-        check_choice(self.small_groups, "small_groups", ("warn", "merge", "raise"))
-        for name in ("positive", "fit_intercept", "precondition", "warm_start"):
+        if not isinstance(self.loss, Loss):
+            check_choice(self.loss, "loss", tuple(self._losses))
+        for name in ("positive", "fit_intercept"):
             check_flag(getattr(self, name), name)
         for name in _NUMBERS:
             value = getattr(self, name)
@@ -82,10 +83,6 @@ class Parameters(BaseEstimator):
         for name in ("robustness", "worst_share", "l1_ratio"):
             if getattr(self, name) is not None and getattr(self, name) > 1:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}.")
-        if self.n_worst is not None:
-            check_scalar(self.n_worst, "n_worst", Integral, min_val=1)
-            if self.worst_share is not None:
-                raise ValueError("n_worst and worst_share are alternatives: set only one of them.")
         check_scalar(self.verbose, "verbose", Integral, min_val=0)
         check_kind(self.solver, "solver", str | Solver, "a name or a Solver")
         called = self.callbacks
@@ -93,41 +90,42 @@ class Parameters(BaseEstimator):
             raise TypeError(f"callbacks must be a list of callables, got {self.callbacks!r}.")
         if self.checkpoint_dir is not None:
             check_path(self.checkpoint_dir, "checkpoint_dir")
-        if self.reference_risks is not None and self.objective != "excess_risk":
-            raise ValueError("reference_risks requires objective='excess_risk'.")
-        low, high = self._coefficient_bounds()
-        for name, ends, wrong in (("lower_bounds", low, low > 0), ("upper_bounds", high, high < 0)):
-            if ends.ndim > 1 or wrong.any() or np.isnan(ends).any():
-                side = "above" if name == "lower_bounds" else "below"
-                raise ValueError(f"{name} must be a number, or one per feature, with none {side} 0, got {ends!r}.")
-            if (np.isfinite(ends) & (np.abs(ends) > LARGEST)).any():
-                raise ValueError(f"{name} has finite values beyond {LARGEST:g}, whose squares are not; use infinity.")
-        if self._is_separable:
+        self._check_domain()
+
+    def _check_domain(self) -> None:
+        """Check that the parameters describe one domain, and one that bounds the coefficients."""
+        if self.domain is not None:
+            check_kind(self.domain, "domain", Domain, "a Domain or None")
+            # A default cannot be told from the same value passed by the user, and is ignored.
+            given = [name for name in _SHORTHANDS if getattr(self, name) != getattr(Parameters, name)]
+            if given:
+                raise ValueError(
+                    f"domain replaces {', '.join(given)}: leave the defaults, and set penalties and bounds there."
+                )
+        elif self._is_separable:
             if self.radius is not None:
-                raise ValueError("radius must be None with l1_ratio, positive or coefficient bounds.")
-            if self.alpha == 0 and not (np.isfinite(low).all() and np.isfinite(high).all()):
-                raise ValueError("alpha must be positive with l1_ratio, positive or infinite coefficient bounds.")
+                raise ValueError("radius must be None with l1_ratio or positive=True.")
+            if self.alpha == 0:
+                raise ValueError("alpha must be greater than 0 with l1_ratio or positive=True.")
 
     @property
     def _is_separable(self) -> bool:
-        """Whether penalties and bounds apply to each coefficient separately."""
-        low, high = self._coefficient_bounds()
-        return bool(self.l1_ratio > 0 or np.isfinite(low).any() or np.isfinite(high).any())
-
-    def _coefficient_bounds(self) -> tuple[Floats, Floats]:
-        """Return the bounds on the coefficients, for all or per feature."""
-        low, high = self.lower_bounds, self.upper_bounds
-        with error_prefix("lower_bounds or upper_bounds"):
-            least = np.asarray(-np.inf if low is None else low, dtype=np.float64)
-            most = np.asarray(np.inf if high is None else high, dtype=np.float64)
-        return np.maximum(least, 0.0) if self.positive else least, most
+        """Whether the shorthands describe penalties and bounds that apply to each coefficient separately."""
+        return bool(self.l1_ratio > 0 or self.positive)
 
     def _domain(self, alpha: float) -> Domain | None:
         """Return the domain of the coefficients with its penalty; None if nothing bounds them."""
+        if self.domain is not None:
+            return self.domain
         if self._is_separable:
-            low, high = self._coefficient_bounds()
             ratio = float(self.l1_ratio)
-            return ElasticNetDomain(l1=alpha * ratio, l2=alpha * (1.0 - ratio), low=low, high=high)
+            low = 0.0 if self.positive else -np.inf
+            return ElasticNetDomain(l1=alpha * ratio, l2=alpha * (1.0 - ratio), low=low)
         if alpha == 0 and self.radius is None:
             return None
         return L2Domain(radius=np.inf if self.radius is None else float(self.radius), penalty=alpha)
+
+    def _refuse_domain(self, caller: str) -> None:
+        """Refuse a domain where alpha varies."""
+        if self.domain is not None:
+            raise ValueError(f"{caller} varies alpha, but the estimator has domain={self.domain!r}, which replaces it.")

@@ -73,6 +73,7 @@ def regularization_path(
     alphas: Any = None,
     sample_weight: Any = None,
     offset: Any = None,
+    group_minima: Any = None,
     warm_start: bool = True,
 ) -> RegularizationPath:
     """Fit an estimator for each of several penalties, with a certified gap at each.
@@ -83,8 +84,9 @@ def regularization_path(
     Parameters
     ----------
     estimator : GroupDROClassifier or GroupDRORegressor
-        Estimator that provides all parameters except `alpha`. It is not modified.
-    X, y, groups, sample_weight, offset : array-like
+        Estimator that provides all parameters except `alpha`. It is not modified, and must not have a `domain`, which
+        would replace `alpha`.
+    X, y, groups, sample_weight, offset, group_minima : array-like
         As in `fit`.
     alphas : array-like, optional
         Positive penalties in any order; by default ten from 1 to 1e-5.
@@ -99,6 +101,7 @@ def regularization_path(
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
     check_flag(warm_start, "warm_start")
+    estimator._refuse_domain("regularization_path")
     with error_prefix("alphas"):
         given = np.logspace(0, -5, 10) if alphas is None else np.asarray(alphas, dtype=np.float64).ravel()
     values = np.sort(given)[::-1]
@@ -107,6 +110,7 @@ def regularization_path(
     model = clone(estimator)
     model._check_parameters()
     task, _ = model._read(X, y, sample_weight, groups, offset)
+    task = model._with_minima(task, group_minima)
     results: list[Result] = []
     for k, alpha in enumerate(values):
         start = _extrapolated(results, values[: k + 1]) if warm_start and results else (None, None)

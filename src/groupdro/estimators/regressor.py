@@ -9,7 +9,7 @@ from sklearn.metrics import r2_score
 
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.problem import Huber, Loss, Squared
-from groupdro.utils.arguments import check_number, error_prefix
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupDRORegressor"]
@@ -41,17 +41,15 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         the others: `robustness_frontier` shows all of them, and the CV variant chooses one.
     average : {"rows", "groups"}, default="rows"
         Whether the average gives equal weight to rows (scaled by `sample_weight`) or to groups.
-    n_worst : int, default=None
-        Replace the worst group by the average of the `n_worst` worst groups. None for the single worst group.
     worst_share : float, default=None
         Replace the worst group by the average over the worst `worst_share` of all rows (of all groups with
-        ``average="groups"``): the conditional value at risk over groups. None for the single worst group.
-    loss : {"squared", "huber"}, default="squared"
-        Half the squared residual, or Huber's loss, which is linear in residuals beyond `delta` and so less sensitive to
-        outliers.
-    delta : float, default=1.35
-        Residual at which Huber's loss becomes linear, in the units of y. Adapt it to the scale of y: with targets in
-        the hundreds, the default is nearly the absolute loss.
+        ``average="groups"``): the conditional value at risk over groups. To average the k worst of m groups, use
+        ``average="groups"`` and ``k / m``. None for the single worst group.
+    loss : {"squared", "huber"} or Loss, default="squared"
+        Half the squared residual; Huber's loss, which is linear in residuals beyond 1.35 and so less sensitive to
+        outliers; or one of `groupdro.losses` or your own, with one output. Adapt Huber's loss to the scale of y with
+        ``Huber(delta)``: with targets in the hundreds, the default is nearly the absolute loss. Predictions are the
+        outputs of the linear model, whatever the loss.
     alpha : float, default=1e-4
         Weight of the penalty, which is L2 unless `l1_ratio` is positive. `Ridge` on n rows has the same penalty with
         ``alpha = alpha * n``. Increase it to regularise more.
@@ -61,18 +59,17 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Increase it for sparse models: coefficients that do not pay for their penalty become exactly zero.
     positive : bool, default=False
         Whether to constrain all coefficients to be nonnegative.
-    lower_bounds, upper_bounds : float or array-like of shape (n_features,), default=None
-        Bounds on the coefficients, for all features or per feature by position. 0 must lie between them. None for no
-        bounds. Not to be confused with `lower_bound_` and `upper_bound_`, the certificate.
     radius : float, default=None
         Upper bound on the norm of the coefficients; None for no bound. With ``alpha=0`` and no radius, the bounds hold
         for all models whose outputs are not huge: see `bound_radius_`. If columns are collinear up to rounding, or the
         outputs of the best model found exceed a tenth of that, no bound is claimed.
+    domain : Domain, default=None
+        The feasible set of the coefficients and their penalty, in place of `alpha`, `l1_ratio`, `positive` and
+        `radius`: one of `groupdro.domains`, such as ``ElasticNetDomain(l2=0.01, low=-1, high=1)`` for bounds on the
+        coefficients, or your own. It applies to the coefficients in the units of X, an array of shape (n_features,),
+        and not to the intercept.
     fit_intercept : bool, default=True
-        Whether to fit an intercept. It is not subject to penalty and radius.
-    precondition : bool, default=True
-        Whether the solver adapts its steps to the scale of each column. This does not change the objective, which is
-        in the units of X.
+        Whether to fit an intercept. It is not subject to penalties and bounds.
     tol : float, default=1e-4
         Relative tolerance: stop when the certified gap is at most `tol` times the objective. Decrease it for a more
         accurate optimum.
@@ -88,8 +85,6 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     solver : str or Solver, default="auto"
         "auto" picks a solver by a cost model, and `solver_` says which and why. To choose yourself, pass a name such as
         "aleg" or "sqp", or a solver object with options.
-    warm_start : bool, default=False
-        Whether to start from the solution of the previous fit.
     random_state : int, RandomState instance or None, default=None
         Seed for solvers that draw rows.
     verbose : int, default=0
@@ -101,22 +96,15 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     checkpoint_dir : str or path-like, default=None
         Directory in which to save the fit after every epoch, each fit in its own folder. Rerunning an interrupted fit,
         with the same data and parameters, resumes it. A random state of None is then replaced by 0.
-    missing_group : {"error", "own"}, default="error"
-        Whether missing group labels raise an error, or form a group of their own named "(missing)".
     min_group_size : int, default=1
-        Number of rows below which a group counts as small. The risks of very small groups are mostly noise: a
-        `SmallGroupWarning` is issued if groups of fewer than ten rows get most of the weight and a handful of rows
-        decides the fit.
-    small_groups : {"warn", "merge", "raise"}, default="warn"
-        What to do with groups below `min_group_size`: warn, raise, or merge them into one group named "(merged)".
-    small_group_adjustment : float, default=0.0
-        Factor C of the upper confidence bound R_i + C / sqrt(n_i) that replaces the risk of a group of n_i rows. It
-        gives small groups more weight, because their training risks are the least certain. To give them less weight,
-        use `min_group_size` with ``small_groups="merge"`` instead. The warning is then issued whenever groups
-        of fewer than ten rows get most of the weight.
-    reference_risks : array-like or mapping, default=None
-        Your own values of R_i* for "excess_risk", if you know better ones than the fit would find: in the order of the
-        sorted groups, or by group.
+        Groups with fewer rows are merged into one group named "(merged)", with a `SmallGroupWarning`. The risks of very
+        small groups are mostly noise: the same warning is issued if groups of fewer than ten rows get most of the
+        weight and a handful of rows determines the fit.
+    small_group_bonus : float, default=0.0
+        Factor C of the bonus C / sqrt(n_i) that is added to the risk of a group of n_i rows, as in an upper confidence
+        bound. It gives small groups more weight, because their training risks are the least certain. To give them less
+        weight, use `min_group_size` instead. With a bonus, the warning is issued whenever groups of fewer than ten rows
+        get most of the weight.
 
     Attributes
     ----------
@@ -134,8 +122,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Names of the small groups that were merged.
     worst_group_ : object
         Name of the group that sets `upper_bound_`.
-    reference_risks_ : ndarray of shape (n_groups,)
-        The R_i* used; only with ``objective="excess_risk"``.
+    group_minima_ : ndarray of shape (n_groups,)
+        The R_i* used, or upper bounds on them that the fit found; only with ``objective="excess_risk"``.
     upper_bound_ : float
         The objective at the fitted model.
     lower_bound_ : float
@@ -150,8 +138,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Proven lower bound: no model whose worst value is at most `worst_risk_` has a smaller average. With
         ``robustness=1``, it holds for models whose worst value is at most ``(1 + tol) * lower_bound_``; among these,
         the fit returns the one with the smallest average. Minus infinity if that model was not searched for: with
-        `n_worst` or `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not
-        converge.
+        `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not converge.
     worst_lower_bound_ : float
         Proven lower bound: no model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float
@@ -193,11 +180,10 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     ('c', 'converged')
     """
 
-    _losses: ClassVar[tuple[str, ...]] = ("squared", "huber")
+    _losses: ClassVar[dict[str, type[Loss]]] = {"squared": Squared, "huber": Huber}
     _regression: ClassVar[bool] = True
 
-    loss: str = "squared"
-    delta: float = 1.35
+    loss: str | Loss = "squared"
 
     def predict(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the model's prediction for each row.
@@ -239,12 +225,12 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         with error_prefix("y"):
             return float(r2_score(y, predicted, sample_weight=sample_weight))
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_number(self.delta, "delta", positive=True)
-
     def _own_loss(self) -> Loss:
-        return Squared() if self.loss == "squared" else Huber(float(self.delta))
+        loss = self.loss if isinstance(self.loss, Loss) else self._losses[self.loss]()
+        outputs = loss.n_outputs(np.zeros(1))
+        if outputs != 1:
+            raise ValueError(f"loss={loss!r} has {outputs} outputs, but regressors have one.")
+        return loss
 
     def _encode(self, y: Array) -> Array:
         return y

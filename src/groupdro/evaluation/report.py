@@ -45,7 +45,7 @@ class GroupReport:
     columns : dict of str to list
         The table. `group`, `n`; `effective_n`, the effective number of independent rows, if weights or clusters were
         given; `risk`, the average loss, with a confidence interval from `risk_low` to `risk_high` (simultaneous over
-        all judged groups; others have none); `regret`, the excess risk, if the model has references; `accuracy` or
+        all judged groups; others have none); `regret`, the excess risk, if the model has `group_minima_`; `accuracy` or
         `rmse`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted class minus
         the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the mean residual;
         `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "few errors" (of a
@@ -272,7 +272,7 @@ def group_report(
     known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
     if groups is None or len(known) < 2:
         known = {}  # fitted without groups, so no group counts as unseen
-    references = getattr(inner, "reference_risks_", None) if isinstance(loss, str) and loss == "auto" else None
+    minima = getattr(inner, "group_minima_", None) if isinstance(loss, str) and loss == "auto" else None
     merged = set(getattr(inner, "merged_groups_", ()))
 
     rows, counts = [], grouping.sizes
@@ -284,8 +284,8 @@ def group_report(
         row["risk"] = float(summaries["risk"][i])
         ends = (np.nan if np.isnan(end[i]) else float(end[i]) for end in (intervals.low, intervals.high))
         row |= dict(zip(("risk_low", "risk_high"), ends, strict=True))
-        if references is not None:
-            row["regret"] = np.nan if k is None else row["risk"] - float(references[k])
+        if minima is not None:
+            row["regret"] = np.nan if k is None else row["risk"] - float(minima[k])
         row |= {key: float(values[i]) for key, values in summaries.items() if key != "risk"}
         row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
         notes = [note for note, applies in (("small", not large[i]), ("few errors", few_errors[i])) if applies]

@@ -45,15 +45,15 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
     ----------
     metric : {"risk", "accuracy", "regret"}, name of a scikit-learn scorer, or callable, default="risk"
         "risk" is minus the largest average loss of a group, "accuracy" the smallest accuracy, and "regret" minus the
-        largest excess risk, the average loss minus the group's reference. Any other scorer gives the smallest score of
-        a group: a name such as "roc_auc" or "neg_mean_absolute_error", or a callable ``scorer(estimator, X, y)``. A
-        group for which such a score is undefined, like "roc_auc" with a single class, is left out with a warning; if no
-        group is left, an error is raised.
+        largest excess risk, the average loss minus the smallest risk of the group. Any other scorer gives the smallest
+        score of a group: a name such as "roc_auc" or "neg_mean_absolute_error", or a callable ``scorer(estimator, X,
+        y)``. A group for which such a score is undefined, like "roc_auc" with a single class, is left out with a
+        warning; if no group is left, an error is raised.
     loss : str or callable, default="auto"
         Loss of "risk" and "regret", as in `row_losses`.
-    references : mapping, default=None
-        Reference risk of each group for "regret". The default is the references of the model's own fit, which include
-        its penalty: to choose `alpha`, pass the same references for all candidates.
+    group_minima : mapping, default=None
+        The smallest risk of each group for "regret". The default is the `group_minima_` of the model's own fit, which
+        include its penalty: to choose `alpha`, pass the same values for all candidates.
     group_by : str or list of str, default=None
         Columns of X with the groups, used if no groups are passed.
     min_group_size : int, default=1
@@ -65,7 +65,7 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
     metric: Any = "risk"
     _: KW_ONLY
     loss: Any = "auto"
-    references: Mapping[Any, float] | None = None
+    group_minima: Mapping[Any, float] | None = None
     group_by: str | list[str] | None = None
     min_group_size: int = 1
 
@@ -131,21 +131,21 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         risks = means_by_group(row_losses(estimator, X, y, self.loss, offset=offset), grouping, sample_weight)
         if self.metric == "regret":
             names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
-            return -float((risks[judged] - self._references_of(estimator, names)).max())
+            return -float((risks[judged] - self._minima_of(estimator, names)).max())
         return -float(risks[judged].max())
 
-    def _references_of(self, estimator: Any, names: list[Any]) -> Floats:
-        known = self.references
+    def _minima_of(self, estimator: Any, names: list[Any]) -> Floats:
+        known = self.group_minima
         if known is None:
             if not (isinstance(self.loss, str) and self.loss == "auto"):
-                raise ValueError("references must be given for metric 'regret' with a loss other than the model's own.")
+                raise ValueError("group_minima is required for metric 'regret' with a loss other than the model's own.")
             inner = final_estimator(estimator)
-            if not hasattr(inner, "reference_risks_"):
-                raise ValueError("references must be given for metric 'regret' of a model fitted without any.")
-            known = dict(zip(inner.groups_.tolist(), inner.reference_risks_, strict=True))
+            if not hasattr(inner, "group_minima_"):
+                raise ValueError("group_minima is required for metric 'regret' of a model fitted without them.")
+            known = dict(zip(inner.groups_.tolist(), inner.group_minima_, strict=True))
         if not isinstance(known, Mapping):
-            raise TypeError(f"references must be a mapping from group to number, got {short_repr(known)}.")
-        return read_by_group(known, names, "references")
+            raise TypeError(f"group_minima must be a mapping from group to number, got {short_repr(known)}.")
+        return read_by_group(known, names, "group_minima")
 
 
 def _check_metric(metric: Any) -> None:

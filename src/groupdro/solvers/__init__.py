@@ -2,7 +2,7 @@
 
 from groupdro.run.driver import solve
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow
-from groupdro.run.solver import SOLVERS, Requirement, Solver, State
+from groupdro.run.solver import Requirement, Solver, State
 from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.aleg_theory import ALEGTheory
@@ -16,7 +16,6 @@ from groupdro.solvers.sqp import GroupSQP
 __all__ = [
     "ALEG",
     "ALEM",
-    "SOLVERS",
     "ALEGTheory",
     "Auto",
     "Budget",

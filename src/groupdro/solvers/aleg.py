@@ -170,13 +170,14 @@ class ALEG(Solver):
         mean = float(squares.mean())
         if mean == 0.0 or not geometry.diagonal:
             return 1.0
-        bend, d = problem.loss.smoothness, problem.data.n_features
-        scale = 1.0 / (bend * np.maximum(squares, 1e-3 * mean))
+        smoothness = problem.loss.smoothness
+        d = problem.data.n_features
+        scale = 1.0 / (smoothness * np.maximum(squares, 1e-3 * mean))
         if not problem.data.rows.combinable:
             # Steps on sparse rows at the cost of their entries need one scale for all features.
-            scale[:d] = 1.0 / (bend * (float(problem.data.column_squares.mean()) or 1.0))  # any value if X is 0
+            scale[:d] = 1.0 / (smoothness * (float(problem.data.column_squares.mean()) or 1.0))  # any value if X is 0
         elif not self.scale_columns or scale.max() <= 4.0 * scale.min():
-            return 1.0 / (bend * mean)
+            return 1.0 / (smoothness * mean)
         return _per_entry(problem, scale)
 
     def _measures(self, problem: GroupRisk) -> bool:

@@ -32,7 +32,6 @@ from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.sketched_sqp import MOST_APART, SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
-from groupdro.utils.arguments import check_flag
 
 __all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose", "weights_are_costly"]
 
@@ -68,7 +67,7 @@ class Choice:
     reason: str
 
 
-def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choice:
+def choose(problem: GroupRisk, tol: float) -> Choice:
     """Pick the first solver, and those to which it may hand over.
 
     Parameters
@@ -77,8 +76,6 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
         The problem.
     tol : float
         Relative tolerance.
-    precondition : bool
-        Whether ALEG's step sizes adapt to the scale of each column.
 
     Returns
     -------
@@ -87,7 +84,7 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
     """
     p, m = problem.model.size, problem.n_groups
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
-    aleg = ALEG(scale_columns=precondition)
+    aleg = ALEG()
     if not GroupSQP().fits(problem):
         return Choice((aleg,), f"aleg: it supports every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
@@ -99,20 +96,20 @@ def choose(problem: GroupRisk, tol: float, *, precondition: bool = True) -> Choi
             return Choice((sketched, aleg), f"sketched sqp: {why}")
         return Choice((aleg,), f"aleg: {why}")
     if problem.domain.ball is None:
-        return Choice((GroupSQP(),), f"sqp on faces: penalties and bounds apply to each coefficient ({size})")
+        return Choice((GroupSQP(),), f"sqp with an active set: penalties and bounds apply to each coefficient ({size})")
     newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
     digits, exact, dual = _digits(tol), GroupSQP("newton"), _dual_passes(problem)
     if weights_are_costly(problem, tol):
         other = _sqp_work(problem, digits) / (_DUAL_ENTRY * _pass(problem))
-        reason = f"dual ascent: the program of the groups' weights is expensive ({size})"
+        reason = f"dual ascent: there are many groups, and the subproblem in q would dominate ({size})"
         return Choice((_DualUntilSlow(tol=tol, passes=dual, other=other), GroupSQP()), reason)
     if _epochs(_NEWTON_EPOCHS, digits) * newton <= _epochs(_LBFGS_EPOCHS, digits) * lbfgs:
         return Choice((exact,), f"sqp with the exact Hessian: it is cheap ({size})")
     reason = f"sqp with L-BFGS: the Hessian is expensive ({size})"
     if p <= _NEWTON_LIMIT:
         return Choice((_LbfgsUntilSlow(tol=tol, other="newton", epoch_work=newton / lbfgs), exact), reason)
-    sampled = _AlegUntilSlow(scale_columns=precondition)
-    return Choice((_LbfgsUntilSlow(tol=tol, other="aleg", epoch_work=2.0), sampled, GroupSQP("lbfgs")), reason)
+    lbfgs_first = _LbfgsUntilSlow(tol=tol, other="aleg", epoch_work=2.0)
+    return Choice((lbfgs_first, _AlegUntilSlow(), GroupSQP("lbfgs")), reason)
 
 
 def weights_are_costly(problem: GroupRisk, tol: float) -> bool:
@@ -263,24 +260,12 @@ class _DualUntilSlow(DualAscent):
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Start with the solver that a cost model finds cheapest, and switch to another if that pays off.
-
-    Parameters
-    ----------
-    precondition : bool
-        Whether ALEG's step sizes adapt to the scale of each column. This does not change the objective.
-    """
+    """Start with the solver that a cost model finds cheapest, and switch to another if that pays off."""
 
     name = "auto"
 
-    _: KW_ONLY
-    precondition: bool = True
-
-    def __post_init__(self) -> None:
-        check_flag(self.precondition, "precondition")
-
     def _choice(self, problem: GroupRisk, tol: float) -> Choice:
-        return choose(problem, tol if tol > 0 else _NO_TOLERANCE, precondition=self.precondition)
+        return choose(problem, tol if tol > 0 else _NO_TOLERANCE)
 
     def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
         """Return the stages of the chosen solvers."""

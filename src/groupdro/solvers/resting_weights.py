@@ -17,7 +17,7 @@ from scipy.optimize import linprog
 from groupdro.problem import GroupRisk
 from groupdro.problem.group_pass import GroupEvaluation
 from groupdro.problem.weight_sets import Moving
-from groupdro.solvers.faces import Faces
+from groupdro.solvers.active_set import EntryTerms
 from groupdro.utils.threads import interruptibly
 from groupdro.utils.types import Floats
 
@@ -52,17 +52,18 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     too_large = w.size > _MOST_PARAMETERS or m * w.size > _LARGEST
     if m == 1 or too_large or moving.share == 0.0:
         return None
-    faces, gradients = Faces.of(problem), here.gradients.reshape(m, w.size)
+    terms = EntryTerms.of(problem)
+    gradients = here.gradients.reshape(m, w.size)
     if not (np.isfinite(gradients).all() and np.isfinite(values).all()):
         return None
     far = _FAR * max(1.0, float(np.abs(w).max(initial=0.0)))
-    fixed = moving.least @ gradients + faces.bend * w
+    fixed = moving.least @ gradients + terms.l2 * w
     rows, limits = [], []
-    for u in (np.maximum(faces.low, w - far), np.zeros_like(w), np.minimum(faces.high, w + far)):
+    for u in (np.maximum(terms.low, w - far), np.zeros_like(w), np.minimum(terms.high, w + far)):
         # t_j >= -(u_j - w_j) s_j - l1_j (|u_j| - |w_j|), where s = fixed + share * (moved weights) @ gradients
-        u = np.clip(u, faces.low, faces.high)
+        u = np.clip(u, terms.low, terms.high)
         rows.append(sp.hstack([sp.csr_array(-moving.share * (gradients * (u - w)).T), -sp.eye_array(w.size)]))
-        limits.append((u - w) * fixed + faces.l1 * (np.abs(u) - np.abs(w)))
+        limits.append((u - w) * fixed + terms.l1 * (np.abs(u) - np.abs(w)))
     caps = moving.caps if moving.caps.size else np.ones(m)
     found = interruptibly(
         lambda: linprog(

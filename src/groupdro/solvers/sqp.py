@@ -12,7 +12,7 @@ from groupdro.problem.first_curvature import FirstCurvature, column_curvature, o
 from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
 from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL_OR_FACES, KNOWN_WEIGHTS, Requirement, Solver, State
-from groupdro.solvers.faces import FaceModel, separable_of
+from groupdro.solvers.active_set import ActiveSetModel, separable_of
 from groupdro.solvers.resting_weights import weights_at_rest
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, solve_for_groups
@@ -101,7 +101,7 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _may_learn_curvature(problem: GroupRisk) -> bool:
-        """Return whether the curvature may be learned; on faces it is formed along the moving parameters."""
+        """Return whether the curvature may be learned; active-set steps form it along the parameters that move."""
         return problem.domain.ball is not None
 
     def _newton(self, problem: GroupRisk) -> bool:
@@ -180,7 +180,7 @@ class GroupSQP(Solver):
 
     @staticmethod
     def _at_rest(problem: GroupRisk, state: SqpState, q: Floats) -> Floats:
-        """Return the weights that prove the best bound if no step is left; on faces, other than the model's."""
+        """Return the weights that prove the best bound if no step is left; an active set's differ from the model's."""
         here = state.groups
         if problem.domain.ball is not None or state.failures:
             return q
@@ -210,31 +210,33 @@ class GroupSQP(Solver):
         gradients = here.gradients.reshape(m, here.w.size)
         pull = np.zeros_like(here.w)
         problem.coef(pull)[...] = problem.coef(here.w)
-        faces = self._face_model(problem, state) if ball is None else None
+        active = self._active_set_model(problem, state) if ball is None else None
         penalty = separable_of(problem).l2 if ball is None else ball.penalty
         known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is usually near
 
         def solve(program: WeightProgram) -> tuple[Floats, Floats]:
-            if faces is None:
+            if active is None:
                 return self._step_in_ball(problem, state, program, pull)
-            flat, x = faces.solve(program)
+            flat, x = active.solve(program)
             return flat.reshape(here.w.shape), program.total * x
 
         rounding = _ROUNDING * abs(problem.weight_set.support(values))
         found = solve_for_groups(moving, values, gradients, penalty * pull.ravel(), known, rounding, solve)
         step, known, expected = found
         fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
-        if faces is None:
+        if active is None:
             rise = penalty * float(pull.ravel() @ step.ravel())
         else:
             there = problem.domain.penalty_at(problem.coef(here.w + step))
             rise = there - problem.domain.penalty_at(problem.coef(here.w))
         return step, moving.mixed(known), fall - rise
 
-    def _face_model(self, problem: GroupRisk, state: SqpState) -> FaceModel:
+    def _active_set_model(self, problem: GroupRisk, state: SqpState) -> ActiveSetModel:
         """Return the model of a step if penalties and bounds apply to each coefficient."""
         here = state.groups
-        return FaceModel(problem, state, here.margins, here.hessian, self._largest_curvature(problem), state.damping)
+        return ActiveSetModel(
+            problem, state, here.margins, here.hessian, self._largest_curvature(problem), state.damping
+        )
 
     def _step_in_ball(
         self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats

@@ -37,8 +37,8 @@ class ExactModel(StepModel):
         Contribution of a multiplier of one to the gradient.
     hessian : ndarray of shape (w.size, w.size)
         The Hessian of the losses.
-    bend : ndarray of shape (w.size,)
-        Contribution of the penalty to its diagonal.
+    l2 : ndarray of shape (w.size,)
+        L2 penalties, which its diagonal is increased by.
     bound : ndarray of shape (w.size,)
         Contribution of a multiplier of one to its diagonal.
     largest : ndarray of shape (w.size,)
@@ -48,11 +48,16 @@ class ExactModel(StepModel):
     """
 
     def __init__(
-        self, program: Program, pull: Floats, hessian: Floats, bend: Floats, bound: Floats, largest: Floats,
+        self, program: Program, pull: Floats, hessian: Floats, l2: Floats, bound: Floats, largest: Floats,
         damping: float,
     ):  # fmt: skip
-        self.program, self.pull, self.hessian = program, pull, hessian
-        self.bend, self.bound, self.largest, self.damping = bend, bound, largest, damping
+        self.program = program
+        self.pull = pull
+        self.hessian = hessian
+        self.l2 = l2
+        self.bound = bound
+        self.largest = largest
+        self.damping = damping
 
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
         """Factor the curvature again for the multiplier."""
@@ -70,10 +75,12 @@ class ExactModel(StepModel):
         smallest if that is due to a single outlier whose loss is flat by now. If everything is flat (all residuals on
         the linear part of a loss), it is that of a plain gradient step.
         """
-        curvature, bend = self.hessian.copy(), self.bend + multiplier * self.bound
+        curvature = self.hessian.copy()
+        added = self.l2 + multiplier * self.bound
         diagonal = np.diag_indices_from(curvature)
-        curvature[diagonal] += bend
-        largest, own = self.largest + bend, np.diag(curvature)
+        curvature[diagonal] += added
+        largest = self.largest + added
+        own = np.diag(curvature)
         mean = float((own / largest).mean())
         unit = np.sqrt(np.maximum(own, _LEAST_CURVATURE * largest))
         curvature /= np.outer(unit, unit)
@@ -137,7 +144,7 @@ class ProductModel(StepModel):
 class LearnedModel(StepModel):
     """The model with a curvature learned from the gradients seen: L-BFGS, starting from an initial curvature B.
 
-    The inverse is scale * P + U' W U with P = (B + bend I)^-1 and U = [S, scale * Y P], where Y are the changes of the
+    The inverse is scale * P + U' W U with P = (B + added I)^-1 and U = [S, scale * Y P], where Y are the changes of the
     gradient along the steps S, including those of penalty and multiplier. Trials of the multiplier only need products
     of rows, pairs and the pull, which are computed once.
 
@@ -177,9 +184,9 @@ class LearnedModel(StepModel):
 
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
         """Combine the products."""
-        n, k, bend = self.n, self.k, self.penalty + multiplier
+        n, k, added = self.n, self.k, self.penalty + multiplier
         program = self.program
-        K, B = self.products.at(bend), self.on_steps
+        K, B = self.products.at(added), self.on_steps
         if self.bounded:
             # Add to every row the pull, and to every change that of its step, times the multiplier.
             mix = np.eye(n + k, n + k + 1 + k)
@@ -204,7 +211,7 @@ class LearnedModel(StepModel):
             gradient += weights[k:] @ self.changes
             if multiplier:
                 gradient += multiplier * (weights[k:] @ self.bound)
-        step = scale * self.first.solve(gradient, bend)
+        step = scale * self.first.solve(gradient, added)
         if k:
             step += weights[:k] @ self.steps
         return -step, x

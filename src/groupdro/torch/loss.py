@@ -33,7 +33,7 @@ class GroupDROLoss(nn.Module):
         Blend between the average over rows (0) and the worst group (1). Decrease it if the other groups suffer too
         much.
     offsets : array-like of shape (n_groups,), default=None
-        Constants added to the risks. C / sqrt(n_i) corresponds to `small_group_adjustment` of the estimators; minus the
+        Constants added to the risks. C / sqrt(n_i) corresponds to `small_group_bonus` of the estimators; minus the
         risk of each group's best model turns risks into excess risks. None for zeros.
     loss : callable, default=None
         Takes outputs and targets, and returns one loss per row, such as

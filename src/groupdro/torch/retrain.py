@@ -88,7 +88,7 @@ def retrain_last_layer(
         With `store`, whether to fit on all rows after judging, which takes as long again. Without `store`, the layer is
         always fitted on all rows.
     estimator : GroupDROClassifier, optional
-        Estimator that provides all other parameters, such as `l1_ratio`, `small_group_adjustment`, `objective` or
+        Estimator that provides all other parameters, such as `l1_ratio`, `small_group_bonus`, `objective` or
         `tol`. It must leave `alpha` and `robustness` at their defaults.
     cv : int, default=5
         Number of folds for choosing penalty and robustness, and for judging the layer.
@@ -136,6 +136,7 @@ def retrain_last_layer(
     for name in ("alpha", "robustness"):
         if getattr(own, name) != getattr(GroupDROClassifier(), name):
             raise ValueError(f"estimator must not set {name}: pass {name} to retrain_last_layer itself.")
+    own._refuse_domain("retrain_last_layer")
     folder = None if store is None else check_path(store, "store")
     inner = unwrap(model)
     with workers_of(model) as workers:

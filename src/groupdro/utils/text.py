@@ -100,9 +100,7 @@ def objective_name(model: Any) -> str:
     """Return the name of the objective that a fitted model's bounds are about, such as "worst risk"."""
     value = "excess risk" if model.objective == "excess_risk" else "risk"
     worst, t = f"worst {value}", float(model.robustness)
-    if model.n_worst is not None and model.n_worst > 1:
-        worst = f"average of the {model.n_worst} worst {value}s"
-    elif model.worst_share is not None:
+    if model.worst_share is not None:
         worst = f"average of the worst {model.worst_share:.3g} of all {model.average}' {value}s"
     if t == 1.0:
         return worst

@@ -108,7 +108,7 @@ class SpectralSteps(Steps):
         return reached - self.along_snapshot, land(*flat, 1.0 / shrink0 - 1.0, out.ravel(), total.ravel())
 
     def _difference(self, drawn: Drawn, q: Floats, free: Floats) -> tuple[Floats, Array, Floats]:
-        """Return the drawn rows' differences from the snapshot at the half point: values by group, slopes, free rows.
+        """Return the drawn rows' differences from the snapshot at the half point: values by group, gradient, free rows.
 
         Pieces depend only on the size of the batch, so that threads do not change the result.
         """
@@ -117,7 +117,8 @@ class SpectralSteps(Steps):
         shift = free[0].copy() if len(free) else np.zeros(n_outputs)
         if loop.shift.size:
             shift -= loop.shift @ self.half
-        change, bends = np.empty(len(rows)), np.empty((len(rows), n_outputs), np.float32)
+        change = np.empty(len(rows))
+        slopes = np.empty((len(rows), n_outputs), np.float32)
         n_pieces = max(1, min(8, len(rows) // _PIECE_ROWS))
         bounds = np.linspace(0, len(rows), n_pieces + 1).astype(np.int64)
 
@@ -125,17 +126,17 @@ class SpectralSteps(Steps):
             place = slice(bounds[k], bounds[k + 1])
             X = problem.data.rows.take(rows[place]).dense()
             part = Drawn(rows[place], drawn.groups[place], drawn.weights[place])
-            softmax_difference(part, y, margins, X @ self.half, shift, q, loop.at.q, change[place], bends[place])
-            return np.asarray(X.T @ bends[place])
+            softmax_difference(part, y, margins, X @ self.half, shift, q, loop.at.q, change[place], slopes[place])
+            return np.asarray(X.T @ slopes[place])
 
-        bent, *others = map_threads(piece, n_pieces)
+        gradient, *others = map_threads(piece, n_pieces)
         for other in others:
-            bent += other
+            gradient += other
         values = np.bincount(drawn.groups, weights=change, minlength=problem.n_groups).astype(np.float64, copy=False)
-        total = bends.sum(axis=0, dtype=np.float64)
+        total = slopes.sum(axis=0, dtype=np.float64)
         if loop.shift.size:
-            bent -= np.multiply.outer(loop.shift, total).astype(np.float32)
-        return values, bent, total[None] if len(free) else np.empty((0, n_outputs))
+            gradient -= np.multiply.outer(loop.shift, total).astype(np.float32)
+        return values, gradient, total[None] if len(free) else np.empty((0, n_outputs))
 
     @staticmethod
     def _squared_size(scales: Floats, rest: float, along: Floats, square: float) -> float:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.problem.group_pass import ColumnCurvature, evaluate_groups
-from groupdro.solvers import faces
+from groupdro.solvers import active_set
 from groupdro.solvers.resting_weights import weights_at_rest
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import elastic_net, judge
@@ -19,7 +19,7 @@ def make_problem(seed, domain, loss="logistic", storage="dense", n=120, d=25, m=
     X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-0.5, 0.5, d)
     score = X[:, :4] @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=n)
     y = np.digitize(score, [-1.0, 1.0]) if loss == "softmax" else np.where(score > 0, 1.0, -1.0)
-    losses = {"logistic": gd.Logistic(), "softmax": gd.Softmax(3), "squared": gd.Squared()}
+    losses = {"logistic": gd.losses.Logistic(), "softmax": gd.losses.Softmax(3), "squared": gd.losses.Squared()}
     stored = sp.csr_array(X * (rng.random(X.shape) < 0.5)) if storage == "csr" else X
     groups = np.r_[np.arange(m), rng.integers(0, m, n - m)]
     data = gd.GroupedData.from_arrays(stored, score if loss == "squared" else y, groups)
@@ -36,7 +36,7 @@ def test_every_bound_holds_under_an_elastic_net(seed):
 @pytest.mark.parametrize("l2", [0.0, 0.01])
 @pytest.mark.parametrize("ends", [(-np.inf, np.inf), (0.0, np.inf), (-0.2, 0.1)], ids=["free", "positive", "between"])
 def test_zeros_are_exact_and_those_of_the_reference(loss, l2, ends):
-    domain = gd.ElasticNetDomain(l1=0.03, l2=l2, low=ends[0], high=ends[1])
+    domain = gd.domains.ElasticNetDomain(l1=0.03, l2=l2, low=ends[0], high=ends[1])
     problem = make_problem(1, domain, loss)
     found, reference = gd.solve(problem, "sqp", tol=1e-9), worst_value(problem)
     assert found.converged
@@ -51,11 +51,11 @@ def test_zeros_are_exact_and_those_of_the_reference(loss, l2, ends):
 @pytest.mark.parametrize("loss", ["logistic", "softmax", "squared"])
 @pytest.mark.parametrize("l2", [0.0, 0.01])
 def test_smoothed_kinks_end_at_the_same_zeros(monkeypatch, loss, l2):
-    problem = make_problem(3, gd.ElasticNetDomain(l1=0.03, l2=l2), loss)
+    problem = make_problem(3, gd.domains.ElasticNetDomain(l1=0.03, l2=l2), loss)
     guessed = gd.solve(problem, "sqp", tol=1e-9)
-    monkeypatch.setattr(faces, "_SOON", 0)
+    monkeypatch.setattr(active_set, "_SOON", 0)
     for polish, atol in ((5, 1e-5), (0, 1e-4)):  # with its zeros solved for, and as it is
-        monkeypatch.setattr(faces, "_POLISH", polish)
+        monkeypatch.setattr(active_set, "_POLISH", polish)
         smoothed = gd.solve(problem, "sqp", tol=1e-8)
         assert smoothed.upper_bound == pytest.approx(guessed.upper_bound, rel=1e-8)
         np.testing.assert_array_equal(problem.coef(smoothed.w) == 0.0, problem.coef(guessed.w) == 0.0)
@@ -71,7 +71,11 @@ def test_zeros_that_no_single_release_finds(n, l1, noise, more):
     hidden = np.column_stack([y - 0.5, 2 * shortcut - 1.0, np.zeros((n, more))]) + 0.5 * rng.normal(size=(n, more + 2))
     X = hidden @ rng.normal(size=(more + 2, 40)) + noise * rng.normal(size=(n, 40)) + (3.0 if more else 0.0)
     data = gd.GroupedData.from_arrays(np.maximum(X, 0.0), 2.0 * y - 1.0, 2 * y + shortcut)
-    found = gd.solve(gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(l1=l1), fit_intercept=True), "sqp", tol=1e-7)
+    found = gd.solve(
+        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=l1), fit_intercept=True),
+        "sqp",
+        tol=1e-7,
+    )
     assert found.converged
     assert found.upper_bound == pytest.approx(np.log(2.0))
     assert not found.w.any()
@@ -81,12 +85,12 @@ def test_zeros_that_no_single_release_finds(n, l1, noise, more):
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("formed", [True, False])
 def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, loss, storage, formed):
-    domain = gd.ElasticNetDomain(l1=0.02, l2=0.001)
+    domain = gd.domains.ElasticNetDomain(l1=0.02, l2=0.001)
     problem = make_problem(2, domain, loss, storage, d=60)
     whole = gd.solve(problem, "sqp", tol=1e-8)
     monkeypatch.setattr("groupdro.solvers.sqp._NEWTON_SIZE", 0)
-    monkeypatch.setattr(faces, "_FEWEST_ENTERING", 3)
-    monkeypatch.setattr(faces, "_FORMED_SIZE", 10**6 if formed else 0)
+    monkeypatch.setattr(active_set, "_FEWEST_ENTERING", 3)
+    monkeypatch.setattr(active_set, "_FORMED_SIZE", 10**6 if formed else 0)
     parts = gd.solve(problem, "sqp", tol=1e-8)
     assert whole.converged
     assert parts.converged
@@ -97,7 +101,7 @@ def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, l
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_the_curvature_of_some_columns_is_a_part_of_the_hessian(loss, storage):
-    problem = make_problem(3, gd.ElasticNetDomain(l1=0.1), loss, storage, d=9)
+    problem = make_problem(3, gd.domains.ElasticNetDomain(l1=0.1), loss, storage, d=9)
     rng = np.random.default_rng(0)
     w, q = 0.3 * rng.normal(size=problem.shape), np.array([0.5, 0.2, 0.3])
     groups = evaluate_groups(problem, w, q)
@@ -118,7 +122,7 @@ def test_a_step_solves_its_own_model(seed):
     d = int(rng.integers(4, 12))
     problem = make_problem(seed, elastic_net(rng, d), d=d, n=40, fit_intercept=bool(seed % 2))
     w = problem.within_domain(rng.normal(size=problem.shape) * (rng.random(problem.shape) < 0.6))
-    solver = gd.GroupSQP()
+    solver = gd.solvers.GroupSQP()
     state = solver.init(problem.starting_at(w), 0)
     values = problem.group_values(state.groups.group_risks)
     step, q, promised = solver._solve_model(problem, state, values)
@@ -141,7 +145,7 @@ def test_a_step_solves_its_own_model(seed):
 
 
 def test_a_box_is_solved_by_sqp_too():
-    problem = make_problem(4, gd.ElasticNetDomain(low=-0.3, high=0.2))
+    problem = make_problem(4, gd.domains.ElasticNetDomain(low=-0.3, high=0.2))
     found, reference = gd.solve(problem, "sqp", tol=1e-8), worst_value(problem)
     assert found.converged
     np.testing.assert_allclose(found.upper_bound, reference.value, rtol=1e-7)
@@ -149,11 +153,13 @@ def test_a_box_is_solved_by_sqp_too():
 
 
 @pytest.mark.parametrize("objective", ["risk", "regret"])
-@pytest.mark.parametrize("weight_set", [gd.Simplex(), gd.Floor(0.5), gd.Cap(0.5)], ids=str)
+@pytest.mark.parametrize(
+    "weight_set", [gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.5), gd.weight_sets.Cap(0.5)], ids=str
+)
 def test_every_set_of_weights_and_both_objectives(objective, weight_set):
     if objective == "regret" and not weight_set.is_simplex:
         pytest.skip("regrets are of the simplex here")
-    plain = make_problem(5, gd.ElasticNetDomain(l1=0.02, l2=0.01))
+    plain = make_problem(5, gd.domains.ElasticNetDomain(l1=0.02, l2=0.01))
     problem = gd.GroupRisk(plain.data, plain.loss, plain.domain, weight_set, fit_intercept=True)
     found = gd.solve(problem, "alem" if objective == "regret" else "auto", tol=1e-6)
     assert found.converged
@@ -162,7 +168,7 @@ def test_every_set_of_weights_and_both_objectives(objective, weight_set):
 
 
 def test_aleg_takes_proximal_steps():
-    problem = make_problem(6, gd.ElasticNetDomain(l1=0.02, l2=0.01))
+    problem = make_problem(6, gd.domains.ElasticNetDomain(l1=0.02, l2=0.01))
     found = gd.solve(problem, "aleg", tol=1e-3, max_passes=400)
     best = gd.solve(problem, "sqp", tol=1e-8)
     assert found.converged
@@ -170,7 +176,7 @@ def test_aleg_takes_proximal_steps():
 
 
 def test_a_run_that_was_broken_off_goes_on(tmp_path):
-    problem = make_problem(7, gd.ElasticNetDomain(l1=0.01))
+    problem = make_problem(7, gd.domains.ElasticNetDomain(l1=0.01))
     whole = gd.solve(problem, "sqp", tol=1e-8)
     gd.solve(problem, "sqp", tol=1e-8, max_passes=4, checkpoint_dir=tmp_path)
     again = gd.solve(problem, "sqp", tol=1e-8, checkpoint_dir=tmp_path)
@@ -195,8 +201,10 @@ def test_weights_at_rest_are_those_of_the_game(seed):
     rng = np.random.default_rng(seed)
     m, d, low, high = 5, 4, -0.2 if seed % 2 else -np.inf, 0.3 if seed % 3 else np.inf
     X, y, groups = rng.normal(size=(60, d)), np.sign(rng.normal(size=60)), np.arange(60) % m
-    domain = gd.ElasticNetDomain(l1=0.05, l2=0.0, low=low, high=high)
-    problem = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), gd.Logistic(), domain, fit_intercept=seed > 2)
+    domain = gd.domains.ElasticNetDomain(l1=0.05, l2=0.0, low=low, high=high)
+    problem = gd.GroupRisk(
+        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), domain, fit_intercept=seed > 2
+    )
     best = gd.solve(problem, tol=1e-10)
     here = evaluate_groups(problem, best.w, best.q, hessian=False)
     q = weights_at_rest(problem, here, problem.group_values(here.group_risks), problem.weight_set.moving(m))
@@ -214,7 +222,7 @@ def test_no_program_is_solved_where_weights_are_known_or_parameters_are_many(m, 
     """A dense identity of 100,000 features took all memory."""
     X = sp.csr_array(sp.eye_array(8, d))
     data = gd.GroupedData.from_arrays(X, np.tile([1.0, -1.0], 4), np.arange(8) % m)
-    problem = gd.GroupRisk(data, gd.Logistic(), gd.ElasticNetDomain(l1=0.5))
+    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=0.5))
     here = evaluate_groups(problem, problem.start(), problem.start_weights(), hessian=False)
     moving = problem.weight_set.moving(m)
     assert weights_at_rest(problem, here, problem.group_values(here.group_risks), moving) is None

@@ -12,11 +12,11 @@ import numpy as np
 
 from groupdro.utils.types import Floats
 
-__all__ = ["Sandwich"]
+__all__ = ["Enclosure"]
 
 
 @dataclass(frozen=True, eq=False)
-class Sandwich:
+class Enclosure:
     """Attained points, and half-planes that hold for every model, by ascending t.
 
     Attributes

@@ -1,4 +1,4 @@
-"""Steps of SQP with separate penalties and bounds for each coefficient: elastic net, sign constraints, box.
+"""Active-set steps of SQP, for separate penalties and bounds of each coefficient: elastic net, sign constraints, box.
 
 The model of a step combines the worst of the groups' linear models, a common quadratic, and the penalties:
 
@@ -22,7 +22,7 @@ from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, ProductModel, 
 from groupdro.solvers.weight_program import Program
 from groupdro.utils.types import Floats, Indices, Mask
 
-__all__ = ["FaceModel", "Faces", "separable_of"]
+__all__ = ["ActiveSetModel", "EntryTerms", "separable_of"]
 
 _ROUNDS = 200  # most times that the small model is solved
 _SOON = 10  # rounds after which kinks are smoothed instead, if there are no bounds
@@ -34,22 +34,22 @@ _ROUNDED = 1e-11  # rounding of a slope relative to the largest and to the penal
 
 
 @dataclass(frozen=True, eq=False)
-class Faces:
+class EntryTerms:
     """The penalty and bounds of every parameter, flattened like w; an intercept has none.
 
     Attributes
     ----------
-    l1, bend, low, high : ndarray of shape (w.size,)
-        L1 penalty, curvature of the L2 penalty, and bounds.
+    l1, l2, low, high : ndarray of shape (w.size,)
+        L1 and L2 penalties, and bounds.
     """
 
     l1: Floats
-    bend: Floats
+    l2: Floats
     low: Floats
     high: Floats
 
     @classmethod
-    def of(cls, problem: GroupRisk) -> "Faces":
+    def of(cls, problem: GroupRisk) -> "EntryTerms":
         """Return the penalties and bounds of a problem."""
         parts, n_bound = separable_of(problem), problem.coef(np.empty(problem.shape)).size
         shape = (problem.data.n_features, *problem.shape[1:])
@@ -89,7 +89,7 @@ def separable_of(problem: GroupRisk) -> Separable:
     return problem.domain.separable
 
 
-class FaceModel:
+class ActiveSetModel:
     """The model of a step from the current state.
 
     Parameters
@@ -111,10 +111,13 @@ class FaceModel:
     def __init__(
         self, problem: GroupRisk, state: State, margins: Floats, hessian: Floats | None, largest: Floats, damping: float
     ):
-        self.faces, at = Faces.of(problem), state.evaluation
-        self.w, self.damping = at.w.ravel(), damping
-        self.slope = at.gradient.ravel() + self.faces.bend * self.w
-        self.entries, self.largest = np.arange(self.w.size), largest
+        at = state.evaluation
+        self.terms = EntryTerms.of(problem)
+        self.w = at.w.ravel()
+        self.damping = damping
+        self.slope = at.gradient.ravel() + self.terms.l2 * self.w
+        self.entries = np.arange(self.w.size)
+        self.largest = largest
         self.curvature: _Formed | _Products
         if hessian is not None:
             self.curvature = _Formed(hessian)
@@ -130,7 +133,7 @@ class FaceModel:
         At most as many enter at once as are already active: those that the penalty restrains least.
         """
         n, n_outputs = problem.data.n_features, problem.model.n_outputs
-        force, resting = self.faces.force(self.w, self.slope), self.faces.resting(self.w)
+        force, resting = self.terms.force(self.w, self.slope), self.terms.resting(self.w)
         inside = ~resting[: n * n_outputs].reshape(n, n_outputs).all(axis=1)
         force = np.where(resting, np.abs(force), 0.0)[: n * n_outputs].reshape(n, n_outputs).max(axis=1)
         force[inside] = 0.0
@@ -142,63 +145,63 @@ class FaceModel:
 
     def solve(self, program: Program) -> tuple[Floats, Floats]:
         """Return the step, flattened, and the program's multipliers."""
-        e, faces = self.entries, self.faces
-        faces = Faces(faces.l1[e], faces.bend[e], faces.low[e], faces.high[e])
+        e, terms = self.entries, self.terms
+        terms = EntryTerms(terms.l1[e], terms.l2[e], terms.low[e], terms.high[e])
         here, rows = self.w[e], program.rows[:, e]
-        force = faces.force(here, self.slope[e])
-        free = ~faces.resting(here) | (force != 0.0)
-        low, high, tilt = faces.side(here, force)
+        force = terms.force(here, self.slope[e])
+        free = ~terms.resting(here) | (force != 0.0)
+        low, high, tilt = terms.side(here, force)
         place = here  # positions of the resting parameters
         releases = np.zeros(len(e), dtype=np.int64)
         at, x, smoothed = here, np.empty(0), None
         for n_rounds in range(_ROUNDS):
-            if n_rounds == _SOON and faces.has_kinks_only and isinstance(self.curvature, _Formed):
-                smoothed = self._solve_smoothed(program, faces)
-                place, free, releases = smoothed[0], (faces.l1 == 0) | (smoothed[0] != 0.0), np.zeros_like(releases)
-                low, high, tilt = faces.side(place, np.zeros(len(e)))
+            if n_rounds == _SOON and terms.has_kinks_only and isinstance(self.curvature, _Formed):
+                smoothed = self._solve_smoothed(program, terms)
+                place, free, releases = smoothed[0], (terms.l1 == 0) | (smoothed[0] != 0.0), np.zeros_like(releases)
+                low, high, tilt = terms.side(place, np.zeros(len(e)))
             if smoothed is not None and n_rounds == _SOON + _POLISH:
-                (at, x), low, high = smoothed, faces.low, faces.high
+                (at, x), low, high = smoothed, terms.low, terms.high
                 break
-            d, x = self._solve_free(program, rows, faces.bend, free, place - here, tilt)
+            d, x = self._solve_free(program, rows, terms.l2, free, place - here, tilt)
             at = np.where(free, here + d, place)
             beyond = (at < low) | (at > high)
             if beyond.any():
                 place = np.where(beyond, np.clip(at, low, high), place)
                 free = free & ~beyond
                 continue
-            slope = x @ rows + self.curvature.times(d) + faces.bend * d
-            force = faces.force(at, slope)
-            rounding = _ROUNDED * (faces.l1 + float(np.abs(slope).max(initial=0.0)))
+            slope = x @ rows + self.curvature.times(d) + terms.l2 * d
+            force = terms.force(at, slope)
+            rounding = _ROUNDED * (terms.l1 + float(np.abs(slope).max(initial=0.0)))
             wrong = ~free & (np.abs(force) > rounding)
             if not wrong.any():
                 break
             patient = wrong & (releases < _PATIENCE)
             if not patient.any():  # release one at a time of those that come and go
                 patient[np.argmax(np.where(wrong, np.abs(force), -1.0))] = True
-            sides = faces.side(at, force)
+            sides = terms.side(at, force)
             low, high, tilt = (np.where(patient, new, old) for new, old in zip(sides, (low, high, tilt), strict=True))
             free, releases = free | patient, releases + patient
         step = np.zeros(self.w.size)
         step[e] = np.clip(at, low, high) - here
         return step, x
 
-    def _solve_smoothed(self, program: Program, faces: Faces) -> tuple[Floats, Floats]:
+    def _solve_smoothed(self, program: Program, terms: EntryTerms) -> tuple[Floats, Floats]:
         """Return the end of the step, with exact zeros, and the multipliers, if these cannot be guessed."""
         e = self.entries
 
         def make_model(small: Program, more: Floats) -> StepModel:
-            return self.curvature.model(small, np.arange(len(e)), faces.bend + more, self.largest[e], self.damping)
+            return self.curvature.model(small, np.arange(len(e)), terms.l2 + more, self.largest[e], self.damping)
 
         return solve_smoothed(
             replace(program, rows=program.rows[:, e]),
             self.w[e],
-            faces.l1,
+            terms.l1,
             make_model,
-            lambda d: self.curvature.times(d) + faces.bend * d,
+            lambda d: self.curvature.times(d) + terms.l2 * d,
         )
 
     def _solve_free(
-        self, program: Program, rows: Floats, bend: Floats, free: Mask, stay: Floats, tilt: Floats
+        self, program: Program, rows: Floats, l2: Floats, free: Mask, stay: Floats, tilt: Floats
     ) -> tuple[Floats, Floats]:
         """Solve the model in the free parameters, with the others moved to their final positions."""
         f = np.flatnonzero(free)
@@ -208,7 +211,7 @@ class FaceModel:
             return stay, program.solve(np.zeros((len(rows), len(rows))), values)
         common = tilt[f] + (self.curvature.times(stay)[f] if stay.any() else 0.0)
         small = replace(program, rows=rows[:, f] + common, values=values)
-        model = self.curvature.model(small, f, bend[f], self.largest[self.entries[f]], self.damping)
+        model = self.curvature.model(small, f, l2[f], self.largest[self.entries[f]], self.damping)
         moved, x = model.solve(0.0)
         d = stay.copy()
         d[f] = moved
@@ -224,9 +227,9 @@ class _Formed:
     def times(self, d: Floats) -> Floats:
         return np.asarray(self.hessian @ d)
 
-    def model(self, program: Program, f: Indices, bend: Floats, largest: Floats, damping: float) -> StepModel:
+    def model(self, program: Program, f: Indices, l2: Floats, largest: Floats, damping: float) -> StepModel:
         none = np.zeros(len(f))
-        return ExactModel(program, none, self.hessian[np.ix_(f, f)], bend, none, largest, damping)
+        return ExactModel(program, none, self.hessian[np.ix_(f, f)], l2, none, largest, damping)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +242,8 @@ class _Products:
     def times(self, d: Floats) -> Floats:
         return self.columns.times(d[None])[0]
 
-    def model(self, program: Program, f: Indices, bend: Floats, largest: Floats, damping: float) -> StepModel:
-        more = bend + damping * largest + LEAST_RIDGE * (self.diagonal[f] + bend)
+    def model(self, program: Program, f: Indices, l2: Floats, largest: Floats, damping: float) -> StepModel:
+        more = l2 + damping * largest + LEAST_RIDGE * (self.diagonal[f] + l2)
         more += np.where(self.diagonal[f] + more > 0.0, 0.0, largest)  # a gradient step if everything is flat
 
         def times(directions: Floats) -> Floats:

@@ -9,15 +9,15 @@ from groupdro.data import GroupedData
 from groupdro.problem import Box, Cap, Floor, Simplex, WeightSet
 from groupdro.utils.types import Floats
 
-__all__ = ["ALL_ROWS", "Between", "row_shares"]
+__all__ = ["ALL_ROWS", "Blend", "row_shares"]
 
 #: Name of the group of all rows, which represents the average if groups overlap.
 ALL_ROWS = "(all rows)"
 
 
 @dataclass(frozen=True, eq=False)
-class Between:
-    """The average and the worst of the groups' values.
+class Blend:
+    """The average and the worst of the groups' values, which `robustness` blends.
 
     Attributes
     ----------
@@ -43,10 +43,9 @@ class Between:
         n_groups: int,
         *,
         average: str,
-        n_worst: int | None,
         worst_share: float | None,
         overlapping: bool,
-    ) -> "Between":
+    ) -> "Blend":
         """Read an estimator's parameters.
 
         Parameters
@@ -57,8 +56,6 @@ class Between:
             Number of groups.
         average : {"rows", "groups"}
             Whether rows or groups have equal weight.
-        n_worst : int or None
-            Number of worst groups to average.
         worst_share : float or None
             Share of the rows, or of the groups, to average as the worst.
         overlapping : bool
@@ -66,19 +63,16 @@ class Between:
 
         Returns
         -------
-        Between
+        Blend
             Weights of the average and of the worst.
         """
-        base, caps = (np.full(n_groups, 1.0 / n_groups) if average == "groups" else shares), None
-        if n_worst is not None:
-            if n_worst > n_groups:
-                raise ValueError(f"n_worst is {n_worst}, but there are {n_groups} groups.")
-            caps = np.full(n_groups, 1.0 / n_worst) if n_worst > 1 else None
-        elif worst_share is not None:
+        base = np.full(n_groups, 1.0 / n_groups) if average == "groups" else shares
+        caps = None
+        if worst_share is not None:
             if base is None:
                 raise ValueError(
                     "worst_share requires each group's share of the rows, which is unknown for overlapping groups and "
-                    "weighted stores: use average='groups' or n_worst."
+                    "weighted stores: use average='groups'."
                 )
             caps = np.minimum(base / worst_share, 1.0)
         return cls(n_groups, base, caps, over_all=overlapping and average == "rows")
@@ -90,7 +84,8 @@ class Between:
 
     def weight_set(self, robustness: float) -> WeightSet:
         """Return the weight set whose objective is (1 - robustness) * average + robustness * worst."""
-        caps, base = self.caps, self.base
+        caps = self.caps
+        base = self.base
         if robustness == 1.0:
             return Simplex() if caps is None else Cap(tuple(caps.tolist()))
         if not self.known:
