@@ -64,7 +64,7 @@ def test_ones_are_stored_without_values_and_fitted_alike(tmp_path):
     options |= {"sparse": True, "hashed": True}
     ones = gd.GroupedStore.write(tmp_path / "ones", table, dtype="bool", **options)
     counts = gd.GroupedStore.write(tmp_path / "counts", table, **options)
-    assert not (tmp_path / "ones" / "data.bin").exists()
+    assert not (tmp_path / "ones" / "data.npy").exists()
     assert counts.X.toarray().max() > 1
     np.testing.assert_array_equal(ones.X.toarray(), counts.X.toarray() != 0)
     again = gd.GroupedStore.write_arrays(
@@ -77,7 +77,7 @@ def test_ones_are_stored_without_values_and_fitted_alike(tmp_path):
     assert models[0].status_ == "converged"
     assert models[0].upper_bound_ == pytest.approx(models[1].upper_bound_, rel=1e-3)
     gd.GroupedStore.open(tmp_path / "ones", verify="full")
-    file = tmp_path / "ones" / "indices.bin"
+    file = tmp_path / "ones" / "indices.npy"
     content = bytearray(file.read_bytes())
     content[5] ^= 1
     file.write_bytes(content)

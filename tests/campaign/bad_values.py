@@ -771,7 +771,7 @@ def table():
                 **{key: STRANGERS[key] for key in ("none", "a number", "an array", "an object", "a class")},
                 "missing": str(FOLDER / "nowhere.parquet"),
                 "no files": [],
-                "of another kind": str(FOLDER / "a store" / "X.bin"),
+                "of another kind": str(FOLDER / "a store" / "X.npy"),
                 "a function of none": lambda: None,
                 "a list": [1, 2],
             },
@@ -797,7 +797,7 @@ def table():
             "path": {
                 **PLACES,
                 "missing": FOLDER / "nowhere",
-                "a file": FOLDER / "a store" / "X.bin",
+                "a file": FOLDER / "a store" / "X.npy",
                 "no store": FOLDER,
             },
             "verify": CHOICE,

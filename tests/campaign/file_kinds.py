@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from groupdro.store.document import MANIFEST
+from groupdro.store.layout import BLOCK
 from sklearn.base import BaseEstimator
 
 import groupdro as gd
 from groupdro.run.checkpoint import CheckpointError, CheckpointWarning
 from groupdro.store import GroupedStore, StoreError
-from groupdro.store.document import MANIFEST
-from groupdro.store.layout import BLOCK
 
 __all__ = [
     "RUNS",

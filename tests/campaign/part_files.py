@@ -109,10 +109,10 @@ def _damage_store(place: Path, rng: random.Random, folder: Path) -> None:
         path.write_bytes(other.read_bytes())
         other.write_bytes(blob)
     elif deed == 2:
-        path.rename(place / rng.choice(("x", "Z.bin", "notes.txt", other.name)))
+        path.rename(place / rng.choice(("x", "Z.npy", "notes.txt", other.name)))
     elif deed == 3:
-        (place / rng.choice(("notes.txt", "Y.bin", ".hidden", "weights.bin"))).write_bytes(rng.randbytes(9))
-    elif deed == 4 and path.suffix == ".bin":  # the size stays
+        (place / rng.choice(("notes.txt", "Y.npy", ".hidden", "weight.npy"))).write_bytes(rng.randbytes(9))
+    elif deed == 4 and path.suffix == ".npy":  # the size stays
         blob = path.read_bytes()
         path.write_bytes(damage(blob, rng)[: len(blob)].ljust(len(blob), b"\0"))
     else:

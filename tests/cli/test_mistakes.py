@@ -210,7 +210,7 @@ def test_options_of_tables_are_refused_for_a_store(folder, monkeypatch, tmp_path
         )
         assert result.exit_code == 1
         assert sentence in result.stderr
-    damaged = next(path for path in (tmp_path / "s").iterdir() if path.name == "X.bin")
+    damaged = next(path for path in (tmp_path / "s").iterdir() if path.name == "X.npy")
     damaged.write_bytes(damaged.read_bytes()[:-8])
     result = testing.CliRunner().invoke(cli._commands, ["fit", store])
     assert (result.exit_code, "cannot be read as a store" in result.stderr) == (1, True)

@@ -61,8 +61,8 @@ def test_workers_whose_launcher_is_killed_while_they_start_do_not_run_on(bench, 
 
 
 def test_a_job_on_a_damaged_store_says_so(bench, tmp_path):
-    verdicts = run(bench, tmp_path, Fault("corrupt shard", detail="X.bin:flip70"))
-    check(verdicts, outcome="clear error", note="X.bin is damaged in block 0")
+    verdicts = run(bench, tmp_path, Fault("corrupt shard", detail="X.npy:flip70"))
+    check(verdicts, outcome="clear error", note="X.npy is damaged in block 0")
 
 
 @pytest.mark.long  # torchrun gives a stopped worker half a minute

@@ -211,8 +211,8 @@ def _changed_store(tmp_path, sparse):
 @pytest.mark.parametrize(
     ("sparse", "name"),
     [
-        *((False, name) for name in ("X.bin", "y.bin", "weights.bin", "source.bin", "offsets.bin", "groups.json")),
-        *((True, name) for name in ("data.bin", "indices.bin", "indptr.bin")),
+        *((False, name) for name in ("X.npy", "y.npy", "weight.npy", "source.npy", "offsets.npy", "groups.json")),
+        *((True, name) for name in ("data.npy", "indices.npy", "indptr.npy")),
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])
@@ -237,8 +237,8 @@ def test_a_fit_on_a_changed_store_does_not_go_on_from_what_was_proved_before(tmp
     store, change = _changed_store(tmp_path, sparse=False)
     model = gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(store)
     assert model.status_ == "converged"
-    change("X.bin")
-    with pytest.raises(gd.StoreError, match=r"X\.bin"):
+    change("X.npy")
+    with pytest.raises(gd.StoreError, match=r"X\.npy"):
         gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(gd.GroupedStore.open(store.path))
     # Without checkpoints nothing is believed, and nothing is read twice.
     assert gd.GroupDRORegressor().fit(gd.GroupedStore.open(store.path)).status_ == "converged"
@@ -249,15 +249,15 @@ def test_every_byte_of_a_store_of_many_blocks_is_read_by_some_worker(tmp_path, m
     monkeypatch.setattr("groupdro.store.files.BLOCK", 512)
     monkeypatch.setattr("groupdro.store.layout.BLOCK", 512)
     store, _ = _changed_store(tmp_path, sparse=True)
-    size = (store.path / "data.bin").stat().st_size
-    with open(store.path / "data.bin", "r+b") as file:
+    size = (store.path / "data.npy").stat().st_size
+    with open(store.path / "data.npy", "r+b") as file:
         for place in range(100, size, 500):
             file.seek(place)
             before = file.read(1)
             file.seek(place)
             file.write(bytes([before[0] ^ 1]))
             file.flush()
-            with pytest.raises(gd.StoreError, match=r"data\.bin"):
+            with pytest.raises(gd.StoreError, match=r"data\.npy"):
                 run_workers(workers, lambda comm: store.shard(comm).data().key_check())
             file.seek(place)
             file.write(before)

@@ -98,7 +98,7 @@ def read_outcome(
         worst_lower = max(worst_lower, between.worst(least))
         shown = _without_all_rows(result, between.n_groups)
         return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
-    known = between.known and not (between.over_all and result.references.upper.any())
+    known = not (between.over_all and result.references.upper.any())
     left = max_passes - result.passes, max_time - result.seconds
     if spend and known and result.converged and not result.interrupted:
         clock = Clock(problem)

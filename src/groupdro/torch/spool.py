@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.store.labels import label_to_json
+from groupdro.store.manifest import label_to_json
 from groupdro.utils.bundle import write_content
 from groupdro.utils.types import Array, Indices
 
