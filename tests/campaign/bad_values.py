@@ -786,6 +786,7 @@ def table():
                 "an object": Stranger(),
             },
             "weight": {"another": "z", "text": "text", "a number": 3, "a list": ["weight"], "an object": Stranger()},
+            "offset": {"another": "z", "text": "text", "a number": 3, "empty": [], "an object": Stranger()},
             "sparse": FLAG,
             "n_features": {key: value for key, value in COUNT.items() if key != "none"},
         },

@@ -134,7 +134,7 @@ def _change_in_place(table: Table, store: Path | None) -> None:
         return
     table.X[:, 0] *= -2.0
     if store is not None:
-        stored = np.memmap(store / "X.npy", np.float64, "r+", shape=table.X.shape)
+        stored = np.load(store / "X.npy", mmap_mode="r+")
         stored[:, 0] *= -2.0
         stored.flush()
 

@@ -52,7 +52,7 @@ LOCAL = ("kill in a step", "kill in a pass", "kill in a write", "kill elsewhere"
 NETWORK = ("node lost", "node cut off")
 ALONE = ("corrupt shard", "corrupt checkpoints, all")
 KINDS = (*LOCAL, *NETWORK, *ALONE)
-SMALL_FILES = ("y.npy", "offsets.npy", "groups.json", "manifest.json")
+SMALL_FILES = ("y.npy", "manifest.json")
 LARGE_FILES = {"dense": ("X.npy", "source.npy"), "sparse": ("indices.npy", "indptr.npy", "source.npy")}
 SOLVERS = {"dense": ("aleg", "aleg", "sqp"), "sparse": ("aleg", "sqp", "sketched-sqp")}
 

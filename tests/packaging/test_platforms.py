@@ -25,7 +25,7 @@ GUARDED = {
     ("distributed/launch.py", "os.execve"): "refused on Windows before",
     ("distributed/torch_comm.py", "os.getsid"): "after a return where the system is not Linux",
     ("distributed/torch_comm.py", "signal.SIGKILL"): "after a return where the system is not Linux",
-    ("store/directories.py", "fcntl"): "behind ImportError",
+    ("store/folders.py", "fcntl"): "behind ImportError",
     ("utils/threads.py", "os.sched_getaffinity"): "behind hasattr",
 }
 ODD = {"execve", "execv", "execvp", "execvpe", "kill", "symlink", "link"}  # which Windows has, in another way

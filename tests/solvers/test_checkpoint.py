@@ -196,7 +196,7 @@ def _changed_store(tmp_path, sparse):
     y = np.where(X[:, 0] + rng.logistic(size=400) > 0, 1.0, -1.0)
     rows = sp.csr_array(X) if sparse else X
     store = gd.GroupedStore.write_arrays(
-        tmp_path / "s", rows, y, groups, sample_weight=1 + rng.random(400), task="regression"
+        tmp_path / "s", rows, y, groups, sample_weight=1 + rng.random(400), offset=X[:, 1], task="regression"
     )
 
     def change(name):
@@ -211,7 +211,7 @@ def _changed_store(tmp_path, sparse):
 @pytest.mark.parametrize(
     ("sparse", "name"),
     [
-        *((False, name) for name in ("X.npy", "y.npy", "weight.npy", "source.npy", "offsets.npy", "groups.json")),
+        *((False, name) for name in ("X.npy", "y.npy", "weight.npy", "offset.npy", "source.npy")),
         *((True, name) for name in ("data.npy", "indices.npy", "indptr.npy")),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_fit_on_a_changed_store_does_not_go_on_from_what_was_proved_before(tmp
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_every_byte_of_a_store_of_many_blocks_is_read_by_some_worker(tmp_path, monkeypatch, workers):
     monkeypatch.setattr("groupdro.store.files.BLOCK", 512)
-    monkeypatch.setattr("groupdro.store.layout.BLOCK", 512)
+    monkeypatch.setattr("groupdro.store.manifest.BLOCK", 512)
     store, _ = _changed_store(tmp_path, sparse=True)
     size = (store.path / "data.npy").stat().st_size
     with open(store.path / "data.npy", "r+b") as file:
