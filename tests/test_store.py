@@ -635,7 +635,7 @@ GroupedStore.write_arrays(sys.argv[1], np.ones((50, 2)), np.zeros(50), overwrite
 @pytest.mark.skipif(os.name == "nt", reason="without locks nobody can tell a leftover")
 @pytest.mark.parametrize("moment", ["before", "between", "after"])
 def test_a_writer_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(tmp_path, moment, monkeypatch):
-    monkeypatch.setattr("groupdro.store.grouped_store._PATIENCE", 0.1)
+    monkeypatch.setattr("groupdro.store.reader._PATIENCE", 0.1)
     path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
     done = subprocess.run([sys.executable, "-c", KILLED_WHILE_REPLACING, str(path), moment], check=False)
     assert done.returncode == -signal.SIGKILL

@@ -147,8 +147,8 @@ MISTAKES = [
     ("convert t.parquet s {fit}", "column 'colour' holds text, but a store holds only numbers: pass --drop colour"),
     ("convert t.parquet s --target z --group g", "--target: there is no column 'z'"),
     ("convert with_missing.parquet s {fit} --drop colour", "features column 'x' has a missing value, first in row 0."),
-    ("convert parts s {fit}", "parts/b.parquet' cannot be read as Parquet: "),
-    ("convert parts/a.parquet parts/b.parquet s {fit}", "parts/b.parquet' cannot be read as Parquet: "),
+    ("convert parts s {fit}", "parts/b.parquet': "),
+    ("convert parts/a.parquet parts/b.parquet s {fit}", "parts/b.parquet': "),
     ("convert t.parquet latin.csv s {fit}", "TABLE must be files of one format"),
 ]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from groupdro.store.manifest import ARRAYS, FORMAT, MANIFEST, Manifest, manifest_bytes
 from groupdro.utils.bundle import sync_folder, write_content
 
-__all__ = ["is_being_replaced", "new_folder", "publish"]
+__all__ = ["folder_identity", "is_being_replaced", "new_folder", "publish"]
 
 _FILES = {MANIFEST, *(f"{name}.npy" for name in ARRAYS)}
 
@@ -85,6 +85,14 @@ def publish(folder: Path, target: Path, manifest: Manifest, *, overwrite: bool) 
     sync_folder(target.parent)
 
 
+def folder_identity(target: Path) -> tuple[int, int] | None:
+    """Return what changes if another folder is moved to a place; None if there is nothing."""
+    with suppress(FileNotFoundError):
+        found = target.lstat()
+        return found.st_ino, found.st_ctime_ns
+    return None
+
+
 def is_being_replaced(target: Path) -> bool:
     """Return whether a place without a store has one that a writer has moved away to replace it."""
     return not os.path.lexists(target) and bool(_found(target, "old"))
@@ -134,22 +142,14 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def _check_free(target: Path, overwrite: bool) -> None:
-    while (found := _identity(target)) is not None:
+    while (found := folder_identity(target)) is not None:
         if overwrite and _is_store(target):
             return
-        if _identity(target) == found:  # otherwise, another writer has replaced it meanwhile
+        if folder_identity(target) == found:  # otherwise, another writer has replaced it meanwhile
             why = "path exists: choose another, or pass overwrite=True"
             if overwrite:
                 why = "path is not a store, or contains other files; refusing to overwrite it"
             raise FileExistsError(errno.EEXIST, why, os.fspath(target))
-
-
-def _identity(target: Path) -> tuple[int, int] | None:
-    """Return what changes if another folder is moved to the place; None if there is nothing."""
-    with suppress(FileNotFoundError):
-        found = target.lstat()
-        return found.st_ino, found.st_ctime_ns
-    return None
 
 
 def _is_store(target: Path) -> bool:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,6 @@ from groupdro.utils.types import Array, Floats
 __all__ = ["GroupedStore"]
 
 _MEMORY = 256 * 2**20
-_PATIENCE = 2.0  # seconds to wait for a store that a writer is just replacing
 
 
 class GroupedStore:
@@ -289,19 +287,14 @@ class GroupedStore:
         """
         check_choice(verify, "verify", ("small", "full"))
         place = check_path(path, "path").resolve()
-        patient_until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                return cls(place, read_store(place, full=verify == "full"))
-            except (StoreError, OSError) as error:
-                if is_being_replaced(place) and time.monotonic() < patient_until:
-                    time.sleep(0.01)
-                elif place.is_dir():
-                    raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
-                else:
-                    killed = "; its writer was killed, and the next writer moves the old store back"
-                    why = killed if is_being_replaced(place) else ""
-                    raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}{why}.") from None
+        try:
+            return cls(place, read_store(place, full=verify == "full"))
+        except (StoreError, OSError) as error:
+            if place.is_dir():
+                raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
+            killed = "; its writer was killed, and the next writer moves the old store back"
+            why = killed if is_being_replaced(place) else ""
+            raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}{why}.") from None
 
     def verify(self) -> None:
         """Read every file and verify its checksums.

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from groupdro.data.communicator import Communicator
 from groupdro.data.cuts import row_cuts
 from groupdro.store.files import check_blocks, map_array, regular_size
+from groupdro.store.folders import folder_identity, is_being_replaced
 from groupdro.store.manifest import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, StoreError, check, parse_manifest
 from groupdro.utils.types import Array
 from groupdro.utils.vectors import LARGEST
@@ -19,7 +21,7 @@ from groupdro.utils.vectors import LARGEST
 __all__ = ["Opened", "RowsCheck", "read_manifest", "read_store"]
 
 _PIECE = 2**20  # entries checked at once
-_ATTEMPTS = 100  # to open a store that others keep replacing
+_PATIENCE = 5.0  # seconds to wait for a store that a writer is replacing
 _SMALL = ("y", "weight", "offset", "indptr")  # arrays that are small compared to X
 
 
@@ -59,34 +61,37 @@ def read_store(path: Path, *, full: bool) -> Opened:
     Opened
         The store.
     """
-    for _ in range(_ATTEMPTS):
-        content = _manifest_content(path)
+    patient_until = time.monotonic() + _PATIENCE
+    while True:
+        before = folder_identity(path)
         try:
-            manifest = parse_manifest(content)
-            arrays = {name: map_array(_file(path, name), record) for name, record in manifest.files.items()}
-            _check_types(manifest, arrays)
-            opened = Opened(manifest, arrays)
-            _check_content(path, opened, full=full)
+            opened = _open(path, full=full)
         except (StoreError, OSError):
-            if _manifest_content(path) == content:
+            changing = folder_identity(path) != before or is_being_replaced(path)
+            if not changing or time.monotonic() > patient_until:
                 raise
-            continue
-        if _manifest_content(path) == content:  # otherwise, some of the files may be those of another store
-            return opened
-    raise StoreError(f"it was replaced {_ATTEMPTS} times while it was being opened")
+        else:
+            if folder_identity(path) == before:  # otherwise, some of the files may be those of another store
+                return opened
+            check(time.monotonic() < patient_until, "it keeps being replaced while it is opened")
+        time.sleep(0.01)
+
+
+def _open(path: Path, *, full: bool) -> Opened:
+    manifest = read_manifest(path)
+    arrays = {name: map_array(_file(path, name), record) for name, record in manifest.files.items()}
+    _check_types(manifest, arrays)
+    opened = Opened(manifest, arrays)
+    _check_content(path, opened, full=full)
+    return opened
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a store without opening its arrays."""
-    return parse_manifest(_manifest_content(path))
-
-
-def _manifest_content(path: Path) -> bytes:
     size = regular_size(path / MANIFEST)
-    if size is None:
-        raise StoreError(f"it has no {MANIFEST}")
-    check(size <= LARGEST_MANIFEST, f"its {MANIFEST} is too large")
-    return (path / MANIFEST).read_bytes()
+    check(size is not None, f"it has no {MANIFEST}")
+    check((size or 0) <= LARGEST_MANIFEST, f"its {MANIFEST} is too large")
+    return parse_manifest((path / MANIFEST).read_bytes())
 
 
 def _file(path: Path, name: str) -> Path:

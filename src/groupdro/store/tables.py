@@ -3,7 +3,6 @@
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -162,12 +161,8 @@ def _open_paths(dataset: Any, given: Sequence[Any]) -> tuple[Any, Reader]:
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"source {os.fspath(path)!r} does not exist.")
-    if len(paths) == 1 and paths[0].is_dir():
-        found = dataset.dataset(paths[0], format="parquet", partitioning="hive")
-        if not found.files:
-            raise ValueError(f"source {os.fspath(paths[0])!r} contains no Parquet files.")
-        return found.schema, partial(_read_parquet, found)
-    formats = {_FORMATS.get(path.suffix[1:].lower(), path.suffix) for path in paths}
+    folder = len(paths) == 1 and paths[0].is_dir()
+    formats = {"parquet"} if folder else {_FORMATS.get(path.suffix[1:].lower(), path.suffix) for path in paths}
     if len(formats) > 1 or not formats <= set(_FORMATS.values()):
         raise ValueError(
             f"source must be files of one format, with one of the suffixes {list(_FORMATS)}; got {sorted(formats)}."
@@ -178,7 +173,10 @@ def _open_paths(dataset: Any, given: Sequence[Any]) -> tuple[Any, Reader]:
         # An empty cell of text is missing, as for numbers.
         convert = _import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
         form = dataset.CsvFileFormat(convert_options=convert)
-    found = dataset.dataset([os.fspath(path) for path in paths], format=form)
+    places = paths[0] if folder else [os.fspath(path) for path in paths]
+    found = dataset.dataset(places, format=form, partitioning="hive" if folder else None)
+    if not found.files:
+        raise ValueError(f"source {os.fspath(paths[0])!r} contains no Parquet files.")
     return found.schema, partial(read, found)
 
 
@@ -195,24 +193,13 @@ def _read_parquet(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
     for fragment in found.get_fragments():
         of_directory = dataset.get_partition_keys(fragment.partition_expression)
         own = [name for name in columns if name not in of_directory]
-        with _filename_in_errors(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
+        with error_prefix(f"source {fragment.path!r}"), fragment.filesystem.open_input_file(fragment.path) as opened:
             file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
             for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
                 for name in set(columns) - set(own):
                     value = pa.scalar(of_directory[name], found.schema.field(name).type)
                     batch = batch.append_column(name, pa.repeat(value, len(batch)))
                 yield batch
-
-
-@contextmanager
-def _filename_in_errors(path: str) -> Iterator[None]:
-    """Add the file name to pyarrow's errors."""
-    try:
-        yield
-    except (OSError, ValueError) as error:  # includes all errors of pyarrow
-        if path in str(error):
-            raise
-        raise ValueError(f"source {path!r} cannot be read as Parquet: {error}") from error
 
 
 def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, Reader]:
