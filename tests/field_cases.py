@@ -211,8 +211,8 @@ def _changed_store() -> str:
         model = GroupDROClassifier(checkpoint_dir=Path(folder, "runs"), random_state=0)
         fit(model, store)
         del store
-        (file,) = Path(folder, "store").rglob("X*.bin")
-        rows = np.memmap(file, np.float64 if file.stat().st_size == 24 * N else np.float32, "r+").reshape(N, 3)
+        file = Path(folder, "store", "X.npy")
+        rows = np.load(file, mmap_mode="r+")
         rows[:, 0] = 0.0
         rows.flush()
         with pytest.raises(gd.store.StoreError, match=re.escape(file.name)) as caught:

@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 import math
 import os
@@ -23,7 +24,7 @@ import groupdro.store
 from groupdro.data import GroupedData
 from groupdro.data.csr_rows import CsrRows
 from groupdro.data.dense_rows import DenseRows, MappedRows
-from groupdro.store import GroupedStore, StoreError, layout
+from groupdro.store import GroupedStore, StoreError, manifest
 from groupdro.store.shuffle import shuffled_places
 from tests import store_race
 
@@ -37,7 +38,7 @@ GROUP = RNG.choice(["north", "south", "east", "west"], N_ROWS, p=[0.5, 0.3, 0.19
 SITE = RNG.integers(0, 3, N_ROWS)
 WEIGHT = RNG.random(N_ROWS)
 NAMES = tuple(f"x{j}" for j in range(N_FEATURES))
-SMALL_FILES = ("y.bin", "offsets.bin", "weights.bin", "groups.json", "indptr.bin")
+SMALL_FILES = ("y.npy", "weight.npy", "offset.npy", "indptr.npy")
 
 
 def content(path):
@@ -397,7 +398,7 @@ def test_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind, 
     options = {"sparse": True, "n_features": N_FEATURES, "memory": memory}
     store = write(tmp_path / "s", more, features=features, **options)
     reference = GroupedStore.write_arrays(tmp_path / "r", sp.csr_array(X), LABEL, GROUP)
-    for name in ("data.bin", "indices.bin", "indptr.bin", "y.bin", "source.bin"):
+    for name in ("data.npy", "indices.npy", "indptr.npy", "y.npy", "source.npy"):
         assert (store.path / name).read_bytes() == (reference.path / name).read_bytes()
 
 
@@ -433,7 +434,9 @@ def test_a_store_says_what_it_is(tmp_path):
     assert len(store) == store.n_rows == N_ROWS
     assert (store.n_features, store.n_groups, store.path) == (N_FEATURES, 4, (tmp_path / "s").resolve())
     files = content(store.path)
-    assert store.nbytes == sum(len(files[name]) for name in files if name.endswith(".bin"))
+    arrays = {name for name in files if name.endswith(".npy")}
+    assert arrays == files.keys() - {"manifest.json"}
+    assert store.nbytes == sum(np.load(store.path / name, mmap_mode="r").nbytes for name in arrays)
     assert all(word in repr(store) for word in ("700 rows", "4 groups", "5 features", "dense", "float32"))
 
 
@@ -470,8 +473,8 @@ def test_the_seed_is_the_order(tmp_path):
     stores = [GroupedStore.write_arrays(tmp_path / str(k), X, LABEL, GROUP, seed=s) for k, s in enumerate((7, 7, 8))]
     files = [content(store.path) for store in stores]
     assert files[0] == files[1]
-    assert files[0]["source.bin"] != files[2]["source.bin"]
-    assert files[0]["offsets.bin"] == files[2]["offsets.bin"]
+    assert files[0]["source.npy"] != files[2]["source.npy"]
+    assert stores[0].group_sizes.tolist() == stores[2].group_sizes.tolist()
 
 
 def test_rows_are_shuffled_within_their_group(tmp_path):
@@ -487,7 +490,7 @@ def test_nothing_is_spilled_where_all_fits(tmp_path, monkeypatch):
     def fail(*_):
         raise AssertionError("spilled")
 
-    monkeypatch.setattr(groupdro.store.chunks._RangeFiles, "add", fail)
+    monkeypatch.setattr(groupdro.store.sorting.Sorter, "_spill", fail)
     GroupedStore.write_arrays(tmp_path / "d", X, LABEL, GROUP)
     GroupedStore.write_arrays(tmp_path / "c", X, LABEL, GROUP, sparse=True)
     with pytest.raises(AssertionError, match="spilled"):
@@ -552,9 +555,9 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"\.partial/.*\.bin") as whole:
+        with pytest.raises(OSError, match=r"\.partial/.*\.npy") as whole:
             GroupedStore.write_arrays(tmp_path / "s", big, np.zeros(20_000))
-        with pytest.raises(OSError, match="range-0") as spilled:
+        with pytest.raises(OSError, match=r"rows\.tmp") as spilled:
             GroupedStore.write_arrays(tmp_path / "s", big, np.zeros(20_000), memory=400_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -605,47 +608,69 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, pa):
 
 
 KILLED_WHILE_REPLACING = """
-import os, signal, sys
+import os, signal, shutil, sys
 import numpy as np
-from groupdro.store import GroupedStore, directories
+from groupdro.store import GroupedStore
 
-def kill(*args):
+rename = os.rename
+
+def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
-if sys.argv[2] == "before":
-    os.replace = kill  # by which the manifest is replaced
+def rename_or_kill(old, new):
+    if str(new).endswith(".old"):
+        if sys.argv[2] == "between":
+            rename(old, new)
+        kill()
+    rename(old, new)
+
+if sys.argv[2] != "after":
+    os.rename = rename_or_kill
 else:
-    directories._remove = kill
+    shutil.rmtree = kill
 GroupedStore.write_arrays(sys.argv[1], np.ones((50, 2)), np.zeros(50), overwrite=True)
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="without locks nobody can tell a leftover")
-@pytest.mark.parametrize(("moment", "replaced_before"), [("before", True), ("after", False)])
-def test_a_writer_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(tmp_path, moment, replaced_before):
+@pytest.mark.parametrize("moment", ["before", "between", "after"])
+def test_a_writer_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(tmp_path, moment, monkeypatch):
+    monkeypatch.setattr("groupdro.store.reader._PATIENCE", 0.1)
     path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
-    if replaced_before:
-        GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
     done = subprocess.run([sys.executable, "-c", KILLED_WHILE_REPLACING, str(path), moment], check=False)
     assert done.returncode == -signal.SIGKILL
-    store = GroupedStore.open(path, verify="full")
-    assert store.n_rows == (len(X) if moment == "before" else 50)
+    if moment == "between":
+        with pytest.raises(FileNotFoundError, match="next writer"):
+            GroupedStore.open(path)
+    else:
+        assert GroupedStore.open(path, verify="full").n_rows == (len(X) if moment == "before" else 50)
     with pytest.raises(FileExistsError):
         GroupedStore.write_arrays(path, X, TARGET, GROUP)
+    if moment == "between":  # the writer that was refused has moved the old store back
+        assert GroupedStore.open(path, verify="full").n_rows == len(X)
     GroupedStore.write_arrays(path, X, TARGET, GROUP, overwrite=True).verify()
-    assert len(list(path.iterdir())) == 2  # the manifest and the directory that it names
     assert [entry.name for entry in tmp_path.iterdir()] == ["s"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "no space")])
-def test_an_error_at_the_last_moment_keeps_the_old_store(tmp_path, monkeypatch, error):
+@pytest.mark.parametrize("moment", ["write", "rename"])
+def test_an_error_at_the_last_moment_keeps_the_old_store(tmp_path, monkeypatch, error, moment):
     expected = content(GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path)
+    rename = os.rename
 
     def fail(*args):
         raise error
 
+    def fail_to_publish(old, new):
+        if str(old).endswith(".partial"):
+            raise error
+        rename(old, new)
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fail)
+        if moment == "write":
+            patch.setattr(os, "replace", fail)  # of the manifest
+        else:
+            patch.setattr(os, "rename", fail_to_publish)
         with pytest.raises(type(error)):
             GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP, overwrite=True)
     assert content(tmp_path / "s") == expected
@@ -657,11 +682,11 @@ def test_the_same_rows_have_the_same_bytes_when_they_replace_others(tmp_path):
     for name in ("s", "t"):
         GroupedStore.write_arrays(tmp_path / name, X, TARGET, GROUP)
         GroupedStore.write_arrays(tmp_path / name, X, LABEL, GROUP, overwrite=True)
-        contents.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in (tmp_path / name).rglob("*.*")})
+        contents.append(content(tmp_path / name))
     assert contents[0] == contents[1]
-    assert len(contents[0]) > 4
+    assert len(contents[0]) == 4
     # Rows that replace themselves are written again: the old ones may be damaged.
-    (file,) = (tmp_path / "s").glob("*/X.bin")
+    file = tmp_path / "s" / "X.npy"
     file.write_bytes(bytes(file.stat().st_size))
     GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP, overwrite=True).verify()
 
@@ -674,8 +699,7 @@ def test_two_writers_and_a_reader_never_meet_half_a_store(tmp_path, opens, locks
     assert set(seen) <= {"whole", "replaced meanwhile"}
     assert seen["whole"] > opens // 2
     GroupedStore.open(tmp_path / "s", verify="full")
-    if locks and os.name != "nt":
-        assert len(list((tmp_path / "s").iterdir())) == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["s"]
 
 
 def test_a_store_is_replaced_only_if_asked(tmp_path):
@@ -697,23 +721,9 @@ def test_a_failed_replacement_keeps_the_old_store(tmp_path, table):
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
-@pytest.mark.parametrize(
-    "what", ["file", "empty", "other files", "other manifest", "store with more", "rows with more", "link to rows"]
-)
+@pytest.mark.parametrize("what", ["file", "empty", "other files", "other manifest", "store with more"])
 def test_nothing_but_a_store_is_overwritten(tmp_path, what):
     path = tmp_path / "s"
-    if what in ("rows with more", "link to rows"):
-        GroupedStore.write_arrays(path, X, LABEL, GROUP)
-        GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
-        (rows,) = path.glob("rows-*")
-        if what == "rows with more":
-            (rows / "notes.txt").write_text("mine")
-        else:
-            rows.with_name("rows-0123456789abcdef").symlink_to(rows)
-        with pytest.raises(FileExistsError, match="refusing to overwrite"):
-            GroupedStore.write_arrays(path, X, LABEL, GROUP, overwrite=True)
-        assert (rows / "X.bin").exists()
-        return
     if what == "file":
         path.write_text("mine")
     elif what == "store with more":
@@ -763,7 +773,13 @@ def originals(tmp_path_factory):
     for sparse in (False, True):
         path = folder / ("csr" if sparse else "dense")
         GroupedStore.write_arrays(
-            path, pd.DataFrame(X, columns=NAMES), LABEL, GROUP, sample_weight=WEIGHT, sparse=sparse
+            path,
+            pd.DataFrame(X, columns=NAMES),
+            LABEL,
+            GROUP,
+            sample_weight=WEIGHT,
+            offset=np.column_stack([TARGET, -TARGET, WEIGHT]),
+            sparse=sparse,
         )
     return folder
 
@@ -772,10 +788,8 @@ def copy_of(originals, kind, folder):
     return Path(shutil.copytree(originals / kind, folder / kind))
 
 
-CASES = [("dense", "X.bin"), ("csr", "data.bin"), ("csr", "indices.bin"), ("csr", "indptr.bin")]
-CASES += [
-    ("dense", name) for name in ("y.bin", "offsets.bin", "weights.bin", "source.bin", "groups.json", "manifest.json")
-]
+CASES = [("dense", "X.npy"), ("csr", "data.npy"), ("csr", "indices.npy"), ("csr", "indptr.npy")]
+CASES += [("dense", name) for name in ("y.npy", "weight.npy", "offset.npy", "source.npy", "manifest.json")]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
@@ -790,7 +804,7 @@ def test_a_flipped_bit_is_found(originals, tmp_path, kind, name, where):
         GroupedStore.open(path, verify="full")
     with pytest.raises(StoreError, match=name.removesuffix(".json")):
         store.verify()
-    if name in (*SMALL_FILES, "manifest.json"):
+    if name in (*SMALL_FILES, "manifest.json") or where == 0.0:  # where the header is
         with pytest.raises(StoreError, match=name.removesuffix(".json")):
             GroupedStore.open(path)
     else:
@@ -817,14 +831,14 @@ def test_files_of_other_sizes_and_kinds_are_refused(originals, tmp_path, kind, n
 
 
 def test_the_block_is_named(tmp_path, monkeypatch):
-    for module in (layout, groupdro.store.files):
+    for module in (manifest, groupdro.store.files, groupdro.store.reader):
         monkeypatch.setattr(module, "BLOCK", 1000)
     path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
     GroupedStore.open(path, verify="full")
-    with (path / "X.bin").open("r+b") as file:
+    with (path / "X.npy").open("r+b") as file:
         file.seek(3500)
         file.write(b"\xff\xff\xff\xff")
-    with pytest.raises(StoreError, match=r"X\.bin is damaged in block 3, which begins at byte 3000"):
+    with pytest.raises(StoreError, match=r"X\.npy is damaged in block 3, which begins at byte 3000"):
         GroupedStore.open(path, verify="full")
 
 
@@ -851,36 +865,46 @@ def edit(path, *keys, value):
 def replace_file(path, name, blob):
     """Change a file and state its new size and checksum."""
     (path / name).write_bytes(blob)
-    edit(path, "files", name, value={"bytes": len(blob), "crc32": [zlib.crc32(blob)] if blob else []})
+    crc32 = [zlib.crc32(blob)] if blob else []
+    edit(path, "files", name.removesuffix(".npy"), value={"size": len(blob), "crc32": crc32})
+
+
+def replace_array(path, name, array):
+    """Change an array and state its new size and checksum."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    replace_file(path, name, buffer.getvalue())
 
 
 HOSTILE = [
     (("format",), "other"), (("format",), None), (("format",), ["groupdro-store"]),
     (("version",), 2), (("version",), 0), (("version",), "1"), (("version",), True), (("version",), 1.0),
-    (("n_rows",), -1), (("n_rows",), 0), (("n_rows",), 2**62), (("n_rows",), 10**30), (("n_rows",), 700.0),
-    (("n_rows",), "700"), (("n_rows",), None), (("n_rows",), True), (("n_rows",), 701), (("n_rows",), [700]),
     (("n_features",), -5), (("n_features",), 0), (("n_features",), 2**47), (("n_features",), 6), (("n_features",), {}),
-    (("n_groups",), -4), (("n_groups",), 0), (("n_groups",), 3), (("n_groups",), 701), (("n_groups",), 2**40),
-    (("kind",), "csr"), (("kind",), "pickle"), (("kind",), 1), (("kind",), ["dense"]),
-    (("dtype",), "float64"), (("dtype",), "object"), (("dtype",), "int32"), (("dtype",), None), (("dtype",), {"a": 1}),
-    (("nnz",), 0), (("nnz",), -1), (("nnz",), 2**60),
-    (("seed",), -1), (("seed",), 2**64), (("seed",), 0.5), (("seed",), None),
-    (("weighted",), False), (("weighted",), 1), (("weighted",), "yes"),
-    (("label_kind",), "float"), (("label_kind",), "codes"), (("label_kind",), None), (("label_kind",), []),
+    (("n_features",), 5.0), (("n_features",), "5"), (("n_features",), True), (("n_features",), 10**30),
     (("classes",), None), (("classes",), []), (("classes",), "abc"), (("classes",), ["dog", "cat", "eel"]),
     (("classes",), ["cat", "cat", "dog"]), (("classes",), ["cat", 1, "dog"]), (("classes",), [["cat"], ["dog"]]),
-    (("classes",), [1, 2, 2**70]), (("classes",), ["cat", "dog"]), (("classes",), {"cat": 0}),
+    (("classes",), [1, 2, 2**70]), (("classes",), ["cat", "dog"]), (("classes",), {"cat": 0}), (("classes",), [None]),
     (("target",), 5), (("target",), ["y"]),
-    (("groups",), []), (("groups",), "group"), (("groups",), [1]), (("groups",), ["a", "b"]),
+    (("group_columns",), []), (("group_columns",), "group"), (("group_columns",), [1]),
+    (("group_columns",), ["a", "b"]),
     (("feature_names",), ["a"]), (("feature_names",), [1, 2, 3, 4, 5]), (("feature_names",), "abcde"),
+    (("group_sizes",), []), (("group_sizes",), None), (("group_sizes",), [700]), (("group_sizes",), [1, 1, 1, 697.0]),
+    (("group_sizes",), [0, 1, 1, 698]), (("group_sizes",), [-1, 1, 1, 699]), (("group_sizes",), [1, 1, 1, 10**30]),
+    (("group_sizes",), [2**60] * 4), (("group_sizes",), [1, 1, 1, 698]), (("group_sizes",), [1, 1, True, 697]),
+    (("group_sizes",), {"a": 1}), (("group_sizes",), [1, 1, 1, [697]]), (("group_sizes",), "abcd"),
+    (("group_names",), []), (("group_names",), None), (("group_names",), ["a", "a", "b", "c"]),
+    (("group_names",), ["a", ["b", ["c"]], "d", "e"]), (("group_names",), ["a", [], "d", "e"]),
+    (("group_names",), ["a", None, "d", "e"]), (("group_names",), ["a", {"b": 1}, "d", "e"]),
+    (("group_names",), {"a": 1, "b": 2, "c": 3, "d": 4}), (("group_names",), ["a", "b", "c"]),
+    (("group_names",), "abcd"),
     (("files",), None), (("files",), []), (("files",), {}),
-    (("files", "../X.bin"), {"bytes": 0, "crc32": []}), (("files", "/etc/passwd"), {"bytes": 0, "crc32": []}),
-    (("files", "data.bin"), {"bytes": 0, "crc32": []}), (("files", "X.bin"), "del"), (("files", "groups.json"), "del"),
-    (("files", "X.bin"), None), (("files", "X.bin"), []), (("files", "X.bin", "bytes"), -1),
-    (("files", "X.bin", "bytes"), 14000.0), (("files", "X.bin", "bytes"), 2**63), (("files", "X.bin", "crc32"), []),
-    (("files", "X.bin", "crc32"), [1, 2]), (("files", "X.bin", "crc32"), [-1]), (("files", "X.bin", "crc32"), [2**32]),
-    (("files", "X.bin", "crc32"), ["0"]), (("files", "X.bin", "crc32"), 7), (("files", "y.bin", "crc32"), [0]),
-    (("files", "X.bin", "path"), "../../X.bin"), (("extra",), 1), (("seed",), "del"), (("files",), "del"),
+    (("files", "../X"), {"size": 1, "crc32": [0]}), (("files", "/etc/passwd"), {"size": 1, "crc32": [0]}),
+    (("files", "data"), {"size": 1, "crc32": [0]}), (("files", "X"), "del"), (("files", "y"), "del"),
+    (("files", "X"), None), (("files", "X"), []), (("files", "X", "size"), -1), (("files", "X", "size"), 0),
+    (("files", "X", "size"), 14128.0), (("files", "X", "size"), 2**63), (("files", "X", "crc32"), []),
+    (("files", "X", "crc32"), [1, 2]), (("files", "X", "crc32"), [-1]), (("files", "X", "crc32"), ["0"]),
+    (("files", "X", "crc32"), 7), (("files", "y", "crc32"), [0]), (("files", "X", "crc32"), None),
+    (("files", "X", "path"), "../../X.npy"), (("extra",), 1), (("target",), "del"), (("files",), "del"),
 ]  # fmt: skip
 
 
@@ -897,15 +921,11 @@ def test_hostile_manifests_are_refused(originals, tmp_path, keys, value):
         tracemalloc.stop()
 
 
-HOSTILE_CSR = [("nnz", -1), ("nnz", 0), ("nnz", 10**6), ("nnz", None), ("nnz", 2**40), ("nnz", 1.0),
-               ("dtype", "float16"), ("kind", "dense"), ("n_features", 2**33)]  # fmt: skip
-
-
-@pytest.mark.parametrize(("key", "value"), HOSTILE_CSR)
-def test_hostile_sparse_manifests_are_refused(originals, tmp_path, key, value):
+@pytest.mark.parametrize("name", ["indices", "indptr", "y", "source"])
+def test_a_sparse_store_that_lacks_an_array_is_refused(originals, tmp_path, name):
     path = copy_of(originals, "csr", tmp_path)
-    edit(path, key, value=value)
-    with pytest.raises(StoreError, match="cannot be read as a store"):
+    edit(path, "files", name, value="del")
+    with pytest.raises(StoreError, match="its arrays are"):
         GroupedStore.open(path)
 
 
@@ -917,15 +937,15 @@ HOSTILE_BYTES = {
     "number": lambda text: b"7",
     "null": lambda text: b"null",
     "nested": lambda text: b"[" * 200_000,
-    "NaN": lambda text: text.replace(b'"seed":0', b'"seed":NaN'),
-    "infinity": lambda text: text.replace(b'"seed":0', b'"seed":-Infinity'),
-    "overflow": lambda text: text.replace(b'"seed":0', b'"seed":1e999'),
-    "long number": lambda text: text.replace(b'"seed":0', b'"seed":1' + b"0" * 5000),
-    "repeated key": lambda text: text.replace(b'"seed":0', b'"seed":0,"seed":0'),
-    "not signed": lambda text: text.replace(b'"seed":0', b'"seed":1'),
-    "other encoding": lambda text: text.decode().encode("utf-16"),
+    "NaN": lambda text: text.replace(b'"n_features":5', b'"n_features":NaN'),
+    "infinity": lambda text: text.replace(b'"n_features":5', b'"n_features":-Infinity'),
+    "overflow": lambda text: text.replace(b'"n_features":5', b'"n_features":1e999'),
+    "long number": lambda text: text.replace(b'"n_features":5', b'"n_features":1' + b"0" * 5000),
+    "repeated key": lambda text: text.replace(b'"n_features":5', b'"n_features":5,"n_features":6'),
+    "not signed": lambda text: text.replace(b'"n_features":5', b'"n_features":6'),
     "not ASCII": lambda text: text.replace(b"cat", b"c\xc3\xa4t"),
-    "nested value": lambda text: text.replace(b'"seed":0', b'"seed":' + b"[" * 900 + b"]" * 900),
+    "not text": lambda text: text.replace(b"cat", b"c\xfft"),
+    "nested value": lambda text: text.replace(b'"n_features":5', b'"n_features":' + b"[" * 900 + b"]" * 900),
 }
 
 
@@ -940,76 +960,109 @@ def test_manifests_that_are_no_manifest_are_refused(originals, tmp_path, change)
         GroupedStore.open(path)
 
 
-def as_bytes(values, dtype="<i8"):
-    return np.array(values, dtype).tobytes()
-
-
 SIGNED = [
-    ("dense", "offsets.bin", lambda a: as_bytes([0, 5, 5, 6, N_ROWS])),
-    ("dense", "offsets.bin", lambda a: as_bytes([0, 9, 5, 12, N_ROWS])),
-    ("dense", "offsets.bin", lambda a: as_bytes([1, 2, 3, 4, N_ROWS])),
-    ("dense", "offsets.bin", lambda a: as_bytes([0, 2, 3, 4, 2**62])),
-    ("dense", "offsets.bin", lambda a: as_bytes([0, -(2**63), 2**63 - 1, 4, N_ROWS])),
-    ("dense", "y.bin", lambda a: as_bytes([3] + [0] * (N_ROWS - 1))),
-    ("dense", "y.bin", lambda a: as_bytes([-1] + [0] * (N_ROWS - 1))),
-    ("dense", "weights.bin", lambda a: as_bytes([np.nan] * N_ROWS, "<f8")),
-    ("dense", "weights.bin", lambda a: as_bytes([-1] * N_ROWS, "<f8")),
-    ("dense", "groups.json", lambda a: b"[]"),
-    ("dense", "groups.json", lambda a: b'["a","a","b","c"]'),
-    ("dense", "groups.json", lambda a: b'["a",["b",["c"]],"d","e"]'),
-    ("dense", "groups.json", lambda a: b'["a",[],"d","e"]'),
-    ("dense", "groups.json", lambda a: b'["a",null,"d","e"]'),
-    ("dense", "groups.json", lambda a: b'["a",1e999,"d","e"]'),
-    ("dense", "groups.json", lambda a: b'["a",{"b":1},"d","e"]'),
-    ("dense", "groups.json", lambda a: b'{"a":1,"b":2,"c":3,"d":4}'),
-    ("csr", "indptr.bin", lambda a: as_bytes(np.frombuffer(a, "<i4")[::-1], "<i4")),
-    ("csr", "indptr.bin", lambda a: as_bytes(np.frombuffer(a, "<i4") + 1, "<i4")),
-    ("csr", "indptr.bin", lambda a: as_bytes([0] * N_ROWS + [2**31 - 1], "<i4")),
+    ("dense", "y.npy", lambda a: np.array([3] + [0] * (N_ROWS - 1))),
+    ("dense", "y.npy", lambda a: np.array([-1] + [0] * (N_ROWS - 1))),
+    ("dense", "y.npy", lambda a: a.astype(float)),
+    ("dense", "y.npy", lambda a: a.astype(">i8")),
+    ("dense", "y.npy", lambda a: a[:-1]),
+    ("dense", "y.npy", lambda a: a[:, None]),
+    ("dense", "weight.npy", lambda a: a * np.nan),
+    ("dense", "weight.npy", lambda a: -a),
+    ("dense", "weight.npy", lambda a: a.astype(np.float32)),
+    ("dense", "weight.npy", lambda a: a * 0.0),
+    ("dense", "offset.npy", lambda a: a * np.inf),
+    ("dense", "offset.npy", lambda a: a + 1e200),
+    ("dense", "offset.npy", lambda a: a[:, :, None]),
+    ("dense", "offset.npy", lambda a: a[1:]),
+    ("dense", "X.npy", lambda a: a[:, 1:]),
+    ("dense", "X.npy", lambda a: np.asfortranarray(a)),
+    ("dense", "X.npy", lambda a: a.astype(np.complex64)),
+    ("dense", "X.npy", lambda a: a.astype(np.int32)),
+    ("dense", "X.npy", lambda a: a.astype("V4")),
+    ("csr", "indptr.npy", lambda a: a[::-1]),
+    ("csr", "indptr.npy", lambda a: a + 1),
+    ("csr", "indptr.npy", lambda a: np.array([0] * N_ROWS + [2**31 - 1], np.int32)),
+    ("csr", "indices.npy", lambda a: a[:-1]),
+    ("csr", "indices.npy", lambda a: a.astype(np.uint32)),
+    ("csr", "data.npy", lambda a: a.astype(np.float16)),
+    ("csr", "data.npy", lambda a: a[:-1]),
 ]
 
 
 @pytest.mark.parametrize(("kind", "name", "change"), SIGNED)
-def test_wrong_entries_are_refused_even_with_a_checksum_that_fits(originals, tmp_path, kind, name, change):
+def test_wrong_arrays_are_refused_even_with_a_checksum_that_fits(originals, tmp_path, kind, name, change):
     path = copy_of(originals, kind, tmp_path)
-    replace_file(path, name, change((path / name).read_bytes()))
+    replace_array(path, name, change(np.load(path / name)))
     with pytest.raises(StoreError, match="cannot be read as a store"):
         GroupedStore.open(path)
 
 
-@pytest.mark.parametrize(("kind", "name", "dtype"), [("csr", "indices.bin", "<i4"), ("dense", "source.bin", "<i8")])
+def test_objects_are_never_unpickled(originals, tmp_path):
+    path = copy_of(originals, "dense", tmp_path)
+    replace_array(path, "X.npy", np.array([[print] * N_FEATURES] * N_ROWS, dtype=object))
+    with pytest.raises(StoreError, match=r"X\.npy cannot be read"):
+        GroupedStore.open(path)
+
+
+HEADERS = [
+    "", "{}", "__import__('os')", "(" * 3000, "{'descr': '<f4', 'fortran_order': False, 'shape': (700, -5), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (10**9, 10**9), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 5), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (700, 4), }", "{'descr': '<f4', 'shape': (700, 5), }",
+    "{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (700, 5), }",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_forged_headers_are_refused(originals, tmp_path, header):
+    path = copy_of(originals, "dense", tmp_path)
+    blob = (path / "X.npy").read_bytes()
+    text = header.encode().ljust(-(-(len(header) + 1) // 64) * 64 + 53) + b"\n"
+    replace_file(path, "X.npy", blob[:8] + len(text).to_bytes(2, "little") + text + blob[128:])
+    with pytest.raises(StoreError, match=r"X\.npy"):
+        GroupedStore.open(path)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("csr", "indices.npy"), ("dense", "source.npy")])
 @pytest.mark.parametrize("index", [-1, 10**6])
-def test_a_full_check_finds_indices_that_point_outside(originals, tmp_path, kind, name, dtype, index):
+def test_a_full_check_finds_indices_that_point_outside(originals, tmp_path, kind, name, index):
     path = copy_of(originals, kind, tmp_path)
-    values = np.fromfile(path / name, dtype)
+    values = np.load(path / name)
     values[-1] = index
-    replace_file(path, name, values.tobytes())
+    replace_array(path, name, values)
     with pytest.raises(StoreError, match=name):
         GroupedStore.open(path, verify="full")
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.9, 100.0, 1e308, 1.7e308])
-@pytest.mark.parametrize("piece", [2**20, 7])
-def test_weights_that_are_no_shares_of_their_group_are_refused(originals, tmp_path, monkeypatch, factor, piece):
-    monkeypatch.setattr("groupdro.store.reader.PIECE", piece)
+def test_a_group_without_weight_is_refused(originals, tmp_path):
     path = copy_of(originals, "dense", tmp_path)
-    GroupedStore.open(path)
-    weights, offsets = np.fromfile(path / "weights.bin", "<f8"), np.fromfile(path / "offsets.bin", "<i8")
-    weights[offsets[2] : offsets[3]] *= factor
-    replace_file(path, "weights.bin", weights.tobytes())
-    with pytest.raises(StoreError, match="weights of group 2 do not sum to one"):
+    weights, sizes = np.load(path / "weight.npy"), GroupedStore.open(path).group_sizes
+    weights[sizes[:2].sum() : sizes[:3].sum()] = 0.0
+    replace_array(path, "weight.npy", weights)
+    with pytest.raises(StoreError, match=r"weight\.npy is zero on all of group 2"):
         GroupedStore.open(path)
+
+
+def test_weights_of_any_size_are_shares_of_their_group(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", X, TARGET, GROUP, sample_weight=WEIGHT * 1.7e308)
+    assert np.array_equal(store.weight, (WEIGHT * 1.7e308)[store.source])
+    data = store.data()
+    np.testing.assert_allclose(np.add.reduceat(data.weights, data.offsets[:-1]), 1.0, rtol=1e-12)
+    totals = np.array([WEIGHT[name == GROUP].sum() for name in store.names])
+    np.testing.assert_allclose(store.group_shares, totals / totals.sum(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("change", ["a column twice", "columns that fall"])
 @pytest.mark.parametrize("piece", [2**20, 3])
 def test_a_full_check_finds_rows_whose_columns_do_not_rise(originals, tmp_path, monkeypatch, change, piece):
-    monkeypatch.setattr("groupdro.store.reader.PIECE", piece)
+    monkeypatch.setattr("groupdro.store.reader._PIECE", piece)
     path = copy_of(originals, "csr", tmp_path)
     GroupedStore.open(path, verify="full")
-    indices, indptr = np.fromfile(path / "indices.bin", "<i4"), np.fromfile(path / "indptr.bin", "<i4")
+    indices, indptr = np.load(path / "indices.npy"), np.load(path / "indptr.npy")
     start = int(indptr[np.flatnonzero(np.diff(indptr) > 1)[-1]])
     indices[start : start + 2] = indices[start] if change == "a column twice" else indices[start : start + 2][::-1]
-    replace_file(path, "indices.bin", indices.tobytes())
+    replace_array(path, "indices.npy", indices)
     with pytest.raises(StoreError, match="unsorted columns"):
         GroupedStore.open(path, verify="full")
     with pytest.raises(StoreError, match="unsorted columns"):
@@ -1018,19 +1071,21 @@ def test_a_full_check_finds_rows_whose_columns_do_not_rise(originals, tmp_path, 
 
 def test_files_of_holes_are_not_read_into_memory(originals, tmp_path):
     path = copy_of(originals, "dense", tmp_path)
-    n_groups, n_rows = 2**27, 2**28
-    sizes = {"offsets.bin": 8 * (n_groups + 1), "y.bin": 8 * n_rows, "source.bin": 8 * n_rows,
-             "weights.bin": 8 * n_rows, "X.bin": 20 * n_rows}  # fmt: skip
-    for name, size in sizes.items():
-        os.truncate(path / name, size)
-        edit(path, "files", name, value={"bytes": size, "crc32": [0] * -(-size // layout.BLOCK)})
-    edit(path, "n_rows", value=n_rows)
-    edit(path, "n_groups", value=n_groups)
+    n_rows = 2**28
+    shapes = {"X": (n_rows, N_FEATURES), "offset": (n_rows, 3)}
+    for name in ("X", "y", "weight", "offset", "source"):
+        dtype = np.load(path / f"{name}.npy").dtype
+        array = np.lib.format.open_memmap(path / f"{name}.npy", "w+", dtype, shapes.get(name, (n_rows,)))
+        size = array.offset + array.nbytes
+        edit(path, "files", name, value={"size": size, "crc32": [0] * -(-size // manifest.BLOCK)})
+    edit(path, "group_sizes", value=[n_rows - 3, 1, 1, 1])
     tracemalloc.start()
     try:
-        with pytest.raises(StoreError, match="does not name every group"):
-            GroupedStore.open(path)
-        assert tracemalloc.get_traced_memory()[1] < 2**23
+        store = GroupedStore.open(path)
+        assert store.n_rows == n_rows
+        with pytest.raises(StoreError, match="is damaged"):
+            store.verify()
+        assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
 
@@ -1042,13 +1097,6 @@ def test_what_is_no_directory_is_not_found(tmp_path):
         GroupedStore.open(tmp_path)
     with pytest.raises(ValueError, match="verify must be"):
         GroupedStore.open(tmp_path, verify="none")
-
-
-def test_the_package_reads_and_writes_no_code():
-    for path in Path(groupdro.store.__file__).parent.glob("*.py"):
-        text = path.read_text()
-        for word in ("pickle", "marshal", "eval(", "exec(", "np.load(", "shelve", "joblib", "yaml"):
-            assert word not in text, f"{word} in {path.name}"
 
 
 # ---------------------------------------------------------------------- refusals
@@ -1199,19 +1247,20 @@ def test_bad_lists_are_refused(tmp_path, pa, indices, values, options, message):
         ({"X": np.full((3, 2), np.nan)}, "X, column 0, has .*NaN.* first in row 0"),
         ({"X": pd.DataFrame({"a": [1, 2, 3], "b": [1, np.inf, 3]})}, "X, column 'b', has .*infinite.* first in row 1"),
         ({"X": sp.csr_array([[0, 0], [0, np.inf], [1, 0]])}, "X, column 1, has .*infinite.* first in row 1"),
-        ({"X": np.zeros((0, 2)), "y": [], "groups": []}, "source has no rows"),
+        ({"X": np.zeros((0, 2)), "y": [], "groups": []}, "have no rows"),
         ({"X": np.zeros((3, 0))}, "X has no columns"),
         ({"y": [0, 1]}, "y must have one value per row"),
-        ({"y": [0, np.nan, 1]}, "y has .*NaN.* first in row 1"),
-        ({"y": ["a", None, "b"]}, "y has a missing value, first in row 1"),
-        ({"y": pd.Series([1, None, 2], dtype="Int64")}, "y has a missing value, first in row 1"),
-        ({"y": ["a", 1, "b"]}, "y must be of one type"),
-        ({"y": np.array(["2020", "2021", "2022"], "M8[Y]")}, "y must be numbers, booleans or text"),
+        ({"y": [0, np.nan, 1]}, "y has missing labels"),
+        ({"y": [0, np.inf, 1]}, "y contains infinity"),
+        ({"y": ["a", None, "b"]}, "y has missing labels"),
+        ({"y": pd.Series([1, None, 2], dtype="Int64")}, "y has missing labels"),
+        ({"y": np.array(["a", 1, "b"], object)}, "y: .*not supported between"),
+        ({"y": np.array(["2020", "2021", "2022"], "M8[Y]")}, "target has a label that cannot be stored"),
         ({"y": np.array([1, 2, 2**64 - 1], np.uint64)}, "more than 64 bits"),
         ({"groups": ["a", None, "b"]}, "groups has missing values"),
         ({"groups": np.eye(3, dtype=bool)}, "groups is a membership matrix"),
         ({"groups": np.array(["2020", "2021", "2022"], "M8[D]")}, "groups has a label that cannot be stored"),
-        ({"sample_weight": [1, -1, 1]}, "sample_weight has .*negative, first in row 1"),
+        ({"sample_weight": [1, -1, 1]}, "sample_weight has negative"),
         ({"sample_weight": ["a", "b", "c"]}, "sample_weight must be numeric"),
         ({"sample_weight": [1, 0, 1]}, "weight is zero on all of group 'b'"),
         ({"dtype": "float16", "X": sp.csr_array(np.eye(3))}, "dtype must be one of"),
@@ -1219,7 +1268,7 @@ def test_bad_lists_are_refused(tmp_path, pa, indices, values, options, message):
 )
 def test_bad_arrays_are_refused(tmp_path, change, message):
     arguments = {"X": np.ones((3, 2)), "y": [0, 1, 0], "groups": ["a", "b", "c"]} | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         GroupedStore.write_arrays(tmp_path / "s", **arguments)
     assert list(tmp_path.iterdir()) == []
 
@@ -1264,47 +1313,17 @@ def test_an_open_store_stays_what_it_was_when_it_is_replaced(tmp_path, replaced_
     np.testing.assert_array_equal(new.X, np.float32(_arrays(1)[0])[new.source])
 
 
-def test_rows_have_one_key_wherever_their_files_are(tmp_path):
-    beside = GroupedStore.write_arrays(tmp_path / "s", *_arrays())
+def test_the_key_of_rows_is_that_of_their_content(tmp_path):
+    store = GroupedStore.write_arrays(tmp_path / "s", *_arrays())
     GroupedStore.write_arrays(tmp_path / "t", *_arrays(1))
-    inside = GroupedStore.write_arrays(tmp_path / "t", *_arrays(), overwrite=True)
-    assert beside.data().digest == inside.data().digest
-    for data in (beside.data(), inside.data()):
+    again = GroupedStore.write_arrays(tmp_path / "t", *_arrays(), overwrite=True)
+    assert store.data().digest == again.data().digest
+    for data in (store.data(), again.data()):
         data.key_check()
-    (file,) = (tmp_path / "t").glob("*/X.bin")
+    file = tmp_path / "t" / "X.npy"
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(StoreError, match=r"X\.bin does not match"):
-        inside.data().key_check()
-
-
-@pytest.mark.parametrize(
-    "directory",
-    ["../s", "..", ".", "", "/tmp", "rows-0123456789abcdef/", "rows-0123456789ABCDEF", "rows-1", None, 3, ["rows"]],
-)
-def test_a_store_whose_files_would_be_elsewhere_is_refused(tmp_path, directory):
-    for path in (tmp_path / "s", tmp_path / "t"):
-        GroupedStore.write_arrays(path, *_arrays())
-    GroupedStore.write_arrays(tmp_path / "t", *_arrays(), overwrite=True)
-    edit(tmp_path / "t", "directory", value=directory)
-    with pytest.raises(StoreError, match="its directory is not valid"):
-        GroupedStore.open(tmp_path / "t")
-    edit(tmp_path / "s", "directory", value=directory)
-    with pytest.raises(StoreError, match="unexpected keys"):
-        GroupedStore.open(tmp_path / "s")
-
-
-@pytest.mark.parametrize("what", ["missing", "link", "file"])
-def test_a_store_without_the_directory_of_its_files_is_refused(tmp_path, what):
-    GroupedStore.write_arrays(tmp_path / "s", *_arrays())
-    GroupedStore.write_arrays(tmp_path / "s", *_arrays(), overwrite=True)
-    (rows,) = (tmp_path / "s").glob("rows-*")
-    rows.rename(tmp_path / "moved")
-    if what == "link":
-        rows.symlink_to(tmp_path / "moved")
-    elif what == "file":
-        rows.write_text("")
-    with pytest.raises(StoreError, match=f"its {rows.name} is missing"):
-        GroupedStore.open(tmp_path / "s")
+    with pytest.raises(StoreError, match=r"X\.npy does not match"):
+        again.data().key_check()
 
 
 @pytest.mark.parametrize(

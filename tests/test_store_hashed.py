@@ -28,7 +28,7 @@ def make_table(n=500, seed=0):
     )
 
 
-def expected_rows(table, columns, n_features):
+def expected_rows(table, columns, n_features, **options):
     def entries(row):
         for name in columns:
             value = row[name]
@@ -38,7 +38,7 @@ def expected_rows(table, columns, n_features):
             for item in value if isinstance(value, list) else [value]:
                 yield f"{name}={item}", 1.0
 
-    hasher = FeatureHasher(n_features, input_type="pair", alternate_sign=False)
+    hasher = FeatureHasher(n_features, input_type="pair", **options)
     return hasher.transform(list(entries(row)) for row in table.to_pylist())
 
 
@@ -55,7 +55,33 @@ def test_features_are_those_of_scikit_learn(tmp_path, columns, n_features):
     )  # fmt: skip
     expected = expected_rows(table, columns, n_features)[store.source]
     assert store.X.shape == expected.shape
+    if "price" not in columns:
+        assert (expected != store.X).nnz == 0
     assert (abs(store.X - expected) - 1e-6 * abs(expected)).max() <= 0.0
+    if "code" in columns:
+        assert store.X.min() < 0 < store.X.max()
+
+
+def test_rows_of_text_and_numbers_are_hashed_like_dictionaries(tmp_path):
+    columns = {"city": ["Zürich", "", "\U0001f600", "a" * 5000], "price": [0.5, -2.0, 0.0, 3.0], "k": list("abab")}
+    table = pa.table(columns | {"y": [0, 1, 0, 1], "site": [0, 0, 0, 0]})
+    store = gd.GroupedStore.write(
+        tmp_path / "s", table, target="y", groups="site", features=list(columns), dtype="float64", sparse=True,
+        hashed=True, n_features=1000,
+    )  # fmt: skip
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    expected = FeatureHasher(1000).transform(rows)[store.source]
+    assert (expected != store.X).nnz == 0
+
+
+def test_ones_have_the_columns_of_scikit_learn_without_signs(tmp_path):
+    table = make_table()
+    store = gd.GroupedStore.write(
+        tmp_path / "s", table, target="y", groups="site", features=["city", "words"], dtype="bool", sparse=True,
+        hashed=True, n_features=64,
+    )  # fmt: skip
+    expected = expected_rows(table, ["city", "words"], 64, alternate_sign=False)[store.source]
+    np.testing.assert_array_equal(store.X.toarray(), expected.toarray() != 0)
 
 
 def test_ones_are_stored_without_values_and_fitted_alike(tmp_path):
@@ -63,23 +89,17 @@ def test_ones_are_stored_without_values_and_fitted_alike(tmp_path):
     options = {"target": "y", "groups": "site", "features": ["city", "code", "words"], "n_features": 64}
     options |= {"sparse": True, "hashed": True}
     ones = gd.GroupedStore.write(tmp_path / "ones", table, dtype="bool", **options)
-    counts = gd.GroupedStore.write(tmp_path / "counts", table, **options)
-    assert not (tmp_path / "ones" / "data.bin").exists()
-    assert counts.X.toarray().max() > 1
-    np.testing.assert_array_equal(ones.X.toarray(), counts.X.toarray() != 0)
+    assert not (tmp_path / "ones" / "data.npy").exists()
     again = gd.GroupedStore.write_arrays(
-        tmp_path / "again",
-        sp.csr_array((counts.X.toarray() != 0) * 1.0),
-        counts.y,
-        np.repeat([0, 1, 2], counts.group_sizes),
+        tmp_path / "again", sp.csr_array(ones.X.toarray()), ones.y, np.repeat([0, 1, 2], ones.group_sizes)
     )
     models = [gd.GroupDROClassifier(alpha=0.1).fit(store) for store in (ones, again)]
     assert models[0].status_ == "converged"
     assert models[0].upper_bound_ == pytest.approx(models[1].upper_bound_, rel=1e-3)
     gd.GroupedStore.open(tmp_path / "ones", verify="full")
-    file = tmp_path / "ones" / "indices.bin"
+    file = tmp_path / "ones" / "indices.npy"
     content = bytearray(file.read_bytes())
-    content[5] ^= 1
+    content[-5] ^= 1
     file.write_bytes(content)
     with pytest.raises(gd.store.StoreError):
         gd.GroupedStore.open(tmp_path / "ones", verify="full")

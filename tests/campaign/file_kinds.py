@@ -20,8 +20,7 @@ from sklearn.base import BaseEstimator
 import groupdro as gd
 from groupdro.run.checkpoint import CheckpointWarning
 from groupdro.store import GroupedStore, StoreError
-from groupdro.store.document import MANIFEST
-from groupdro.store.layout import BLOCK
+from groupdro.store.manifest import BLOCK, MANIFEST
 
 __all__ = [
     "RUNS",
@@ -158,7 +157,8 @@ def store_files(name: str) -> Files:
         options = {"dtype": "float64"}
     if name == "weighted halves":
         arguments = (X, np.digitize(scores, [-0.5, 0.5]), np.arange(30) % 5)
-        options = {"dtype": "float16", "sample_weight": np.arange(30.0) + 1}
+        offset = np.column_stack([scores, -scores, scores**2])
+        options = {"dtype": "float16", "sample_weight": np.arange(30.0) + 1, "offset": offset}
     with tempfile.TemporaryDirectory() as folder:
         GroupedStore.write_arrays(Path(folder, "store"), *arguments, **options)
         return {path.name: path.read_bytes() for path in sorted(Path(folder, "store").iterdir())}
@@ -184,7 +184,8 @@ def read_store(store: GroupedStore) -> Any:
     """Read everything, as solvers do and as users do."""
     data, X = store.data(), store.X
     entries = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    arrays = [np.array(part) for part in (*entries, store.y, store.source, data.y, data.offsets, data.weights)]
+    parts = (*entries, store.y, store.source, data.y, data.offsets, data.weights, store.group_shares)
+    arrays = [np.array(part) for part in parts]
     return content([repr(X.shape), store.names, store.classes, store.feature_names, arrays])
 
 
@@ -222,9 +223,10 @@ def seal_store(files: Files, document: Any = None) -> Files:
         return {**files, MANIFEST: _plain(document)}
     if isinstance(document.get("files"), dict):
         for name, record in document["files"].items():
-            if name in files and isinstance(record, dict):
-                blocks = [files[name][at : at + BLOCK] for at in range(0, len(files[name]), BLOCK)]
-                record |= {"bytes": len(files[name]), "crc32": [zlib.crc32(block) for block in blocks]}
+            if f"{name}.npy" in files and isinstance(record, dict):
+                blob = files[f"{name}.npy"]
+                blocks = [blob[at : at + BLOCK] for at in range(0, len(blob), BLOCK)]
+                record |= {"size": len(blob), "crc32": [zlib.crc32(block) for block in blocks]}
     document.pop("crc32", None)
     return {**files, MANIFEST: _plain({**document, "crc32": zlib.crc32(_plain(document))})}
 

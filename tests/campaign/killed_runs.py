@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import groupdro as gd
-from groupdro.utils.bundle import write_content
+from groupdro.utils.files import write_content
 from tests.run.test_checkpoint import SOLVERS, make_problem
 from tests.timing import HUNG
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.campaign import file_kinds as kinds
 from tests.campaign.file_kinds import RefusedError, put_in_place, write_folder
-from tests.campaign.file_mutations import damage, forge_npz, spoil_json
+from tests.campaign.file_mutations import damage, forge_npz, spoil_array, spoil_json
 from tests.campaign.frame import Check, Tally
 from tests.campaign.watched import Case, run_watched
 
@@ -89,10 +89,10 @@ def _damage_store(place: Path, rng: random.Random, folder: Path) -> None:
         path.write_bytes(other.read_bytes())
         other.write_bytes(blob)
     elif deed == 2:
-        path.rename(place / rng.choice(("x", "Z.bin", "notes.txt", other.name)))
+        path.rename(place / rng.choice(("x", "Z.npy", "notes.txt", other.name)))
     elif deed == 3:
-        (place / rng.choice(("notes.txt", "Y.bin", ".hidden", "weights.bin"))).write_bytes(rng.randbytes(9))
-    elif deed == 4 and path.suffix == ".bin":  # the size stays
+        (place / rng.choice(("notes.txt", "Y.npy", ".hidden", "weight.npy"))).write_bytes(rng.randbytes(9))
+    elif deed == 4 and path.suffix == ".npy":  # the size stays
         blob = path.read_bytes()
         path.write_bytes(damage(blob, rng)[: len(blob)].ljust(len(blob), b"\0"))
     else:
@@ -107,10 +107,7 @@ def forged_store(rng: random.Random, folder: Path) -> str:
         document = spoil_json(json.loads(files["manifest.json"]), rng)
     if deed != 1:
         spoilt = rng.choice([file for file in files if file != "manifest.json"])
-        if spoilt == "groups.json":
-            files[spoilt] = _dumped(spoil_json(json.loads(files[spoilt]), rng))
-        else:
-            files[spoilt] = _other_numbers(files[spoilt], rng)
+        files[spoilt] = (_other_numbers if rng.random() < 0.6 else spoil_array)(files[spoilt], rng)
     try:
         files = kinds.seal_store(files, document)
     except (TypeError, RecursionError):
@@ -124,21 +121,16 @@ def forged_store(rng: random.Random, folder: Path) -> str:
     return "used"
 
 
-def _dumped(document: object) -> bytes:
-    try:
-        return json.dumps(document).encode()
-    except RecursionError:
-        return b"[" * 1100
-
-
 def _other_numbers(blob: bytes, rng: random.Random) -> bytes:
+    """Change some numbers of an array, or, now and then, of its header."""
     width = rng.choice((4, 8))
     numbers = (-1, 0, 1, 2, 3, 4, 5, 29, 30, 31, 10**6, 2**31 - 1, 2**62)
     floats = (float("nan"), float("inf"), -1.0, 1e308, 0.0)
+    header = 0 if rng.random() < 0.1 else 128
     for _ in range(rng.choice((1, 1, 3))):
-        if len(blob) < width:
+        if len(blob) < header + width:
             break
-        at = width * rng.randrange(len(blob) // width)
+        at = header + width * rng.randrange((len(blob) - header) // width)
         number = np.array(rng.choice(numbers + floats))
         with np.errstate(all="ignore"):
             new = number.astype(rng.choice(("<i8", "<f8")) if width == 8 else rng.choice(("<i4", "<f4"))).tobytes()

@@ -126,7 +126,7 @@ def judge_resumed(case: Case, table: Table, verdict: Verdict) -> None:
             else:
                 fit(rest, table)
         except ValueError as error:
-            _refused(verdict, error, "store changed" in case.variant and "X.bin" in str(error))
+            _refused(verdict, error, "store changed" in case.variant and "X.npy" in str(error))
             return
     verdict.status = rest.status_
     regret = case.parameter("objective") == "excess_risk"
@@ -139,7 +139,7 @@ def _change_in_place(table: Table, store: Path | None) -> None:
         return
     table.X[:, 0] *= -2.0
     if store is not None:
-        stored = np.memmap(store / "X.bin", np.float64, "r+", shape=table.X.shape)
+        stored = np.load(store / "X.npy", mmap_mode="r+")
         stored[:, 0] *= -2.0
         stored.flush()
 

@@ -106,7 +106,7 @@ Certificate.take_over = raised
     ("broken", "fault"),
     [
         (
-            "import groupdro.utils.bundle as b\nfrom contextlib import nullcontext\nb.filename_in_errors = nullcontext",
+            "import groupdro.utils.files as b\nfrom contextlib import nullcontext\nb.filename_in_errors = nullcontext",
             "without the path",
         ),
         ("import pathlib\npathlib.Path.unlink = lambda self, missing_ok=False: None", "left behind"),

@@ -146,8 +146,8 @@ MISTAKES = [
     ("convert t.parquet s {fit}", "column 'colour' holds text, but a store holds only numbers: pass --drop colour"),
     ("convert t.parquet s --target z --group g", "--target: there is no column 'z'"),
     ("convert with_missing.parquet s {fit} --drop colour", "features column 'x' has a missing value, first in row 0."),
-    ("convert parts s {fit}", "parts/b.parquet' cannot be read as Parquet: "),
-    ("convert parts/a.parquet parts/b.parquet s {fit}", "parts/b.parquet' cannot be read as Parquet: "),
+    ("convert parts s {fit}", "parts/b.parquet': "),
+    ("convert parts/a.parquet parts/b.parquet s {fit}", "parts/b.parquet': "),
     ("convert t.parquet latin.csv s {fit}", "TABLE must be files of one format"),
 ]
 
@@ -209,7 +209,7 @@ def test_options_of_tables_are_refused_for_a_store(folder, monkeypatch, tmp_path
         )
         assert result.exit_code == 1
         assert sentence in result.stderr
-    damaged = next(path for path in (tmp_path / "s").iterdir() if path.name == "X.bin")
+    damaged = next(path for path in (tmp_path / "s").iterdir() if path.name == "X.npy")
     damaged.write_bytes(damaged.read_bytes()[:-8])
     result = testing.CliRunner().invoke(cli._commands, ["fit", store])
     assert (result.exit_code, "cannot be read as a store" in result.stderr) == (1, True)

@@ -26,6 +26,7 @@ from groupdro import (
     worst_group_scorer,
 )
 from groupdro.evaluation.metrics import row_losses
+from tests.distributed.thread_comm import run_workers
 from tests.reference.blends import Blend
 
 KINDS = ("logistic", "softmax", "squared")
@@ -245,10 +246,91 @@ def test_offsets_that_are_not_finite_or_too_few_are_refused():
         GroupDROClassifier().fit(X, y, groups=groups, offset=offset[:-1])
 
 
-def test_a_store_has_no_place_for_offsets(tmp_path):
+# ---------------------------------------------------------------------- stores
+
+
+@every_kind
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+def test_a_store_with_offsets_gives_the_model_of_its_arrays(tmp_path, kind, sparse, weighted):
+    X, y, groups, offset = rows(kind)
+    weight = np.random.default_rng(1).random(len(y)) + 0.1 if weighted else None
+    store = GroupedStore.write_arrays(
+        tmp_path / "store", X, y, groups, sample_weight=weight, offset=offset, dtype="float64", sparse=sparse,
+        memory=4000,
+    )  # fmt: skip
+    assert np.array_equal(store.offset, offset[store.source])
+    options = {"alpha": 0.01, "tol": 1e-7, "robustness": 0.7}
+    model = estimator(kind, **options).fit(store)
+    expected = estimator(kind, **options).fit(X, y, weight, groups=groups, offset=offset)
+    assert model.status_ == "converged"
+    assert model.uses_offset_
+    assert model.upper_bound_ == pytest.approx(expected.upper_bound_, rel=1e-6)
+    assert model.mean_risk_ == pytest.approx(expected.mean_risk_, rel=1e-4)
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-3)
+    np.testing.assert_allclose(
+        model._outputs(X, offset), model._outputs(store.X, store.offset)[np.argsort(store.source)], atol=1e-9
+    )
+    with pytest.raises(ValueError, match="offset is missing"):
+        model.predict(X)
+
+
+@every_kind
+def test_workers_on_a_store_with_offsets_end_with_the_same_model(tmp_path, kind):
+    X, y, groups, offset = rows(kind)
+    path = GroupedStore.write_arrays(tmp_path / "store", X, y, groups, offset=offset, dtype="float64").path
+    options = {"alpha": 0.01, "tol": 1e-5, "random_state": 0}
+    models = run_workers(3, lambda comm: estimator(kind, **options).fit(GroupedStore.open(path).shard(comm)))
+    alone = estimator(kind, **options).fit(X, y, groups=groups, offset=offset)
+    for model in models:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+        assert model.status_ == "converged"
+        assert model.lower_bound_ <= alone.upper_bound_ + 1e-9
+        assert alone.lower_bound_ <= model.upper_bound_ + 1e-9
+
+
+@every_kind
+def test_offsets_of_a_store_may_be_columns_of_a_table(tmp_path, kind):
+    pa = pytest.importorskip("pyarrow")
+    X, y, groups, offset = rows(kind)
+    names = [f"score{j}" for j in range(3)] if kind == "softmax" else "score"
+    scores = {name: offset[:, j] for j, name in enumerate(names)} if kind == "softmax" else {"score": offset}
+    table = pa.table({"u": X[:, 0], "v": X[:, 1], "y": y, "site": groups} | scores)
+    store = GroupedStore.write(tmp_path / "s", table, target="y", groups="site", offset=names, dtype="float64")
+    assert store.feature_names == ("u", "v")
+    assert np.array_equal(store.offset, offset[store.source])
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        ("logistic", lambda offset: np.column_stack([offset, offset]), "offset must be one number per row, got"),
+        ("squared", lambda offset: np.column_stack([offset, offset]), "offset must be one number per row, got"),
+        ("softmax", lambda offset: offset[:, 0], "offset must be 3 numbers per row, one per class"),
+        ("softmax", lambda offset: offset[:, :2], "offset must be 3 numbers per row, one per class"),
+        ("logistic", lambda offset: np.where(offset > 1, np.nan, offset), "offset has NaN"),
+        ("logistic", lambda offset: offset[1:], "offset must have one value per row"),
+    ],
+)
+def test_offsets_that_do_not_fit_are_not_stored(tmp_path, kind, wrong, message):
+    X, y, groups, offset = rows(kind)
+    with pytest.raises(ValueError, match=message):
+        GroupedStore.write_arrays(tmp_path / "store", X, y, groups, offset=wrong(offset))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_of_offsets_with_a_missing_value_is_refused(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"u": [1.0, 2.0], "y": [0, 1], "site": ["a", "a"], "score": [0.5, None], "far": [0.5, 1e200]})
+    for column, message in {"score": "has a missing value", "far": r"has NaN or a value beyond 1e\+150"}.items():
+        with pytest.raises(ValueError, match=f"offset column '{column}' {message}, first in row 1"):
+            GroupedStore.write(tmp_path / "s", table, target="y", groups="site", features=["u"], offset=column)
+
+
+def test_a_store_has_its_own_offsets(tmp_path):
     X, y, groups, offset = rows("logistic")
     store = GroupedStore.write_arrays(tmp_path / "store", X, y, groups)
-    with pytest.raises(ValueError, match="offset is not supported with a store"):
+    with pytest.raises(ValueError, match="offset must be None if X is a store"):
         GroupDROClassifier().fit(store, offset=offset)
 
 

@@ -269,22 +269,28 @@ def test_a_store_gives_the_blend_of_its_arrays(tmp_path, average, robustness):
     np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-3)
 
 
-def test_a_store_with_weights_has_no_average_of_rows(tmp_path):
+@pytest.mark.parametrize(
+    "params",
+    [{"robustness": 0.5}, {"robustness": 0.0}, {"robustness": 0.5, "n_worst": 2}, {"worst_share": 0.5}, {}],
+    ids=repr,
+)
+def test_a_store_with_weights_gives_the_blend_of_its_arrays(tmp_path, params):
+    X, y, groups = make_data()
+    weight = np.random.default_rng(0).random(len(y)) + 0.1 + 3.0 * (np.asarray(groups) == groups[0])
+    store = gd.GroupedStore.write_arrays(tmp_path / "store", X, y, groups, sample_weight=weight, dtype="float64")
+    model = GroupDROClassifier(alpha=ALPHA, tol=1e-8, **params).fit(store)
+    expected = fit(X, y, groups, weight, alpha=ALPHA, tol=1e-8, **params)
+    for name in ("mean_risk_", "worst_risk_", "upper_bound_"):
+        assert getattr(model, name) == pytest.approx(getattr(expected, name), rel=1e-5)
+
+
+@pytest.mark.parametrize("average", ["rows", "groups"])
+def test_a_blend_on_a_store_with_weights_is_that_of_cvxpy(tmp_path, average):
     X, y, groups = make_data()
     weight = np.random.default_rng(0).random(len(y)) + 0.1
     store = gd.GroupedStore.write_arrays(tmp_path / "store", X, y, groups, sample_weight=weight, dtype="float64")
-    for params in ({"robustness": 0.5}, {"robustness": 0.0}):
-        with pytest.raises(ValueError, match=r"^average='rows' requires .* weighted store"):
-            GroupDROClassifier(**params).fit(store)
-    with pytest.raises(ValueError, match=r"^worst_share requires .* weighted stores"):
-        GroupDROClassifier(worst_share=0.5).fit(store)
-    pure = GroupDROClassifier(alpha=ALPHA, tol=1e-8).fit(store)
-    assert np.isnan(pure.mean_risk_)
-    assert pure.worst_risk_ == pure.upper_bound_
-    expected = fit(X, y, groups, weight)
-    assert pure.upper_bound_ == pytest.approx(expected.upper_bound_, rel=1e-6)
-    blended = GroupDROClassifier(alpha=ALPHA, tol=1e-8, robustness=0.5, average="groups").fit(store)
-    hold_against_cvxpy(blended, Blend(X, y, groups, alpha=ALPHA, weight=weight, average="groups"))
+    blended = GroupDROClassifier(alpha=ALPHA, tol=1e-8, robustness=0.5, average=average).fit(store)
+    hold_against_cvxpy(blended, Blend(X, y, groups, alpha=ALPHA, weight=weight, average=average))
 
 
 # ---------------------------------------------------------------------- parameters

@@ -22,7 +22,7 @@ GUARDED = {
     ("data/mapping.py", "os.sysconf"): "behind hasattr",
     ("data/mapping.py", ".madvise"): "only with advice that the system has",
     ("distributed/torch_comm.py", "signal.SIGKILL"): "after a return where the system is not Linux",
-    ("store/directories.py", "fcntl"): "behind ImportError",
+    ("store/folders.py", "fcntl"): "behind ImportError",
     ("utils/threads.py", "os.sched_getaffinity"): "behind hasattr",
 }
 ODD = {"execve", "execv", "execvp", "execvpe", "kill", "symlink", "link"}  # which Windows has, in another way

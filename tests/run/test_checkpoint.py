@@ -201,7 +201,7 @@ def changed_store(tmp_path, sparse):
     y = np.where(X[:, 0] + rng.logistic(size=400) > 0, 1.0, -1.0)
     rows = sp.csr_array(X) if sparse else X
     store = gd.GroupedStore.write_arrays(
-        tmp_path / "s", rows, y, groups, sample_weight=1 + rng.random(400), task="regression"
+        tmp_path / "s", rows, y, groups, sample_weight=1 + rng.random(400), offset=X[:, 1], task="regression"
     )
 
     def change(name):
@@ -216,8 +216,8 @@ def changed_store(tmp_path, sparse):
 @pytest.mark.parametrize(
     ("sparse", "name"),
     [
-        *((False, name) for name in ("X.bin", "y.bin", "weights.bin", "source.bin", "offsets.bin", "groups.json")),
-        *((True, name) for name in ("data.bin", "indices.bin", "indptr.bin")),
+        *((False, name) for name in ("X.npy", "y.npy", "weight.npy", "offset.npy", "source.npy")),
+        *((True, name) for name in ("data.npy", "indices.npy", "indptr.npy")),
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])
@@ -242,8 +242,8 @@ def test_a_fit_on_a_changed_store_is_refused_with_checkpoints(tmp_path):
     store, change = changed_store(tmp_path, sparse=False)
     model = gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(store)
     assert model.status_ == "converged"
-    change("X.bin")
-    with pytest.raises(gd.store.StoreError, match=r"X\.bin"):
+    change("X.npy")
+    with pytest.raises(gd.store.StoreError, match=r"X\.npy"):
         gd.GroupDRORegressor(checkpoint_dir=tmp_path / "run").fit(gd.GroupedStore.open(store.path))
     # Without checkpoints no old bound is used, and nothing is read twice.
     assert gd.GroupDRORegressor().fit(gd.GroupedStore.open(store.path)).status_ == "converged"
@@ -252,17 +252,17 @@ def test_a_fit_on_a_changed_store_is_refused_with_checkpoints(tmp_path):
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_every_byte_of_a_store_of_many_blocks_is_read_by_some_worker(tmp_path, monkeypatch, workers):
     monkeypatch.setattr("groupdro.store.files.BLOCK", 512)
-    monkeypatch.setattr("groupdro.store.layout.BLOCK", 512)
+    monkeypatch.setattr("groupdro.store.manifest.BLOCK", 512)
     store, _ = changed_store(tmp_path, sparse=True)
-    size = (store.path / "data.bin").stat().st_size
-    with open(store.path / "data.bin", "r+b") as file:
+    size = (store.path / "data.npy").stat().st_size
+    with open(store.path / "data.npy", "r+b") as file:
         for place in range(100, size, 500):
             file.seek(place)
             before = file.read(1)
             file.seek(place)
             file.write(bytes([before[0] ^ 1]))
             file.flush()
-            with pytest.raises(gd.store.StoreError, match=r"data\.bin"):
+            with pytest.raises(gd.store.StoreError, match=r"data\.npy"):
                 run_workers(workers, lambda comm: store.shard(comm).data().key_check())
             file.seek(place)
             file.write(before)

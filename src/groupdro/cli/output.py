@@ -16,7 +16,7 @@ import numpy as np
 
 from groupdro.cli.failures import UserError, echo, user_errors
 from groupdro.utils.arguments import printable
-from groupdro.utils.bundle import sync_folder
+from groupdro.utils.files import sync_folder
 
 __all__ = ["atomic_path", "check_output", "plain", "progress", "show", "write_page"]
 

@@ -134,7 +134,7 @@ def _contenders(
 def _balance(rows: GivenRows) -> Floats:
     """Return weights that give every group the same total weight."""
     weights = np.ones(len(rows.y)) if rows.weights is None else rows.weights
-    members = relative_weights(weights, rows.groups)
+    members = relative_weights(weights[rows.groups.members], rows.groups.offsets, rows.groups.names)
     return np.bincount(rows.groups.members, weights=members, minlength=len(rows.y)).astype(np.float64)
 
 

@@ -107,7 +107,7 @@ class GroupedData(Sampling):
         weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
         if sample_weight is not None:
             weight = read_finite(sample_weight, "sample_weight", rows.n_rows)
-            weights = relative_weights(weight, grouping)
+            weights = relative_weights(weight[grouping.members], grouping.offsets, grouping.names)
             if rows.copyable and not weight.all():
                 # Drop rows without weight, so that no other code has to check for them. Mapped rows are not copied.
                 source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.data.grouping import Grouping
 from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["Shares", "relative_weights"]
@@ -68,14 +67,30 @@ class Shares:
             out[i] += weighted[place].sum(axis=0)
 
 
-def relative_weights(weight: Array, grouping: Grouping) -> Floats:
-    """Return the weight of each member relative to its group's total."""
+def relative_weights(weight: Array, offsets: Indices, names: tuple[Any, ...]) -> Floats:
+    """Return the weight of each member relative to its group's total.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (n_members,)
+        Weights of the members, in the order of groups.
+    offsets : ndarray of shape (n_groups + 1,)
+        Where each group's members begin and end.
+    names : tuple
+        Names of the groups.
+
+    Returns
+    -------
+    ndarray of shape (n_members,)
+        The weights, which sum to one in each group.
+    """
     if (weight < 0).any():
         raise ValueError("sample_weight has negative values.")
-    by_member = weight.astype(np.float64)[grouping.members]
-    starts, sizes = grouping.offsets[:-1], np.diff(grouping.offsets)
-    largest = np.maximum.reduceat(by_member, starts)
+    weight = np.asarray(weight, dtype=np.float64)
+    starts = offsets[:-1]
+    sizes = np.diff(offsets)
+    largest = np.maximum.reduceat(weight, starts)
     if not largest.all():
-        raise ValueError(f"sample_weight is zero on all of group {grouping.names[int(np.argmin(largest))]!r}.")
-    by_member /= np.repeat(largest, sizes)  # first, so that no sum overflows
-    return by_member / np.repeat(np.add.reduceat(by_member, starts), sizes)
+        raise ValueError(f"sample_weight is zero on all of group {names[int(np.argmin(largest))]!r}.")
+    scaled = weight / np.repeat(largest, sizes)  # first, so that no sum overflows
+    return scaled / np.repeat(np.add.reduceat(scaled, starts), sizes)

@@ -15,7 +15,7 @@ from sklearn.utils import Bunch
 from groupdro.datasets.download import cache_folder, check_digest, download
 from groupdro.datasets.pickles import ArraysOnly
 from groupdro.utils.arguments import check_choice, check_flag, check_path
-from groupdro.utils.bundle import write_content
+from groupdro.utils.files import write_content
 
 __all__ = ["fetch_cifar100", "fetch_fashion_mnist", "load_fashion_mnist"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from groupdro.datasets.download import cache_folder, check_digest, download
 from groupdro.utils.arguments import check_flag
-from groupdro.utils.bundle import write_content
+from groupdro.utils.files import write_content
 from groupdro.utils.optional import import_extra
 
 __all__ = ["SOURCES", "Source", "read_table"]

@@ -105,7 +105,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_rows, n_features), or GroupedStore
             Training data. float32 stays float32; memory-mapped arrays are not copied. A store has its own labels,
-            groups and weights; with several workers, pass ``store.shard(communicator)``.
+            groups, weights and offsets; with several workers, pass ``store.shard(communicator)``.
         y : array-like of shape (n_rows,)
             Labels or targets; None with a store.
         sample_weight : array-like of shape (n_rows,), optional
@@ -160,9 +160,8 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         Also return the rows as they were read; None for a store.
         """
         if isinstance(X, GroupedStore):
-            if offset is not None:
-                raise ValueError("offset is not supported with a store; it requires rows in memory.")
-            for name, given in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
+            own = {"y": y, "sample_weight": sample_weight, "groups": groups, "offset": offset}
+            for name, given in own.items():
                 if given is not None:
                     raise ValueError(f"{name} must be None if X is a store, which has its own.")
             return self._read_store(X), None
@@ -198,13 +197,19 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         refuse_small_groups(store.names, data.counted_sizes, least=self.min_group_size)
         self.n_features_in_ = store.n_features
         self.merged_groups_ = ()
-        self.uses_offset_ = False
+        self.uses_offset_ = store.offset is not None
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
         self._take_classes(store.classes)
+        labels = data.y if store.offset is None else data.y[:, 0]
+        if store.offset is not None:
+            n_outputs = self._own_loss().n_outputs(labels)
+            check_outputs_offset(store.offset, store.n_rows, n_outputs)
+            if self._regression:  # for a residual, subtract the offset from the target
+                data = data.with_labels(labels - data.y[:, 1], encoded=True)
         # A worker has only the labels of its own rows.
-        self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
-        return self._task(data, None if data.weighted else row_shares(data), None)
+        self.training_digest_ = rows_digest(store.X, labels) if len(labels) == store.n_rows else None
+        return self._task(data, store.group_shares, None)
 
     def _task(self, data: GroupedData, shares: Floats | None, row_weights: Floats | None) -> Task:
         blend = Blend.of(
@@ -212,7 +217,6 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             data.n_groups,
             average=self.average,
             worst_share=self.worst_share,
-            overlapping=shares is None and bool(data.members.size),
         )
         loss = self._own_loss()
         self._n_outputs = loss.n_outputs(data.y if data.y.ndim == 1 else data.y[:, 0])
@@ -253,7 +257,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             bridge.to_user_units = to_user_units
             callbacks.append(bridge)
         solver = choose_solver(self.solver, objective=self.objective, minima_given=task.group_minima is not None)
-        if spend and robustness == 1.0 and task.blend.known:
+        if spend and robustness == 1.0:
             solver = LeastAverage(solver, task.blend.base, row_weights=task.row_weights)
         result = solve(
             problem,

@@ -24,7 +24,7 @@ class Blend:
     n_groups : int
         Number of groups, not counting the group of all rows.
     base : ndarray of shape (n_groups,) or None
-        Weights of the average; None if it is represented by the group of all rows, or unknown.
+        Weights of the average; None if it is represented by the group of all rows.
     caps : ndarray of shape (n_groups,) or None
         Upper bounds on the weights in the worst; None if the worst is one group.
     over_all : bool
@@ -44,22 +44,19 @@ class Blend:
         *,
         average: str,
         worst_share: float | None,
-        overlapping: bool,
     ) -> "Blend":
         """Read an estimator's parameters.
 
         Parameters
         ----------
         shares : ndarray of shape (n_groups,) or None
-            Each group's share of the weighted rows; None if groups overlap or it is unknown.
+            Each group's share of the weighted rows; None if groups overlap.
         n_groups : int
             Number of groups.
         average : {"rows", "groups"}
             Whether rows or groups have equal weight.
         worst_share : float or None
             Share of the rows, or of the groups, to average as the worst.
-        overlapping : bool
-            Whether groups overlap.
 
         Returns
         -------
@@ -71,16 +68,11 @@ class Blend:
         if worst_share is not None:
             if base is None:
                 raise ValueError(
-                    "worst_share requires each group's share of the rows, which is unknown for overlapping groups and "
-                    "weighted stores: use average='groups'."
+                    "worst_share requires each group's share of the rows, which overlapping groups do not have: use "
+                    "average='groups'."
                 )
             caps = np.minimum(base / worst_share, 1.0)
-        return cls(n_groups, base, caps, over_all=overlapping and average == "rows")
-
-    @property
-    def known(self) -> bool:
-        """Whether the average is known."""
-        return self.over_all or self.base is not None
+        return cls(n_groups, base, caps, over_all=base is None)
 
     def weight_set(self, robustness: float) -> WeightSet:
         """Return the weight set whose objective is (1 - robustness) * average + robustness * worst."""
@@ -88,11 +80,6 @@ class Blend:
         base = self.base
         if robustness == 1.0:
             return Simplex() if caps is None else Cap(tuple(caps.tolist()))
-        if not self.known:
-            raise ValueError(
-                "average='rows' requires each group's total weight, which a weighted store does not keep: use "
-                "average='groups'."
-            )
         if base is not None and caps is None and not self.over_all:
             return Floor(robustness, tuple(base.tolist()))
         if self.over_all:  # the last group has the average's share and no more
@@ -104,10 +91,8 @@ class Blend:
         return Box(tuple(least.tolist()), tuple((least + robustness * caps).tolist()))
 
     def mean(self, values: Floats) -> float:
-        """Return the average; NaN if it is unknown."""
-        if self.over_all:
-            return float(values[-1])
-        return float(self.base @ values) if self.base is not None else np.nan
+        """Return the average."""
+        return float(values[-1]) if self.base is None else float(self.base @ values)
 
     def worst(self, values: Floats) -> float:
         """Return the worst."""

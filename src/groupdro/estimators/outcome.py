@@ -67,7 +67,7 @@ def read_outcome(
     if robustness < 1.0:
         return _blended(problem, result, blend, robustness)
     mean = np.nan
-    if blend.known and not (blend.over_all and result.references.upper.any()):
+    if not (blend.over_all and result.references.upper.any()):
         values = result.group_values
         if blend.over_all:
             values = np.append(values, _with_average(problem, blend, row_weights).risks(result.w)[-1])

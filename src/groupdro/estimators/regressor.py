@@ -133,7 +133,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     mean_risk_, worst_risk_ : float
         Average and worst value of the model on the training data, including the penalty. They satisfy
         ``upper_bound_ = (1 - robustness) * mean_risk_ + robustness * worst_risk_``. The average is NaN if it is
-        unknown: over the rows of a weighted store, and for excess risks of overlapping groups with ``robustness=1``.
+        unknown: for excess risks of overlapping groups with ``robustness=1``.
     mean_lower_bound_ : float
         Proven lower bound: no model whose worst value is at most `worst_risk_` has a smaller average. With
         ``robustness=1``, it holds for models whose worst value is at most ``(1 + tol) * lower_bound_``; among these,

@@ -20,7 +20,7 @@ import numpy as np
 from groupdro.certificate import Cut
 from groupdro.problem import Domain, GroupRisk, Loss, References, WeightSet
 from groupdro.run.result import TraceRow
-from groupdro.utils.bundle import write_content
+from groupdro.utils.files import write_content
 from groupdro.utils.types import Array, Floats
 from groupdro.version import __version__
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,28 +13,31 @@ from groupdro.data import GroupedData
 from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.data.csr_rows import CsrRows, csr_of
 from groupdro.data.dense_rows import dense_rows
+from groupdro.data.shares import relative_weights
 from groupdro.distributed.sharding import shard
-from groupdro.store.document import StoreError
-from groupdro.store.labels import classes_array
-from groupdro.store.layout import manifest_bytes
+from groupdro.store.folders import is_being_replaced
+from groupdro.store.manifest import StoreError, classes_array, manifest_bytes
 from groupdro.store.reader import Opened, RowsCheck, read_manifest, read_store
-from groupdro.store.writing import StoreWriting
+from groupdro.store.sources import ArraySource, Task
+from groupdro.store.table_source import TableSource
+from groupdro.store.writer import write_store
 from groupdro.utils.arguments import check_choice, check_kind, check_path
-from groupdro.utils.bundle import BundleError
-from groupdro.utils.types import Array, Indices
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["GroupedStore"]
 
+_MEMORY = 256 * 2**20
 
-class GroupedStore(StoreWriting):
+
+class GroupedStore:
     """A table on disk whose rows are ordered by group and shuffled within each group.
 
     Any range of a group's rows is a random sample of the group, so mini-batches can be read contiguously. The arrays
-    are memory-mapped, so a table may be larger than memory. Create a store with `write`, `write_arrays` or
-    `write_lines`, and open it with `open`.
+    are memory-mapped, so a table may be larger than memory. Create a store with `write` or `write_arrays`, and open it
+    with `open`.
 
-    A store is a directory of raw little-endian arrays, with a JSON manifest of their sizes and checksums. It holds no
-    code, and the reader refuses anything it does not know.
+    A store is a directory of `.npy` files, which ``np.load(file, mmap_mode="r")`` opens too, and a JSON manifest with
+    the names, shapes and checksums. It holds no code, and the reader refuses anything it does not know.
 
     Attributes
     ----------
@@ -58,10 +61,14 @@ class GroupedStore(StoreWriting):
         The memory-mapped features.
     y : ndarray of shape (n_rows,)
         Original labels, or memory-mapped numbers.
+    weight : memmap of shape (n_rows,) or None
+        Weights of the rows as they were given.
+    offset : memmap of shape (n_rows,) or (n_rows, n_classes) or None
+        Numbers that are added to the model's outputs, as with the argument `offset` of an estimator's `fit`.
     source : memmap of shape (n_rows,)
         Input row of each stored row.
     nbytes : int
-        Bytes of all arrays on disk.
+        Bytes of all arrays.
 
     Examples
     --------
@@ -76,15 +83,179 @@ class GroupedStore(StoreWriting):
     """
 
     def __init__(self, path: Path, opened: Opened, comm: Communicator | None = None):
-        manifest = opened.manifest
-        self._opened, self._manifest, self._arrays = opened, manifest, opened.arrays
+        self._opened = opened
+        self._manifest = opened.manifest
+        self._arrays = opened.arrays
         self._comm = comm or SerialCommunicator()
-        self.path, self.names, self.group_sizes = path, opened.names, np.diff(opened.offsets)
-        self.n_rows, self.n_features, self.n_groups = manifest.n_rows, manifest.n_features, manifest.n_groups
-        self.feature_names, self.target, self.group_columns = manifest.feature_names, manifest.target, manifest.groups
-        self.classes = None if manifest.classes is None else classes_array(manifest.classes)
-        self.source: Indices = opened.arrays["source.bin"]
-        self.nbytes = sum(manifest.files[name].size for name in manifest.arrays)
+        self.path = path
+        self.n_rows = self._manifest.n_rows
+        self.n_features = self._manifest.n_features
+        self.n_groups = len(self._manifest.group_names)
+        self.names = self._manifest.group_names
+        self.group_sizes = np.array(self._manifest.group_sizes)
+        self.classes = None if self._manifest.classes is None else classes_array(self._manifest.classes)
+        self.feature_names = self._manifest.feature_names
+        self.target = self._manifest.target
+        self.group_columns = self._manifest.group_columns
+        self.weight = self._arrays.get("weight")
+        self.offset = self._arrays.get("offset")
+        self.source = self._arrays["source"]
+        self.nbytes = sum(array.nbytes for array in self._arrays.values())
+
+    # ------------------------------------------------------------------ writing
+
+    @classmethod
+    def write(
+        cls,
+        path: str | os.PathLike[str],
+        source: Any,
+        *,
+        target: str,
+        groups: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        offset: str | Sequence[str] | None = None,
+        dtype: Any = "float32",
+        sparse: bool = False,
+        n_features: int | None = None,
+        hashed: bool = False,
+        task: Task = "auto",
+        seed: int = 0,
+        memory: int = _MEMORY,
+        overwrite: bool = False,
+    ) -> "GroupedStore":
+        """Write a table of any size to a store. Requires pyarrow (``pip install "groupdro[store]"``).
+
+        The source is read twice: first the labels, then everything. Rows that do not fit into `memory` are sorted on
+        disk, which needs space for two copies of the table. The store appears only when it is complete; an error or an
+        interrupt leaves nothing behind.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Directory of the store.
+        source : str, path-like, list of them, pyarrow Dataset or Table, or callable
+            Parquet, CSV or Arrow IPC (Feather) files; or one directory of Parquet files, where columns may be encoded
+            in directory names ("column=value"); or a function without arguments that returns an iterator of pyarrow
+            record batches, the same each time. Parquet files given by path are read in small batches, whereas the
+            scanner of a Dataset holds a whole row group in memory.
+        target : str
+            Column with class labels or numbers.
+        groups : str or list of str
+            Column with group labels: text, numbers or booleans. With several columns, each combination that occurs is a
+            group.
+        features : list of str, optional
+            Numeric columns, or one column of fixed-size lists. For a sparse store, also one column of lists of (index,
+            value), or a column of lists of indices and one of lists of values, of any or of a fixed size. The default
+            is all other columns, except a pandas index.
+        weight : str, optional
+            Column with nonnegative weights. In a group's risk, they are relative to the total of the group; in the
+            average over rows, a group counts by its total.
+        offset : str or list of str, optional
+            Column with a number per row that is added to the model's output, such as the score of a model to correct.
+            For more than two classes, one column per class in sorted order.
+        dtype : {"float16", "float32", "float64", "bool"}
+            Type of the stored features; "float16" for dense features only, "bool" for sparse features that are all zero
+            or one, of which no values are stored. Use "float64" if a warning or an error
+            says so: integer columns that the type cannot represent (beyond 2^24 in float32, 2^11 in float16) are
+            refused, and a warning names columns whose rounding error is not small compared to their spread.
+        sparse : bool
+            Whether to store only nonzero entries. Use it for data that are mostly zeros.
+        n_features : int, optional
+            Number of features; required if they are lists of indices and values, and if they are hashed.
+        hashed : bool
+            Whether to hash the columns into `n_features` sparse features. A value v of a text, integer or boolean
+            column c becomes what scikit-learn's ``FeatureHasher(n_features)`` gives for the text "c=v", which is 1 or
+            -1; so does every item of a list. A floating-point column c becomes the feature of the text "c", with its
+            values or their negatives. Features that collide in a row are added up. With ``dtype="bool"`` there are no
+            signs (``alternate_sign=False``), and features that collide count once.
+        task : {"auto", "classes", "regression"}
+            Kind of target. "auto" treats text, booleans and integers as classes, and floating-point values as numbers.
+        seed : int
+            Seed for the shuffling within groups. The same seed and rows give the same bytes on disk.
+        memory : int
+            Bytes of rows to hold at once. Peak use is up to three times as much, in addition to what pyarrow needs.
+            Increase it to sort less on disk.
+        overwrite : bool
+            Whether to replace an existing store, atomically. Anything other than a store is never replaced.
+
+        Returns
+        -------
+        GroupedStore
+            The opened store.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or integers that
+            the type cannot represent.
+        FileExistsError
+            If the path exists and `overwrite` is false, or if it is not a store.
+        """
+        table = TableSource(
+            source,
+            target=target,
+            groups=groups,
+            features=features,
+            weight=weight,
+            offset=offset,
+            n_features=n_features,
+            dtype=dtype,
+            sparse=sparse,
+            hashed=hashed,
+            task=task,
+        )
+        write_store(path, table, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(path)
+
+    @classmethod
+    def write_arrays(
+        cls,
+        path: str | os.PathLike[str],
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        dtype: Any = "float32",
+        sparse: bool | None = None,
+        task: Task = "auto",
+        seed: int = 0,
+        memory: int = _MEMORY,
+        overwrite: bool = False,
+    ) -> "GroupedStore":
+        """Write arrays to a store.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Directory of the store.
+        X : ndarray, memmap, DataFrame, or sparse matrix or array of shape (n_rows, n_features)
+            Numeric features.
+        y : array-like of shape (n_rows,)
+            Labels or numbers.
+        groups : array-like, Series or DataFrame, or None
+            One label per row, or several columns, whose combinations are the groups. None for one group of all rows.
+        sample_weight : array-like of shape (n_rows,), optional
+            Nonnegative weights, as `weight` of `write`.
+        offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+            Numbers that are added to the model's outputs; one per class for more than two classes.
+        dtype, task, seed, memory, overwrite
+            As in `write`.
+        sparse : bool, optional
+            Whether to store only nonzero entries. The default is True if X is sparse.
+
+        Returns
+        -------
+        GroupedStore
+            The opened store.
+        """
+        arrays = ArraySource(
+            X, y, groups, sample_weight=sample_weight, offset=offset, dtype=dtype, sparse=sparse, task=task
+        )
+        write_store(path, arrays, seed=seed, memory=memory, overwrite=overwrite)
+        return cls.open(path)
 
     # ------------------------------------------------------------------ reading
 
@@ -97,9 +268,9 @@ class GroupedStore(StoreWriting):
         path : str or path-like
             Directory of the store.
         verify : {"small", "full"}
-            "small" checks the manifest, the sizes of all files, the names and offsets of the groups, and those of
-            targets, weights and row pointers that take at most 64 MiB each. "full" reads everything, like `verify`; use
-            it for a store from a source that you do not trust.
+            "small" checks the manifest, the size and header of every file, and the entries of targets, weights, offsets
+            and row pointers that take at most 64 MiB each. "full" reads everything, like `verify`; use it for a store
+            from a source that you do not trust.
 
         Returns
         -------
@@ -115,14 +286,15 @@ class GroupedStore(StoreWriting):
             If the directory does not exist.
         """
         check_choice(verify, "verify", ("small", "full"))
-        place = check_path(path, "path")
-        if not os.path.isdir(place):
-            raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}.")
+        place = check_path(path, "path").resolve()
         try:
-            place = place.resolve()
             return cls(place, read_store(place, full=verify == "full"))
-        except (BundleError, OSError) as error:
-            raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
+        except (StoreError, OSError) as error:
+            if place.is_dir():
+                raise StoreError(f"{os.fspath(path)!r} cannot be read as a store: {error}.") from None
+            killed = "; its writer was killed, and the next writer moves the old store back"
+            why = killed if is_being_replaced(place) else ""
+            raise FileNotFoundError(f"there is no directory {os.fspath(path)!r}{why}.") from None
 
     def verify(self) -> None:
         """Read every file and verify its checksums.
@@ -136,7 +308,7 @@ class GroupedStore(StoreWriting):
             if read_manifest(self.path) == self._manifest:
                 read_store(self.path, full=True)
                 return
-        except (BundleError, OSError) as error:
+        except (StoreError, OSError) as error:
             raise StoreError(f"{os.fspath(self.path)!r} is damaged: {error}.") from None
         raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
 
@@ -154,9 +326,9 @@ class GroupedStore(StoreWriting):
             The rows in the order of the store. Their norms are computed in one pass when first needed.
         """
         # Kernels would be compiled again for read-only arrays, so everything small compared to X is loaded.
-        y = np.array(self._arrays["y.bin"])
+        y = np.array(self._arrays["y"])
         # The manifest has the checksums of all arrays; `RowsCheck` verifies them only if a checkpoint is used.
-        key = hashlib.sha256(manifest_bytes(replace(self._manifest, directory=None)))
+        key = hashlib.sha256(manifest_bytes(self._manifest))
         if labels is not None:
             if self.classes is None:
                 raise ValueError("labels require a store of classes, but the targets of this one are numbers.")
@@ -166,12 +338,15 @@ class GroupedStore(StoreWriting):
                 raise ValueError(f"labels must be {len(self.classes)} numbers, one per class, got {labels!r}.")
             y = numbers[y]
             key.update(numbers.astype(np.float64).tobytes())
+        weights = np.empty(0)
+        if self.weight is not None:
+            weights = relative_weights(self.weight, self._manifest.group_offsets, self.names)
         whole = GroupedData(
-            rows=dense_rows(self.X) if self._manifest.nnz is None else CsrRows(self.X),
-            y=y,
-            offsets=self._opened.offsets,
+            rows=dense_rows(self.X) if self._opened.nnz is None else CsrRows(self.X),
+            y=y if self.offset is None else np.column_stack([y, self.offset]),
+            offsets=self._manifest.group_offsets,
             members=np.empty(0, np.int64),
-            weights=np.array(self._arrays["weights.bin"]) if self._manifest.weighted else np.empty(0),
+            weights=weights,
             names=self.names,
             source=self.source,
             feature_names=self.feature_names,
@@ -199,27 +374,38 @@ class GroupedStore(StoreWriting):
     @cached_property
     def X(self) -> Any:
         """The memory-mapped features."""
-        if self._manifest.nnz is None:
-            return self._arrays["X.bin"]
-        indices, indptr = (np.asarray(self._arrays[name]) for name in ("indices.bin", "indptr.bin"))
-        ones = np.broadcast_to(np.ones(1, np.float32), indices.shape)
-        data = np.asarray(self._arrays["data.bin"]) if "data.bin" in self._arrays else ones
-        return csr_of(data, indices, indptr, self.n_features)
+        if self._opened.nnz is None:
+            return self._arrays["X"]
+        indices = np.asarray(self._arrays["indices"])
+        data = self._arrays.get("data")
+        if data is None:  # all entries are one
+            data = np.broadcast_to(np.ones(1, np.float32), indices.shape)
+        return csr_of(np.asarray(data), indices, np.asarray(self._arrays["indptr"]), self.n_features)
 
     @cached_property
     def y(self) -> Array:
         """Original labels, or memory-mapped numbers."""
-        stored: Array = self._arrays["y.bin"]
+        stored: Array = self._arrays["y"]
         return stored if self.classes is None else self.classes[stored]
+
+    @cached_property
+    def group_shares(self) -> Floats:
+        """Share of each group in all rows, or in their total weight if rows have weights."""
+        totals = self.group_sizes.astype(np.float64)
+        if self.weight is not None:
+            # Divided first, so that no sum overflows.
+            totals = np.add.reduceat(self.weight / self.weight.max(), self._manifest.group_offsets[:-1])
+        return np.asarray(totals / totals.sum())
 
     def __len__(self) -> int:
         return self.n_rows
 
     def __repr__(self) -> str:
-        kind = "dense" if self._manifest.nnz is None else f"CSR with {self._manifest.nnz} entries"
+        kind = "dense" if self._opened.nnz is None else f"CSR with {self._opened.nnz} entries"
+        dtype = self.X.dtype if self._opened.nnz is None or "data" in self._arrays else "bool"
         return (
             f"GroupedStore({os.fspath(self.path)!r}: {self.n_rows} rows in {self.n_groups} groups, "
-            f"{self.n_features} features, {kind}, {self._manifest.dtype}, {self.nbytes / 2**20:.1f} MiB)"
+            f"{self.n_features} features, {kind}, {dtype}, {self.nbytes / 2**20:.1f} MiB)"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

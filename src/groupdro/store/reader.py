@@ -1,8 +1,8 @@
-"""Checks of a store before its arrays are used, and of its rows before a checkpoint is used."""
+"""Opening a store: its arrays are mapped, and checked before they are used."""
 
 import math
 import os
-import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +12,17 @@ import numpy as np
 
 from groupdro.data.communicator import Communicator
 from groupdro.data.cuts import row_cuts
-from groupdro.store.document import GROUPS, LARGEST, MANIFEST, StoreError
-from groupdro.store.files import check_blocks
-from groupdro.store.labels import parse_names
-from groupdro.store.layout import BLOCK, Manifest, parse_manifest
-from groupdro.utils.bundle import BundleError, check
-from groupdro.utils.types import Array, Floats, Indices
+from groupdro.store.files import check_blocks, map_array, regular_size
+from groupdro.store.folders import folder_identity, is_being_replaced
+from groupdro.store.manifest import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, StoreError, check, parse_manifest
+from groupdro.utils.types import Array
+from groupdro.utils.vectors import LARGEST
 
-__all__ = ["PIECE", "Opened", "RowsCheck", "read_manifest", "read_store", "sums_by_group"]
+__all__ = ["Opened", "RowsCheck", "read_manifest", "read_store"]
 
-PIECE = 2**20  # entries checked or summed at once; it affects the rounding of stored weights
-_ATTEMPTS = 100  # attempts to open a store that others keep replacing
-_ROUNDING = 1e-6  # allowed rounding error of the sum of a group's weights
-_SMALL = ("y.bin", "weights.bin", "indptr.bin")  # files that are small compared to X
+_PIECE = 2**20  # entries checked at once
+_PATIENCE = 5.0  # seconds to wait for a store that a writer is replacing
+_SMALL = ("y", "weight", "offset", "indptr")  # arrays that are small compared to X
 
 
 @dataclass(frozen=True)
@@ -35,18 +33,17 @@ class Opened:
     ----------
     manifest : Manifest
         The manifest.
-    names : tuple
-        Names of the groups.
-    offsets : ndarray of shape (n_groups + 1,)
-        Where each group's rows begin and end.
-    arrays : dict of str to ndarray
-        The mapped arrays by the names of their files, read-only.
+    arrays : dict of str to memmap
+        The arrays by name, read-only.
     """
 
     manifest: Manifest
-    names: tuple[Any, ...]
-    offsets: Indices
     arrays: dict[str, Any]
+
+    @property
+    def nnz(self) -> int | None:
+        """Number of stored entries; None if the rows are dense."""
+        return None if "X" in self.arrays else len(self.arrays["indices"])
 
 
 def read_store(path: Path, *, full: bool) -> Opened:
@@ -57,150 +54,113 @@ def read_store(path: Path, *, full: bool) -> Opened:
     path : Path
         Directory of the store.
     full : bool
-        Whether to check all files, or only targets, weights and row pointers of at most 64 MiB.
+        Whether to check all arrays, or only targets, weights, offsets and row pointers of at most 64 MiB.
 
     Returns
     -------
     Opened
         The store.
     """
-    for _ in range(_ATTEMPTS):
-        content = _manifest_content(path)
+    patient_until = time.monotonic() + _PATIENCE
+    while True:
+        before = folder_identity(path)
         try:
-            manifest = parse_manifest(content)
-            opened = _open(path, manifest)
-            _check_content(manifest.place(path), opened, full=full)
-        except (BundleError, OSError):
-            if _manifest_content(path) == content:
+            opened = _open(path, full=full)
+        except (StoreError, OSError):
+            changing = folder_identity(path) != before or is_being_replaced(path)
+            if not changing or time.monotonic() > patient_until:
                 raise
-            continue  # the files are gone because the store was replaced
-        # Files in their own directory belong to this manifest only; those next to the manifest might not.
-        if manifest.directory is not None or _manifest_content(path) == content:
-            return opened
-    raise BundleError(f"it was replaced {_ATTEMPTS} times while it was being opened")
+        else:
+            if folder_identity(path) == before:  # otherwise, some of the files may be those of another store
+                return opened
+            check(time.monotonic() < patient_until, "it keeps being replaced while it is opened")
+        time.sleep(0.01)
+
+
+def _open(path: Path, *, full: bool) -> Opened:
+    manifest = read_manifest(path)
+    arrays = {name: map_array(_file(path, name), record) for name, record in manifest.files.items()}
+    _check_types(manifest, arrays)
+    opened = Opened(manifest, arrays)
+    _check_content(path, opened, full=full)
+    return opened
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest without checking the other files.
-
-    Parameters
-    ----------
-    path : Path
-        Directory of the store.
-
-    Returns
-    -------
-    Manifest
-        The manifest.
-    """
-    return parse_manifest(_manifest_content(path))
-
-
-def _manifest_content(path: Path) -> bytes:
-    size = _file_size(path / MANIFEST)
+    """Read the manifest of a store without opening its arrays."""
+    size = regular_size(path / MANIFEST)
     check(size is not None, f"it has no {MANIFEST}")
-    check((size or 0) <= LARGEST[MANIFEST], f"its {MANIFEST} is too large")
-    return (path / MANIFEST).read_bytes()
+    check((size or 0) <= LARGEST_MANIFEST, f"its {MANIFEST} is too large")
+    return parse_manifest((path / MANIFEST).read_bytes())
 
 
-def _file_size(path: Path) -> int | None:
-    """Return the size of a regular file; None if there is no such file."""
-    with suppress(OSError):
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode):
-            return found.st_size
-    return None
+def _file(path: Path, name: str) -> Path:
+    return path / f"{name}.npy"
 
 
-def _open(path: Path, manifest: Manifest) -> Opened:
-    """Map the arrays, after checking that all files have the right sizes and the groups are in order."""
-    place = manifest.place(path)
-    check(place == path or (place.is_dir() and not place.is_symlink()), f"its {place.name} is missing")
+def _check_content(path: Path, opened: Opened, *, full: bool) -> None:
+    """Verify the checksums of the arrays, and check their entries."""
+    manifest = opened.manifest
+    arrays = opened.arrays
     for name, record in manifest.files.items():
-        size = _file_size(place / name)
-        check(size is not None, f"its {name} is missing or not a regular file")
-        check(size == record.size, f"its {name} has {size} bytes instead of {record.size}")
-    # Read the names first: the size of their file limits their number, and so that of the offsets.
-    check_blocks(place / GROUPS, manifest.files[GROUPS])
-    n_columns = None if manifest.groups is None else len(manifest.groups)
-    names = parse_names((place / GROUPS).read_bytes(), manifest.n_groups, n_columns)
-    check_blocks(place / "offsets.bin", manifest.files["offsets.bin"])
-    offsets = np.fromfile(place / "offsets.bin", "<i8").astype(np.int64, copy=False)
-    check(int(offsets[0]) == 0 and int(offsets[-1]) == manifest.n_rows, "its groups do not cover its rows")
-    check(bool((offsets[1:] > offsets[:-1]).all()), "its groups are not in order, or one has no rows")
-    arrays = {
-        # An empty file cannot be mapped.
-        name: np.memmap(place / name, dtype=dtype, mode="r", shape=shape) if 0 not in shape else np.empty(shape, dtype)
-        for name, (dtype, shape) in manifest.arrays.items()
-    }
-    return Opened(manifest, names, offsets, arrays)
+        if full or (name in _SMALL and record.size <= BLOCK):
+            check_blocks(_file(path, name), record)
+            if name not in ("X", "data"):  # of which any bits are numbers
+                _check_entries(name, arrays[name], opened)
+    if full and opened.nnz:
+        _check_columns(arrays["indices"], arrays["indptr"])
 
 
-def _check_content(place: Path, opened: Opened, *, full: bool) -> None:
-    """Verify the checksums of the files, and check their entries."""
-    manifest, arrays = opened.manifest, opened.arrays
-    for name, record in manifest.files.items():
-        if not full and (name not in _SMALL or record.size > BLOCK):
-            continue
-        check_blocks(place / name, record)
-        if name not in ("X.bin", "data.bin", "offsets.bin", GROUPS):  # any bits are numbers; the others were checked
-            _check_entries(name, arrays[name], manifest)
-        if name == "weights.bin":  # otherwise sums over a group would not be averages
-            fits = np.abs(sums_by_group(arrays[name], opened.offsets) - 1.0) <= _ROUNDING
-            check(bool(fits.all()), f"its weights of group {int(np.argmin(fits))} do not sum to one")
-    if full and manifest.nnz:
-        _check_columns(arrays["indices.bin"], arrays["indptr.bin"])
+def _check_types(manifest: Manifest, arrays: dict[str, Any]) -> None:
+    """Refuse arrays that do not make up a table of the manifest's groups, features and classes."""
+    sparse = {"indices", "indptr"}
+    needed = {"y", "source", *({"X"} if "X" in arrays else sparse)}
+    allowed = needed | {"weight", "offset", *({"data"} if needed > sparse else ())}
+    check(needed <= set(arrays) <= allowed, f"its arrays are {sorted(arrays)}")
+    n_rows = manifest.n_rows
+    nnz = arrays["indices"].size if "indices" in arrays else 0
+    outputs = arrays["offset"].shape[1:2] if "offset" in arrays else ()
+    shapes = {"X": (n_rows, manifest.n_features), "data": (nnz,), "indices": (nnz,), "indptr": (n_rows + 1,)}
+    shapes["offset"] = (n_rows, *outputs)
+    types = {"X": ("<f2", "<f4", "<f8"), "data": ("<f4", "<f8"), "indices": ("<i4", "<i8"), "indptr": ("<i4", "<i8")}
+    types["source"] = ("<i8",)
+    types["y"] = ("<f8",) if manifest.classes is None else ("<i8",)
+    for name, array in arrays.items():
+        check(array.dtype.str in types.get(name, ("<f8",)), f"its {name}.npy has type {array.dtype}")
+        check(array.shape == shapes.get(name, (n_rows,)), f"its {name}.npy has shape {array.shape}")
 
 
-def sums_by_group(values: Array, offsets: Indices) -> Floats:
-    """Sum one number per row over each group, piece by piece.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows,)
-        The numbers, which may be mapped.
-    offsets : ndarray of shape (n_groups + 1,)
-        Where each group's rows begin and end.
-
-    Returns
-    -------
-    ndarray of shape (n_groups,)
-        The sums.
-    """
-    totals = np.zeros(len(offsets) - 1)
-    for start in range(0, len(values), PIECE):
-        piece = np.asarray(values[start : start + PIECE])
-        first = int(np.searchsorted(offsets, start, side="right")) - 1
-        last = int(np.searchsorted(offsets, start + len(piece), side="left"))
-        with np.errstate(over="ignore"):
-            totals[first:last] += np.add.reduceat(piece, np.maximum(offsets[first:last] - start, 0))
-    return totals
-
-
-def _check_entries(name: str, values: Array, manifest: Manifest) -> None:
+def _check_entries(name: str, values: Array, opened: Opened) -> None:
     """Refuse entries that would make solvers read outside arrays, or that are not finite."""
-    stops = {"source.bin": manifest.n_rows, "indices.bin": manifest.n_features, "indptr.bin": (manifest.nnz or 0) + 1}
+    manifest = opened.manifest
+    nnz = opened.nnz or 0
+    stops = {"source": manifest.n_rows, "indices": manifest.n_features, "indptr": nnz + 1}
     if manifest.classes is not None:
-        stops["y.bin"] = len(manifest.classes)
-    for start in range(0, len(values), PIECE):
-        piece = np.asarray(values[start : start + PIECE + 1])  # one more, to check the order across pieces
+        stops["y"] = len(manifest.classes)
+    for start in range(0, len(values), _PIECE):
+        piece = np.asarray(values[start : start + _PIECE + 1])  # one more, to check the order across pieces
         if name in stops:
             fits = piece.min() >= 0 and piece.max() < stops[name]
+        elif name == "offset":
+            fits = (np.abs(piece) <= LARGEST).all()
         else:
-            fits = np.isfinite(piece).all() and (name != "weights.bin" or piece.min() >= 0)
-        check(bool(fits), f"its {name} has an entry out of range")
-        check(name != "indptr.bin" or bool((piece[1:] >= piece[:-1]).all()), f"its {name} is not in order")
-    if name == "indptr.bin":
-        check(int(values[0]) == 0 and int(values[-1]) == manifest.nnz, f"its {name} does not cover the entries")
+            fits = np.isfinite(piece).all() and (name != "weight" or piece.min() >= 0)
+        check(fits, f"its {name}.npy has an entry out of range")
+        check(name != "indptr" or (piece[1:] >= piece[:-1]).all(), f"its {name}.npy is not in order")
+    if name == "indptr":
+        check(values[0] == 0 and values[-1] == nnz, f"its {name}.npy does not cover the entries")
+    if name == "weight":
+        largest = np.maximum.reduceat(values, manifest.group_offsets[:-1])
+        check(largest.all(), f"its {name}.npy is zero on all of group {int(np.argmin(largest))}")
 
 
 def _check_columns(indices: Array, indptr: Array) -> None:
     """Refuse rows whose columns are not ascending: code would disagree on how to count a repeated column."""
-    for start in range(0, len(indices), PIECE):
-        piece = np.asarray(indices[start : start + PIECE + 1])
+    for start in range(0, len(indices), _PIECE):
+        piece = np.asarray(indices[start : start + _PIECE + 1])
         begins = start + 1 + np.flatnonzero(piece[1:] <= piece[:-1])  # only a new row can begin here
         found = np.searchsorted(indptr, begins.astype(indptr.dtype))  # with another type, all of it would be converted
-        check(bool((np.asarray(indptr[found]) == begins).all()), "its indices.bin has a row with unsorted columns")
+        check((np.asarray(indptr[found]) == begins).all(), "its indices.npy has a row with unsorted columns")
 
 
 class RowsCheck:
@@ -220,7 +180,9 @@ class RowsCheck:
     """
 
     def __init__(self, path: Path, opened: Opened, comm: Communicator):
-        self.path, self.opened, self.comm = path, opened, comm
+        self._path = path
+        self._opened = opened
+        self._comm = comm
         self._passed = False
 
     def __call__(self) -> None:
@@ -233,45 +195,45 @@ class RowsCheck:
         """
         if self._passed:
             return
-        manifest = self.opened.manifest
+        records = self._opened.manifest.files
         # Row pointers come first: they determine which entries of the others are read.
-        names = sorted(manifest.files, key=lambda name: (name != "indptr.bin", name))
-        changed, fault = 0, None  # 1 for a store that was replaced, 2 and more for a file
+        names = sorted(records, key=lambda name: (name != "indptr", name))
+        changed = 0  # 1 for a store that was replaced, 2 and more for a file
+        fault = None
         for number, name in enumerate(names, 2):
             try:
-                check_blocks(manifest.place(self.path) / name, manifest.files[name], *self._span(name))
-            except (BundleError, OSError) as error:
-                changed, fault = number, error
+                check_blocks(_file(self._path, name), records[name], *self._span(name))
+            except (StoreError, OSError) as error:
+                changed = number
+                fault = error
                 break
         if not self._is_current():
             changed = 1
-        changed = int(self.comm.allreduce_max(np.array([changed]))[0])
+        changed = int(self._comm.allreduce_max(np.array([changed]))[0])
         if changed == 1:
-            raise StoreError(f"{os.fspath(self.path)!r} was replaced since it was opened: open it again.")
+            raise StoreError(f"{os.fspath(self._path)!r} was replaced since it was opened: open it again.")
         if changed:
             raise StoreError(
-                f"{os.fspath(self.path)!r} has changed: its {names[changed - 2]} does not match the checksums that the "
-                "store was opened with, so its checkpoints do not apply. Restore the file, or write the store again."
+                f"{os.fspath(self._path)!r} has changed: its {names[changed - 2]}.npy does not match the checksums "
+                "that the store was opened with, so its checkpoints do not apply. Restore the file, or write the store "
+                "again."
             ) from fault
         self._passed = True
 
     def _is_current(self) -> bool:
         """Return whether the manifest is still the one that the store was opened with."""
-        with suppress(BundleError, OSError):
-            return read_manifest(self.path) == self.opened.manifest
+        with suppress(StoreError, OSError):
+            return read_manifest(self._path) == self._opened.manifest
         return False
 
     def _span(self, name: str) -> tuple[int, int]:
         """Return the range of bytes of a file that belong to the rows of this worker."""
-        manifest = self.opened.manifest
-        if name not in manifest.arrays or name == "offsets.bin":
-            return 0, manifest.files[name].size
-        dtype, shape = manifest.arrays[name]
-        cuts = row_cuts(np.asarray(self.opened.arrays["offsets.bin"]), self.comm.size)
-        first, last = cuts[self.comm.rank : self.comm.rank + 2].tolist()
-        if name in ("data.bin", "indices.bin"):
-            first, last = (int(self.opened.arrays["indptr.bin"][row]) for row in (first, last))
-        else:
-            last += name == "indptr.bin"
-        width = dtype.itemsize * math.prod(shape[1:])
-        return first * width, last * width
+        array = self._opened.arrays[name]
+        cuts = row_cuts(self._opened.manifest.group_offsets, self._comm.size)
+        first, last = cuts[self._comm.rank : self._comm.rank + 2].tolist()
+        if name in ("data", "indices"):
+            first, last = (int(self._opened.arrays["indptr"][row]) for row in (first, last))
+        elif name == "indptr":
+            last += 1
+        width = array.itemsize * math.prod(array.shape[1:])
+        return array.offset + first * width, array.offset + last * width

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ class Rounding:
     """
 
     def __init__(self, dtype: np.dtype[Any], describe: Callable[[int], str]):
-        self.dtype, self._describe = dtype, describe
+        self.dtype = dtype
+        self._describe = describe
         self._exact_to = 1.0 if dtype.kind == "b" else 2.0 ** (np.finfo(dtype).nmant + 1)  # integers up to it are exact
         self._first: Floats | None = None
         self._sums: Floats = np.zeros((3, 0))  # of differences from the first row, their squares, and squared errors
@@ -67,7 +69,8 @@ class Rounding:
             whole, wrong = _whole(exact[:, risky], rounded[:, risky])
             refused = np.argwhere((wrong & whole.all(axis=0)).T)
             if len(refused):
-                column, row = risky[refused[0, 0]], refused[0, 1]
+                column = risky[refused[0, 0]]
+                row = refused[0, 1]
                 self._refuse_whole(column, first_row + row, exact[row, column])
             self._add(exact, rounded)
         self._check_finite(rounded, lambda entry: divmod(entry, rounded.shape[1]), first_row)
@@ -97,22 +100,19 @@ class Rounding:
         with np.errstate(over="ignore"):
             rounded = matrix.astype(self.dtype)
 
-        def locate(entry: int) -> tuple[int, int]:
-            return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1, int(matrix.indices[entry])
-
         if not self.is_safe(matrix.dtype) and matrix.nnz:
             whole, wrong = _whole(matrix.data.astype(np.float64, copy=False), rounded.data)
             if wrong.any():
                 wrong &= ~np.isin(matrix.indices, np.unique(matrix.indices[~whole]))
             if wrong.any():
-                row, column = locate(int(np.argmax(wrong)))
+                row, column = _locate(matrix, int(np.argmax(wrong)))
                 self._refuse_whole(column, first_row + row, matrix.data[np.argmax(wrong)])
-        self._check_finite(rounded.data, locate, first_row)
+        self._check_finite(rounded.data, partial(_locate, matrix), first_row)
         lost = (rounded.data == 0) & (matrix.data != 0)
         if lost.any():
             lost &= ~np.isin(matrix.indices, matrix.indices[rounded.data != 0])  # of a column in which nothing remains
         if lost.any():
-            row, column = locate(int(np.argmax(lost)))
+            row, column = _locate(matrix, int(np.argmax(lost)))
             raise ValueError(
                 f"{self._describe(column)} has only values too small for {self.dtype.name}, first in row "
                 f'{first_row + row}: pass dtype="float64", or scale the column.'
@@ -152,7 +152,7 @@ class Rounding:
         other = (matrix.data != 0) & (matrix.data != 1)
         if other.any():
             entry = int(np.argmax(other))
-            row, column = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1, int(matrix.indices[entry])
+            row, column = _locate(matrix, entry)
             raise ValueError(
                 f"{self._describe(column)} has the value {matrix.data[entry]:g}, first in row {first_row + row}, but "
                 'dtype="bool" stores only zeros and ones: pass dtype="float32".'
@@ -174,13 +174,20 @@ class Rounding:
     def _add(self, exact: Floats, rounded: Array) -> None:
         """Accumulate the spread and the rounding error of each column over a sample of the rows."""
         step = -(-len(exact) // _SAMPLED)
-        exact, rounded = exact[::step], rounded[::step]
+        exact = exact[::step]
         if self._first is None:
-            self._first, self._sums = exact[0].copy(), np.zeros((3, exact.shape[1]))
+            self._first = exact[0].copy()
+            self._sums = np.zeros((3, exact.shape[1]))
         with np.errstate(over="ignore", invalid="ignore"):  # such numbers are refused elsewhere, with their row
-            away, error = exact - self._first, rounded - exact
+            away = exact - self._first
+            error = rounded[::step] - exact
             self._sums += [away.sum(axis=0), (away**2).sum(axis=0), (error**2).sum(axis=0)]
         self._n += len(exact)
+
+
+def _locate(matrix: Any, entry: int) -> tuple[int, int]:
+    """Return the row and the column of a stored entry."""
+    return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1, int(matrix.indices[entry])
 
 
 def _whole(exact: Floats, rounded: Array) -> tuple[Mask, Mask]:

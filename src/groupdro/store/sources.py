@@ -5,16 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import narwhals.stable.v1 as nw
 import numpy as np
 
+from groupdro.data.given import read_weights
 from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
-from groupdro.store.layout import DTYPES, SPARSE_DTYPES
 from groupdro.store.rounding import Rounding
 from groupdro.utils.arguments import check_choice, check_flag, error_prefix
 from groupdro.utils.types import Array, Floats, Indices, Mask
-from groupdro.utils.vectors import read_vector
+from groupdro.utils.vectors import read_offset, read_target
 
 __all__ = ["ArraySource", "Coded", "LabelBlock", "Source", "Task", "has_classes", "refuse", "refuse_not_finite"]
 
@@ -49,11 +48,14 @@ class LabelBlock:
         Names of the groups.
     weight : ndarray of shape (n_rows,) or None
         Finite, nonnegative weights.
+    offset : ndarray of shape (n_rows,) or (n_rows, n_outputs) or None
+        Finite offsets.
     """
 
     target: Coded | Floats
     groups: Coded
-    weight: Floats | None
+    weight: Floats | None = None
+    offset: Floats | None = None
 
 
 class Source(ABC):
@@ -78,6 +80,8 @@ class Source(ABC):
         Names of the columns, if they have any.
     has_classes, weighted : bool
         Whether targets are classes, and whether rows have weights.
+    offset_shape : tuple of int or None
+        Shape of a row's offset: () or (n_outputs,); None if rows have none.
     target_name : str or None
         Column of the targets, if they come from one.
     group_names : tuple of str or None
@@ -85,9 +89,10 @@ class Source(ABC):
     """
 
     n_features: int
-    feature_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None = None
     has_classes: bool
-    weighted: bool
+    weighted: bool = False
+    offset_shape: tuple[int, ...] | None = None
     target_name: str | None = None
     group_names: tuple[str, ...] | None = None
 
@@ -97,7 +102,8 @@ class Source(ABC):
             name = None if dtype is None else np.dtype(dtype).name
         except TypeError:
             name = None
-        allowed = SPARSE_DTYPES if sparse else DTYPES
+        # Of sparse rows of ones, no values are stored.
+        allowed = ("bool", "float32", "float64") if sparse else ("float16", "float32", "float64")
         if name not in allowed:
             where = " if rows are sparse" if sparse else ""
             raise ValueError(f"dtype must be one of {allowed}{where}, got {dtype!r}.")
@@ -190,8 +196,8 @@ class ArraySource(Source):
         Targets.
     groups : array-like or None
         Groups as `groupdro.data.grouping.read_groups` reads them, without overlap.
-    sample_weight : array-like or None
-        Weights.
+    sample_weight, offset : array-like or None
+        Weights, and offsets.
     dtype : str, type or dtype
         Type of the entries of the store.
     sparse : bool or None
@@ -200,10 +206,13 @@ class ArraySource(Source):
         Kind of target.
     """
 
-    def __init__(self, X: Any, y: Any, groups: Any, sample_weight: Any, dtype: Any, sparse: bool | None, task: str):
+    def __init__(
+        self, X: Any, y: Any, groups: Any, *, sample_weight: Any, offset: Any, dtype: Any, sparse: Any, task: str
+    ):
         self._rows, self.feature_names = read_rows(X)
         super().__init__(dtype, self._rows.sparse if sparse is None else sparse)
-        n_rows, self.n_features = self._rows.n_rows, self._rows.n_features
+        n_rows = self._rows.n_rows
+        self.n_features = self._rows.n_features
         if not self.n_features:
             raise ValueError("X has no columns.")
         grouping = read_groups(groups, n_rows)
@@ -211,77 +220,41 @@ class ArraySource(Source):
             raise ValueError("groups is a membership matrix, but a store has every row in exactly one group.")
         codes = np.empty(n_rows, np.int64)
         codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
-        self._groups = Coded(codes, grouping.names)
-        self._target = _read_target(y, n_rows, task)
-        self.has_classes = isinstance(self._target, Coded)
-        self._weight = None if sample_weight is None else _read_weight(sample_weight, n_rows)
-        self.weighted = self._weight is not None
+        target: Any = read_target(y, n_rows, numeric=task == "regression")
+        kind = {"f": "floating", "U": "text", "O": "text"}.get(target.dtype.kind)
+        self.has_classes = has_classes(kind, task, "y")
+        if self.has_classes:
+            with error_prefix("y"):  # labels of mixed types cannot be sorted
+                classes, target = np.unique(target, return_inverse=True)
+            target = Coded(target.ravel(), classes.tolist())
+        self._labels = LabelBlock(
+            target,
+            Coded(codes, grouping.names),
+            read_weights(sample_weight, n_rows),
+            None if offset is None else read_offset(offset, n_rows),
+        )
+        self.weighted = self._labels.weight is not None
+        self.offset_shape = None if self._labels.offset is None else self._labels.offset.shape[1:]
 
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Yield converted slices of rows; all labels at once, since they are in memory anyway."""
         if labels_only:
-            yield self._labels(slice(None)), None
+            yield self._labels, None
             return
+        labels = self._labels
         for place, block in self._rows.pieces(memory, dense=not self.sparse):
-            yield self._labels(place), self.stored(block, place.start)
+            part = LabelBlock(
+                target=_part(labels.target, place),
+                groups=_part(labels.groups, place),
+                weight=None if labels.weight is None else labels.weight[place],
+                offset=None if labels.offset is None else labels.offset[place],
+            )
+            yield part, self.stored(block, place.start)
 
     def feature(self, column: int) -> str:
         """Describe a column of X for an error."""
         return f"X, column {self.feature_names[column]!r}," if self.feature_names else f"X, column {column},"
 
-    def _labels(self, place: slice) -> LabelBlock:
-        target = self._target
-        return LabelBlock(
-            target=Coded(target.codes[place], target.values) if isinstance(target, Coded) else target[place],
-            groups=Coded(self._groups.codes[place], self._groups.values),
-            weight=None if self._weight is None else self._weight[place],
-        )
 
-
-def _read_target(y: Any, n_rows: int, task: str) -> Coded | Floats:
-    values = _read_vector(y, "y", n_rows)
-    if values.dtype.kind == "O":
-        values = _of_one_kind(values)
-    if values.dtype.kind not in "biufUO":
-        raise ValueError(f"y must be numbers, booleans or text, got dtype {values.dtype}.")
-    kind = {"f": "floating", "U": "text", "O": "text"}.get(values.dtype.kind)
-    if kind == "floating":
-        refuse_not_finite("y", values, 0)
-    if not has_classes(kind, task, "y"):
-        return values.astype(np.float64)
-    classes, codes = np.unique(values, return_inverse=True)
-    return Coded(codes.astype(np.int64, copy=False).ravel(), classes.tolist())
-
-
-def _of_one_kind(values: Array) -> Array:
-    """Return objects as an array of numbers or booleans, or unchanged if all are text."""
-    items = [value.item() if isinstance(value, np.generic) else value for value in values.tolist()]
-    refuse("y", "a missing value", np.array([value is None or value != value for value in items], bool), 0)
-    kinds = {type(item) for item in items}
-    if kinds == {str}:
-        return values
-    if kinds in ({bool}, {int}, {float}, {int, float}):
-        return np.array(items)
-    raise ValueError(
-        f"y must be of one type, numbers, booleans or text, got {sorted(kind.__name__ for kind in kinds)}."
-    )
-
-
-def _read_weight(sample_weight: Any, n_rows: int) -> Floats:
-    values = _read_vector(sample_weight, "sample_weight", n_rows)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"sample_weight must be numeric, got dtype {values.dtype}.")
-    weight = values.astype(np.float64)
-    refuse_not_finite("sample_weight", weight, 0, nor_negative=True)
-    return weight
-
-
-def _read_vector(values: Any, name: str, n_rows: int) -> Array:
-    native = nw.from_native(values, pass_through=True, allow_series=True)
-    if isinstance(native, nw.Series):
-        refuse(name, "a missing value", native.is_null().to_numpy().astype(bool), 0)
-    elif not isinstance(values, np.ndarray):
-        with error_prefix(name):
-            if np.asarray(values).dtype.kind == "U":
-                values = np.asarray(values, dtype=object)  # NumPy turns a list that contains text into text
-    return read_vector(values, name, n_rows)
+def _part(column: Any, place: slice) -> Any:
+    return Coded(column.codes[place], column.values) if isinstance(column, Coded) else column[place]

@@ -1,26 +1,126 @@
-"""Parquet, CSV and Arrow tables as batches. Requires pyarrow, which is imported on first use."""
+"""Parquet, CSV and Arrow tables, read in batches by pyarrow, which is imported on first use."""
 
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from groupdro.store.sources import refuse
 from groupdro.utils.arguments import check_path, error_prefix
 from groupdro.utils.optional import import_extra
+from groupdro.utils.types import Array
 
-__all__ = ["Reader", "import_pyarrow", "open_table"]
+__all__ = ["NUMERIC", "Reader", "Table", "open_table", "to_numpy"]
 
 #: Reads the named columns in batches of at most about the given number of rows.
 Reader = Callable[[list[str], int], Iterator[Any]]
 
-_FORMATS = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".feather": "ipc", ".arrow": "ipc", ".ipc": "ipc"
-}  # fmt: skip
+NUMERIC = ("boolean", "integer", "floating")  # pyarrow's names of numeric types
+
+_FORMATS = {"parquet": "parquet", "pq": "parquet", "csv": "csv", "feather": "ipc", "arrow": "ipc", "ipc": "ipc"}
 _READ_BUFFERS = 2**25  # bytes that Parquet reads at once over all columns; otherwise it reads whole row groups
 
-import_pyarrow = partial(import_extra, extra="store")
+_import_pyarrow = partial(import_extra, extra="store")
+
+
+class Table:
+    """A source of record batches, with access to its columns by name and kind.
+
+    Parameters
+    ----------
+    source : path, list of paths, Dataset, pyarrow Table or callable
+        As in `GroupedStore.write`.
+
+    Attributes
+    ----------
+    pa : module
+        pyarrow.
+    schema : pyarrow.Schema
+        The columns.
+    read : callable
+        Reads columns in batches. It can be called twice.
+    """
+
+    def __init__(self, source: Any):
+        self.pa = _import_pyarrow("pyarrow")
+        self.schema, self.read = open_table(source)
+
+    def column(self, name: Any, argument: str) -> str:
+        """Return the name of a column after checking that the table has it once."""
+        if not isinstance(name, str):
+            raise ValueError(f"{argument} must be the name of a column, got {name!r}.")
+        n_found = len(self.schema.get_all_field_indices(name))
+        if n_found != 1:
+            which = "is not in source" if not n_found else "is in source more than once"
+            names = self.schema.names
+            listed = f"{names[:10]}{' and more' if len(names) > 10 else ''}"
+            raise ValueError(f"{argument} names the column {name!r}, which {which}; it has {listed}.")
+        return name
+
+    def type(self, name: str) -> Any:
+        """Return the type of a column's values: that of a dictionary's values, or the storage type of an extension."""
+        found = self.schema.field(name).type
+        if isinstance(found, self.pa.BaseExtensionType):
+            found = found.storage_type
+        return found.value_type if self.pa.types.is_dictionary(found) else found
+
+    def kind(self, type_: Any) -> str | None:
+        """Return "text" or one of `NUMERIC` for a type; None for any other."""
+        types = self.pa.types
+        if types.is_string(type_) or types.is_large_string(type_) or str(type_) == "string_view":
+            return "text"
+        return next((name for name in NUMERIC if getattr(types, f"is_{name}")(type_)), None)
+
+    def is_list(self, type_: Any) -> bool:
+        """Return whether a type is one of lists, of any or of a fixed size."""
+        types = self.pa.types
+        return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
+
+    def present(self, batch: Any, argument: str, name: str, row: int) -> Any:
+        """Return a column of a batch without missing values, in the type of its stored values.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            The batch.
+        argument : str
+            Argument that names the column, for errors.
+        name : str
+            The column.
+        row : int
+            Source row of the first row of the batch.
+
+        Returns
+        -------
+        pyarrow.Array
+            The column.
+        """
+        place = batch.schema.get_field_index(name)
+        if place < 0:
+            raise ValueError(f"{argument} names the column {name!r}, which is missing from row {row} on.")
+        column = batch.column(place)
+        if isinstance(column, self.pa.ExtensionArray):
+            column = column.storage
+        if self.pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.null_count:
+            refuse(f"{argument} column {name!r}", "a missing value", to_numpy(column.is_null()), row)
+        return column
+
+    def numbers(self, batch: Any, argument: str, name: str, row: int) -> Array:
+        """Return a numeric column of a batch; the arguments are those of `present`."""
+        column = self.present(batch, argument, name, row)
+        if self.kind(column.type) not in NUMERIC:
+            raise ValueError(f"{argument} column {name!r} has type {column.type} from row {row} on, not a number.")
+        return to_numpy(column)
+
+
+def to_numpy(column: Any) -> Array:
+    """Return an Arrow array as a NumPy array."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def open_table(source: Any) -> tuple[Any, Reader]:
@@ -38,14 +138,15 @@ def open_table(source: Any) -> tuple[Any, Reader]:
     reader : callable
         Reads columns in batches. It can be called twice.
     """
-    pa = import_pyarrow("pyarrow")
-    if isinstance(source, pa.Table):
-        return source.schema, lambda columns, n_rows: source.select(columns).to_batches(max_chunksize=n_rows)
+    pa = _import_pyarrow("pyarrow")
+    dataset = _import_pyarrow("pyarrow.dataset")
     if callable(source):
         return _open_callable(pa, source)
     if isinstance(source, str | os.PathLike | list | tuple):
-        return _open_paths(source if isinstance(source, list | tuple) else [source])
-    if isinstance(source, import_pyarrow("pyarrow.dataset").Dataset):
+        return _open_paths(dataset, source if isinstance(source, list | tuple) else [source])
+    if isinstance(source, pa.Table):
+        source = dataset.dataset(source)
+    if isinstance(source, dataset.Dataset):
         return source.schema, partial(_scan, source)
     raise ValueError(
         "source must be a path, a list of paths, a pyarrow Dataset or Table, or a function that returns record "
@@ -53,32 +154,30 @@ def open_table(source: Any) -> tuple[Any, Reader]:
     )
 
 
-def _open_paths(given: Sequence[Any]) -> tuple[Any, Reader]:
+def _open_paths(dataset: Any, given: Sequence[Any]) -> tuple[Any, Reader]:
     paths = [check_path(path, "source") for path in given]
     if not paths:
         raise ValueError("source is an empty list.")
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"source {os.fspath(path)!r} does not exist.")
-    dataset = import_pyarrow("pyarrow.dataset")
-    if len(paths) == 1 and paths[0].is_dir():
-        found = dataset.dataset(paths[0], format="parquet", partitioning="hive")
-        if not found.files:
-            raise ValueError(f"source {os.fspath(paths[0])!r} contains no Parquet files.")
-        return found.schema, partial(_read_parquet, found)
-    formats = {_FORMATS.get(path.suffix.lower(), path.suffix) for path in paths}
+    folder = len(paths) == 1 and paths[0].is_dir()
+    formats = {"parquet"} if folder else {_FORMATS.get(path.suffix[1:].lower(), path.suffix) for path in paths}
     if len(formats) > 1 or not formats <= set(_FORMATS.values()):
         raise ValueError(
             f"source must be files of one format, with one of the suffixes {list(_FORMATS)}; got {sorted(formats)}."
         )
-    (one,) = formats
-    form: Any = one
-    if one == "csv":
+    form: Any = formats.pop()
+    read = _read_parquet if form == "parquet" else _scan
+    if form == "csv":
         # An empty cell of text is missing, as for numbers.
-        convert = import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
+        convert = _import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
         form = dataset.CsvFileFormat(convert_options=convert)
-    found = dataset.dataset([os.fspath(path) for path in paths], format=form)
-    return found.schema, partial(_read_parquet if one == "parquet" else _scan, found)
+    places = paths[0] if folder else [os.fspath(path) for path in paths]
+    found = dataset.dataset(places, format=form, partitioning="hive" if folder else None)
+    if not found.files:
+        raise ValueError(f"source {os.fspath(paths[0])!r} contains no Parquet files.")
+    return found.schema, partial(read, found)
 
 
 def _scan(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
@@ -89,29 +188,18 @@ def _scan(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
 
 def _read_parquet(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
     """Read Parquet page by page; the scanner of a dataset would hold a whole decoded row group."""
-    dataset, parquet, pa = (import_pyarrow(name) for name in ("pyarrow.dataset", "pyarrow.parquet", "pyarrow"))
+    dataset, parquet, pa = (_import_pyarrow(name) for name in ("pyarrow.dataset", "pyarrow.parquet", "pyarrow"))
     buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
     for fragment in found.get_fragments():
         of_directory = dataset.get_partition_keys(fragment.partition_expression)
         own = [name for name in columns if name not in of_directory]
-        with _filename_in_errors(fragment.path), fragment.filesystem.open_input_file(fragment.path) as opened:
+        with error_prefix(f"source {fragment.path!r}"), fragment.filesystem.open_input_file(fragment.path) as opened:
             file = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=buffer_size)
             for batch in file.iter_batches(batch_size=n_rows, columns=own, use_threads=False):
                 for name in set(columns) - set(own):
                     value = pa.scalar(of_directory[name], found.schema.field(name).type)
                     batch = batch.append_column(name, pa.repeat(value, len(batch)))
                 yield batch
-
-
-@contextmanager
-def _filename_in_errors(path: str) -> Iterator[None]:
-    """Add the file name to pyarrow's errors."""
-    try:
-        yield
-    except (OSError, ValueError) as error:  # includes all errors of pyarrow
-        if path in str(error):
-            raise
-        raise ValueError(f"source {path!r} cannot be read as Parquet: {error}") from error
 
 
 def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, Reader]:

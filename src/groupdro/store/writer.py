@@ -4,7 +4,7 @@
 2. All rows are read. The position of a row is the offset of its group plus its shuffled position in the group, which
    depends only on the number of rows of the group so far. Rows go to files, one per range of positions that fits in
    memory.
-3. Every range is loaded, sorted and appended to the final files.
+3. Every range is loaded, sorted and appended to the arrays of the store.
 """
 
 import os
@@ -15,20 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.store.chunks import Chunk, Sorter
-from groupdro.store.directories import new_store
-from groupdro.store.document import GROUPS
-from groupdro.store.files import ChecksummedFile, write_bytes
-from groupdro.store.labels import label_to_json, names_bytes
-from groupdro.store.layout import FileRecord, Manifest, index_dtypes
-from groupdro.store.reader import PIECE, sums_by_group
+from groupdro.store.files import ArrayFile
+from groupdro.store.folders import new_folder, publish
+from groupdro.store.manifest import FileRecord, Manifest, label_to_json, manifest_bytes, parse_manifest
 from groupdro.store.shuffle import shuffled_places
+from groupdro.store.sorting import Sorter
 from groupdro.store.sources import Coded, Source
 from groupdro.utils.arguments import check_flag, check_path, check_whole
-from groupdro.utils.types import Floats, Indices
+from groupdro.utils.types import Indices
 
 __all__ = ["write_store"]
-
 
 _MOST_CLASSES = 2**16
 
@@ -52,31 +48,28 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
     check_whole(seed, "seed", most=2**64 - 1)
     check_whole(memory, "memory", least=1)
     check_flag(overwrite, "overwrite")
-    seed, memory = int(seed), int(memory)
-    with new_store(check_path(path, "path").resolve(), overwrite=overwrite) as new:
-        groups, classes = _count(source, memory // 8)
-        names = names_bytes(list(groups.labels))
-        n_rows = int(groups.offsets[-1])
-        sorter = Sorter(new.directory, n_rows, memory)
-        nnz = _place_rows(source, groups, classes, seed, sorter, memory // 8)
+    seed = int(seed)
+    memory = int(memory)
+    target = check_path(path, "path").resolve()
+    with new_folder(target, overwrite=overwrite) as folder:
+        counted = _count(source, memory // 8)
+        classes = counted.classes
         manifest = Manifest(
-            n_rows=n_rows,
             n_features=source.n_features,
-            n_groups=len(groups.labels),
-            nnz=nnz if source.sparse else None,
-            dtype=source.rounding.dtype.name,
-            seed=seed,
-            weighted=source.weighted,
             classes=None if classes is None else tuple(label_to_json(label, "target") for label in classes),
             target=source.target_name,
-            groups=source.group_names,
+            group_columns=source.group_names,
             feature_names=source.feature_names,
+            group_names=tuple(label_to_json(label, "groups") for label in counted.groups),
+            group_sizes=tuple(counted.sizes.tolist()),
             files={},
         )
-        files = _write_arrays(new.directory, sorter, manifest, groups.offsets)
-        files[GROUPS] = write_bytes(new.directory / GROUPS, names)
+        sorter = Sorter(folder, manifest.n_rows, *_fields(source), memory)
+        _place_rows(source, counted, seed, sorter, memory // 8)
+        manifest = replace(manifest, files=_write_arrays(folder, sorter, source, manifest.n_rows))
+        parse_manifest(manifest_bytes(manifest))  # refuse to write what could not be read
         source.rounding.warn()
-        new.publish(replace(manifest, files=files))
+        publish(folder, target, manifest, overwrite=overwrite)
 
 
 # ---------------------------------------------------------------------- the first pass
@@ -114,35 +107,35 @@ class _Names(dict[Any, int]):
 
 
 @dataclass(frozen=True)
-class _Groups:
-    """Results of the first pass about groups.
+class _Counted:
+    """Results of the first pass.
 
     Attributes
     ----------
-    labels : _Names
-        Their names.
-    offsets : ndarray of shape (n_groups + 1,)
-        Where each group's rows begin and end.
-    largest_weight : ndarray of shape (n_groups,)
-        Largest weight of a row of each.
+    groups : _Names
+        Names of the groups.
+    sizes : ndarray of shape (n_groups,)
+        Number of rows of each group.
+    classes : _Names or None
+        The classes; None if targets are numbers.
     """
 
-    labels: _Names
-    offsets: Indices
-    largest_weight: Floats
+    groups: _Names
+    sizes: Indices
+    classes: _Names | None
 
 
-def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
-    labels = _Names()
+def _count(source: Source, memory: int) -> _Counted:
+    groups = _Names()
     classes = _Names() if source.has_classes else None
-    counts, largest = np.zeros(0, np.int64), np.zeros(0)
+    sizes = np.zeros(0, np.int64)
+    has_weight = np.zeros(0, bool)
     for block, _ in source.blocks(memory, labels_only=True):
-        codes = labels.learn(block.groups)
-        n_new = len(labels) - len(counts)
-        counts, largest = np.pad(counts, (0, n_new)), np.pad(largest, (0, n_new))
-        counts += np.bincount(codes, minlength=len(counts))
-        if block.weight is not None:
-            np.maximum.at(largest, codes, block.weight)
+        codes = groups.learn(block.groups)
+        n_new = len(groups) - len(sizes)
+        sizes = np.pad(sizes, (0, n_new)) + np.bincount(codes, minlength=len(groups))
+        has_weight = np.pad(has_weight, (0, n_new))
+        has_weight[codes if block.weight is None else codes[block.weight > 0]] = True
         if classes is not None and isinstance(block.target, Coded):
             classes.learn(block.target)
             if len(classes) > _MOST_CLASSES:
@@ -150,18 +143,25 @@ def _count(source: Source, memory: int) -> tuple[_Groups, _Names | None]:
                     f"target has more than {_MOST_CLASSES} distinct values, too many for classes: "
                     'pass task="regression" if they are numbers.'
                 )
-    if not counts.sum():
+    if not sizes.sum():
         raise ValueError("source has no rows.")
     if classes is not None:
         classes.sort()
         if any(isinstance(label, int) and abs(label) >= 2**63 for label in classes):
             raise ValueError("target has classes that are integers of more than 64 bits.")
-    order = labels.sort()
-    counts, largest = counts[order], largest[order]
-    if source.weighted and not largest.all():
+    _check_offset(source, classes)
+    order = groups.sort()
+    if not has_weight.all():
         name = "weight" if source.target_name is not None else "sample_weight"
-        raise ValueError(f"{name} is zero on all of group {list(labels)[int(np.argmin(largest))]!r}.")
-    return _Groups(labels, np.concatenate([[0], np.cumsum(counts)]), largest), classes
+        raise ValueError(f"{name} is zero on all of group {list(groups)[int(np.argmin(has_weight[order]))]!r}.")
+    return _Counted(groups, sizes[order], classes)
+
+
+def _check_offset(source: Source, classes: _Names | None) -> None:
+    shape = () if classes is None or len(classes) < 3 else (len(classes),)
+    if source.offset_shape not in (None, shape):
+        wanted = f"{shape[0]} numbers per row, one per class" if shape else "one number per row"
+        raise ValueError(f"offset must be {wanted}, got {source.offset_shape or 1}.")
 
 
 # ---------------------------------------------------------------------- the second pass
@@ -171,103 +171,101 @@ def _changed() -> ValueError:
     return ValueError("source returned different rows when it was read again; it must return the same rows twice.")
 
 
-def _place_rows(source: Source, groups: _Groups, classes: _Names | None, seed: int, sorter: Sorter, memory: int) -> int:
-    """Assign every row its position and pass it to the sorter; return the number of entries."""
-    row_dtype, entry_dtype = _record_dtypes(source)
-    sizes = np.diff(groups.offsets)
+def _fields(source: Source) -> tuple[list[Any], list[Any]]:
+    """Return the fields of the sorter's records of rows and of entries, named like the arrays."""
+    dtype = source.rounding.dtype
+    rows: list[Any] = [("source", "<i8"), ("y", "<i8" if source.has_classes else "<f8")]
+    if source.weighted:
+        rows.append(("weight", "<f8"))
+    if source.offset_shape is not None:
+        rows.append(("offset", "<f8", source.offset_shape))
+    if not source.sparse:
+        rows.append(("X", dtype, (source.n_features,)))
+    entries: list[Any] = [("indices", _index_type(source.n_features))]
+    if source.sparse and dtype.kind != "b":
+        entries.append(("data", dtype))
+    return rows, entries
+
+
+def _index_type(most: int) -> str:
+    return "<i4" if most <= np.iinfo(np.int32).max else "<i8"
+
+
+def _place_rows(source: Source, counted: _Counted, seed: int, sorter: Sorter, memory: int) -> None:
+    """Assign every row its position and pass it to the sorter."""
+    classes = counted.classes
+    sizes = counted.sizes
+    starts = np.cumsum(sizes) - sizes
     seen = np.zeros_like(sizes)
-    row = nnz = 0
+    row = 0
     for labels, X in source.blocks(memory):
-        codes = groups.labels.look_up(labels.groups)
+        codes = counted.groups.look_up(labels.groups)
         order = _arrival(codes, seen)
         if (order >= sizes[codes]).any():
             raise _changed()
-        rows = np.zeros(len(codes), row_dtype)
-        entries = np.empty(X.nnz if source.sparse else 0, entry_dtype)
-        rows["place"] = groups.offsets[codes] + shuffled_places(order, codes, sizes, seed)
-        rows["source.bin"] = np.arange(row, row + len(codes))
+        rows = np.zeros(len(codes), sorter.row_dtype)
+        entries = np.empty(X.nnz if source.sparse else 0, sorter.entry_dtype)
+        rows["place"] = starts[codes] + shuffled_places(order, codes, sizes, seed)
+        rows["source"] = np.arange(row, row + len(codes))
         y = labels.target
-        rows["y.bin"] = classes.look_up(y) if classes is not None and isinstance(y, Coded) else y
+        rows["y"] = classes.look_up(y) if classes is not None and isinstance(y, Coded) else y
         if labels.weight is not None:
-            rows["weights.bin"] = labels.weight / groups.largest_weight[codes]
+            rows["weight"] = labels.weight
+        if labels.offset is not None:
+            rows["offset"] = labels.offset
         if source.sparse:
             rows["n_entries"] = np.diff(X.indptr)
-            entries["indices.bin"] = X.indices
-            if "data.bin" in (entry_dtype.names or ()):
-                entries["data.bin"] = X.data
+            entries["indices"] = X.indices
+            if "data" in (entries.dtype.names or ()):
+                entries["data"] = X.data
         else:
-            rows["X.bin"] = X
-        sorter.add(Chunk(rows, entries))
+            rows["X"] = X
+        sorter.add(rows, entries)
         row += len(rows)
-        nnz += len(entries)
     if (seen != sizes).any():
         raise _changed()
-    return nnz
-
-
-def _record_dtypes(source: Source) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the types of a chunk's records of rows and of entries, with fields named like the files."""
-    dtype = source.rounding.dtype
-    rows: list[Any] = [("place", "<i8"), ("n_entries", "<i8"), ("source.bin", "<i8")]
-    rows.append(("y.bin", "<i8" if source.has_classes else "<f8"))
-    if source.weighted:
-        rows.append(("weights.bin", "<f8"))
-    if not source.sparse:
-        rows.append(("X.bin", dtype, (source.n_features,)))
-    values: list[Any] = [] if dtype.name == "bool" else [("data.bin", dtype)]
-    return np.dtype(rows), np.dtype([("indices.bin", index_dtypes(source.n_features, 0, dtype.name)[0]), *values])
 
 
 def _arrival(codes: Indices, seen: Indices) -> Indices:
     """Return the number of each row in its group, counting on from `seen`, which is updated."""
     by_group = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[by_group], prepend=-1))
-    counts, present = np.diff(starts, append=len(codes)), codes[by_group[starts]]
+    counts = np.diff(starts, append=len(codes))
+    present = codes[by_group[starts]]
     order = np.empty_like(codes)
     order[by_group] = np.arange(len(codes)) - np.repeat(starts - seen[present], counts)
     seen[present] += counts
     return order
 
 
-# ---------------------------------------------------------------------- the files
+# ---------------------------------------------------------------------- the arrays
 
 
-def _write_arrays(directory: Path, sorter: Sorter, manifest: Manifest, offsets: Indices) -> dict[str, FileRecord]:
+def _write_arrays(folder: Path, sorter: Sorter, source: Source, n_rows: int) -> dict[str, FileRecord]:
     """Write the rows in the order of their positions."""
-    dtypes = {name: dtype for name, (dtype, _) in manifest.arrays.items()}
-    unscaled = directory / "weights.tmp"
+    of_rows = {name: sorter.row_dtype[name] for name, *_ in sorter.row_fields}
+    types = {name: (dtype.base.str, (n_rows, *dtype.shape)) for name, dtype in of_rows.items()}
+    if source.sparse:
+        nnz = sorter.n_entries
+        types |= {name: (sorter.entry_dtype[name].str, (nnz,)) for name in sorter.entry_dtype.names or ()}
+        types["indptr"] = (_index_type(nnz), (n_rows + 1,))
+        if "data" in types:  # if the types of both indices differed, SciPy would copy the narrower one
+            widest = _index_type(max(nnz, source.n_features))
+            types |= {"indices": (widest, (nnz,)), "indptr": (widest, (n_rows + 1,))}
     with ExitStack() as stack:
         files = {
-            name: stack.enter_context(ChecksummedFile(unscaled if name == "weights.bin" else directory / name))
-            for name in dtypes
+            name: stack.enter_context(ArrayFile(folder / f"{name}.npy", dtype, shape))
+            for name, (dtype, shape) in types.items()
         }
-        files["offsets.bin"].write(offsets.astype(dtypes["offsets.bin"]))
-        nnz = 0
-        if manifest.nnz is not None:
-            files["indptr.bin"].write(np.zeros(1, dtypes["indptr.bin"]))
-        for chunk in sorter.ordered():
-            for records in (chunk.rows, chunk.entries):
+        n_written = 0
+        if source.sparse:
+            files["indptr"].write(np.zeros(1, np.int64))
+        for rows, entries in sorter.ordered():
+            for records in (rows, entries):
                 for name in files.keys() & set(records.dtype.names or ()):
-                    files[name].write(records[name].astype(dtypes[name], copy=False))
-            if manifest.nnz is not None:
-                indptr = nnz + np.cumsum(chunk.rows["n_entries"])
-                files["indptr.bin"].write(indptr.astype(dtypes["indptr.bin"]))
-                nnz = indptr[-1]
-            del chunk, records  # before the next is loaded
-        written = {name: file.finish() for name, file in files.items()}
-    if manifest.weighted:
-        written["weights.bin"] = _normalise(unscaled, directory / "weights.bin", offsets)
-        unscaled.unlink()
-    return written
-
-
-def _normalise(unscaled: Path, path: Path, offsets: Indices) -> FileRecord:
-    """Divide weights by the sum of their group."""
-    weights = np.memmap(unscaled, "<f8", mode="r")
-    totals = sums_by_group(weights, offsets)
-    with ChecksummedFile(path) as file:
-        for start in range(0, len(weights), PIECE):
-            piece = np.asarray(weights[start : start + PIECE])
-            group = np.searchsorted(offsets, np.arange(start, start + len(piece)), side="right") - 1
-            file.write(piece / totals[group])
-        return file.finish()
+                    files[name].write(records[name])
+            if source.sparse:
+                files["indptr"].write(n_written + np.cumsum(rows["n_entries"]))
+                n_written += len(entries)
+            del rows, entries, records  # before the next are loaded
+        return {name: file.finish() for name, file in files.items()}

@@ -134,8 +134,7 @@ class FeatureSource(Source):
         Which rows to use.
     """
 
-    has_classes, weighted = True, False
-    feature_names = None
+    has_classes = True
 
     def __init__(self, features: Features, rows: Mask):
         super().__init__(features.X.dtype, False)
@@ -160,8 +159,9 @@ class FeatureSource(Source):
 
     def _labels(self, rows: Indices) -> LabelBlock:
         features = self._features
-        groups = Coded(features.group_codes[rows], features.names)
-        return LabelBlock(Coded(features.y[rows], self._classes), groups, None)
+        return LabelBlock(
+            target=Coded(features.y[rows], self._classes), groups=Coded(features.group_codes[rows], features.names)
+        )
 
 
 def write_rows(path: Path, features: Features, rows: Mask, *, seed: int, memory: int) -> GroupedStore:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.store.labels import label_to_json
-from groupdro.utils.bundle import write_content
+from groupdro.store.manifest import label_to_json
+from groupdro.utils.files import write_content
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["FileSpool", "MemorySpool", "Spool"]

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and checks of what is read from files."""
+"""Files that are written completely or not at all."""
 
 import errno
 import os
@@ -6,27 +6,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-__all__ = ["BundleError", "check", "check_version", "filename_in_errors", "sync_folder", "write_content"]
-
-
-class BundleError(ValueError):
-    """A file is damaged or of the wrong kind."""
-
-
-def check(holds: bool, why: str) -> None:
-    """Raise a `BundleError` with a reason unless a condition holds."""
-    if not holds:
-        raise BundleError(why)
-
-
-def check_version(found: Any, *known: int) -> None:
-    """Refuse a file of an unknown version, and say what to do about it."""
-    if type(found) is not int or found not in known:  # 1.0 and True are in (1,) too
-        newer = isinstance(found, int) and found > max(known)
-        remedy = "a newer groupdro wrote it: update groupdro to read it" if newer else "no release wrote such a file"
-        raise BundleError(f"its version is {str(found)[:40]}, and this reads {' and '.join(map(str, known))}; {remedy}")
+__all__ = ["filename_in_errors", "sync_folder", "write_content"]
 
 
 def write_content(path: str | os.PathLike[str], content: bytes) -> None:
