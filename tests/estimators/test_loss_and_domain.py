@@ -55,8 +55,8 @@ class SquaredDistance(Loss):
     def value_and_slope(self, u, y):
         return self.value(u, y), self._residual(u, y)
 
-    def curvature(self, u, y):
-        return np.ones_like(u)
+    def curvature_product(self, u, y):
+        return lambda along: along
 
     def conjugate(self, duals, y):
         return 0.5 * (duals**2).sum(axis=1) + duals[np.arange(len(y)), y]
@@ -123,8 +123,9 @@ def test_an_offset_is_added_to_the_outputs_of_any_loss():
     np.testing.assert_allclose([risks[g]["risk"] for g in "abc"], model.group_risks_, rtol=1e-9)
 
 
-def test_the_outputs_of_a_loss_with_several_are_those_of_the_certificate():
-    model = GroupDROClassifier(loss=SquaredDistance(), alpha=0.1, solver="aleg", tol=1e-3, random_state=0)
+@pytest.mark.parametrize("solver", ["aleg", "sqp", "auto"])
+def test_the_outputs_of_a_loss_with_several_are_those_of_the_certificate(solver):
+    model = GroupDROClassifier(loss=SquaredDistance(), alpha=0.1, solver=solver, tol=1e-3, random_state=0)
     model.fit(X, CLASSES, groups=GROUPS)
     outputs = model.decision_function(X)
     losses = 0.5 * ((outputs - (CLASSES[:, None] == model.classes_)) ** 2).sum(axis=1)
@@ -137,6 +138,7 @@ def test_the_outputs_of_a_loss_with_several_are_those_of_the_certificate():
     program = cp.Problem(cp.Minimize(cp.max(cp.hstack(risks)) + 0.05 * cp.sum_squares(coef)))
     assert solve_convex(program)
     assert_certified(model, program.value)
+    assert solver == "aleg" or model.n_passes_ < 20
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from groupdro.problem import Logistic, ScalarLoss, Softmax, Squared
+from groupdro.problem import Logistic, Loss, ScalarLoss, Softmax, Squared
 from tests.field_cases import Smoothed
 
 RNG = np.random.default_rng(0)
@@ -61,6 +61,11 @@ class Concave(Smoothed):
         return self.value(u, y), -super().value_and_slope(u, y)[1]
 
 
+class WrongCurvature(Smoothed):
+    def curvature(self, u, y):
+        return 1.3 * super().curvature(u, y)
+
+
 class SmoothedKernel(Logistic):
     def value_and_slope(self, u, y):
         return Smoothed().value_and_slope(u, y)
@@ -89,6 +94,7 @@ class MoreClasses(Softmax):
         (NotFinite, "not finite"),
         (Unbalanced, "do not sum to zero"),
         (Concave, "conjugate"),
+        (WrongCurvature, "curvature is not the derivative"),
         (UnknownCode, "compiled code computes something else"),
     ],
 )
@@ -127,3 +133,87 @@ def test_a_loss_says_itself_that_equal_labels_bring_it_to_zero():
     assert gd.losses.Logistic().vanishes(y)
     assert gd.losses.Squared().vanishes(y)
     assert not gd.losses.Squared().vanishes(np.arange(3.0))
+
+
+class Distance(Loss):
+    """The squared distance from two targets that are equal, with a matrix as curvature."""
+
+    name, smoothness = "distance", 2.5
+    encode = Squared.encode
+    mixing = np.array([[2.0, 0.5], [0.5, 1.0]])
+
+    def n_outputs(self, y):
+        return 2
+
+    def value_and_slope(self, u, y):
+        slope = (u - y[:, None]) @ self.mixing
+        return 0.5 * ((u - y[:, None]) * slope).sum(axis=1), slope
+
+    def value(self, u, y):
+        return self.value_and_slope(u, y)[0]
+
+    def conjugate(self, duals, y):
+        return 0.5 * (duals * (duals @ np.linalg.inv(self.mixing))).sum(axis=1) + duals.sum(axis=1) * y
+
+    def balance(self, duals, y, row_weights, total=lambda sums: sums):
+        return duals - total(row_weights @ duals) / total(np.array([row_weights.sum()]))
+
+    def typical_outputs(self, y, n_outputs):
+        return np.repeat(y[:, None], n_outputs, axis=1)
+
+    def curvature_product(self, u, y):
+        return lambda along: along @ self.mixing
+
+    def lipschitz(self, y, reach):
+        return 2.5 * (reach + 2.0 * np.abs(y))
+
+
+class SoftmaxCurvature(Distance):
+    def curvature_product(self, u, y):
+        return Softmax(2).curvature_product(u, np.zeros(len(u), dtype=int))
+
+
+def test_a_loss_with_several_outputs_must_have_its_own_curvature():
+    with pytest.raises(ValueError, match="curvature is not the derivative"):
+        pose(SoftmaxCurvature())
+
+
+@pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
+def test_second_order_steps_take_the_curvature_of_a_loss_with_several_outputs(hessian):
+    result = gd.solve(pose(Distance()), gd.solvers.GroupSQP(hessian), tol=1e-8)
+    assert result.converged
+    assert result.passes <= 30
+
+
+class Poisson(Smoothed):
+    """exp(u) - y u plus a constant that makes its least value zero, for counts of any size."""
+
+    smoothness = 1e6
+
+    def encode(self, y):
+        return y.astype(np.float64)
+
+    def typical_outputs(self, y, n_outputs):
+        return np.log(y + 1.0)
+
+    def _least(self, y):
+        return y - np.where(y > 0, y * np.log(np.maximum(y, 1.0)), 0.0)
+
+    def value(self, u, y):
+        return np.exp(u) - y * u - self._least(y)
+
+    def value_and_slope(self, u, y):
+        return self.value(u, y), np.exp(u) - y
+
+    def curvature(self, u, y):
+        return np.exp(u)
+
+    def conjugate(self, duals, y):
+        mean = np.maximum(duals + y, 1e-300)
+        return mean * np.log(mean) - mean + self._least(y)
+
+
+def test_large_counts_are_checked_near_their_logarithms():
+    counts = np.round(np.exp(7.0 + RNG.normal(size=40)))
+    data = gd.GroupedData.from_arrays(DATA.rows.X, counts, np.arange(40) % 2)
+    pose(Poisson(), data, fit_intercept=False)

@@ -4,6 +4,7 @@ import numpy as np
 
 from groupdro.data import Draw
 from groupdro.data.rows import Rows
+from groupdro.problem.group_pass import output_curvatures
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.records import Evaluation
@@ -68,10 +69,9 @@ def curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows
     problem.count_draw(draw)
     draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
-    curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
-    if curvature.ndim == 2:
-        curvature = (curvature * (1.0 - curvature)).mean(axis=1)
-    return problem.data.rows.take(rows), curvature * draw.weights * at.q[draw.groups]
+    curvature = output_curvatures(problem.loss, at.margins[rows], problem.data.y[rows])
+    mean = curvature if curvature.ndim == 1 else curvature.mean(axis=1)
+    return problem.data.rows.take(rows), mean * draw.weights * at.q[draw.groups]
 
 
 def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
@@ -80,12 +80,8 @@ def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction:
     draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows)
-    curvature = problem.loss.curvature(at.margins[rows], problem.data.y[rows])
-    moved = problem.model.outputs(X, direction)
-    if moved.ndim == 2:  # the second derivative of the softmax loss is diag(p) - p p'
-        bent = curvature * (moved - (curvature * moved).sum(axis=1, keepdims=True))
-    else:
-        bent = curvature * moved
+    times = problem.loss.curvature_product(at.margins[rows], problem.data.y[rows])
+    bent = times(problem.model.outputs(X, direction))
     out = problem.model.gradient(X, scale_rows(bent, draw.weights * at.q[draw.groups]))
     problem.data.add_up(out)
     return out

@@ -89,8 +89,8 @@ def followed_slopes(problem: GroupRisk, at: Evaluation, row_weights: Floats) -> 
     t = np.linalg.lstsq(along, slope, rcond=1e-12)[0]
     if not np.abs(t).max() <= _FARTHEST:
         return None
-    bent = loss.curvature(at.margins, y)
-    bent = bent * t[0] if C == 1 else bent * (t - (bent @ t)[:, None])
+    shift = np.broadcast_to(t[0] if C == 1 else t, at.margins.shape)
+    bent = loss.curvature_product(at.margins, y)(shift)
     duals = slopes_at(problem, at)
     duals -= bent
 

@@ -7,10 +7,11 @@ import numpy as np
 from groupdro.data.rows import Rows
 from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
+from groupdro.problem.losses import Loss, Product
 from groupdro.problem.records import Evaluation, SingleRounding
 from groupdro.utils.types import Array, Floats, Indices
 
-__all__ = ["ColumnCurvature", "GroupEvaluation", "evaluate_groups"]
+__all__ = ["ColumnCurvature", "GroupEvaluation", "evaluate_groups", "output_curvatures"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +100,11 @@ def evaluate_groups(
         sizes[place] = term_sizes(slopes, norms[place])
         if not second.size:
             return place, block, slopes, None
-        bend = problem.loss.curvature(margins[place], data.y[place])
         if along:
+            bend = problem.loss.curvature(margins[place], data.y[place])
             return place, block, slopes, model.gradient(block, bend * row_weights[place])[:, None]
-        return place, block, slopes, _hessian(block, bend, row_weights[place], model)
+        times = problem.loss.curvature_product(margins[place], data.y[place])
+        return place, block, slopes, _hessian(block, times, row_weights[place], model)
 
     for place, block, slopes, part in data.rows.map_blocks(visit):
         model.add_gradients(gradients, block, data.shares(place), slopes)
@@ -136,7 +138,7 @@ class ColumnCurvature:
         self.problem, self.rows = problem, problem.data.rows.columns(features)
         self.model = replace(problem.model, n_features=len(features))
         self.weights = problem.data.row_weights(q)
-        self.bend = problem.loss.curvature(margins, problem.data.y)
+        self.margins = margins
 
     def _add_up(self, part: Floats) -> Floats:
         self.problem.data.add_up(part)
@@ -147,7 +149,8 @@ class ColumnCurvature:
         """Return the full matrix."""
 
         def visit(place: slice, block: Rows) -> Floats:
-            return _hessian(block, self.bend[place], self.weights[place], self.model)
+            times = self.problem.loss.curvature_product(self.margins[place], self.problem.data.y[place])
+            return _hessian(block, times, self.weights[place], self.model)
 
         hessian = np.zeros((self.model.size, self.model.size))
         for part in self.rows.map_blocks(visit):
@@ -156,8 +159,7 @@ class ColumnCurvature:
 
     def diagonal(self) -> Floats:
         """Return its diagonal."""
-        bend = self.bend if self.bend.ndim == 1 else self.bend * (1.0 - self.bend)
-        weights = scale_rows(bend, self.weights)
+        weights = scale_rows(output_curvatures(self.problem.loss, self.margins, self.problem.data.y), self.weights)
         out = np.empty(self.model.shape)
         for c in np.ndindex(weights.shape[1:]):
             own = weights[(slice(None), *c)]
@@ -167,32 +169,37 @@ class ColumnCurvature:
 
     def times(self, directions: Floats) -> Floats:
         """Return its products with directions of shape (k, p)."""
-        if self.bend.ndim == 1 and len(directions) > 1:  # all at once, as if outputs of one model
+        loss, y = self.problem.loss, self.problem.data.y
+        if self.margins.ndim == 1 and len(directions) > 1:  # all at once, as if outputs of one model
             together = replace(self.model, n_outputs=len(directions))
             moved = together.outputs(self.rows, np.ascontiguousarray(directions.T))
-            gradient = together.gradient(self.rows, scale_rows(moved, self.bend * self.weights))
+            gradient = together.gradient(self.rows, scale_rows(moved, loss.curvature(self.margins, y) * self.weights))
             return self._add_up(np.ascontiguousarray(gradient.T))
-        out = np.empty_like(directions)
+        out, times = np.empty_like(directions), loss.curvature_product(self.margins, y)
         for k, direction in enumerate(directions):
-            moved = self.model.outputs(self.rows, direction.reshape(self.model.shape))
-            if moved.ndim == 2:  # the second derivative of the softmax loss is diag(p) - p p'
-                moved -= (self.bend * moved).sum(axis=1, keepdims=True)
-            out[k] = self.model.gradient(self.rows, scale_rows(self.bend * moved, self.weights)).ravel()
+            moved = times(self.model.outputs(self.rows, direction.reshape(self.model.shape)))
+            out[k] = self.model.gradient(self.rows, scale_rows(moved, self.weights)).ravel()
         return self._add_up(out)
 
 
-def _hessian(block: Rows, bend: Floats, weights: Floats, model: LinearModel) -> Floats:
-    """Return the block's contribution to the Hessian."""
-    if bend.ndim == 1:
-        return model.gram(block, bend * weights)
-    # Classes are coupled: the block of classes (a, b) has the weights p_a (1{a = b} - p_b).
-    p, C = bend, bend.shape[1]
+def output_curvatures(loss: Loss, margins: Array, y: Array) -> Floats:
+    """Return the diagonal of l'' of each row, shaped as the outputs."""
+    if margins.ndim == 1:
+        return loss.curvature(margins, y)
+    times = loss.curvature_product(margins, y)
+    units = np.eye(margins.shape[1])
+    return np.stack([times(np.broadcast_to(e, margins.shape))[:, c] for c, e in enumerate(units)], axis=1)
+
+
+def _hessian(block: Rows, times: Product, weights: Floats, model: LinearModel) -> Floats:
+    """Return the block's contribution to the Hessian, given the product with the loss's second derivative."""
+    if model.n_outputs == 1:
+        return model.gram(block, times(weights))
     hessian = np.empty((model.size, model.size))
+    C = model.n_outputs
     blocks = hessian.reshape(model.shape[0], C, model.shape[0], C)
-    for a in range(C):
+    for a, unit in enumerate(np.eye(C)):
+        column = times(np.broadcast_to(unit, (len(weights), C)))
         for b in range(a, C):
-            gram = model.gram(block, weights * p[:, a] * ((a == b) - p[:, b]))
-            blocks[:, a, :, b] = gram
-            if a != b:
-                blocks[:, b, :, a] = gram
+            blocks[:, a, :, b] = blocks[:, b, :, a] = model.gram(block, weights * column[:, b])
     return hessian

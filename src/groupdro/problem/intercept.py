@@ -50,12 +50,12 @@ def _many_outputs(loss: Loss, margins: Floats, y: Array, row_weights: Floats, to
 
     value = value_at(shifts)
     for _ in range(10):
-        p = loss.curvature(margins + shifts, y)
+        times = loss.curvature_product(margins + shifts, y)
         slope = total(row_weights @ loss.value_and_slope(margins + shifts, y)[1])
         if np.abs(slope).max() <= 1e-12:
             break
-        hessian = total(np.diag(row_weights @ p) - (p * row_weights[:, None]).T @ p)
-        # The direction of equal shifts has no curvature and no slope; a small ridge makes the system regular.
+        hessian = total(np.stack([row_weights @ times(np.broadcast_to(e, margins.shape)) for e in np.eye(len(shifts))]))
+        # Equal shifts of all classes have no curvature and no slope; a small ridge makes the system regular.
         hessian[np.diag_indices_from(hessian)] += 1e-10 + 1e-10 * np.trace(hessian)
         step = np.linalg.solve(hessian, slope)
         for _ in range(20):

@@ -7,6 +7,7 @@ A loss is convex in the output u of a row (a number, or one number per class), a
                          that contains 0 (because l >= 0), so that duals may be averaged and scaled down
     balanced duals       duals whose weighted sum is exactly zero, required for an unbounded intercept
     constants            how fast l and l' change with u, from which step sizes are derived
+    curvature            l''(u), or its product with a change of several outputs, for second-order steps
 """
 
 from abc import ABC, abstractmethod
@@ -24,6 +25,8 @@ __all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Squared", "SquaredHinge"]
 
 #: Turns sums over local rows into sums over all rows.
 Total = Callable[[Floats], Floats]
+#: Multiplies a change of the outputs by the second derivative of a loss.
+Product = Callable[[Floats], Floats]
 
 
 def alone(sums: Floats) -> Floats:
@@ -71,9 +74,25 @@ class Loss(ABC):
     def value(self, u: Floats, y: Array) -> Floats:
         """Return l(u) for each row."""
 
-    @abstractmethod
     def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return l''(u) for each row, or a generalised second derivative if l' has a kink."""
+        """Return l''(u) for each row of one output, or a generalised second derivative if l' has a kink."""
+        raise NotImplementedError(f"{type(self).__name__} has no curvature.")
+
+    def curvature_product(self, u: Floats, y: Array) -> Product:
+        """Return the function that multiplies a change of the outputs, shaped as u, by l''(u) row by row.
+
+        A loss with several outputs implements this instead of `curvature`: its second derivative is a matrix per row.
+        """
+        if u.ndim > 1:
+            raise NotImplementedError(
+                f"{type(self).__name__} has several outputs and must implement curvature_product, or use solver='aleg'."
+            )
+        curvature = self.curvature(u, y)
+        return lambda along: curvature * along
+
+    def typical_outputs(self, y: Array, n_outputs: int) -> Floats:
+        """Return outputs near which `check_loss` may evaluate the loss without overflow: by default zero."""
+        return np.zeros(len(y) if n_outputs == 1 else (len(y), n_outputs))
 
     @abstractmethod
     def conjugate(self, duals: Floats, y: Array) -> Floats:
@@ -247,6 +266,11 @@ class _RegressionLoss(_VanishesAtEqualLabels):
     of_residual = True
 
     def encode(self, y: Array) -> Floats:
+        return y.astype(np.float64)
+
+    def typical_outputs(self, y: Array, n_outputs: int) -> Floats:
+        """Return the labels, near which the loss is curved."""
+        del n_outputs
         return y.astype(np.float64)
 
 

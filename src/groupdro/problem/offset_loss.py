@@ -8,7 +8,7 @@ moves or divides labels takes the offsets along.
 import numpy as np
 
 from groupdro.data import GroupedData
-from groupdro.problem.losses import Loss, Total, alone
+from groupdro.problem.losses import Loss, Product, Total, alone
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["OffsetLoss", "with_offsets"]
@@ -81,6 +81,10 @@ class OffsetLoss(Loss):
     def curvature(self, u: Floats, y: Array) -> Floats:
         """Return the curvature of l at u + o."""
         return self._plain.curvature(self._shifted(u, y), self.labels(y))
+
+    def curvature_product(self, u: Floats, y: Array) -> Product:
+        """Return the product with the second derivative of l at u + o."""
+        return self._plain.curvature_product(self._shifted(u, y), self.labels(y))
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return l*(duals) - duals.o, rounded up, because the terms may cancel and enter a bound."""

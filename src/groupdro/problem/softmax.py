@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from groupdro.problem.losses import Loss, Total, alone
+from groupdro.problem.losses import Loss, Product, Total, alone
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Array, Floats, Indices
 
@@ -59,9 +59,10 @@ class Softmax(Loss):
         """Return the loss."""
         return self._probabilities(u, y)[1]
 
-    def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return p, from which the second derivative is diag(p) - p p'."""
-        return self._probabilities(u, y)[0]
+    def curvature_product(self, u: Floats, y: Array) -> Product:
+        """Return the product with diag(p) - p p'."""
+        p = self._probabilities(u, y)[0]
+        return lambda along: p * (along - (p * along).sum(axis=1, keepdims=True))
 
     @staticmethod
     def _probabilities(u: Floats, y: Array) -> tuple[Floats, Floats]:
