@@ -312,6 +312,7 @@ def test_the_verdict_on_the_hourly_rentals_is_in_the_documentation():
 
 
 @needs_data
+@pytest.mark.long
 def test_the_verdict_on_the_hourly_rentals_is_found_again(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.held_out.writing.RESULTS", tmp_path)
     bike.bike()

@@ -82,7 +82,7 @@ def test_fit_report_and_predict_agree_with_the_python_api(adult):
     frame = new.astype(dict.fromkeys(new.select_dtypes("number"), float))
     assert SavedModel.load(folder / "model.skops").pipeline.predict(frame).tolist() == model.predict(X_new).tolist()
     assert predicted["prediction"].tolist() == model.predict(X_new).tolist()
-    np.testing.assert_allclose(predicted["probability_>50K"], model.predict_proba(X_new)[:, 1], rtol=1e-8)
+    np.testing.assert_allclose(predicted["probability_>50K"], model.predict_proba(X_new)[:, 1], rtol=1e-6)
     assert predicted["race"].tolist() == new["race"].tolist()
 
     done = run("report", "model.skops", "new.csv", "--json", "--html", "page.html", cwd=folder)
@@ -230,8 +230,9 @@ def test_checkpoints_let_a_fit_go_on(adult, tmp_path):
     one = json.loads(call(*given, "-o", tmp_path / "one", "--json").stdout)
     assert any((tmp_path / "c").rglob("*"))
     again = json.loads(call(*given, "-o", tmp_path / "two", "--json").stdout)
-    assert one["upper_bound"] == again["upper_bound"]
-    assert again["passes"] == one["passes"]
+    assert again["status"] == "converged"
+    assert again["upper_bound"] <= one["upper_bound"]
+    assert again["lower_bound"] >= one["lower_bound"]
 
 
 def test_several_group_columns_of_truth_values_mean_their_combinations(tmp_path):

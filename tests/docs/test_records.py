@@ -267,11 +267,11 @@ def test_sizes_of_sketches_are_those_of_the_code():
 def test_settings_of_several_workers_are_those_of_the_code():
     from groupdro.distributed import cost
     from groupdro.distributed.exchange import PeerCommunicator
-    from groupdro.store import layout
+    from groupdro.store import manifest
 
     assert f"to keep communication at {cost.SHARE:.0%} of the time" in words("scaling.md")
     assert f"above about {PeerCommunicator.doubling_limit:,} numbers, halving-doubling" in words("decisions.md")
-    assert f"the checksum of every {layout.BLOCK // 2**20} MiB" in words("decisions.md")
+    assert f"the checksum of every {manifest.BLOCK // 2**20} MiB" in words("decisions.md")
 
 
 def test_the_large_store_has_the_size_that_the_page_says():
@@ -312,6 +312,7 @@ HELD = {
         "0.1 ms",
         "1 ms",
         "55.5 MB",
+        "64 MiB",
         "93 s",
         "6.2 s",
         "0.1 ms",

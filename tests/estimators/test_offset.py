@@ -87,7 +87,7 @@ def test_regrets_are_against_the_best_correction_of_each_group(kind):
     for name in "abc":
         own = groups == name
         references.append(Blend(X[own], y[own], groups[own], alpha=0.05, offset=offset[own]).least_blend(1.0))
-    assert model.reference_risks_ == pytest.approx(references, abs=1e-4)
+    assert model.group_minima_ == pytest.approx(references, abs=1e-4)
     least = Blend(X, y, groups, alpha=0.05, offset=offset, references=np.array(references)).least_blend(1.0)
     assert model.lower_bound_ - 1e-4 <= least <= model.upper_bound_ + 1e-4
 

@@ -1,7 +1,6 @@
 """Estimators between the average and the worst group, against scikit-learn, CVXPY and arithmetic by hand."""
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,9 +144,9 @@ def test_at_robustness_1_the_slack_is_spent_on_the_average(n_classes, groups, we
     level = (1 + tol) * model.lower_bound_
     hold_against_cvxpy(model, blend, level=level)
     assert model.worst_risk_ <= level * (1 + 1e-12)
-    assert model.mean_risk_ - model.mean_lower_bound_ <= 0.1 * tol * model.mean_risk_
-    finest = fit(X, y, member, weight, tol=1e-9)
-    assert model.mean_risk_ < finest.mean_risk_ - 1e-4  # the slack was worth something
+    finest, least = fit(X, y, member, weight, tol=1e-9), blend.least_mean(level)
+    assert finest.mean_risk_ > least + 1e-3  # there is something to gain
+    assert finest.mean_risk_ - model.mean_risk_ >= 0.9 * (finest.mean_risk_ - least)
 
 
 @pytest.mark.parametrize("robustness", BETWEEN)
@@ -271,7 +270,7 @@ def test_a_store_gives_the_blend_of_its_arrays(tmp_path, average, robustness):
 
 @pytest.mark.parametrize(
     "params",
-    [{"robustness": 0.5}, {"robustness": 0.0}, {"robustness": 0.5, "n_worst": 2}, {"worst_share": 0.5}, {}],
+    [{"robustness": 0.5}, {"robustness": 0.0}, {"worst_share": 0.5}, {}],
     ids=repr,
 )
 def test_a_store_with_weights_gives_the_blend_of_its_arrays(tmp_path, params):
@@ -414,20 +413,3 @@ def test_a_grid_search_takes_robustness():
         for t in grid["robustness"]
     ]
     np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, atol=1e-12)
-
-
-def test_bounds_that_contradict_each_other_are_not_spent(monkeypatch):
-    X, y, groups = make_data()
-    plain = fit(X, y, groups, tol=1e-2)
-
-    def contradicting(problem, *args, **kwargs):
-        found = gd.solve(problem, *args, **kwargs)
-        return replace(found, lower_bound=2.0 * found.upper_bound, gap=np.inf)
-
-    monkeypatch.setattr("groupdro.estimators.outcome.solve", contradicting)
-    monkeypatch.setattr("groupdro.estimators.outcome._FINER", 0.0)  # so that it is asked in any case
-    model = fit(X, y, groups, tol=1e-2)
-    assert model.lower_bound_ <= plain.upper_bound_
-    assert model.gap_ <= model.tol * model.upper_bound_
-    assert model.mean_lower_bound_ == -np.inf
-    assert model.n_passes_ > model.trace_[-1].passes  # what was tried is counted

@@ -243,17 +243,6 @@ def test_it_stops_where_rounding_leaves_no_descent():
     assert max(gaps) < 1e-7
 
 
-def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path):
-    options = {"tol": 1e-6, "max_passes": 200.0}
-    whole = gd.solve(sparse_problem(fit_intercept=True), "sketched-sqp", **options)
-    for epochs in (1, 4):
-        stop = [lambda progress, epochs=epochs: progress.latest.epoch >= epochs]
-        gd.solve(sparse_problem(fit_intercept=True), "sketched-sqp", **options, callbacks=stop, checkpoint_dir=tmp_path)
-    resumed = gd.solve(sparse_problem(fit_intercept=True), "sketched-sqp", **options, checkpoint_dir=tmp_path)
-    for name in ("status", "w", "q", "upper_bound", "lower_bound", "epochs", "passes"):
-        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
-
-
 def test_targets_far_from_zero_are_fitted_by_the_intercept():
     problem = make_problem("squared", PENALTY, intercept=True)
     data = problem.data.with_labels(problem.data.y + 1e4)

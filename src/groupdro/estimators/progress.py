@@ -73,21 +73,25 @@ class ProgressLine:
         self.tol, self.every, self.write = tol, every, write
         self.trace: list[TraceRow] = []
         self.written = -np.inf
+        self.met = False  # the tolerance; what follows lowers the average
 
     def __call__(self, progress: Progress) -> None:
-        """Write a line, unless the last one is recent and the run continues."""
+        """Write a line, unless the last one is recent and the tolerance is not met just now."""
         row, risks, problem = progress.latest, progress.certificate.group_risks, progress.certificate.problem
         self.trace.append(row)
         target = self.tol * abs(row.upper)
         recent = time.perf_counter() - self.written < self.every
-        if risks is None or (recent and row.gap > target):
+        just_met = row.gap <= target and not self.met
+        if risks is None or (recent and not just_met):
             return
+        self.met |= just_met
         self.written = time.perf_counter()
         names, values = problem.data.names, risks - problem.baseline.lower
         left = seconds_left(self.trace, target)
         self.write(
             f"epoch {row.epoch}, gap {relative_gap(row.gap, row.upper):.1e} of {self.tol:.0e}"
-            + ("" if np.isnan(left) else f", about {left:.0f} s left")
+            + (", lowering the average" if self.met and not just_met else "")
+            + ("" if np.isnan(left) or self.met else f", about {left:.0f} s left")
             + f", worst {'excess risk' if problem.regret else 'risk'} {values.max():.4g}"
             f" ({printable(group_name(names[values.argmax()]))})"
             f", {(progress.state.evaluation.q > _ACTIVE).sum()} of {len(names)} groups active"

@@ -122,7 +122,7 @@ class Checkpoint:
     minima_upper, minima_lower, minima_centre : ndarray of shape (n_groups,) or None
         Bounds on every group's own minimum, if the run found them.
     model_groups, models : ndarray of shape (k,), (k, *w.shape) or None
-        Groups whose own models are stored, and these.
+        Groups whose own models are stored, in increasing order, and these.
     """
 
     digest: Array
@@ -159,7 +159,8 @@ class Checkpoint:
         """The stored bounds on the groups' own minima."""
         if self.minima_upper is None or self.minima_lower is None:
             return None
-        return References(self.minima_upper, self.minima_lower, centre=self.minima_centre)
+        models = self.models if len(self.group_models) == len(self.minima_upper) else None
+        return References(self.minima_upper, self.minima_lower, models, self.minima_centre)
 
     @property
     def group_models(self) -> dict[int, Floats]:

@@ -185,7 +185,9 @@ class Run:
             optional |= {f"cut_{name}": np.asarray(part) for name, part in vars(cut).items()}
         if self.found_references:
             optional |= {"minima_upper": found.upper, "minima_lower": found.lower, "minima_centre": found.centre}
-        models = {} if self.refinement is None else self.refinement.models()
+        models = {} if found.models is None else dict(enumerate(found.models))
+        if self.refinement is not None:
+            models = self.refinement.models()
         if models:
             optional |= {
                 "model_groups": np.array(list(models), dtype=np.float64),
