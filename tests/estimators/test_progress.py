@@ -166,7 +166,7 @@ def test_a_line_an_epoch_tells_how_the_fit_stands(capsys):
         if at.gap > 1e-6 * at.upper:
             assert np.isnan(left) if line["left"] is None else float(line["left"]) == pytest.approx(left, abs=0.51)
     assert lines[0]["left"] is None
-    assert lines[-1]["left"] is not None
+    assert any(line["left"] is not None for line in lines)
 
 
 def test_every_epoch_has_its_line(capsys):
