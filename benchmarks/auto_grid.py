@@ -33,28 +33,28 @@ MOST_SECONDS = 300.0
 MOST_PASSES = 5000
 
 
-def _of_arrays(X: object, y: np.ndarray, groups: np.ndarray, domain: gd.domains.L2Domain, loss: object) -> gd.GroupRisk:
-    return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), loss, domain)
+def _of_arrays(X: object, y: np.ndarray, groups: np.ndarray, domain: gd.domains.L2Domain, loss: object) -> gd.Problem:
+    return gd.Problem(gd.GroupedData.from_arrays(X, y, groups), loss, domain)
 
 
-def _table(make: Callable[[], Problem]) -> gd.GroupRisk:
+def _table(make: Callable[[], Problem]) -> gd.Problem:
     p = make()
     return _of_arrays(p.X, p.y, p.groups, gd.domains.L2Domain(radius=10.0), LOSS[p.task]())
 
 
-def synthetic() -> gd.GroupRisk:
+def synthetic() -> gd.Problem:
     return _of_arrays(
         *gd.datasets.make_gdro(25, 1000, 1024, seed=0), gd.domains.L2Domain(radius=3.0), gd.losses.Logistic()
     )
 
 
-def long_table() -> gd.GroupRisk:
+def long_table() -> gd.Problem:
     return _of_arrays(
         *gd.datasets.make_gdro(20, 10_000, 100, seed=0), gd.domains.L2Domain(radius=3.0), gd.losses.Logistic()
     )
 
 
-def sparse(d: int, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.GroupRisk:
+def sparse(d: int, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.Problem:
     """Return rows of a few entries in columns of a power law, as words have it."""
     rng = np.random.default_rng(0)
     columns = np.minimum((d * rng.random(n * entries) ** 2).astype(np.int64), d - 1)
@@ -66,7 +66,7 @@ def sparse(d: int, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.GroupR
     return _of_arrays(X, y, groups, gd.domains.L2Domain(penalty=1e-4), gd.losses.Logistic())
 
 
-def uniform_sparse(d: int = 100_000, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.GroupRisk:
+def uniform_sparse(d: int = 100_000, entries: int = 20, n: int = 50_000, m: int = 20) -> gd.Problem:
     """Return rows of a few entries anywhere."""
     rng = np.random.default_rng(0)
     place = np.repeat(np.arange(n), entries), rng.integers(0, d, n * entries)
@@ -76,14 +76,14 @@ def uniform_sparse(d: int = 100_000, entries: int = 20, n: int = 50_000, m: int 
     return _of_arrays(X, y, groups, gd.domains.L2Domain(penalty=1e-4), gd.losses.Logistic())
 
 
-def cifar_ten() -> gd.GroupRisk:
+def cifar_ten() -> gd.Problem:
     """Return ten classes of CIFAR-100, each a group."""
     p = cifar(Path(os.environ["GROUPDRO_CIFAR"]))
     chosen = np.isin(p.y, np.arange(10))
     return _of_arrays(p.X[chosen], p.y[chosen], p.groups[chosen], gd.domains.L2Domain(radius=20.0), gd.losses.Softmax())
 
 
-def group_slopes(m: int, size: int, d: int = 50) -> gd.GroupRisk:
+def group_slopes(m: int, size: int, d: int = 50) -> gd.Problem:
     """Return groups that each follow a rule of their own."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(m), size)
@@ -94,7 +94,7 @@ def group_slopes(m: int, size: int, d: int = 50) -> gd.GroupRisk:
     return _of_arrays(X, y, groups, gd.domains.L2Domain(radius=10.0), gd.losses.Logistic())
 
 
-PROBLEMS: dict[str, Callable[[], gd.GroupRisk]] = {
+PROBLEMS: dict[str, Callable[[], gd.Problem]] = {
     **{make.__name__: lambda make=make: _table(make) for make in TEN},
     "synthetic": synthetic,
     "200,000 x 100": long_table,
@@ -108,7 +108,6 @@ SOLVERS: dict[str, Callable[[], gd.solvers.Solver]] = {
     "newton": lambda: gd.solvers.GroupSQP("newton"),
     "lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
     "aleg": gd.solvers.ALEG,
-    "quadratic": gd.solvers.Quadratic,
 }
 _NEWTON_PARAMETERS = 3100  # beyond which a Hessian would not fit or take minutes
 
@@ -120,12 +119,12 @@ def reached(result: gd.solvers.Result, tol: float) -> tuple[float, float]:
     return (row.passes, row.seconds) if row is not None else (np.inf, np.inf)
 
 
-def _run(problem: gd.GroupRisk, solver: str | gd.solvers.Solver, tol: float, seconds: float) -> gd.solvers.Result:
+def _run(problem: gd.Problem, solver: str | gd.solvers.Solver, tol: float, seconds: float) -> gd.solvers.Result:
     return gd.solve(problem, solver, tol=tol, max_passes=MOST_PASSES, max_time=seconds)
 
 
 def _repeated(
-    problem: gd.GroupRisk, solver: str | gd.solvers.Solver, tol: float, seconds: float
+    problem: gd.Problem, solver: str | gd.solvers.Solver, tol: float, seconds: float
 ) -> list[gd.solvers.Result]:
     runs = [_run(problem, solver, tol, seconds)]
     while len(runs) < 3 and runs[0].seconds < SHORT:
@@ -133,7 +132,7 @@ def _repeated(
     return runs
 
 
-def fits(name: str, problem: gd.GroupRisk, solver: gd.solvers.Solver) -> bool:
+def fits(name: str, problem: gd.Problem, solver: gd.solvers.Solver) -> bool:
     if name == "newton" and problem.model.size > _NEWTON_PARAMETERS:
         return False
     return solver.fits(problem)

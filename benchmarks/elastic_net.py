@@ -44,7 +44,7 @@ def certified(X: Any, y: np.ndarray, groups: np.ndarray, alpha: float, tol: floa
 
     def run() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, groups)
-        return gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=alpha)), tol=tol)
+        return gd.solve(gd.Problem(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=alpha)), tol=tol)
 
     return best_of(run)
 

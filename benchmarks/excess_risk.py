@@ -28,7 +28,7 @@ SOLVERS = {
 
 
 def measure(
-    problem: gd.GroupRisk, solver: gd.solvers.Solver, tol: float, max_passes: float, seed: int = 0
+    problem: gd.Problem, solver: gd.solvers.Solver, tol: float, max_passes: float, seed: int = 0
 ) -> dict[str, Any]:
     """Solve, and return what it took."""
     result = gd.solve(problem, solver, tol=tol, max_passes=max_passes, seed=seed)
@@ -49,7 +49,7 @@ def synthetic() -> dict[str, Any]:
         for radius in (1.0, 3.0, 10.0):
             for tol in (1e-2, 1e-3):
                 for name, solver in SOLVERS.items():
-                    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=radius))
+                    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=radius))
                     row = measure(problem, solver, tol, 200.0, seed)
                     found.setdefault(f"{name}, {tol:.0e}", {}).setdefault(f"radius {radius:g}", []).append(row)
     table = {}
@@ -70,7 +70,7 @@ def images(folder: str, kind: str) -> dict[str, Any]:
     problem = cifar(Path(folder))
     groups = superclasses(Path(folder)) if kind == "superclasses" else problem.groups
     data = gd.GroupedData.from_arrays(problem.X, problem.y, groups)
-    made = gd.GroupRisk(data, gd.losses.Softmax(100), gd.domains.L2Domain(radius=20.0))
+    made = gd.Problem(data, gd.losses.Softmax(100), gd.domains.L2Domain(radius=20.0))
     return {"default, 1e-02": measure(made, SOLVERS["default"], 1e-2, 150.0)}
 
 

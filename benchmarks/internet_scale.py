@@ -35,10 +35,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from benchmarks.torchrun import torchrun_command, torchrun_environment
-from groupdro import GroupedStore, GroupRisk, distributed, solve
+from groupdro import GroupedStore, Problem, distributed, solve
 from groupdro.data.csr_rows import CsrRows
 from groupdro.domains import L2Domain
 from groupdro.losses import Logistic
+from groupdro.oracle import Oracle
 
 N_COLUMNS, N_VALUES, N_GROUPS, N_FEATURES = 30, 2**22, 1000, 2**22
 ROWS_PER_FILE = 1_000_000
@@ -113,12 +114,12 @@ def passes(folder: Path, n_rows: int) -> dict[str, Any]:
     store = GroupedStore.open(folder / "store")
     rows = CsrRows(store.X).take(slice(0, n_rows))
     y = signs(store, n_rows)
-    flat = rows.flat(y, (0, 0.0), intercept=True)
+    flat = rows.flat(y, np.empty(0), (0, 0.0), intercept=True)
     entries, found = int(rows.X.nnz), {}
     w, weights, norms = np.zeros(N_FEATURES + 1), np.full(len(y), 1 / len(y)), np.ones(len(y))
     margins, losses = np.empty(len(y)), np.empty(len(y))
     rows.take(slice(0, 10)).fused_pass(
-        rows.take(slice(0, 10)).flat(y[:10], (0, 0.0), intercept=True), w, weights, norms, margins, losses
+        rows.take(slice(0, 10)).flat(y[:10], np.empty(0), (0, 0.0), intercept=True), w, weights, norms, margins, losses
     )
     found["groupdro, a pass"] = best_of(lambda: rows.fused_pass(flat, w, weights, norms, margins, losses))
     X = with_values(rows)
@@ -155,12 +156,12 @@ def race(folder: Path, seconds: float) -> dict[str, Any]:
     os.sched_setaffinity(0, {0})
     store, other = GroupedStore.open(folder / "store"), held_out(folder)
     problem, test = (
-        GroupRisk(each.data(), Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True) for each in (store, other)
+        Problem(each.data(), Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True) for each in (store, other)
     )
     X, y, found = with_values(CsrRows(store.X)), signs(store), {}
 
     def judged(w: np.ndarray, spent: float, epochs: float) -> dict[str, float]:
-        risks, others, sizes = problem.risks(w), test.risks(w), test.data.all_sizes
+        risks, others, sizes = Oracle(problem).risks(w), Oracle(test).risks(w), test.data.all_sizes
         return {
             "worst_value": float(risks.max()) + problem.domain.penalty_at(problem.coef(w)),
             "worst_held_out": float(others.max()), "average_held_out": float(others @ sizes / sizes.sum()),
@@ -337,7 +338,7 @@ def work(store: Path, solver: str, memory: float, most_passes: float) -> None:
     limited = limit_memory(rank, memory) if np.isfinite(memory) else None
     comm = distributed.communicator()
     data = GroupedStore.open(store).shard(comm).data()
-    problem = GroupRisk(data, Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True)
+    problem = Problem(data, Logistic(), L2Domain(penalty=PENALTY), fit_intercept=True)
     begun = time.perf_counter()
     result = solve(problem, solver, tol=1e-2, max_passes=most_passes, callbacks=[show] if comm.rank == 0 else [])
     seconds = time.perf_counter() - begun

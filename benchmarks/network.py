@@ -41,7 +41,7 @@ import scipy.sparse as sp
 
 from benchmarks.network_links import LIMIT, enter, network
 from benchmarks.network_model import SIZES, Exchange, Link, fit_costs, model_epochs
-from groupdro import GroupedStore, GroupRisk, solve
+from groupdro import GroupedStore, Problem, solve
 from groupdro.data.communicator import Numbers
 from groupdro.distributed import TorchCommunicator
 from groupdro.domains import L2Domain
@@ -91,7 +91,7 @@ def probe_messages(comm: CountingCommunicator) -> dict[str, dict[str, float]]:
 def probe_epochs(comm: CountingCommunicator, folder: Path, kind: str) -> list[dict[str, Any]]:
     """Solve for a few epochs, and return what each of them took."""
     data = GroupedStore.open(folder / kind).shard(comm).data()
-    problem = GroupRisk(data, Logistic(), L2Domain(penalty=1e-4), fit_intercept=True)
+    problem = Problem(data, Logistic(), L2Domain(penalty=1e-4), fit_intercept=True)
     found: list[dict[str, Any]] = []
 
     def so_far() -> dict[str, float]:

@@ -23,6 +23,7 @@ import numpy as np
 
 import groupdro as gd
 from benchmarks.torchrun import torchrun_command, torchrun_environment
+from groupdro.oracle import Oracle
 from groupdro.solvers.steps import InnerLoop, make_steps
 
 BATCH = 20_000
@@ -99,17 +100,17 @@ def fit(store: str, tol: str = "1e-2") -> None:
 def passes(store: str) -> None:
     """Time a full pass and an inner pass."""
     table = gd.GroupedStore.open(store)
-    problem = gd.GroupRisk(table.data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
+    problem = gd.Problem(table.data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
     print(f"rows in memory: {problem.data.rows.in_memory}", flush=True)
-    solver = gd.solvers.ALEG()
-    w, q = problem.start(), problem.start_weights()
+    oracle, solver = Oracle(problem), gd.solvers.ALEG()
+    w, q = problem.centre(), problem.central_weights()
     rates = {}
     begun = time.perf_counter()
-    at = problem.evaluate(w, q)
+    at = oracle.evaluate(w, q)
     rates["full"] = table.nbytes / 1e9 / (time.perf_counter() - begun)
     plan = solver.plan(problem)
     loop = InnerLoop(
-        problem=problem, at=at, geometry=problem.geometry(), w_steps=1e-6, q_step=1e-6, alpha=1.0 / plan.steps, w=w,
+        oracle=oracle, at=at, geometry=problem.geometry(), w_steps=1e-6, q_step=1e-6, alpha=1.0 / plan.steps, w=w,
         w_centre=w, logits=np.log(q), logit_centre=np.log(q),
     )  # fmt: skip
     steps = plan.steps // 4
@@ -133,7 +134,7 @@ os.sched_setaffinity(0, {int(os.environ.get("LOCAL_RANK", "0")) % os.cpu_count()
 comm = gd.distributed.communicator()
 data = gd.GroupedStore.open(path).shard(comm).data()
 penalty = float(os.environ.get("PENALTY", "1e-3"))
-problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty))
+problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty))
 solver = gd.solvers.GroupSQP("lbfgs") if kind == "sqp" else gd.solvers.ALEG()
 waited = comm.seconds
 result = gd.solve(problem, solver, tol=float(tol), max_passes=1000.0, seed=0,

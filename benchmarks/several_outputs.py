@@ -18,6 +18,7 @@ import numpy as np
 
 import groupdro as gd
 from benchmarks.real_data import cifar
+from groupdro.oracle import Oracle
 from groupdro.utils.threads import n_threads
 
 GAPS = (1e-1, 1e-2, 1e-3)
@@ -32,21 +33,22 @@ def seconds(function: Callable[[], object]) -> float:
 
 def main(folder: str, rounds: int = 7) -> None:
     p = cifar(Path(folder))
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Softmax(), gd.domains.L2Domain(radius=20.0)
     )
+    oracle = Oracle(problem)
     X, solver = problem.data.rows.dense(), gd.solvers.ALEG()
     rng = np.random.default_rng(0)
     W = rng.standard_normal(problem.shape, dtype=np.float32)
     V = rng.standard_normal((len(X), problem.shape[1]), dtype=np.float32)
-    problem.warm_up()
-    solver.warm_up(problem)
-    state = solver.init(problem, 0)
+    oracle.warm_up()
+    solver.warm_up(oracle)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
     times: dict[str, list[float]] = {"pair": [], "full pass": [], "epoch": []}
     for _ in range(rounds):
         times["pair"].append(seconds(lambda: (X @ W, X.T @ V)))
-        times["full pass"].append(seconds(lambda: problem.evaluate(state.evaluation.w, state.evaluation.q)))
-        times["epoch"].append(seconds(lambda: solver.epoch(problem, state)))
+        times["full pass"].append(seconds(lambda: oracle.evaluate(state.evaluation.w, state.evaluation.q)))
+        times["epoch"].append(seconds(lambda: solver.epoch(oracle, state)))
         state.epoch += 1
     best = {name: min(all_times) for name, all_times in times.items()}
     found = {

@@ -33,6 +33,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from benchmarks.real_data import adult, bank, cifar
+from groupdro.oracle import Oracle
 from groupdro.solvers.steps import make_steps
 
 RECORD = Path(__file__).parent / "results" / "speed.json"
@@ -51,11 +52,11 @@ def passes_to(result: gd.solvers.Result, gap: float) -> float:
     return next((row.passes for row in result.trace if row.gap <= gap), np.inf)
 
 
-def synthetic_problems() -> Iterator[tuple[int, float, gd.GroupRisk]]:
+def synthetic_problems() -> Iterator[tuple[int, float, gd.Problem]]:
     for seed in range(5):
         data = gd.GroupedData.from_arrays(*gd.datasets.make_gdro(25, 1000, 1024, seed=seed))
         for radius in (1.0, 3.0, 10.0):
-            yield seed, radius, gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=radius))
+            yield seed, radius, gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=radius))
 
 
 def synthetic() -> dict[str, Any]:
@@ -85,7 +86,7 @@ def budgets(folder: str = "") -> None:
         _compare_at_budgets(f"synthetic, radius {radius}", problem, tol=1e-9)
 
 
-def _compare_at_budgets(name: str, problem: gd.GroupRisk, tol: float) -> None:
+def _compare_at_budgets(name: str, problem: gd.Problem, tol: float) -> None:
     best = gd.solve(problem, "auto", tol=tol, max_passes=300).lower_bound
     tuned = [
         gd.solvers.ALEGTheory(multiplier=factor, guarantee=False) for factor in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -110,7 +111,7 @@ def _above(result: gd.solvers.Result, best: float, n_rows: int) -> list[float]:
 def tabular() -> None:
     for make in (adult, bank):
         p = make()
-        problem = gd.GroupRisk(
+        problem = gd.Problem(
             gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=10.0)
         )
         for seed in range(3):
@@ -119,9 +120,9 @@ def tabular() -> None:
             print(f"{p.name}, seed {seed}: passes {', '.join(at)}; {result.seconds:.2f} s")
 
 
-def _cifar_problem(folder: str) -> gd.GroupRisk:
+def _cifar_problem(folder: str) -> gd.Problem:
     p = cifar(Path(folder))
-    return gd.GroupRisk(
+    return gd.Problem(
         gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Softmax(), gd.domains.L2Domain(radius=20.0)
     )
 
@@ -140,22 +141,23 @@ def epoch() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((n, d)), np.sign(rng.standard_normal(n))
     w, v = rng.standard_normal(d), rng.standard_normal(n)
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n // m)),
         gd.losses.Logistic(),
         gd.domains.L2Domain(radius=3.0),
     )
+    oracle = Oracle(problem)
     solver = gd.solvers.ALEG()
-    state = solver.init(problem, 0)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
     plan = solver.plan(problem)
 
     def inner() -> None:
-        make_steps(solver.inner_loop(problem, state, plan), plan, plan.steps, np.random.default_rng(0))
+        make_steps(solver.inner_loop(oracle, state, plan), plan, plan.steps, np.random.default_rng(0))
 
     def everything() -> tuple[float, float, float]:
         return (
             best_time(lambda: (X @ w, v @ X), 10),
-            best_time(lambda: problem.evaluate(state.evaluation.w + 0.01, state.evaluation.q), 10),
+            best_time(lambda: oracle.evaluate(state.evaluation.w + 0.01, state.evaluation.q), 10),
             best_time(inner, 10),
         )
 
@@ -174,13 +176,14 @@ def csr() -> None:
             (rng.standard_normal(n * entries), indices, np.arange(0, n * entries + 1, entries)), shape=(n, d)
         )
         data = gd.GroupedData.from_arrays(X, np.sign(rng.standard_normal(n)), np.arange(n) % m)
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
+        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
         solver = gd.solvers.ALEG()
-        state = solver.init(problem, 0)
+        oracle = Oracle(problem)
+        state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
         plan = solver.plan(problem)
 
-        def steps(count: int, problem=problem, solver=solver, state=state, plan=plan) -> None:
-            make_steps(solver.inner_loop(problem, state, plan), plan, count, np.random.default_rng(0))
+        def steps(count: int, oracle=oracle, solver=solver, state=state, plan=plan) -> None:
+            make_steps(solver.inner_loop(oracle, state, plan), plan, count, np.random.default_rng(0))
 
         # What an epoch costs beyond its steps (laying out the features, once) drops out of the difference.
         whole, half = (best_time(lambda c=c, steps=steps: steps(c), 5) for c in (plan.steps, plan.steps // 2))
@@ -205,11 +208,11 @@ def text() -> dict[str, Any]:
 
     def fit() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, groups)
-        return gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), problem.domain), tol=1e-4)
+        return gd.solve(gd.Problem(data, gd.losses.Logistic(), problem.domain), tol=1e-4)
 
     result, ours = fit(), best_time(fit, 3)
     stored: dict[str, Any] = {"passes": round(result.passes, 1), "CPU seconds": round(ours, 2)}
-    plain = gd.GroupRisk(gd.GroupedData.from_arrays(X, y, np.zeros(len(y))), gd.losses.Logistic(), problem.domain)
+    plain = gd.Problem(gd.GroupedData.from_arrays(X, y, np.zeros(len(y))), gd.losses.Logistic(), problem.domain)
     least = gd.solve(plain, tol=1e-8).lower_bound
     for solver in ("lbfgs", "liblinear"):
         for tol in 10.0 ** -np.arange(4, 10):
@@ -229,7 +232,7 @@ def text() -> dict[str, Any]:
 def groups() -> dict[str, Any]:
     from benchmarks.auto_grid import group_slopes
 
-    def measured(problem: gd.GroupRisk) -> dict[str, Any]:
+    def measured(problem: gd.Problem) -> dict[str, Any]:
         begun = time.process_time()
         result = gd.solve(problem, tol=1e-2, max_passes=120)
         seconds, gap = time.process_time() - begun, result.gap / result.upper_bound
@@ -244,7 +247,7 @@ def groups() -> dict[str, Any]:
     noise = np.repeat(rng.standard_normal(m), n_i) * 0.5
     y = np.sign(X @ shared + noise + rng.standard_normal(len(X)))
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n_i))
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
     return {**stored, "100,000 groups of 100, d = 100": measured(problem)}
 
 
@@ -263,7 +266,7 @@ def clarabel() -> dict[str, Any]:
 
     def fit() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, group)
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=20.0), fit_intercept=True)
+        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=20.0), fit_intercept=True)
         return gd.solve(problem, tol=1e-6)
 
     result, ours = fit(), best_time(fit, 10)
@@ -312,7 +315,7 @@ def fairlearn() -> None:
 
     def fit() -> gd.solvers.Result:
         data = gd.GroupedData.from_arrays(X, y, group)
-        return gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=100.0)), tol=1e-6)
+        return gd.solve(gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=100.0)), tol=1e-6)
 
     result, ours = fit(), best_time(fit, 20)
     risks = np.logaddexp(0.0, -y * (X @ mixture)).reshape(m, -1).mean(axis=1)
@@ -329,7 +332,7 @@ import groupdro as gd
 imported = time.perf_counter()
 rng = np.random.default_rng(0)
 data = gd.GroupedData.from_arrays(rng.normal(size=(1000, 20)), np.sign(rng.normal(size=1000)), np.arange(1000) % 5)
-problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
+problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
 for solver in ("auto", "aleg"):
     before = time.perf_counter()
     gd.solve(problem, solver, tol=1e-3)

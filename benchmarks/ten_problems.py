@@ -33,7 +33,7 @@ def best_time(run: Callable[[], object], budget: float = 3.0) -> float:
 
 def fit(p: Problem) -> gd.solvers.Result:
     data = gd.GroupedData.from_arrays(p.X, p.y, p.groups)
-    problem = gd.GroupRisk(data, LOSS[p.task](), gd.domains.L2Domain(radius=10.0))
+    problem = gd.Problem(data, LOSS[p.task](), gd.domains.L2Domain(radius=10.0))
     return gd.solve(problem, tol=1e-6, max_passes=3000)
 
 

@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from groupdro import GroupedData, GroupRisk, GroupStratifiedKFold, solve
+from groupdro import GroupedData, GroupStratifiedKFold, Problem, solve
 from groupdro.datasets import fetch_heart_disease
 from groupdro.domains import SimplexDomain
 from groupdro.losses import Squared
@@ -65,7 +65,7 @@ def folds(rows, n_splits):
 def weigh(predicted, groups):
     target = y[predicted.index].astype(float)
     data = GroupedData.from_arrays(predicted, target, groups)
-    problem = GroupRisk(data, Squared(), SimplexDomain())
+    problem = Problem(data, Squared(), SimplexDomain())
     return solve(problem, tol=5e-3, max_passes=5000)
 
 

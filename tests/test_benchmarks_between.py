@@ -133,7 +133,7 @@ def test_the_programs_for_cvxpy_have_the_worst_value_and_the_average_of_the_prob
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=20, n_features=2)
     data = gd.GroupedData.from_arrays(X, y, groups)
     make = functools.partial(
-        gd.GroupRisk, data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True
+        gd.Problem, data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True
     )
     program = convex.BetweenProgram(make())
     for objective, robustness in ((program.mean, 0.0), (program.worst, 1.0)):

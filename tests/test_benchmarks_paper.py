@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import groupdro as gd
+from groupdro.oracle import Oracle
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -68,7 +69,7 @@ def small(monkeypatch, tmp_path):
 
 def problem(m=M, n=N, d=D, radius=3.0):
     X, y, groups = gd.datasets.make_gdro(m, n, d, seed=0)
-    return gd.GroupRisk(
+    return gd.Problem(
         gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=radius)
     )
 
@@ -402,8 +403,9 @@ def test_blocks_of_steps_are_the_steps_of_tsas_first_stage():
     data = gd.GroupedData.from_arrays(X, y, groups)
     found = []
     for stage in (GroupModels, GroupModelsInBlocks):
-        problem = gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=1.5))
-        models = stage(300.0, 7.0).models(problem, np.random.default_rng(3))  # long steps, most of them projected
-        found.append((models, replace(problem.counters)))
+        oracle = Oracle(gd.Problem(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=1.5)))
+        start, rng = oracle.problem.centre(), np.random.default_rng(3)
+        models = stage(300.0, 7.0).models(oracle, start, rng)  # long steps, most of them projected
+        found.append((models, oracle.counters))
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-9, atol=1e-12)
     assert found[0][1] == found[1][1]

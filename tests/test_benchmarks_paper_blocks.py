@@ -9,6 +9,7 @@ from benchmarks.paper.methods.row_blocks import BlockSteps, RowBlocks
 import groupdro as gd
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Euclidean
+from groupdro.oracle import Oracle
 from groupdro.solvers.steps import InnerLoop
 from groupdro.solvers.steps.readable import ReadableSteps
 from tests.solvers.test_steps_of_sets import WEIGHT_SETS, assert_same_steps
@@ -19,15 +20,16 @@ def _problem(penalty: float, radius: float, dtype=np.float64):
     X = rng.normal(size=(300, 7)).astype(dtype)
     y = rng.integers(0, 4, size=300)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, size=300))
-    return gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=radius, penalty=penalty))
+    return gd.Problem(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=radius, penalty=penalty))
 
 
 def _loop(problem, n_steps, rng):
     w = problem.domain.feasible(rng.normal(size=problem.shape))
     q = rng.dirichlet(np.ones(problem.n_groups))
-    at = problem.evaluate(problem.domain.feasible(rng.normal(size=problem.shape)), q)
+    oracle = Oracle(problem)
+    at = oracle.evaluate(problem.domain.feasible(rng.normal(size=problem.shape)), q)
     loop = InnerLoop(
-        problem=problem, at=at,
+        oracle=oracle, at=at,
         geometry=Euclidean(problem.domain.radius, problem.domain.penalty, problem.data.n_features), w_steps=0.05,
         q_step=0.1, alpha=0.02, w=w, w_centre=at.w, logits=np.log(q)[::-1].copy(), logit_centre=np.log(q),
     )  # fmt: skip
@@ -43,12 +45,12 @@ def test_blocks_of_steps_are_the_same_steps(penalty, radius, dtype, places):
     loops = []
     for form in (ReadableSteps, BlockSteps):
         loop, plan, members = _loop(problem, 333, np.random.default_rng(5))
-        before = problem.counters.row_reads
+        before = loop.oracle.counters.row_reads
         assert form.fits(loop)
         steps = form(loop)
         steps.run(plan, members)
         steps.flush()
-        assert problem.counters.row_reads - before == 333
+        assert loop.oracle.counters.row_reads - before == 333
         loops.append(loop)
     readable, blocked = loops
     assert np.abs(readable.w).max() > 0.1
@@ -63,17 +65,18 @@ def test_blocks_are_the_readable_steps_under_every_set(weight_set):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(140, 6)) * (rng.random((140, 6)) < 0.6)
     data = gd.GroupedData.from_arrays(X, rng.integers(0, 3, 140), np.repeat(np.arange(4), (40, 25, 60, 15)))
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=0.8, penalty=0.05), WEIGHT_SETS[weight_set]
     )
+    oracle = Oracle(problem)
     weighting = problem.weight_geometry()
-    at = problem.evaluate(problem.within_domain(rng.normal(size=problem.shape)), weighting.point(rng.normal(size=4)))
+    at = oracle.evaluate(problem.within_domain(rng.normal(size=problem.shape)), weighting.point(rng.normal(size=4)))
     centre = weighting.mirror(at.q)
     logits, geometry = weighting.step(centre, 0.5, rng.normal(size=4)), problem.geometry()
     groups = rng.integers(0, 4, size=150)
     plan = BatchPlan(150, groups[:, None], np.full((150, 1), 4.0))
     loops = {
-        kind: InnerLoop(problem, at, geometry, 0.05, 6.0, 0.1, at.w + 0.01, at.w, logits, centre)
+        kind: InnerLoop(oracle, at, geometry, 0.05, 6.0, 0.1, at.w + 0.01, at.w, logits, centre)
         for kind in (BlockSteps, ReadableSteps)
     }
     assert_same_steps(problem, plan, data.draw_members(groups, rng)[:, None], loops)
@@ -97,9 +100,10 @@ def test_blocks_go_on_where_the_last_call_stopped():
 
 def test_blocks_with_projections_are_the_readable_steps_of_al_svre():
     problem = _problem(0.0, 1.5)
+    oracle = Oracle(problem)
     solver = ALSVRE(30.0)
-    state = solver.init(problem, 0)
-    other = solver.init(problem, 0)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
+    other = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
     state.q, other.q = state.q.copy(), other.q.copy()  # the snapshot's own must stay
     rng = np.random.default_rng(2)
     state.w = other.w = problem.domain.feasible(rng.normal(size=problem.shape))
@@ -109,8 +113,8 @@ def test_blocks_with_projections_are_the_readable_steps_of_al_svre():
     values, p = problem.group_values(state.evaluation.group_risks) + state.q_curvature / 5, 0.01
     for member, group in zip(members, groups, strict=True):
         draw = Draw(np.array([member]), np.array([group]), np.array([5.0]))
-        solver.step(problem, state, draw, geometry, gradient, values, p)
-    blocks = RowBlocks(problem, other.evaluation, gradient, other.w)
+        solver.step(oracle, state, draw, geometry, gradient, values, p)
+    blocks = RowBlocks(oracle, other.evaluation, gradient, other.w)
     at, work = other.evaluation, np.empty((3, 5))
     draw = Draw(members, groups, np.full(200, 5.0))
     blocks.advance(

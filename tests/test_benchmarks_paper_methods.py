@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import groupdro as gd
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
+from groupdro.oracle import Counters, Oracle
 from groupdro.run.solver import SOLVERS
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import group_minima, worst_value
@@ -39,7 +40,7 @@ def make_problem(loss="logistic", domain=DOMAINS[0], sizes=(30, 12, 18), *, spar
     y = {"softmax": np.digitize(score, [-0.3, 0.3]), "squared": score, "huber": score}.get(loss, np.sign(score))
     X = sp.csr_array(X) if sparse else X
     data = gd.GroupedData.from_arrays(X, y, groups, rng.uniform(0.5, 2.0, n) if weights else None)
-    return gd.GroupRisk(data, LOSSES[loss], domain)
+    return gd.Problem(data, LOSSES[loss], domain)
 
 
 RISK = {
@@ -65,7 +66,7 @@ REGRET = {
 def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domain):
     problem = make_problem(loss, domain)
     optimum = worst_value(problem).value
-    start = problem.objective(problem.start(), problem.risks(problem.start()))
+    start = problem.objective(problem.centre(), Oracle(problem).risks(problem.centre()))
     result = gd.solve(problem, RISK[solver](), tol=1e-3, max_passes=150)
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
     share = 0.5 if solver == "smd" else 0.02
@@ -82,13 +83,14 @@ def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domai
 @pytest.mark.parametrize("solver", REGRET)
 def test_it_approaches_the_least_regret_and_its_bounds_enclose_it(solver, loss, domain):
     problem = make_problem(loss, domain)
+    oracle = Oracle(problem)
     minima, accurate = group_minima(problem)
     assert accurate
     optimum = worst_value(problem, minima).value
     result = gd.solve(problem, REGRET[solver](), tol=1e-3, max_passes=200)
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
-    true = (problem.risks(result.w) - minima).max() + problem.domain.penalty_at(result.w)
-    start = (problem.risks(problem.start()) - minima).max()
+    true = (oracle.risks(result.w) - minima).max() + problem.domain.penalty_at(result.w)
+    start = (oracle.risks(problem.centre()) - minima).max()
     assert true <= result.upper_bound + 1e-7
     assert true - optimum <= (0.05 if solver == "ermeg" else 0.3) * (start - optimum)
 
@@ -138,13 +140,13 @@ def test_what_each_counts():
 def test_evaluations_for_the_trace_are_neither_counted_nor_timed(monkeypatch):
     problem = make_problem()
     seen = []
-    original = type(problem).evaluate
+    original = Oracle.evaluate
 
     def evaluate(self, w, q):
         seen.append(self.counters.counting)
         return original(self, w, q)
 
-    monkeypatch.setattr(type(problem), "evaluate", evaluate)
+    monkeypatch.setattr(Oracle, "evaluate", evaluate)
     result = gd.solve(problem, SMD(), tol=0.0, max_passes=3)
     assert seen == [False] * (result.epochs + 1)
     assert result.passes == pytest.approx(3.0)
@@ -156,10 +158,11 @@ def test_evaluations_for_the_trace_are_neither_counted_nor_timed(monkeypatch):
 @pytest.mark.parametrize("sampling", ["importance", "uniform"])
 def test_one_sample_is_unbiased(sampling):
     problem = make_problem(sizes=(3, 5, 2))
+    oracle = Oracle(problem)
     rng = np.random.default_rng(1)
-    at = problem.evaluate(0.3 * rng.normal(size=4), np.array([0.2, 0.5, 0.3]))
+    at = oracle.evaluate(0.3 * rng.normal(size=4), np.array([0.2, 0.5, 0.3]))
     w, q = 0.3 * rng.normal(size=4), np.array([0.6, 0.1, 0.3])
-    there = problem.evaluate(w, q)
+    there = oracle.evaluate(w, q)
     losses, gradient = np.zeros(3), np.zeros(4)
     sizes = problem.data.group_sizes
     for member in range(10):
@@ -167,7 +170,7 @@ def test_one_sample_is_unbiased(sampling):
         chance = 1 / (3 * sizes[i]) if sampling == "importance" else 1 / 10
         weight = 3.0 if sampling == "importance" else 10 / sizes[i]
         draw = Draw(np.array([member]), np.array([i]), np.array([weight]))
-        a, b = problem.sampled_difference(draw, at, w, q)
+        a, b = oracle.sampled_difference(draw, at, w, q)
         losses += chance * a
         gradient += chance * b
     np.testing.assert_allclose(losses, there.group_risks - at.group_risks, atol=1e-14)
@@ -189,15 +192,16 @@ def test_draws_have_the_weights_of_their_sampling(sampling):
 
 def test_a_sample_of_every_group_is_unbiased_for_risks_and_gradient():
     problem = make_problem(sizes=(2, 3, 2))
+    oracle = Oracle(problem)
     rng = np.random.default_rng(1)
     w, q = rng.normal(size=4), np.array([0.6, 0.1, 0.3])
-    there = problem.evaluate(w, q)
+    there = oracle.evaluate(w, q)
     risks, gradient, n = np.zeros(3), np.zeros(4), 0
     for a in range(2):
         for b in range(2, 5):
             for c in range(5, 7):
                 draw = Draw(np.array([a, b, c]), np.arange(3), np.ones(3))
-                one, two = problem.sampled(draw, w, q)
+                one, two = oracle.sampled(draw, w, q)
                 risks, gradient, n = risks + one, gradient + two, n + 1
     np.testing.assert_allclose(risks / n, there.group_risks, atol=1e-14)
     np.testing.assert_allclose(gradient / n, there.gradient, atol=1e-14)
@@ -307,7 +311,7 @@ def test_unknown_forms_are_refused_by_name():
 @pytest.mark.parametrize("solver", ["smd", "mpvr", "al-svre", "tsa"])
 def test_a_free_intercept_is_refused(solver):
     data = make_problem().data
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
     with pytest.raises(ValueError, match="requires a bounded domain"):
         gd.solve(problem, solver)
 
@@ -317,12 +321,12 @@ def test_a_free_intercept_is_refused(solver):
 def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
     X, y = np.linspace(-1.0, 1.0, 15)[:, None], np.linspace(2.0, -1.0, 15) ** 3
     data = gd.GroupedData.from_arrays(X, y, np.arange(15) % n_groups)
-    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.SimplexDomain())
+    problem = gd.Problem(data, gd.losses.Squared(), gd.domains.SimplexDomain())
     result = gd.solve(problem, {**RISK, **REGRET}[solver](), tol=1e-6, max_passes=20)
     np.testing.assert_allclose(result.w, [1.0], rtol=1e-12)
     if solver.startswith("tsa"):  # a group's own minimum is what the only point gives
         assert result.converged
-        np.testing.assert_allclose(result.references.upper, problem.risks(np.ones(1)), rtol=1e-12)
+        np.testing.assert_allclose(result.group_minima.upper, Oracle(problem).risks(np.ones(1)), rtol=1e-12)
         assert result.upper_bound == pytest.approx(0.0, abs=1e-12)
 
 
@@ -332,15 +336,15 @@ def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
     minima, accurate = group_minima(problem)
     result = gd.solve(problem, TSA(3.0, form=form), tol=1e-3, max_passes=100)
     assert accurate
-    assert (result.references.lower <= minima + 1e-7).all()
-    assert (result.references.upper >= minima - 1e-7).all()
+    assert (result.group_minima.lower <= minima + 1e-7).all()
+    assert (result.group_minima.upper >= minima - 1e-7).all()
     optimum = worst_value(problem, minima).value
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
 
 
 def test_a_single_row_of_several_outputs_is_solved_by_snapshots_alone():
     data = gd.GroupedData.from_arrays(np.ones((1, 2)), np.array([1]))
-    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=0.5))
+    problem = gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=0.5))
     for solver in (ALSVRE(100.0), MPVR(100.0)):
         result = gd.solve(problem, solver, tol=1e-2, max_passes=300)
         assert result.converged, solver
@@ -350,7 +354,7 @@ def test_an_epoch_of_one_step_on_several_outputs_moves():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
     data = gd.GroupedData.from_arrays(X, y, np.repeat([0, 1], 30))
-    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=5.0, penalty=1e-2))
+    problem = gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=5.0, penalty=1e-2))
     result = gd.solve(problem, MPVR(epoch_length=1), tol=1e-3, max_passes=200)
     first = result.trace[0].upper
     assert result.status in (gd.solvers.Status.PASS_LIMIT, gd.solvers.Status.CONVERGED)
@@ -377,7 +381,7 @@ def test_workers_together_end_with_the_same_bits(name):
     data, make = make_problem().data, {**RISK, **REGRET}[name]
 
     def solved(part):
-        problem = gd.GroupRisk(part, gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0))
+        problem = gd.Problem(part, gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0))
         return gd.solve(problem, make(), tol=1e-3, max_passes=60.0, seed=3)
 
     alone = solved(data)
@@ -395,7 +399,7 @@ def test_tsa_refuses_a_part_of_the_rows():
 
     def solved(comm):
         return gd.solve(
-            gd.GroupRisk(gd.distributed.shard(data, comm), gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0)), TSA()
+            gd.Problem(gd.distributed.shard(data, comm), gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0)), TSA()
         )
 
     with pytest.raises(ValueError, match="'tsa' requires all rows in one process"):
@@ -412,17 +416,17 @@ def test_tsa_refuses_a_part_of_the_rows():
         *((make(), gd.domains.L2Domain(radius=1.0), gd.weight_sets.Floor(0.5), "Floor") for make in (ALSVRE, ERMEG)),
     ],
 )
-def test_a_set_that_a_method_cannot_handle_is_refused_by_name(solver, domain, weight_set, name):
-    problem = gd.GroupRisk(make_problem().data, gd.losses.Logistic(), domain, weight_set)
+def test_a_set_that_a_method_cannot_handle_is_refused_by_name(monkeypatch, solver, domain, weight_set, name):
+    monkeypatch.setattr(Counters, "add", lambda *_, **__: pytest.fail("a row was read"))
+    problem = gd.Problem(make_problem().data, gd.losses.Logistic(), domain, weight_set)
     with pytest.raises(ValueError, match=f"{solver.name!r} requires .*{name}"):
         gd.solve(problem, solver)
-    assert problem.counters.row_reads == 0
 
 
 @pytest.mark.parametrize("make", [SMD, MPVR])
 def test_bounds_hold_in_a_box_under_a_floor(make):
     domain, weight_set = gd.domains.ElasticNetDomain(low=-0.3, high=0.2), gd.weight_sets.Floor(0.3, (0.5, 0.3, 0.2))
-    problem = gd.GroupRisk(make_problem().data, gd.losses.Logistic(), domain, weight_set)
+    problem = gd.Problem(make_problem().data, gd.losses.Logistic(), domain, weight_set)
     result, optimum = gd.solve(problem, make(), max_passes=60), worst_value(problem).value
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
     assert result.gap < gd.solve(problem, make(), max_passes=1).gap
@@ -446,7 +450,7 @@ def test_a_method_of_regrets_does_not_answer_for_risks(solver):
         gd.GroupDROClassifier(solver=solver).fit(X, y, groups=groups)
 
 
-def test_given_references_are_used_by_ermeg_and_refused_by_tsa():
+def test_given_minima_are_used_by_ermeg_and_refused_by_tsa():
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
     given = np.array([0.1, 0.2, 0.3])
     options = {"tol": 1e-2, "alpha": 0.1, "random_state": 0}
@@ -455,7 +459,7 @@ def test_given_references_are_used_by_ermeg_and_refused_by_tsa():
     assert model.status_ == "converged"
     penalty = 0.05 * (model.coef_**2).sum()
     assert model.upper_bound_ == pytest.approx((model.group_risks_ - given).max() + penalty, rel=1e-9)
-    with pytest.raises(ValueError, match=r"'tsa' requires .*references"):
+    with pytest.raises(ValueError, match=r"'tsa' requires .*group minima"):
         gd.GroupDROClassifier("excess_risk", solver=TSA(), fit_intercept=False, **options).fit(
             X, y, groups=groups, group_minima=given
         )
@@ -464,16 +468,16 @@ def test_given_references_are_used_by_ermeg_and_refused_by_tsa():
 def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
     epochs, whole = 0, gd.solvers.GroupSQP.epoch
 
-    def interrupted(self, problem, state):
+    def interrupted(self, oracle, state):
         nonlocal epochs
         epochs += 1
         if epochs == 40:
             raise KeyboardInterrupt
-        whole(self, problem, state)
+        whole(self, oracle, state)
 
     problem = make_problem()
-    references = gd.solve(problem, ERMEG(), tol=1e-3, max_passes=1e4).references
+    minima = gd.solve(problem, ERMEG(), tol=1e-3, max_passes=1e4).group_minima
     monkeypatch.setattr(gd.solvers.GroupSQP, "epoch", interrupted)
-    result = gd.solve(problem.with_references(references), ERMEG(), tol=0.0, max_passes=1e4)
+    result = gd.solve(problem.with_minima(minima), ERMEG(), tol=0.0, max_passes=1e4)
     assert result.status is gd.solvers.Status.INTERRUPTED
     assert epochs == 40

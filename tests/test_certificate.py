@@ -7,9 +7,10 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, balance, linearise
-from groupdro.problem.duals import dual_value
-from groupdro.problem.group_pass import evaluate_groups
-from groupdro.problem.intercept import best_shift
+from groupdro.oracle import Oracle
+from groupdro.oracle.duals import dual_value
+from groupdro.oracle.groups import evaluate_groups
+from groupdro.oracle.intercept import best_shift
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge
 
@@ -27,11 +28,11 @@ def make_problem(loss="logistic", domain=None, seed=0, intercept=False, dtype=np
     y = rng.integers(0, 3, n) if loss == "softmax" else np.sign(rng.normal(size=n))
     X = rng.normal(size=(n, 3)).astype(dtype)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, n))
-    return gd.GroupRisk(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
+    return gd.Problem(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
 
 
 def random_evaluation(problem, rng, scale=0.4):
-    return problem.evaluate(rng.normal(size=problem.shape) * scale, rng.dirichlet(np.ones(problem.n_groups)))
+    return Oracle(problem).evaluate(rng.normal(size=problem.shape) * scale, rng.dirichlet(np.ones(problem.n_groups)))
 
 
 @pytest.mark.parametrize("block", [*range(4), *(pytest.param(k, marks=pytest.mark.long) for k in range(4, 8))])
@@ -53,18 +54,19 @@ def test_slopes_as_duals_give_the_linearisation_bound(loss, domain):
     weights = problem.data.row_weights(at.q)
     duals = problem.loss.value_and_slope(at.margins, problem.data.y)[1]
     fenchel = domain.support(at.gradient) - dual_value(problem, duals, weights).conjugates
-    assert fenchel == pytest.approx(linearise(problem, at).bound(problem, domain), abs=1e-11)
+    assert fenchel == pytest.approx(linearise(Oracle(problem), at).bound(problem, domain), abs=1e-11)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_aggregated_cuts_never_fall_and_exceed_every_single_one(loss):
     problem = make_problem(loss)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(2)
-    cuts, bounds, single = CutAggregate(problem), [], -np.inf
+    cuts, bounds, single = CutAggregate(oracle), [], -np.inf
     for _ in range(8):
         at = random_evaluation(problem, rng)
         bounds.append(cuts.add(at, problem.domain))
-        single = max(single, linearise(problem, at).bound(problem, problem.domain))
+        single = max(single, linearise(oracle, at).bound(problem, problem.domain))
     assert bounds == sorted(bounds)
     assert bounds[-1] > single + 1e-6
 
@@ -72,34 +74,36 @@ def test_aggregated_cuts_never_fall_and_exceed_every_single_one(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_free_intercept_has_no_linearisation_bound_but_a_repaired_dual_one(loss):
     problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(4)
     reference = worst_value(problem)
     for _ in range(5):
         at = random_evaluation(problem, rng)
         with pytest.raises(ValueError, match="free intercept"):
-            linearise(problem, at)
-        bound = balance(problem, at).bound(problem, problem.domain)
+            linearise(oracle, at)
+        bound = balance(oracle, at).bound(problem, problem.domain)
         assert np.isfinite(bound)
         assert bound <= reference.value + 1e-8
-    near = problem.evaluate(reference.w + 1e-3, reference.q)
-    assert balance(problem, near).bound(problem, problem.domain) >= reference.value - 1e-3
-    exact = problem.evaluate(reference.w, reference.q)
-    assert balance(problem, exact).bound(problem, problem.domain) == pytest.approx(reference.value, abs=1e-6)
+    near = oracle.evaluate(reference.w + 1e-3, reference.q)
+    assert balance(oracle, near).bound(problem, problem.domain) >= reference.value - 1e-3
+    exact = oracle.evaluate(reference.w, reference.q)
+    assert balance(oracle, exact).bound(problem, problem.domain) == pytest.approx(reference.value, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "squared_hinge", "softmax"])  # Huber's are bounded
 def test_slopes_that_follow_the_intercept_give_the_same_bound_without_a_pass(loss):
     problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True, n=400)
+    oracle = Oracle(problem)
     best = gd.solve(problem, "sqp", tol=1e-9)
     rng = np.random.default_rng(0)
     for scale in (1e-3, 0.05):
         w = best.w + scale * rng.normal(size=problem.shape)
-        at = evaluate_groups(problem, w, best.q).at(best.q)
-        passes = problem.passes
-        followed = balance(problem, at)
-        assert problem.passes == passes
-        again = balance(problem, replace(at, bend=None))
-        assert problem.passes == passes + 1
+        at = evaluate_groups(oracle, w, best.q).at(best.q)
+        passes = oracle.passes
+        followed = balance(oracle, at)
+        assert oracle.passes == passes
+        again = balance(oracle, replace(at, bend=None))
+        assert oracle.passes == passes + 1
         bounds = [cut.bound(problem, problem.domain) for cut in (followed, again)]
         assert max(bounds) <= best.upper_bound + 1e-12
         np.testing.assert_allclose(bounds[0], bounds[1], atol=30.0 * scale**2)
@@ -119,7 +123,7 @@ def test_centring_finds_the_best_intercept_from_far_away(loss):
     problem = make_problem(loss, gd.domains.L2Domain(penalty=0.1), intercept=True)
     w = np.random.default_rng(5).normal(size=problem.shape)
     w[-1] += 8.0 * np.arange(1, 1 + w[-1].size).reshape(w[-1].shape)
-    at = problem.evaluate(w, np.full(4, 0.25))
+    at = Oracle(problem).evaluate(w, np.full(4, 0.25))
     weights = problem.data.row_weights(at.q)
     margins = at.margins + best_shift(problem.loss, at.margins, problem.data.y, weights)
     slopes = problem.loss.value_and_slope(margins, problem.data.y)[1]
@@ -128,12 +132,13 @@ def test_centring_finds_the_best_intercept_from_far_away(loss):
 
 def test_a_penalty_confines_the_solution_and_so_tightens_the_bound():
     problem = make_problem(domain=gd.domains.L2Domain(penalty=0.01))
-    certificate = Certificate(problem)
+    oracle = Oracle(problem)
+    certificate = Certificate(oracle)
     at = random_evaluation(problem, np.random.default_rng(6), scale=0.05)
     certificate.observe(at)
     assert certificate.domain.radius == pytest.approx(np.sqrt(2 * certificate.upper / 0.01), rel=1e-9)
     assert np.linalg.norm(worst_value(problem).w) <= certificate.domain.radius
-    assert certificate.lower >= linearise(problem, at).bound(problem, problem.domain)
+    assert certificate.lower >= linearise(oracle, at).bound(problem, problem.domain)
 
 
 def test_a_domain_without_any_bound_is_refused_with_the_reason():
@@ -144,9 +149,10 @@ def test_a_domain_without_any_bound_is_refused_with_the_reason():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_float32_rows_give_valid_and_tight_certificates(loss):
     problem = make_problem(loss, dtype=np.float32)
+    oracle = Oracle(problem)
     reference = worst_value(problem)  # solved in float64 on the very values that float32 holds
-    certificate = Certificate(problem)
-    certificate.observe(problem.evaluate(reference.w * (1 - 1e-12), reference.q))
+    certificate = Certificate(oracle)
+    certificate.observe(oracle.evaluate(reference.w * (1 - 1e-12), reference.q))
     assert certificate.lower <= reference.value + 1e-8
     assert certificate.upper >= reference.value - 1e-8
     assert certificate.gap < 1e-5
@@ -154,7 +160,7 @@ def test_float32_rows_give_valid_and_tight_certificates(loss):
 
 def test_the_gap_is_never_below_the_rounding_of_the_bounds():
     data = gd.GroupedData.from_arrays(np.zeros((4, 1)), np.array([1.0, -1, 1, -1]), [0, 0, 1, 1])
-    result = gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)))
+    result = gd.solve(gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)))
     assert result.converged
     assert 0 < result.gap <= 1e-11
     assert result.upper_bound == pytest.approx(np.log(2))
@@ -165,9 +171,9 @@ def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
     X = rng.normal(size=(30, 2)) * 1e8
     y = np.sign(rng.normal(size=30))
     data = gd.GroupedData.from_arrays(X, y, np.arange(30) % 3)
-    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e-6))
+    problem = gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e-6))
     exact = gd.GroupedData.from_arrays(X * 1e-8, y, np.arange(30) % 3)
-    optimum = worst_value(gd.GroupRisk(exact, gd.losses.Squared(), gd.domains.L2Domain(radius=1e2))).value
+    optimum = worst_value(gd.Problem(exact, gd.losses.Squared(), gd.domains.L2Domain(radius=1e2))).value
     result = gd.solve(problem, gd.solvers.ALEGTheory(guarantee=True), max_passes=40, tol=0.0)
     assert result.lower_bound <= optimum + 1e-7
     assert result.upper_bound >= optimum - 1e-7
@@ -177,7 +183,7 @@ def test_huge_rows_widen_the_slack_instead_of_breaking_the_bound():
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_sums_of_many_equal_losses_do_not_drift_past_the_truth(loss, n):
     data = gd.GroupedData.from_arrays(np.zeros((n, 1)), np.ones(n) if loss == "logistic" else np.full(n, 0.3))
-    result = gd.solve(gd.GroupRisk(data, LOSSES[loss], gd.domains.L2Domain(radius=1.0)))
+    result = gd.solve(gd.Problem(data, LOSSES[loss], gd.domains.L2Domain(radius=1.0)))
     truth = np.log(2) if loss == "logistic" else 0.045
     assert result.converged
     assert abs(result.upper_bound - truth) <= 1e-14
@@ -192,10 +198,11 @@ def test_targets_far_from_zero_do_not_lift_the_bound_of_a_free_intercept(loss, o
     for _ in range(20):
         y = rng.integers(-4, 5, 24)
         data = gd.GroupedData.from_arrays(np.zeros((24, 1)), y + offset, np.arange(24) % 3)
-        problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
-        at = problem.evaluate(np.array([0.0, offset + 1.0]), np.full(3, 1 / 3))
+        problem = gd.Problem(data, loss, gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
+        oracle = Oracle(problem)
+        at = oracle.evaluate(np.array([0.0, offset + 1.0]), np.full(3, 1 / 3))
         truth = Fraction(int((y**2).sum()) * 24 - int(y.sum()) ** 2, 2 * 24**2)
-        bound = balance(problem, at).bound(problem, problem.domain)
+        bound = balance(oracle, at).bound(problem, problem.domain)
         assert Fraction(bound) <= truth
         assert bound >= float(truth) - 1e-14 * max(1.0, offset) * 50
 
@@ -205,7 +212,7 @@ def test_a_million_targets_far_from_zero_do_not_either():
     y = np.where(np.arange(n) % 4 == 0, 3, -1)  # of mean 0; equal terms at equal distances round alike
     data = gd.GroupedData.from_arrays(np.zeros((n, 1)), (y + offset).astype(np.float64))
     result = gd.solve(
-        gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=1.0), fit_intercept=True), "sqp", tol=1e-6
+        gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=1.0), fit_intercept=True), "sqp", tol=1e-6
     )
     assert result.converged
     assert result.lower_bound <= 1.5 <= result.upper_bound * (1 + 1e-9)
@@ -215,7 +222,7 @@ def test_a_million_targets_far_from_zero_do_not_either():
 def test_gradients_of_a_million_equal_rows_widen_the_slack(store):
     n, delta, target = 1_000_000, 0.7, -3.0
     data = gd.GroupedData.from_arrays(store(np.ones((n, 1))), np.full(n, target))
-    problem = gd.GroupRisk(data, gd.losses.Huber(delta), gd.domains.L2Domain(radius=1.0))
+    problem = gd.Problem(data, gd.losses.Huber(delta), gd.domains.L2Domain(radius=1.0))
     result = gd.solve(problem, "sqp", tol=1e-9)
     assert result.converged
     assert result.lower_bound <= delta * (abs(-1.0 - target) - delta / 2)
@@ -226,17 +233,19 @@ def test_classes_of_many_rows_keep_the_bound_of_a_free_intercept():
     n, share = 100_000, np.array([0.7, 0.2, 0.1])
     y = np.repeat(np.arange(3), (share * n).round().astype(int))
     data = gd.GroupedData.from_arrays(np.zeros((n, 1)), y)
-    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
-    at = problem.evaluate(np.vstack([np.zeros(3), np.log(share)]), np.ones(1))
+    problem = gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
+    oracle = Oracle(problem)
+    at = oracle.evaluate(np.vstack([np.zeros(3), np.log(share)]), np.ones(1))
     truth = -float(share @ np.log(share))
-    assert truth - 1e-9 <= balance(problem, at).bound(problem, problem.domain) <= truth * (1 + 1e-14)
+    assert truth - 1e-9 <= balance(oracle, at).bound(problem, problem.domain) <= truth * (1 + 1e-14)
 
 
 def test_weights_that_rounding_took_off_the_simplex_are_brought_back():
     problem = _tiny(1.0)
+    oracle = Oracle(problem)
     best = gd.solve(problem, "sqp", tol=1e-12)
-    certificate = Certificate(problem)
-    certificate.observe(problem.evaluate(best.w, best.q * (1 + 9e-10)))
+    certificate = Certificate(oracle)
+    certificate.observe(oracle.evaluate(best.w, best.q * (1 + 9e-10)))
     assert certificate.q.sum() == pytest.approx(1.0, abs=1e-15)
     assert certificate.lower <= best.upper_bound * (1 + 1e-13)
 
@@ -244,8 +253,9 @@ def test_weights_that_rounding_took_off_the_simplex_are_brought_back():
 @pytest.mark.parametrize("size", [1.0, 1e-5])
 def test_bounds_that_contradict_each_other_are_no_gap_however_small_the_losses_are(size):
     problem = _tiny(size)
-    certificate = Certificate(problem)
-    certificate.observe(problem.evaluate(problem.start(), np.full(2, 0.5)))
+    oracle = Oracle(problem)
+    certificate = Certificate(oracle)
+    certificate.observe(oracle.evaluate(problem.centre(), np.full(2, 0.5)))
     assert not certificate.contradicts_itself
     certificate.lower = certificate.upper * (1 + 1e-6)
     assert certificate.contradicts_itself
@@ -255,6 +265,6 @@ def test_bounds_that_contradict_each_other_are_no_gap_however_small_the_losses_a
 def _tiny(size):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2)), size * rng.normal(size=40)
-    return gd.GroupRisk(
+    return gd.Problem(
         gd.GroupedData.from_arrays(X, y, np.arange(40) % 2), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)
     )

@@ -23,9 +23,7 @@ SMALL_PENALTIES = [
 def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, target, penalty, dtype, solver, store):
     X, y = store(np.full((2, 1), column, dtype=dtype)), target * (1.0 + np.array([0.0, 1e-7]))
     data = gd.GroupedData.from_arrays(X, y, [0, 1])
-    problem = gd.GroupRisk(
-        data, gd.losses.Squared(), gd.domains.L2Domain(penalty=penalty), offsets=np.array([0.0, 1.0])
-    )
+    problem = gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=penalty), offsets=np.array([0.0, 1.0]))
     result = gd.solve(problem, solver, tol=1e-9, max_passes=60)
     assert result.lower_bound <= 1.0 + 1e-14
     assert result.upper_bound >= 1.0
@@ -63,7 +61,7 @@ def exact_risk(x, w, target, offset, groups):
     return max(sum(own) / len(own) for own in of_groups.values())
 
 
-@pytest.mark.parametrize("solver", ["auto", "sqp", "quadratic"])
+@pytest.mark.parametrize("solver", ["auto", "sqp"])
 @pytest.mark.parametrize("groups", [[0, 0, 0], [0, 0, 1]])
 @pytest.mark.parametrize("x", [[1.0, 1.0, 1.0], [0.1, 0.3, 0.7]])
 @pytest.mark.parametrize("offset", [[0.0, 0.0, 0.0], [0.1, 0.05, 0.12]])
@@ -72,7 +70,7 @@ def test_the_upper_bound_covers_rounding_of_outputs(x, groups, offset, solver):
     x = np.array(x)
     target = 1.5e15 * x / x[0]
     data = gd.GroupedData.from_arrays(x[:, None], target, groups, offset=offset)
-    result = gd.solve(gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e17)), solver, tol=1e-6)
+    result = gd.solve(gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1e17)), solver, tol=1e-6)
     assert result.upper_bound >= exact_risk(x, result.w[0], target, offset, groups)
     assert result.upper_bound <= 100.0
     assert result.lower_bound <= exact_risk(x, target[0] / x[0], target, offset, groups)

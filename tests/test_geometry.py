@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from groupdro.data import GroupedData
 from groupdro.geometry import Entropy, Euclidean, Spectral, softmax
-from groupdro.problem import GroupRisk, L2Domain, Logistic, SimplexDomain, Softmax
+from groupdro.problem import L2Domain, Logistic, Problem, SimplexDomain, Softmax
 
 seeds = st.integers(0, 2**32 - 1)
 steps = st.floats(1e-4, 1e3)
@@ -151,7 +151,7 @@ def test_squared_diameter_is_the_range_of_the_potential_and_is_attained(seed):
 
 def problem_on(domain, loss=None, **options):
     X = np.random.default_rng(2).normal(size=(6, 3))
-    return GroupRisk(GroupedData.from_arrays(X, np.array([0, 1, 0, 1, 2, 0])), loss or Softmax(), domain, **options)
+    return Problem(GroupedData.from_arrays(X, np.array([0, 1, 0, 1, 2, 0])), loss or Softmax(), domain, **options)
 
 
 def test_geometry_of_a_ball_binds_the_coefficients_but_not_the_intercept():
@@ -168,7 +168,7 @@ def test_a_smaller_domain_that_holds_the_solution_shrinks_the_ball():
 
 def test_geometry_of_the_simplex_is_entropy_over_the_columns():
     data = GroupedData.from_arrays(np.ones((2, 3)), np.array([-1, 1]))
-    assert GroupRisk(data, Logistic(), SimplexDomain()).geometry() == Entropy(3)
+    assert Problem(data, Logistic(), SimplexDomain()).geometry() == Entropy(3)
 
 
 @pytest.mark.parametrize("outputs", [(), (3,)])

@@ -353,7 +353,7 @@ def regret_pipeline():
     return Pipeline([("scale", StandardScaler()), ("model", GroupDROClassifier("excess_risk"))])
 
 
-def fitted_with_references(kind):
+def fitted_with_minima(kind):
     if kind == "estimator":
         return GroupDROClassifier("excess_risk").fit(X, LABELS, groups=GROUPS), X
     if kind == "pipeline":
@@ -368,7 +368,7 @@ def fitted_with_references(kind):
 
 @pytest.mark.parametrize("kind", ["estimator", "pipeline", "search", "group-by"])
 def test_regret_takes_the_references_of_the_fit(kind):
-    model, rows = fitted_with_references(kind)
+    model, rows = fitted_with_minima(kind)
     inner = {
         "estimator": lambda: model,
         "pipeline": lambda: model[-1],

@@ -503,7 +503,7 @@ def test_a_foreign_model_is_refused_by_name(display):
 @pytest.mark.parametrize(("solver", "value"), [("sqp", "worst risk"), ("alem", "worst excess risk")])
 def test_a_run_of_solve_is_drawn_as_that_of_an_estimator(solver, value):
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1)
     )
     result = gd.solve(problem, solver)

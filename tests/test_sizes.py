@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
+from groupdro.oracle import Oracle
 from tests.timing import cpu_seconds
 
 
@@ -17,10 +18,11 @@ def test_a_hundred_thousand_groups_build_and_evaluate_without_a_loop_over_groups
     y = np.sign(rng.normal(size=len(X)))
     groups = rng.permutation(np.repeat(np.arange(m), n_i))
     data, built = cpu_seconds(lambda: gd.GroupedData.from_arrays(X, y, groups))
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
+    oracle = Oracle(problem)
     w, q = rng.normal(size=d), rng.dirichlet(np.ones(m))
-    problem.evaluate(w, q)  # compiles
-    at, evaluated = cpu_seconds(lambda: problem.evaluate(w, q))
+    oracle.evaluate(w, q)  # compiles
+    at, evaluated = cpu_seconds(lambda: oracle.evaluate(w, q))
     _, products = cpu_seconds(lambda: (X @ w) @ X)
     losses = np.logaddexp(0, -y * (X @ w))
     expected = np.bincount(groups, losses, minlength=m) / n_i
@@ -33,6 +35,7 @@ MAPPED = """
 import sys
 import numpy as np, psutil
 import groupdro as gd
+from groupdro.oracle import Oracle
 n, d, path, fits = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "fits"
 if not fits:
     import groupdro.data.dense_rows
@@ -45,7 +48,7 @@ rng = np.random.default_rng(0)
 y, groups = np.sign(rng.normal(size=n)), rng.integers(0, 50, n)   # not in the file's order
 small = gd.GroupedData.from_arrays(np.eye(2, dtype=np.float32), [1.0, -1.0], [0, 1])
 ball = gd.domains.L2Domain(radius=1.0)
-gd.GroupRisk(small, gd.losses.Logistic(), ball).evaluate(np.zeros(2), np.ones(2) / 2)   # compiles
+Oracle(gd.Problem(small, gd.losses.Logistic(), ball)).evaluate(np.zeros(2), np.ones(2) / 2)   # compiles
 process = psutil.Process()
 before, peak = used(), 0
 import threading
@@ -56,8 +59,8 @@ def watch():
         peak = max(peak, used())
 watcher = threading.Thread(target=watch); watcher.start()
 data = gd.GroupedData.from_arrays(X, y, groups)
-problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
-at = problem.evaluate(np.full(d, 0.01), np.full(50, 0.02))
+problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
+at = Oracle(problem).evaluate(np.full(d, 0.01), np.full(50, 0.02))
 done.set(); watcher.join()
 assert data.members.size == n and np.isfinite(at.group_risks).all()
 print((peak - before) / 1e6)

@@ -257,7 +257,7 @@ def test_data_maps_rows_and_copies_no_index(tmp_path):
     rows = store.data().rows
     for array in (rows.X.data, rows.X.indices, rows.X.indptr):
         assert not array.flags.writeable  # a copy would be
-    flat = rows.flat(TARGET, (0, 0.0), intercept=False)
+    flat = rows.flat(TARGET, np.empty(0), (0, 0.0), intercept=False)
     for array, mapped in zip(flat[:3], (store.X.data, store.X.indices, store.X.indptr), strict=True):
         assert np.shares_memory(array, mapped)
 

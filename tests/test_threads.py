@@ -9,28 +9,30 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import groupdro as gd
-from groupdro.problem.group_pass import evaluate_groups
+from groupdro.oracle import Oracle
+from groupdro.oracle.groups import evaluate_groups
 from groupdro.utils.threads import map_threads, n_threads, one_blas_thread
 
 
 def make_problem(n=20_000, d=40):
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), np.arange(n) % 5)
-    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
+    return gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
 
 
 def gradient_bytes(_=None):
-    return make_problem().evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
+    return Oracle(make_problem()).evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
 
 
 def class_bytes():
     rng = np.random.default_rng(0)
     n = 50_000
     data = gd.GroupedData.from_arrays(rng.normal(size=(n, 60)), rng.integers(0, 3, n), np.arange(n) % 5)
-    problem = gd.GroupRisk(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=1.0))
+    problem = gd.Problem(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=1.0))
+    oracle = Oracle(problem)
     w, q = rng.normal(size=problem.shape), np.full(5, 0.2)
     with threadpool_limits(1, user_api="blas"):  # the blocks are what is compared
-        at, groups = problem.evaluate(w, q), evaluate_groups(problem, w, q)
+        at, groups = oracle.evaluate(w, q), evaluate_groups(oracle, w, q)
     parts = at.gradient, at.group_risks, at.margins, groups.gradients, groups.hessian, groups.group_risks
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
@@ -77,7 +79,7 @@ def test_many_python_threads_may_pass_at_once():
     out = [None] * 16
 
     def work(k):
-        out[k] = problem.evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
+        out[k] = Oracle(problem).evaluate(np.linspace(-1, 1, 40), np.full(5, 0.2)).gradient.tobytes()
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
     for thread in threads:

@@ -13,7 +13,7 @@ import groupdro as gd
 class BetweenProgram:
     """Average and worst value of a problem with the penalty, as expressions of one w."""
 
-    def __init__(self, problem: gd.GroupRisk):
+    def __init__(self, problem: gd.Problem):
         self.w = cp.Variable(problem.shape)
         losses = convex._losses(problem, self.w)
         self.domain, self.penalty = convex._constraints_and_penalty(problem, self.w)

@@ -10,6 +10,7 @@ import groupdro as gd
 from benchmarks.between.problems import ALPHA, estimator, group_risk, some_rows, without_ones
 from benchmarks.between.tables import best_times, markdown, write
 from benchmarks.real_data import TEN
+from groupdro.oracle import Oracle
 
 _COST = """\
 # Cost of a blend
@@ -87,29 +88,30 @@ def epochs() -> None:
     }
     solver, begun = gd.solvers.ALEG(), {}
     for name, weight_set in sets.items():
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=ALPHA), weight_set=weight_set)
-        state = solver.init(problem, 0)
+        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=ALPHA), weight_set=weight_set)
+        oracle = Oracle(problem)
+        state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
         for _ in range(_WARM):
-            solver.epoch(problem, state)
+            solver.epoch(oracle, state)
             state.epoch += 1
-        begun[name] = problem, state
+        begun[name] = oracle, state
     times, taken_back = dict.fromkeys(sets, np.inf), dict.fromkeys(sets, 0)
     for _ in range(_BEST):
         for name in rng.permutation(list(sets)).tolist():  # no set always follows the same other
-            problem, state = begun[name]
+            oracle, state = begun[name]
             again = copy.deepcopy(state)
             start = time.process_time()
-            solver.epoch(problem, again)
+            solver.epoch(oracle, again)
             times[name] = min(times[name], time.process_time() - start)
             taken_back[name] = again.rejected - state.rejected
     pass_time = np.inf
     for _ in range(_BEST):
         start = time.process_time()
-        problem.evaluate(state.evaluation.w, state.evaluation.q)
+        oracle.evaluate(state.evaluation.w, state.evaluation.q)
         pass_time = min(pass_time, time.process_time() - start)
     rows = []
-    for name, (problem, state) in begun.items():
-        moving = problem.weight_set.moving(m)
+    for name, (oracle, state) in begun.items():
+        moving = oracle.problem.weight_set.moving(m)
         bound = int((moving.moved(state.evaluation.q) >= 0.98 * moving.caps).sum()) if moving.caps.size else 0
         rows.append([
             f"`{name}`", f"{times[name]:.2f}", f"{times[name] / times['Simplex()']:.3f}",

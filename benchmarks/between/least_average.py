@@ -107,7 +107,8 @@ def _all_runs(train: Problem, held_out: Problem) -> list[Run]:
                 problem.X, problem.y, groups=problem.groups, coef_init=coef, intercept_init=intercept
             )
             middle = time.perf_counter()
-            alone = gd.solve(group_risk(problem).starting_at(np.append(coef[0], intercept)), solver, tol=TOL, seed=seed)
+            start = np.append(coef[0], intercept)
+            alone = gd.solve(group_risk(problem), solver, w=start, tol=TOL, seed=seed)
             ended = time.perf_counter()
             scores = [
                 _scores(coef, intercept, held_out)

@@ -90,10 +90,10 @@ def estimator(problem: Problem, **parameters: Any) -> Any:
     return kind(**{"alpha": ALPHA, "tol": 1e-6} | parameters)
 
 
-def group_risk(problem: Problem, domain: gd.domains.L2Domain | None = None) -> gd.GroupRisk:
+def group_risk(problem: Problem, domain: gd.domains.L2Domain | None = None) -> gd.Problem:
     """Return the problem of the worst group for `gd.solve`."""
     data = gd.GroupedData.from_arrays(problem.X, problem.y, problem.groups)
-    return gd.GroupRisk(data, LOSS[problem.task](), domain or gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
+    return gd.Problem(data, LOSS[problem.task](), domain or gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
 
 
 def profile(model: BaseEstimator, problem: Problem) -> tuple[float, float]:

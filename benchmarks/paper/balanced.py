@@ -19,10 +19,11 @@ from benchmarks.paper.methods.mpvr import MpvrState
 from benchmarks.paper.methods.smd import SmdState
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
-from groupdro.solvers.references import RefinedReferences
+from groupdro.solvers.minima_stages import MinimaAsNeeded
 
 __all__ = ["ALEGOfThePaper", "AlSvre", "AlegOfOneGroup", "Ermeg", "Mpvr", "Sagawa", "Smd", "Tsa"]
 
@@ -52,8 +53,8 @@ class ALEGOfThePaper(gd.solvers.ALEGTheory):
     _: KW_ONLY
     balance: float = 1.0
 
-    def init(self, problem: GroupRisk, seed: int) -> Any:
-        state = super().init(problem, seed)
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> Any:
+        state = super().init(oracle, w, q, seed)
         state.w.scale /= self.balance
         state.q.scale *= self.balance
         return state
@@ -66,11 +67,11 @@ class AlegOfOneGroup(MPVR):
     The epoch is as long as the group, and the step that of ALEG's theorem, sqrt(1 / (5 K)) / L with the same L.
     """
 
-    def length(self, problem: GroupRisk) -> int:
+    def length(self, problem: Problem) -> int:
         return problem.n_rows
 
-    def init(self, problem: GroupRisk, seed: int) -> MpvrState:
-        state = super().init(problem, seed)
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> MpvrState:
+        state = super().init(oracle, w, q, seed)
         state.step /= 0.99 * np.sqrt(5.0)
         return state
 
@@ -88,16 +89,16 @@ class Mpvr(MPVR):
     _: KW_ONLY
     balance: float = 1.0
 
-    def init(self, problem: GroupRisk, seed: int) -> Any:
-        begun = super().init(problem, seed)
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> Any:
+        begun = super().init(oracle, w, q, seed)
         fields = {name: getattr(begun, name) for name in ("evaluation", "geometry", "w", "logits", "w_centre",
                                                           "logit_centre", "step", "seed")}  # fmt: skip
         state = _MpvrState(**fields)
         state.geometry, state.step = _scaled(state.geometry, self.balance), state.step * self.balance
         return state
 
-    def epoch(self, problem: GroupRisk, state: Any) -> None:
-        super().epoch(problem, state)
+    def epoch(self, oracle: Oracle, state: Any) -> None:
+        super().epoch(oracle, state)
         # A snapshot is the mean of an epoch's iterates, and all epochs are equally long.
         state.w_total = state.w_total + state.evaluation.w
         state.q_total = state.q_total + state.evaluation.q
@@ -116,8 +117,8 @@ class AlSvre(ALSVRE):
     _: KW_ONLY
     balance: float = 1.0
 
-    def init(self, problem: GroupRisk, seed: int) -> AlSvreState:
-        state = super().init(problem, seed)
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> AlSvreState:
+        state = super().init(oracle, w, q, seed)
         state.tau *= self.balance
         return state
 
@@ -131,19 +132,20 @@ class _Descent:
 
     balance: float
 
-    def init(self, problem: GroupRisk, seed: int) -> SmdState:
-        state: SmdState = super().init(problem, seed)  # type: ignore[misc]
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> SmdState:
+        state: SmdState = super().init(oracle, w, q, seed)  # type: ignore[misc]
         state.geometry, state.constant = _scaled(state.geometry, self.balance), state.constant / self.balance
         return state
 
-    def epoch(self, problem: GroupRisk, state: SmdState) -> None:
+    def epoch(self, oracle: Oracle, state: SmdState) -> None:
         """Make as many steps as draw about as many rows as there are: the same steps, with less overhead each."""
+        problem = oracle.problem
         data, loss, q_geometry = problem.data, problem.loss, problem.weight_geometry()
         X, y, m = data.rows.X, data.y, problem.n_groups  # type: ignore[attr-defined]
         rng = np.random.default_rng([state.seed, state.epoch])
         n_steps = max(1, round(problem.n_rows / m))
         members = data.offsets[:-1] + (rng.random((n_steps, m)) * data.group_sizes).astype(np.int64)
-        problem.count_draw(Draw(members.ravel(), members.ravel(), members.ravel()))
+        oracle.count_draw(Draw(members.ravel(), members.ravel(), members.ravel()))
         scale_w, scale_q = 2.0 * state.geometry.squared_diameter, 2.0 * q_geometry.squared_diameter
         for rows in members:
             gamma = self.base_step(state)  # type: ignore[attr-defined]
@@ -184,7 +186,7 @@ class Tsa(_Descent, TSA):
     _: KW_ONLY
     balance: float = 1.0
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         first, second = super().stages(problem, tol)
         if isinstance(problem.loss, gd.losses.Softmax):
             first = GroupModelsInBlocks(first.multiplier, first.passes)  # type: ignore[union-attr]
@@ -195,9 +197,9 @@ class Tsa(_Descent, TSA):
 class Ermeg(ERMEG):
     """ERMEG with ALEM's own first stage: the same oracle, to the same tolerance, refined only where it matters."""
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         del problem, tol
-        return [RefinedReferences(), self]
+        return [MinimaAsNeeded(), self]
 
 
 @dataclass
@@ -225,21 +227,20 @@ class Sagawa(Solver):
 
     name = "benchmark-sagawa"
 
-    def init(self, problem: GroupRisk, seed: int) -> _SagawaState:
-        w, q = problem.start(), np.full(problem.n_groups, 1.0 / problem.n_groups)
-        with problem.uncounted():
-            at = problem.evaluate(w, q)
-        step = self.multiplier * 1e-2 / float(np.mean(problem.data.row_norms**2))
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> _SagawaState:
+        with oracle.uncounted():
+            at = oracle.evaluate(w, q)
+        step = self.multiplier * 1e-2 / float(np.mean(oracle.problem.data.row_norms**2))
         return _SagawaState(at, w, q, np.zeros_like(w), np.zeros_like(q), 0, step, seed)
 
-    def epoch(self, problem: GroupRisk, state: _SagawaState) -> None:
-        rng = np.random.default_rng([state.seed, state.epoch])
+    def epoch(self, oracle: Oracle, state: _SagawaState) -> None:
+        problem, rng = oracle.problem, np.random.default_rng([state.seed, state.epoch])
         m, radius = problem.n_groups, problem.domain.radius  # type: ignore[attr-defined]
         for _ in range(max(1, problem.n_rows // self.batch)):
             groups = np.sort(rng.integers(0, m, size=self.batch))
             members = problem.data.draw_members(groups, rng)
             counts = np.bincount(groups, minlength=m)
-            risks, gradient = problem.sampled(Draw(members, groups, 1.0 / counts[groups]), state.w, state.q)
+            risks, gradient = oracle.sampled(Draw(members, groups, 1.0 / counts[groups]), state.w, state.q)
             state.w_total += state.w
             state.q_total += state.q
             state.steps += 1

@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.paper.methods.tsa import GroupModels
 from groupdro.data import Draw
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.utils.types import Floats
 
 __all__ = ["GroupModelsInBlocks"]
@@ -23,18 +24,20 @@ BLOCK = 64  # steps; more would spend longer on the products of rows
 class GroupModelsInBlocks(GroupModels):
     """Each group's own model, by the same steps, for dense rows in a ball without a penalty."""
 
-    def models(self, problem: GroupRisk, rng: np.random.Generator) -> Floats:
-        """Return the step-weighted averages of one stochastic gradient run per group."""
+    def models(self, oracle: Oracle, start: Floats, rng: np.random.Generator) -> Floats:
+        """Return the step-weighted averages of one stochastic gradient run per group, from models of zeros."""
+        del start
+        problem = oracle.problem
         m, data, radius = problem.n_groups, problem.data, problem.domain.radius  # type: ignore[attr-defined]
         n_steps = max(1, round(self.passes * problem.n_rows / m))
         members = np.array([data.draw(rng).members for _ in range(n_steps)])
-        problem.count_draw(Draw(members.ravel(), members.ravel(), members.ravel()))
+        oracle.count_draw(Draw(members.ravel(), members.ravel(), members.ravel()))
         shares = 1.0 / np.sqrt(np.arange(n_steps) + 1.0)
         steps = self.multiplier * radius / max(problem.constants(2.0, radius).lipschitz, 1e-300) * shares
         return np.array([_average(problem, rows, steps, shares, radius) for rows in members.T])
 
 
-def _average(problem: GroupRisk, rows: np.ndarray, steps: Floats, shares: Floats, radius: float) -> Floats:
+def _average(problem: Problem, rows: np.ndarray, steps: Floats, shares: Floats, radius: float) -> Floats:
     """Return the average over steps on the given rows, from a model of zeros."""
     X, y = problem.data.rows.X, problem.data.y  # type: ignore[attr-defined]
     w, total, square = np.zeros(problem.shape), np.zeros(problem.shape), 0.0  # square: of the norm of w

@@ -39,7 +39,7 @@ PREDICTED = {
 AXES = ("m", "n", "1/eps")
 
 
-def problem(m: int, n: int, seed: int) -> gd.GroupRisk:
+def problem(m: int, n: int, seed: int) -> gd.Problem:
     """Return groups whose rules vary around a common one, so that the optimum is as far from the start for every m."""
     rng = np.random.default_rng([seed, m, n])
     common = rng.normal(size=FEATURES)
@@ -48,12 +48,12 @@ def problem(m: int, n: int, seed: int) -> gd.GroupRisk:
     X = rng.normal(size=(m * n, FEATURES)) / np.sqrt(FEATURES)
     y = np.where(np.einsum("rd,rd->r", X, rules[groups]) > 0, 1.0, -1.0)
     y[rng.random(m * n) < 0.1] *= -1.0
-    return gd.GroupRisk(
+    return gd.Problem(
         gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=RADIUS)
     )
 
 
-def solver(method: str, constants: str, given: gd.GroupRisk, eps: float) -> gd.solvers.Solver:
+def solver(method: str, constants: str, given: gd.Problem, eps: float) -> gd.solvers.Solver:
     """Return a method with its theory's steps."""
     if method in ("ALEG", "ALEM"):
         paper = gd.solvers.ALEGTheory(constant=constants)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from groupdro.geometry import Euclidean
 __all__ = ["step_factor"]
 
 
-def step_factor(method: str, problem: gd.GroupRisk, radius: float) -> float:
+def step_factor(method: str, problem: gd.Problem, radius: float) -> float:
     """Return by what factor the steps of MPVR, AL-SVRE or SMD grow with tight constants in place of published ones."""
     ball = Euclidean(radius, 0.0, problem.data.n_features)
     constants, m = problem.constants(2.0, radius), problem.n_groups

@@ -48,7 +48,7 @@ class Method:
     outputs: tuple[str, ...] = ("best",)
     random: bool = True
 
-    def solver(self, setting: Setting, problem: gd.GroupRisk) -> gd.solvers.Solver:
+    def solver(self, setting: Setting, problem: gd.Problem) -> gd.solvers.Solver:
         """Return the solver at a setting."""
         factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
         return self.make(problem, **factors)
@@ -63,17 +63,17 @@ class Method:
         return self.kind == setup.kind
 
 
-def _paper(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
+def _paper(problem: gd.Problem, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
     K = max(1, round(length * float(problem.data.all_sizes.mean())))
     return ALEGOfThePaper(K, multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
 
 
-def _mpvr(problem: gd.GroupRisk, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
+def _mpvr(problem: gd.Problem, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
     return Mpvr(multiplier, epoch_length=max(1, round(length * problem.n_rows / 2)), balance=balance)
 
 
 def _svre(form: Any) -> Callable[..., gd.solvers.Solver]:
-    def make(problem: gd.GroupRisk, multiplier: float, length: float, balance: float = 1.0) -> gd.solvers.Solver:
+    def make(problem: gd.Problem, multiplier: float, length: float, balance: float = 1.0) -> gd.solvers.Solver:
         del problem
         return AlSvre(multiplier, geometry=form, inner_passes=2.0 * length, balance=balance)
 
@@ -81,16 +81,14 @@ def _svre(form: Any) -> Callable[..., gd.solvers.Solver]:
 
 
 def _alem(
-    problem: gd.GroupRisk, multiplier: float, first: float, passes: float, length: float, balance: float
+    problem: gd.Problem, multiplier: float, first: float, passes: float, length: float, balance: float
 ) -> gd.solvers.Solver:
     alone = AlegOfOneGroup(multiplier * first)
     return gd.solvers.ALEM(alone, _paper(problem, multiplier, length, balance), stage_one_passes=1.0 + 10.0 * passes)
 
 
 def _tsa(form: Any) -> Callable[..., gd.solvers.Solver]:
-    def make(
-        problem: gd.GroupRisk, multiplier: float, first: float, passes: float, balance: float
-    ) -> gd.solvers.Solver:
+    def make(problem: gd.Problem, multiplier: float, first: float, passes: float, balance: float) -> gd.solvers.Solver:
         del problem
         return Tsa(multiplier, stage_one_multiplier=multiplier * first, stage_one_passes=10.0 * passes, form=form,
                    balance=balance)  # fmt: skip

@@ -79,15 +79,15 @@ class Setup:
     most_runs: int = 40
     tests: bool = True
 
-    def problem(self, part: Part, n_outputs: int | None = None) -> gd.GroupRisk:
-        """Return a problem on some rows, with counters of its own."""
+    def problem(self, part: Part, n_outputs: int | None = None) -> gd.Problem:
+        """Return a problem on some rows."""
         data = gd.GroupedData.from_arrays(part.X, part.y, part.groups)
         return self.on(data, n_outputs or int(part.y.max()) + 1)
 
-    def on(self, data: gd.GroupedData, n_outputs: int) -> gd.GroupRisk:
-        """Return a problem on prepared rows, with counters of its own."""
+    def on(self, data: gd.GroupedData, n_outputs: int) -> gd.Problem:
+        """Return a problem on prepared rows."""
         loss = gd.losses.Logistic() if self.task == "binary" else gd.losses.Softmax(n_outputs)
-        return gd.GroupRisk(data, loss, gd.domains.L2Domain(radius=self.radius))
+        return gd.Problem(data, loss, gd.domains.L2Domain(radius=self.radius))
 
 
 def synthetic_rows(kind: str, sizes: tuple[int, ...], seed: int, dtype: Any = np.float64) -> list[Part]:

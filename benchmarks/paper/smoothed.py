@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
 from groupdro.run.solver import Solver, State
 
 __all__ = ["SmoothedLBFGS"]
@@ -47,30 +47,31 @@ class SmoothedLBFGS(Solver):
 
     name = "benchmark-smoothed"
 
-    def init(self, problem: GroupRisk, seed: int) -> _SmoothedState:
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> _SmoothedState:
         del seed
-        at = problem.evaluate(problem.start(), problem.start_weights())
+        at = oracle.evaluate(w, q)
         flat = at.w.ravel().copy()
         begun = _SmoothedState(at, flat, 0.0, flat, deque(maxlen=MEMORY), 0, 0)
-        with problem.uncounted():  # the evaluation above, with the weights of the soft maximum
-            begun.value, begun.gradient, begun.evaluation = self._smooth(problem, flat, self._width(0))
+        with oracle.uncounted():  # the evaluation above, with the weights of the soft maximum
+            begun.value, begun.gradient, begun.evaluation = self._smooth(oracle, flat, self._width(0))
         return begun
 
     def _width(self, level: int) -> float:
         return float(self.multiplier * WIDTHS[min(level, len(WIDTHS) - 1)])
 
-    def _smooth(self, problem: GroupRisk, flat: np.ndarray, width: float) -> tuple[float, np.ndarray, Any]:
+    def _smooth(self, oracle: Oracle, flat: np.ndarray, width: float) -> tuple[float, np.ndarray, Any]:
+        problem = oracle.problem
         radius = problem.domain.radius  # type: ignore[attr-defined]
         raw = flat.reshape(problem.shape)
         norm = float(np.linalg.norm(raw))
         point = raw if norm <= radius else raw * (radius / norm)
         # The weights depend on the risks at the point: two products with X, one gradient evaluation per row.
-        with problem.uncounted():
-            risks = problem.risks(point)
+        with oracle.uncounted():
+            risks = oracle.risks(point)
         top = risks.max()
         weights = np.exp((risks - top) / width)
         total = weights.sum()
-        at = problem.evaluate(point, weights / total)
+        at = oracle.evaluate(point, weights / total)
         gradient, value = at.gradient, top + width * np.log(total)
         if norm > radius:
             unit = raw / norm
@@ -78,14 +79,14 @@ class SmoothedLBFGS(Solver):
             value += SLOPE * (norm - radius)
         return float(value), gradient.ravel(), at
 
-    def epoch(self, problem: GroupRisk, state: _SmoothedState) -> None:
+    def epoch(self, oracle: Oracle, state: _SmoothedState) -> None:
         """Make one step."""
         if state.done >= round(8 * self.length) and state.level + 1 < len(WIDTHS):
             state.level, state.done = state.level + 1, 0
             # The same point under a sharper maximum: margins are known, only the weights change.
-            with problem.uncounted():
+            with oracle.uncounted():
                 state.value, state.gradient, state.evaluation = self._smooth(
-                    problem, state.flat, self._width(state.level)
+                    oracle, state.flat, self._width(state.level)
                 )
         direction = -_two_loops(state.gradient, state.pairs)
         slope = float(direction @ state.gradient)
@@ -95,7 +96,7 @@ class SmoothedLBFGS(Solver):
         step = 1.0 if state.pairs else min(1.0, 1.0 / max(float(np.abs(state.gradient).sum()), 1e-300))
         for _ in range(30):
             flat = state.flat + step * direction
-            value, gradient, at = self._smooth(problem, flat, self._width(state.level))
+            value, gradient, at = self._smooth(oracle, flat, self._width(state.level))
             if value <= state.value + 1e-4 * step * slope:
                 break
             step *= 0.5

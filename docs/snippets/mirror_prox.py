@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
 from groupdro.solvers import Solver, State
 
 _SHORTEST = 1e-15  # a step that moves nothing
@@ -33,16 +33,19 @@ class MirrorProx(Solver):
 
     balance: float = 10.0
 
-    def init(self, problem: GroupRisk, seed: int) -> MirrorProxState:
+    def init(
+        self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int
+    ) -> MirrorProxState:
         """Pass over the data at the start."""
         del seed  # nothing here is random
-        at = problem.evaluate(problem.start(), problem.start_weights())
-        w = problem.geometry().mirror(at.w)
-        logits = problem.weight_geometry().mirror(at.q)
-        return MirrorProxState(evaluation=at, w=w, logits=logits, step=1.0)
+        at = oracle.evaluate(w, q)
+        mirror = oracle.problem.geometry().mirror(w)
+        logits = oracle.problem.weight_geometry().mirror(q)
+        return MirrorProxState(evaluation=at, w=mirror, logits=logits, step=1.0)
 
-    def epoch(self, problem: GroupRisk, state: MirrorProxState) -> None:
+    def epoch(self, oracle: Oracle, state: MirrorProxState) -> None:
         """Look ahead, then step from the same centre along the gradient found there."""
+        problem = oracle.problem
         geometry, weighting = problem.geometry(), problem.weight_geometry()
         at = state.evaluation
         values = problem.group_values(at.group_risks)
@@ -51,7 +54,7 @@ class MirrorProx(Solver):
             # 1. The half point. The weights ascend, hence the minus sign.
             w = geometry.point(geometry.step(state.w, w_step, at.gradient))
             q = weighting.point(weighting.step(state.logits, q_step, -values))
-            half = problem.evaluate(w, q)
+            half = oracle.evaluate(w, q)
             # 2. The step is short enough if gradients differ no more than points do.
             gradient_change = half.gradient - at.gradient
             value_change = half.group_risks - at.group_risks
@@ -70,5 +73,5 @@ class MirrorProx(Solver):
         values = problem.group_values(half.group_risks)
         state.logits = weighting.step(state.logits, q_step, -values)
         w, q = geometry.point(state.w), weighting.point(state.logits)
-        state.evaluation = problem.evaluate(w, q)
+        state.evaluation = oracle.evaluate(w, q)
         state.step *= 1.5

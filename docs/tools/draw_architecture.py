@@ -26,7 +26,7 @@ KINDS = {
         "#D55E00",
         ("cli", "torch", "compare", "estimators", "plots", "evaluation", "losses", "domains", "weight_sets"),
     ),
-    "problems, solvers and bounds": ("#0072B2", ("solvers", "run", "certificate", "problem", "geometry")),
+    "problems, solvers and bounds": ("#0072B2", ("solvers", "run", "certificate", "oracle", "problem", "geometry")),
     "rows": ("#009E73", ("store", "distributed", "data", "datasets")),
     "ground": ("#6E6E6E", ("kernels", "utils", "version")),
 }

@@ -1,6 +1,6 @@
 """Linear models that hold up on their worst group, with a certificate of how close to optimal they are."""
 
-from groupdro import certificate, datasets, distributed, domains, losses, plots, solvers, weight_sets
+from groupdro import certificate, datasets, distributed, domains, losses, oracle, plots, solvers, weight_sets
 from groupdro.compare import compare
 from groupdro.data import GroupedData
 from groupdro.estimators import (
@@ -18,7 +18,7 @@ from groupdro.evaluation.folds import GroupStratifiedKFold
 from groupdro.evaluation.headroom import headroom
 from groupdro.evaluation.report import group_report
 from groupdro.evaluation.scoring import worst_group_scorer
-from groupdro.problem import GroupRisk
+from groupdro.problem import Problem
 from groupdro.solvers import solve
 from groupdro.store import GroupedStore
 from groupdro.version import __version__ as __version__
@@ -29,11 +29,11 @@ __all__ = [
     "GroupDROClassifierCV",
     "GroupDRORegressor",
     "GroupDRORegressorCV",
-    "GroupRisk",
     "GroupStratifiedKFold",
     "GroupedData",
     "GroupedStore",
     "MissingGroupsWarning",
+    "Problem",
     "SmallGroupWarning",
     "certificate",
     "compare",
@@ -43,6 +43,7 @@ __all__ = [
     "group_report",
     "headroom",
     "losses",
+    "oracle",
     "plots",
     "regularization_path",
     "robustness_frontier",

@@ -1,4 +1,4 @@
-"""Domains: feasible sets of the coefficients and their penalties, for `domain=` of the estimators and `GroupRisk`."""
+"""Domains: feasible sets of the coefficients and their penalties, for `domain=` of the estimators and `Problem`."""
 
 from groupdro.problem.domains import Domain, ElasticNetDomain, L2Domain, SimplexDomain
 

@@ -180,7 +180,10 @@ class Spectral(Round):
         """Descend in the metric, shrink by the penalty, project onto the ball."""
         w = np.empty_like(centre)
         w[self.n_bound :] = centre[self.n_bound :] - step * self.free_scale * gradient[self.n_bound :]
-        bound, V, s, s0 = w[: self.n_bound], self.directions, step * self.scales, step * self.rest
+        bound = w[: self.n_bound]
+        V = self.directions
+        s = step * self.scales
+        s0 = step * self.rest
         np.multiply(gradient[: self.n_bound], -s0, out=bound)
         bound += centre[: self.n_bound]
         # Components along V: those of the point, and the metric's extra contribution beyond the rest scale.
@@ -220,8 +223,10 @@ class Spectral(Round):
     def _multiplier(self, squares: Floats, across: float, s: Floats, s0: float) -> float:
         nu = 0.0
         for _ in range(50):
-            along, rest = 1.0 + s * (self.penalty + nu), 1.0 + s0 * (self.penalty + nu)
-            parts, part = squares / along**2, across / rest**2
+            along = 1.0 + s * (self.penalty + nu)
+            rest = 1.0 + s0 * (self.penalty + nu)
+            parts = squares / along**2
+            part = across / rest**2
             square = float(parts.sum()) + part
             norm = np.sqrt(square)
             if norm <= self.radius * (1.0 + 1e-13):
@@ -240,7 +245,8 @@ class Spectral(Round):
         return self._weighted(a - b, 1.0 / self.scales, 1.0 / self.rest, 1.0 / self.free_scale) / step
 
     def _weighted(self, x: Floats, scales: Floats, rest: float, free: float) -> float:
-        bound, others = x[: self.n_bound], x[self.n_bound :]
+        bound = x[: self.n_bound]
+        others = x[self.n_bound :]
         along = self.directions.T @ bound
         squares = (along**2).reshape(len(scales), -1).sum(axis=1)
         total = rest * float(np.vdot(bound, bound)) + float((scales - rest) @ squares)

@@ -1,4 +1,4 @@
-"""Weight sets: the feasible weights of the groups, which determine what `GroupRisk` minimises."""
+"""Weight sets: the feasible weights of the groups, which determine what `Problem` minimises."""
 
 from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, WeightSet
 

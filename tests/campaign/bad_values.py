@@ -25,7 +25,8 @@ from sklearn.preprocessing import StandardScaler
 
 import groupdro as gd
 from groupdro.certificate import Certificate, linearise
-from groupdro.problem import References
+from groupdro.oracle import Oracle
+from groupdro.problem import GroupMinima
 
 __all__ = ["CASES", "FOLDER", "Case", "warm_up"]
 
@@ -249,19 +250,17 @@ def data():
 
 @cache
 def problem():
-    return gd.GroupRisk(data(), gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
+    return gd.Problem(data(), gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0))
 
 
 @cache
-def squares():
-    return gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, TARGETS, GROUPS), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)
-    )
+def oracle():
+    return Oracle(problem())
 
 
 @cache
 def evaluation():
-    return problem().evaluate(np.zeros(3), np.full(3, 1 / 3))
+    return oracle().evaluate(np.zeros(3), np.full(3, 1 / 3))
 
 
 @cache
@@ -298,8 +297,7 @@ def ran(make):
     """Return a call that makes a solver and runs it."""
 
     def call(**given):
-        about = squares() if make is gd.solvers.Quadratic else problem()
-        return gd.solve(about, make(**given), tol=1e-2, max_passes=20)
+        return gd.solve(problem(), make(**given), tol=1e-2, max_passes=20)
 
     return call
 
@@ -344,7 +342,7 @@ def wrapped(estimator=None, group_by="site", drop=True, X=FRAME, y=LABELS, sampl
 
 def risk_problem(**given):
     values = {"data": data(), "loss": gd.losses.Logistic(), "domain": gd.domains.L2Domain(radius=1.0), **given}
-    return gd.GroupRisk(**values)
+    return gd.Problem(**values)
 
 
 def solved(**given):
@@ -360,31 +358,34 @@ def combined(**given):
     return gd.distributed.SerialCommunicator().broadcast(**{"array": np.ones(2), **given})
 
 
-def pairs_of(shape):
-    """Return values that are no pair of a vector of this shape and three group weights."""
-    return {
-        "a number": 3.0,
-        "text": "start",
-        "three parts": (None, None, None),
-        "a vector": np.ones(shape),
-        "w too long": (np.ones(shape + 1), None),
-        "w of text": (np.array(["x"] * shape), None),
-        "w a list": ([0.0] * shape, None),
-        "w NaN": (np.full(shape, NAN), None),
-        "q too short": (None, np.ones(2)),
-        "q negative": (None, np.array([2.0, -0.5, -0.5])),
-        "q off the simplex": (None, np.array([1.0, 1.0, 1.0])),
-        "q NaN": (None, np.full(3, NAN)),
-    }
-
-
-BAD_REFERENCES = {
+BAD_W = {
+    "a number": 3.0,
+    "text": "start",
+    "a list": [0.0] * 3,
+    "too long": np.ones(4),
+    "of text": np.array(["x"] * 3),
+    "NaN": np.full(3, NAN),
+    "an object": Stranger(),
+}
+BAD_Q = {
+    "a number": 1.0,
+    "text": "equal",
+    "a list": [1.0, 0.0, 0.0],
+    "too short": np.ones(2),
+    "negative": np.array([2.0, -0.5, -0.5]),
+    "off the simplex": np.array([1.0, 1.0, 1.0]),
+    "NaN": np.full(3, NAN),
+    "an object": Stranger(),
+}
+BAD_MINIMA = {
     "a number": 0.3,
     "text": "best",
     "an array": np.zeros(3),
-    "too short": References(np.zeros(2), np.zeros(2)),
-    "NaN": References(np.full(3, NAN), np.zeros(3)),
-    "of text": References(np.array(["a", "b", "c"]), np.zeros(3)),
+    "too short": GroupMinima.exact(np.zeros(2)),
+    "NaN above": GroupMinima(np.full(3, NAN), np.zeros(3), np.zeros(3)),
+    "NaN below": GroupMinima(np.zeros(3), np.full(3, NAN), np.zeros(3)),
+    "NaN in the centre": GroupMinima(np.zeros(3), np.zeros(3), np.full(3, NAN)),
+    "of text": GroupMinima(np.array(["a", "b", "c"]), np.zeros(3), np.zeros(3)),
     "an object": Stranger(),
 }
 BAD_OFFSETS = {
@@ -453,17 +454,15 @@ def table():
         {"X": ROWS, "y": NUMBERS, "groups": {**GROUPINGS, **MISSING_GROUPS}, "sample_weight": WEIGHTINGS},
     )
     yield (
-        "GroupRisk",
+        "Problem",
         risk_problem,
         {
             "data": {**STRANGERS, "a table": FRAME},
             "loss": {**STRANGERS, "a name": "logistic", "a kind of loss": gd.losses.Logistic},
             "domain": {**STRANGERS, "a kind of domain": gd.domains.L2Domain, "a radius": 1.0},
             "fit_intercept": FLAG,
-            "references": BAD_REFERENCES,
+            "group_minima": BAD_MINIMA,
             "offsets": BAD_OFFSETS,
-            "start": pairs_of(3),
-            "counters": {key: value for key, value in STRANGERS.items() if key != "none"},
         },
     )
     labels = {"three classes": np.arange(N) % 3, "one and two": 1 + LABELS, "halves": 0.5 * LABELS}
@@ -484,6 +483,8 @@ def table():
         {
             "problem": {**STRANGERS, "data": gd.GroupedData.from_arrays(X, LABELS, GROUPS)},
             "solver": {**CHOICE, "a kind of solver": gd.solvers.ALEG, "a function": function},
+            "w": BAD_W,
+            "q": BAD_Q,
             "tol": NOT_NEGATIVE,
             "atol": {name: value for name, value in NOT_NEGATIVE.items() if value is not None},
             "max_passes": POSITIVE,
@@ -524,12 +525,7 @@ def table():
             "stage_one_passes": POSITIVE,
         },
     )
-    for make in (gd.solvers.GroupSQP, gd.solvers.Quadratic):
-        yield (
-            make.__name__,
-            ran(make),
-            {"hessian": CHOICE, "memory": COUNT, "start": pairs_of(3) if make is gd.solvers.GroupSQP else {}},
-        )
+    yield "GroupSQP", ran(gd.solvers.GroupSQP), {"hessian": CHOICE, "memory": COUNT}
     yield (
         "L2Domain",
         lambda **given: gd.domains.L2Domain(**{"penalty": 1.0, **given}),
@@ -581,7 +577,7 @@ def table():
         "worst_group_scorer of regrets",
         partial(scored, metric="regret"),
         {
-            "references": {
+            "group_minima": {
                 "none": None,
                 "a number": 0.3,
                 "text": "abc",
@@ -853,11 +849,12 @@ def table():
             "root": {"negative": -1, "too large": 1, "text": "a", "none": None, "a fraction": 0.5, "NaN": NAN},
         },
     )
-    yield "Certificate", Certificate, {"problem": STRANGERS}
+    yield "Oracle", Oracle, {"problem": STRANGERS}
+    yield "Certificate", Certificate, {"oracle": {**STRANGERS, "a problem": problem()}}
     yield (
         "certificate.linearise",
-        lambda **given: linearise(**{"problem": problem(), "at": evaluation(), **given}),
-        {"problem": STRANGERS, "at": STRANGERS},
+        lambda **given: linearise(**{"oracle": oracle(), "at": evaluation(), **given}),
+        {"oracle": {**STRANGERS, "a problem": problem()}, "at": STRANGERS},
     )
 
 
@@ -885,7 +882,6 @@ def warm_up():
             gd.solvers.GroupSQP,
         ):
             ran(make)()
-        ran(gd.solvers.Quadratic)()
         for made in (result, classifier, regressor, wrapper, store, report, evaluation):
             made()
         for call in (reported, scored, split, compared, pathed, drawn, arrays_stored, table_stored):

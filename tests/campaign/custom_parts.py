@@ -24,12 +24,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the user's and its plain formula; `formula` has options of `Posed`, a factor of alpha, or `mean`."""
+    """A part of the user's and its plain formula; `formula` has options of `Posed`, or a factor of alpha."""
 
     formula: dict[str, Any]
     loss: Any = None  # of the package's kind; None is the logistic loss
     domain: Any = None
-    problem: type[gd.GroupRisk] = gd.GroupRisk
     regression: bool = False
     meaningless: bool = False  # whether there is nothing but to refuse it
     contradictory: bool = False  # whether it breaks the contract, so that bounds may be seen to contradict each other
@@ -200,13 +199,6 @@ class DearerL2(Domain):
         return self._inner.geometry(n_features)
 
 
-class MeanOfGroups(gd.GroupRisk):
-    """The mean of the groups' values in place of the worst."""
-
-    def objective(self, w: Array, group_risks: Array) -> float:
-        return float(self.group_values(group_risks).mean()) + self.domain.penalty_at(self.coef(w))
-
-
 def _expectile(rng: np.random.Generator) -> Part:
     path = Path(__file__).parents[2] / "docs" / "snippets" / "expectile.py"
     spec = importlib.util.spec_from_file_location("expectile", path)
@@ -234,5 +226,4 @@ PARTS: dict[str, Callable[[np.random.Generator], Part]] = {
         {"loss": LogisticLoss(constant=-0.5)}, loss=SmoothedLogistic(share=0.0, constant=-0.5), contradictory=True
     ),
     "L2, penalty overridden": lambda rng: Part({"factor": 3.0}, domain=DearerL2(penalty=1e-2)),
-    "mean of groups": lambda rng: Part({"mean": True}, problem=MeanOfGroups),
 }

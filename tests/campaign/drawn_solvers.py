@@ -10,7 +10,6 @@ SOLVERS = {
     "aleg without scaling": lambda: gd.solvers.ALEG(scale_columns=False, rows_per_step=1),
     "sqp": lambda: gd.solvers.GroupSQP(),
     "sqp lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
-    "quadratic": lambda: gd.solvers.Quadratic(),
     "theory": lambda: gd.solvers.ALEGTheory(guarantee=False),
     "alem": lambda: gd.solvers.ALEM(),
     "alem of theory": lambda: gd.solvers.ALEM(
@@ -26,7 +25,5 @@ _REGRET = ("alem", "alem of theory", "alem with aleg", "alem with sqp", "alem in
 
 def solvers_for(loss: str, domain: str, objective: str, storage: str, *, intercept: bool) -> list[str]:
     """Return the names of the solvers that take such a problem."""
-    names = [name for name in SOLVERS if (name in _REGRET) == (objective == "regret") and name != "quadratic"]
-    if loss == "squared" and "csr" not in storage and not intercept and objective != "regret" and domain != "simplex":
-        names.append("quadratic")
+    names = [name for name in SOLVERS if (name in _REGRET) == (objective == "regret")]
     return [name for name in names if not (domain == "simplex" and name in _EUCLIDEAN)]

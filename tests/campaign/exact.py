@@ -34,7 +34,7 @@ class PlainProblem:
     n_outputs : int
         Outputs of a row, 1 unless the loss is softmax.
     shift : ndarray of shape (n_groups,)
-        What is added to the groups' risks: offsets less references.
+        What is added to the groups' risks: offsets less minima.
     weight_set : PlainSet or None
         Weights that the groups may have; None for all, which makes the objective the largest value.
     """

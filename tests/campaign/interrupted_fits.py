@@ -66,7 +66,7 @@ def table(kind, *shape):
 def problem(kind, n, d, m, loss="logistic"):
     losses = {"squared": gd.losses.Squared(), "softmax": gd.losses.Softmax(6)}
     data = gd.GroupedData.from_arrays(*table(kind, n, d, m, *([] if kind == "sparse" else [loss])))
-    return gd.GroupRisk(data, losses.get(loss, gd.losses.Logistic()), gd.domains.L2Domain(radius=3.0, penalty=1e-4))
+    return gd.Problem(data, losses.get(loss, gd.losses.Logistic()), gd.domains.L2Domain(radius=3.0, penalty=1e-4))
 
 
 # ---------------------------------------------------------------------- fits
@@ -101,8 +101,8 @@ class Solved:
     def bounds(self, result):
         """Return status, bounds, and the upper bound recomputed from the definition."""
         about, w = problem(*self.shape), result.w
-        risks = risks_of(self.shape, w)
-        upper = float((risks - result.references.lower).max()) + about.domain.penalty_at(w)
+        risks, minima = risks_of(self.shape, w), result.group_minima
+        upper = float((risks - (0.0 if minima is None else minima.lower)).max()) + about.domain.penalty_at(w)
         return result.status.name.lower(), result.upper_bound, result.lower_bound, upper, result.q
 
 
@@ -126,7 +126,7 @@ class Fitted:
         return model.fit(X, y, groups=groups)
 
     def bounds(self, model):
-        """Return the same of an estimator; of regrets, whose lower references it does not tell, a lower estimate."""
+        """Return the same of an estimator; of excess risks, whose lower minima it does not report, a lower estimate."""
         loss = "huber" if model.loss == "huber" else None
         coef = model.coef_.T if model.coef_.ndim == 2 and len(model.coef_) > 1 else model.coef_.ravel()
         risks = risks_of(self.shape, coef, model.intercept_, loss)
@@ -158,7 +158,7 @@ FITS = {
     "auto": Solved(gd.solvers.Auto, USUAL),
     "sqp newton": Solved(newton, USUAL),
     "sqp lbfgs": Solved(lbfgs, USUAL),
-    "quadratic": Solved(gd.solvers.Quadratic, SQUARES),
+    "auto squares": Solved(gd.solvers.Auto, SQUARES),
     "aleg softmax": Solved(gd.solvers.ALEG, CLASSES),
     "alem softmax": Solved(gd.solvers.ALEM, CLASSES),
     "sqp newton softmax": Solved(newton, CLASSES),
@@ -170,13 +170,13 @@ FITS = {
     "aleg large": Solved(gd.solvers.ALEG, LARGE, longest=8.0),
     "alem large": Solved(gd.solvers.ALEM, LARGE, longest=8.0),
     "sqp newton large": Solved(newton, LARGE, longest=8.0),
-    "quadratic large": Solved(gd.solvers.Quadratic, LARGE_SQUARES, longest=8.0),
+    "auto large squares": Solved(gd.solvers.Auto, LARGE_SQUARES, longest=8.0),
     "aleg many groups": Solved(gd.solvers.ALEG, MANY),
     "sqp many groups": Solved(newton, MANY, longest=8.0),
     "alem many groups": Solved(gd.solvers.ALEM, MANY, longest=8.0),
     "sqp newton wide": Solved(newton, ("dense", 6_000, 1_900, 5), longest=8.0),
     "auto wide softmax": Solved(gd.solvers.Auto, ("dense", 10_000, 2_000, 5, "softmax"), longest=8.0),
-    "quadratic wide": Solved(gd.solvers.Quadratic, ("dense", 6_000, 1_900, 1, "squared"), longest=8.0),
+    "auto wide squares": Solved(gd.solvers.Auto, ("dense", 6_000, 1_900, 1, "squared"), longest=8.0),
     "classifier of regrets": Fitted(classifier, USUAL, {"objective": "excess_risk"}),
     "classifier aleg": Fitted(classifier, USUAL, {"solver": "aleg"}),
     "classifier without bounds": Fitted(classifier, SMALL, {"alpha": 0.0, "max_passes": 3}, longest=8.0),

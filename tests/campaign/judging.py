@@ -28,7 +28,7 @@ class Claim:
     converged: bool
     tol: float
     atol: float = 0.0
-    references: Any = None  # bounds of the groups' minima where these were found
+    group_minima: Any = None  # bounds on the groups' minima where these were found
     exact_upper: bool = True  # whether the upper bound is the objective at w, and not only at least that
 
     @classmethod
@@ -44,7 +44,7 @@ class Claim:
             converged=result.converged,
             tol=tol,
             atol=atol,
-            references=result.references,
+            group_minima=result.group_minima,
         )
 
 
@@ -54,11 +54,11 @@ class Truth:
     Parameters
     ----------
     plain : PlainProblem
-        The problem of risks, without offsets and references.
+        The problem of risks, without offsets and group minima.
     regret : bool
         Whether each group's own minimum is subtracted.
     base : ndarray of shape (n_groups,)
-        What else is added to the groups' risks: offsets less given references.
+        What else is added to the groups' risks: offsets less given minima.
     candidates : iterable of ndarray
         More points that may be better than what is found here.
     known : tuple of (ndarray, ndarray), optional
@@ -155,16 +155,16 @@ def hold_against(claim: Claim, truth: Truth, *, regret: bool) -> list[str]:
     check(lower <= truth.best + slack(truth.best), f"lower bound {lower!r} is above {truth.best!r} of {truth.w!r}")
     shift = truth.low.shift
     if truth.minima is not None:
-        shift = shift + truth.minima[1] - claim.references.upper.astype(Long)
+        shift = shift + truth.minima[1] - claim.group_minima.upper.astype(Long)
     value = least_of_mixture(_around_solution(truth.low.with_shift(shift), upper), q / q.sum())
     check(lower <= value + slack(value), f"lower bound {lower!r} is above {value!r}, all that its q prove")
 
-    # 3. The references of regrets bound the groups' minima.
+    # 3. The bounds on the groups' minima hold.
     if truth.minima is not None:
         low, high = truth.minima
-        for name, excess in (("lower", claim.references.lower - high), ("upper", low - claim.references.upper)):
+        for name, excess in (("lower", claim.group_minima.lower - high), ("upper", low - claim.group_minima.upper)):
             i = int(np.argmax(excess))
-            check(excess[i] <= slack(high[i]), f"{name} reference of group {i} is wrong by {excess[i]:.3g}")
+            check(excess[i] <= slack(high[i]), f"{name} minimum of group {i} is wrong by {excess[i]:.3g}")
 
     # 4. "Converged" is true of the model that is returned.
     if claim.converged:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import groupdro as gd
-from groupdro.problem import References
+from groupdro.problem import GroupMinima
 from tests.campaign.drawn_solvers import SOLVERS, solvers_for
 from tests.campaign.exact import PlainProblem
 from tests.campaign.frame import Check, Tally
@@ -28,7 +28,7 @@ from tests.reference.convex import Reference, worst_value
 from tests.reference.convex import group_minima as minima_by_cvxpy
 
 LOSSES = ("logistic", "softmax", "squared", "huber", "squared_hinge")
-OBJECTIVES = ("risk", "regret", "given")  # the worst risk; the worst regret; the regret against given references
+OBJECTIVES = ("risk", "regret", "given")  # the worst risk; the worst regret; the regret against given minima
 SHAPES = ("plain", "grid", "twins", "zeros", "scaled", "one class", "exact fit")
 STORAGE = ("float64", "float32", "csr float64", "csr float32", "memmap float64", "memmap float32")
 BLOCK = 250  # problems that are drawn together
@@ -104,12 +104,13 @@ def descriptions(draw: Any, number: int = 0) -> Description:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A problem of the package, and the same by plain formulas, without references."""
+    """A problem of the package with a start, and the same by plain formulas, without group minima."""
 
-    problem: gd.GroupRisk
+    problem: gd.Problem
     plain: PlainProblem
     offsets: np.ndarray
-    references: np.ndarray | None
+    minima: np.ndarray | None
+    start: dict[str, np.ndarray | None]  # arguments of `solve`
 
 
 def make(description: Description) -> Made:
@@ -151,26 +152,25 @@ def make(description: Description) -> Made:
         n_outputs=3 if description.loss == "softmax" else 1,
         weight_set=plain_set,
     )
-    references = None
+    minima = None
     if description.objective == "given":
         start = np.zeros(plain.shape) + (1.0 / description.d if simplex else 0.0)
-        references = (plain.risks(start) * rng.random(description.m)).astype(np.float64)
+        minima = (plain.risks(start) * rng.random(description.m)).astype(np.float64)
     start_w, start_q = None, None
     if description.warm:
         start_w, start_q = rng.normal(size=plain.shape), rng.dirichlet(np.full(description.m, 0.3))
         if plain_set is not None:
             start_q = weight_set.geometry(description.m).point(np.log(np.maximum(start_q, 1e-300)))
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(stored, y, membership, weight),
         loss,
         gd.domains.SimplexDomain() if simplex else gd.domains.L2Domain(radius=radius, penalty=penalty),
         weight_set,
         fit_intercept=description.intercept,
-        references=None if references is None else References(references, references),
+        group_minima=None if minima is None else GroupMinima.exact(minima),
         offsets=offsets,
-        start=(start_w, start_q),
     )
-    return Made(problem, plain, offsets, references)
+    return Made(problem, plain, offsets, minima, {"w": start_w, "q": start_q})
 
 
 def _draw_groups(description: Description, rng: np.random.Generator) -> np.ndarray:
@@ -256,13 +256,14 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
         result = gd.solve(
             made.problem,
             SOLVERS[description.solver](),
+            **made.start,
             tol=description.tol,
             atol=description.atol,
             max_passes=description.max_passes,
             max_time=20.0,
             seed=description.number,
         )
-    base = made.offsets - (made.references if made.references is not None else 0.0)
+    base = made.offsets - (made.minima if made.minima is not None else 0.0)
     by_others = _find_with_cvxpy(made, regret=regret) if by_cvxpy or made.plain.weight_set is not None else None
     known = None
     if made.plain.weight_set is not None:  # which the plain solver does not know
@@ -273,13 +274,13 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
     if truth.sharpness > RELATIVE and description.domain != "simplex":
         # Any w refutes, whoever found it: where the plain solver was not sharp, a long run of the package's may be.
         shift = np.zeros(description.m) - truth.low.shift.astype(np.float64)
-        alone = gd.GroupRisk(
+        alone = gd.Problem(
             made.problem.data,
             made.problem.loss,
             made.problem.domain,
             made.problem.weight_set,
             fit_intercept=description.intercept,
-            references=References(shift, shift),
+            group_minima=GroupMinima.exact(shift),
         )
         long_run = gd.solve(alone, gd.solvers.GroupSQP(), tol=1e-12, max_passes=200, max_time=5.0)
         truth.consider(long_run.w, long_run.q)
@@ -300,7 +301,7 @@ def judge(description: Description, *, by_cvxpy: bool = False) -> Verdict:
 def _find_with_cvxpy(made: Made, *, regret: bool) -> Reference | None:
     """Return what CVXPY finds, or None where it calls that inaccurate."""
     minima, accurate = minima_by_cvxpy(made.problem) if regret else (np.zeros(made.problem.n_groups), True)
-    reference = worst_value(made.problem, minima + made.problem.references.upper - made.offsets)
+    reference = worst_value(made.problem, minima + made.problem.baseline.upper)
     return reference if accurate and reference.accurate else None
 
 

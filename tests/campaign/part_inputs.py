@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 import groupdro as gd
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
 from tests.campaign.frame import Check, tally_cases
 
 __all__ = ["CHECKS", "FORMS", "FUNCTIONS", "PAIRS"]
@@ -240,7 +240,7 @@ def _interrupted_pass(seed):
     y = (X @ rng.normal(size=5) + rng.normal(size=200) > 0).astype(int)
     # At robustness 1 the slack of the tolerance is used in a stage of its own.
     model = gd.GroupDROClassifier(str(rng.choice(["risk", "excess_risk"])), robustness=0.5, tol=1e-7)
-    at, evaluate = int(rng.integers(1, 40)), GroupRisk.evaluate
+    at, evaluate = int(rng.integers(1, 40)), Oracle.evaluate
 
     def interrupting(self, *arguments, **options):
         nonlocal at
@@ -249,7 +249,7 @@ def _interrupted_pass(seed):
             os.kill(os.getpid(), signal.SIGINT)
         return evaluate(self, *arguments, **options)
 
-    GroupRisk.evaluate = interrupting
+    Oracle.evaluate = interrupting
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     search = gd.GroupDROClassifierCV(model, alphas=[1e-3], robustness=[1.0], cv=3, n_bootstrap=20, refit=False)
     try:
@@ -276,7 +276,7 @@ def _interrupted_pass(seed):
         assert not hasattr(model, "coef_")
     finally:
         signal.signal(signal.SIGINT, before)
-        GroupRisk.evaluate = evaluate
+        Oracle.evaluate = evaluate
 
 
 def _in_processes(case, count, seed, jobs):

@@ -68,7 +68,7 @@ REGRET: dict[str, Callable[[], Any]] = {
 SOLVERS = {**RISK, **REGRET}
 
 
-def small_problem(seed: int, storage: str = "dense", loss: str = "logistic", n: int = 400, d: int = 6) -> gd.GroupRisk:
+def small_problem(seed: int, storage: str = "dense", loss: str = "logistic", n: int = 400, d: int = 6) -> gd.Problem:
     rng = np.random.default_rng([seed, 3])
     X, groups = rng.normal(size=(n, d)), rng.integers(0, 7, n)
     slope = rng.normal(size=(7, d))[groups] * 0.5 + rng.normal(size=d)
@@ -76,7 +76,7 @@ def small_problem(seed: int, storage: str = "dense", loss: str = "logistic", n: 
     y = np.digitize(score, [-1.0, 1.0]) if loss == "softmax" else np.where(score > 0, 1.0, -1.0)
     stored = sp.csr_array(X * (rng.random(X.shape) < 0.4)) if storage == "csr" else X
     losses = {"logistic": gd.losses.Logistic(), "softmax": gd.losses.Softmax(3)}
-    return gd.GroupRisk(gd.GroupedData.from_arrays(stored, y, groups), losses[loss], gd.domains.L2Domain(radius=2.0))
+    return gd.Problem(gd.GroupedData.from_arrays(stored, y, groups), losses[loss], gd.domains.L2Domain(radius=2.0))
 
 
 def digest_of(*arrays: Any) -> str:

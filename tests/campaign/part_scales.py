@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
-from groupdro.problem import References
+from groupdro.problem import GroupMinima
 from tests.campaign.exact import PlainProblem
 from tests.campaign.frame import Check, Tally
 from tests.campaign.judging import Claim, Truth, hold_against, map_cases
@@ -232,10 +232,10 @@ def _estimate(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
     w = np.atleast_2d(model.coef_).T
     if p["fit_intercept"]:
         w = np.vstack([w, np.atleast_1d(model.intercept_)])
-    references = None
+    minima = None
     if p["objective"] == "excess_risk":
         found = model.group_minima_
-        references = References(found, np.full_like(found, -np.inf))  # the lower ones are not told
+        minima = GroupMinima(found, np.full_like(found, -np.inf), centre=found)  # the lower ones are not reported
     return (
         Claim(
             w=w if drawn.loss == "softmax" else w[:, 0],
@@ -248,7 +248,7 @@ def _estimate(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
             tol=p["tol"],
             # Where the model fits without loss, a gap of a few units of rounding is enough.
             atol=8 * np.finfo(float).eps * (float(np.mean(drawn.y**2)) if kind is gd.GroupDRORegressor else 1.0),
-            references=references,
+            group_minima=minima,
             exact_upper=drawn.loss != "softmax",  # a constant of all classes is taken off the coefficients
         ),
         model.status_,
@@ -265,7 +265,7 @@ def _through_solve(drawn: Drawn) -> tuple[Claim, str, np.ndarray]:
         "huber": gd.losses.Huber(),
         "squared_hinge": gd.losses.SquaredHinge(),
     }[drawn.loss]
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(drawn.X, plain.y, drawn.groups, drawn.weight),
         loss,
         gd.domains.L2Domain(radius=plain.radius, penalty=plain.penalty),

@@ -110,7 +110,7 @@ def fit_while_it_vanishes(folder):
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem = gd.GroupRisk(
+        problem = gd.Problem(
             gd.GroupedData.from_arrays(*rows(20)), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1)
         )
         result = gd.solve(problem, "aleg", tol=1e-6, callbacks=[remove], checkpoint_dir=place)

@@ -42,7 +42,7 @@ UGLY_TARGETS = ("offset y", "unit y", "sentinel y", "weightless sentinel y", "he
 #: Parts of the user's own, as `custom_parts` makes them.
 CUSTOM = (
     "smoothed logistic", "box", "expectile", "logistic, value overridden", "logistic, all overridden", "unknown code",
-    "unknown code with formulas", "wrong conjugate", "negative loss", "L2, penalty overridden", "mean of groups",
+    "unknown code with formulas", "wrong conjugate", "negative loss", "L2, penalty overridden",
 )  # fmt: skip
 UGLY_ROWS = ("far weights", "some weights zero", "duplicates")
 

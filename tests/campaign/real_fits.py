@@ -37,7 +37,7 @@ def estimator(case: Case, **more: Any) -> Any:
 
 
 def judge_fit(case: Case, table: Table, verdict: Verdict) -> None:
-    """Judge a fit by an estimator: from zero, from far away, after another one, or with given references."""
+    """Judge a fit by an estimator: from zero, from far away, after another one, or with given minima."""
     rng = np.random.default_rng([case.seed, 3])
     start = {}
     posed = pose(case, table)
@@ -88,7 +88,7 @@ def judge_solve(case: Case, table: Table, verdict: Verdict) -> None:
     }[case.loss]
     y = 2.0 * table.y - 1.0 if case.loss in ("logistic", "squared_hinge") else table.y
     regret, tol = case.parameter("objective") == "excess_risk", case.parameter("tol")
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(table.X, y, table.groups, table.weight),
         loss,
         gd.domains.L2Domain(radius=posed.radius, penalty=posed.alpha),
@@ -153,7 +153,7 @@ def judge_custom(case: Case, table: Table, verdict: Verdict) -> None:
     if not part.regression and rng.random() < 0.5:
         y[table.groups == 0] = 1.0  # a group of one class
     formula = dict(part.formula)
-    mean, factor = formula.pop("mean", False), formula.pop("factor", 1.0)
+    factor = formula.pop("factor", 1.0)
     domain = part.domain if part.domain is not None else gd.domains.L2Domain(penalty=1e-2)
     intercept = bool(rng.random() < 0.7)
     solver: Any = {"auto": gd.solvers.Auto, "aleg": gd.solvers.ALEG, "sqp": gd.solvers.GroupSQP}[
@@ -163,11 +163,11 @@ def judge_custom(case: Case, table: Table, verdict: Verdict) -> None:
     try:
         data = gd.GroupedData.from_arrays(table.X, y, table.groups, table.weight)
         loss = part.loss if part.loss is not None else gd.losses.Logistic()
-        problem = part.problem(data, loss, domain, fit_intercept=intercept)
+        problem = gd.Problem(data, loss, domain, fit_intercept=intercept)
         result = gd.solve(problem, solver, tol=1e-4, max_passes=200, max_time=MAX_TIME)
     except (TypeError, ValueError, NotImplementedError) as error:
-        named = [type(x).__name__ for x in (part.loss, part.domain) if x is not None] + ["loss", "domain", "GroupRisk"]
-        _refused(verdict, error, any(name in str(error) for name in [*named, part.problem.__name__]))
+        named = [type(x).__name__ for x in (part.loss, part.domain) if x is not None] + ["loss", "domain", "Problem"]
+        _refused(verdict, error, any(name in str(error) for name in named))
         return
     verdict.status = result.status.name.lower()
     if part.meaningless:
@@ -177,7 +177,6 @@ def judge_custom(case: Case, table: Table, verdict: Verdict) -> None:
     if part.contradictory and verdict.status == "numerical_failure":
         return  # the bounds contradict each other, and the run says so: as good as a refusal
     posed = Posed(table.dense, y, table.groups, table.weight, **options)
-    posed.mean = mean
     hold(verdict, posed, Claim.of_result(result, case.d, 1e-4), regret=regret, own_minima=regret)
 
 

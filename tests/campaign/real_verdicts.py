@@ -158,7 +158,7 @@ def _hold_lower(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
     kept, posed.shift = posed.shift, shift
     try:
         others = [posed.zero(), returned]
-        if verdict.case.seed % 8 == 0 and len(posed.y) <= SMALL and not posed.mean:
+        if verdict.case.seed % 8 == 0 and len(posed.y) <= SMALL:
             others += [model for model in [model_by_cvxpy(posed)] if model is not None]
             verdict.by_cvxpy = len(others) == 3
         best, value = _best_model(posed, returned, others)
@@ -183,8 +183,6 @@ def _best_model(posed: Posed, returned: Model, others: list[Model]) -> tuple[Mod
         found = [nearby.model]
         if not nearby.promise < 1e-10:
             found.append(posed.search().model)
-    if posed.mean:
-        found.append(posed.part().search().model)
     models = [model for model in (*others, *found) if _counts(posed, model)]
     best = min(models, key=posed.objective)
     value = posed.objective(best)

@@ -7,8 +7,8 @@ import pytest
 
 import groupdro as gd
 from groupdro.certificate import Certificate
-from groupdro.problem import GroupRisk, References
-from groupdro.solvers.references import RefinedReferences
+from groupdro.problem import GroupMinima, Problem
+from groupdro.solvers.minima_stages import MinimaAsNeeded
 from groupdro.solvers.sqp import GroupSQP
 from tests.campaign import part_certificates
 from tests.campaign.broken import believe_every_gap
@@ -70,8 +70,8 @@ def test_a_false_converged_is_found(monkeypatch):
 
 
 def test_an_upper_bound_below_the_objective_is_found(monkeypatch):
-    honest = GroupRisk.objective
-    monkeypatch.setattr(GroupRisk, "objective", lambda self, w, risks: honest(self, w, risks) * (1 - 1e-7))
+    honest = Problem.objective
+    monkeypatch.setattr(Problem, "objective", lambda self, w, risks: honest(self, w, risks) * (1 - 1e-7))
     assert "upper bound" in " ".join(judge(SHARP).wrong)
 
 
@@ -100,24 +100,24 @@ def test_a_set_of_weights_that_is_not_itself_is_found(monkeypatch, broken):
 
 
 def _forget_caps(solve_model):
-    def changed(self, problem, state, values):
-        step, q, promised = solve_model(self, problem, state, values)
+    def changed(self, oracle, state, values):
+        step, q, promised = solve_model(self, oracle, state, values)
         return step, 0.9 * q + 0.1 * np.eye(len(q))[np.argmin(q)], promised
 
     return changed
 
 
-def test_references_above_a_groups_minimum_are_found(monkeypatch):
-    honest = RefinedReferences.run
+def test_a_lower_bound_above_a_groups_minimum_is_found(monkeypatch):
+    honest = MinimaAsNeeded.run
 
     def too_high(self, *arguments):
         found = honest(self, *arguments)
-        upper = found.references.upper
-        return replace(found, references=References(upper, upper + 1e-4), refinement=None)
+        upper = found.group_minima.upper
+        return replace(found, group_minima=GroupMinima(upper, upper + 1e-4, centre=upper), refinement=None)
 
-    monkeypatch.setattr(RefinedReferences, "run", too_high)
+    monkeypatch.setattr(MinimaAsNeeded, "run", too_high)
     wrong = " ".join(judge(KINDS[-1]).wrong)
-    assert "lower reference" in wrong
+    assert "lower minimum" in wrong
 
 
 def test_whatever_is_raised_is_a_failure_with_its_description(monkeypatch):

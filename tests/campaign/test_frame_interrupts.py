@@ -47,13 +47,13 @@ def test_every_fault_of_bounds_is_named(change, fault):
 
 def test_an_interrupt_that_comes_late_is_noticed():
     hold = """
-import groupdro as gd
+from groupdro.oracle import Oracle
 from tests.timing import spin
-whole = gd.GroupRisk.risks
+whole = Oracle.risks
 def slow(self, w):
     spin(1.3)  # the last pass, which Ctrl-C does not reach
     return whole(self, w)
-gd.GroupRisk.risks = slow
+Oracle.risks = slow
 """
     tally = ctrl_c(2, 0, 1, hold)
     assert tally.tried == 2

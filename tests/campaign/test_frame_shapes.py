@@ -15,7 +15,7 @@ SMALL = [name for name in ODD if name not in ("a million rows to one", "a hundre
 def test_separable_groups_that_are_not_named_are_found(number, monkeypatch):
     assert judge_separable(number).wrong == []
     monkeypatch.setattr(ending, "has_separating_direction", lambda problem, q: False)
-    monkeypatch.setattr("groupdro.run.run.is_separated", lambda problem, at: False)
+    monkeypatch.setattr("groupdro.run.run.is_separated", lambda problem, w, outputs: False)
     assert "not named" in " ".join(judge_separable(number).wrong)
 
 

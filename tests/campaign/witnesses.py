@@ -94,7 +94,6 @@ class Posed:
         scales = np.sqrt(np.array([(share * column**2).sum() for column in self.centred.T], Long)).astype(float)
         self.scales = np.where(scales > 0, scales, 1.0)
         self.shift = np.zeros(self.m, Long)
-        self.mean = False  # whether the groups' mean takes the place of the worst
 
     # ------------------------------------------------------------------ values in extended precision
 
@@ -124,7 +123,7 @@ class Posed:
     def objective(self, model: Model, shift: Any = None) -> Any:
         """Return the worst value with the penalty."""
         values = self.risks(model) + (self.shift if shift is None else shift)
-        return (values.mean() if self.mean else values.max()) + self.penalty(model)
+        return values.max() + self.penalty(model)
 
     def outside(self, model: Model) -> float:
         """Return how far the coefficients are outside of radius and box, relative to these."""

@@ -1,6 +1,7 @@
 """Dual ascent by several workers at the same time."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.data.cuts import cuts_between, row_cuts
 from groupdro.distributed.sharding import shard
+from groupdro.oracle import Oracle
 from groupdro.solvers.auto import choose
 from groupdro.solvers.dual_ascent import DualAscent
 from tests.distributed.thread_comm import run_workers
@@ -16,15 +18,9 @@ from tests.reference.convex import worst_value
 from tests.solvers.test_dual_ascent import advanced, few_rows
 
 
-def same_problem(problem, data, **options):
-    """Return a problem on a worker's part of its data."""
-    options = {"fit_intercept": problem.fit_intercept, "offsets": problem.offsets} | options
-    return gd.GroupRisk(data, problem.loss, problem.domain, **options)
-
-
-def together(problem, size, function, **options):
+def together(problem, size, function):
     """Return function(problem on a part) of every worker."""
-    return run_workers(size, lambda comm: function(same_problem(problem, shard(problem.data, comm), **options)))
+    return run_workers(size, lambda comm: function(replace(problem, data=shard(problem.data, comm))))
 
 
 def assert_same(results):
@@ -48,7 +44,7 @@ IN_THE_GATE = ((2, False, True), (2, True, False), (3, True, True))
 def test_workers_find_what_one_process_finds(size, intercept, ones):
     problem = few_rows(ones=ones, fit_intercept=intercept)
     levels = np.random.default_rng(0).normal(size=problem.n_groups) / 10
-    problem = same_problem(problem, problem.data, offsets=levels)
+    problem = replace(problem, offsets=levels)
     alone = gd.solve(problem, "dual-ascent", tol=3e-3, max_passes=400)
     results = together(problem, size, lambda part: gd.solve(part, "dual-ascent", tol=3e-3, max_passes=1500))
     assert_same(results)
@@ -64,7 +60,7 @@ def test_workers_find_what_one_process_finds(size, intercept, ones):
 @pytest.mark.parametrize(("penalty", "tol"), [(0.1, 1e-3), pytest.param(1e-2, 1e-4, marks=pytest.mark.long)])
 def test_the_bounds_enclose_the_optimum_of_an_independent_solver(loss, penalty, tol):
     problem = few_rows(n=120, d=60, m=30, penalty=penalty)
-    problem = gd.GroupRisk(problem.data, loss, problem.domain, fit_intercept=True)
+    problem = gd.Problem(problem.data, loss, problem.domain, fit_intercept=True)
     results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=tol, max_passes=8000))
     assert_same(results)
     assert results[0].converged
@@ -96,10 +92,11 @@ def test_the_model_and_the_objective_are_those_of_all_slopes(intercept):
 
 def test_the_objective_rises_in_every_sweep():
     def objectives(part):
+        oracle = Oracle(part)
         solver, found = DualAscent(), []
-        state = solver.init(part, seed=0)
+        state = solver.init(oracle, part.centre(), part.central_weights(), seed=0)
         for _ in range(10):
-            solver.epoch(part, state)
+            solver.epoch(oracle, state)
             state.epoch += 1
             found.append(state.objective)
         return found
@@ -112,9 +109,7 @@ def test_a_worker_whose_groups_had_no_weight():
     problem = few_rows()
     q = np.zeros(problem.n_groups)
     q[:10] = 0.1
-    results = together(
-        problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-3, max_passes=1500), start=(None, q)
-    )
+    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", q=q, tol=1e-3, max_passes=1500))
     assert_same(results)
     assert results[0].converged
     assert results[0].q[500:].sum() > 0.1
@@ -150,7 +145,7 @@ def test_a_run_goes_on_where_another_number_of_workers_changes_the_choice(tmp_pa
     y = np.where(rng.random(600) < 0.5, 1.0, -1.0)
     groups = np.append(np.zeros(300, int), np.arange(1, 301))  # three workers divide the first group, two do not
     data = gd.GroupedData.from_arrays(X, y, groups)
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
     stop = [lambda progress: progress.latest.epoch >= 1]
     before = together(problem, sizes[0], lambda part: gd.solve(part, tol=1e-6, callbacks=stop, checkpoint_dir=tmp_path))
     after = together(problem, sizes[1], lambda part: gd.solve(part, tol=1e-6, checkpoint_dir=tmp_path))
@@ -172,7 +167,7 @@ def test_few_groups_on_each_worker(loss, m):
     X = sp.random(96, 30, density=0.2, random_state=rng, format="csr")
     y = np.where(np.asarray(X.sum(axis=1)).ravel() + rng.normal(size=96) > 1.0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), 96 // m))
-    problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    problem = gd.Problem(data, loss, gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
     results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", tol=1e-3, max_passes=3000))
     assert_same(results)
     assert results[0].converged

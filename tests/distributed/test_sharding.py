@@ -10,10 +10,11 @@ import groupdro as gd
 from groupdro.data import Draw
 from groupdro.data.dense_rows import DenseRows
 from groupdro.distributed.sharding import ShardedData, shard
+from groupdro.oracle import Oracle
+from groupdro.oracle.curvature import curvature_product, feature_curvature, leading_curvature
+from groupdro.oracle.duals import balanced_slopes, dual_value
+from groupdro.oracle.groups import evaluate_groups
 from groupdro.problem.attainment import is_separated, unattained, vanishes
-from groupdro.problem.curvature import curvature_product, feature_curvature, leading_curvature
-from groupdro.problem.duals import balanced_slopes, dual_value
-from groupdro.problem.group_pass import evaluate_groups
 from groupdro.run.checkpoint import problem_digest
 from tests.distributed.thread_comm import run_workers
 
@@ -42,7 +43,7 @@ def _problem(data, loss, **options):
         "huber": gd.losses.Huber(1.0),
     }
     options.setdefault("domain", gd.domains.L2Domain(radius=2.0))
-    return gd.GroupRisk(data, kinds[loss], options.pop("domain"), **options)
+    return gd.Problem(data, kinds[loss], options.pop("domain"), **options)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -59,25 +60,26 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
 
     def asked(data):
         problem = _problem(data, loss, fit_intercept=True)
-        at = problem.evaluate(w, q)
-        by_group = evaluate_groups(problem, w, q)
+        oracle = Oracle(problem)
+        at = oracle.evaluate(w, q)
+        by_group = evaluate_groups(oracle, w, q)
         row_weights = data.row_weights(q)
         duals = balanced_slopes(problem, at, row_weights)
         weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
         out = [
-            at.group_risks, at.gradient, at.mass, problem.risks(w2), by_group.gradients, by_group.group_risks,
+            at.group_risks, at.gradient, at.mass, oracle.risks(w2), by_group.gradients, by_group.group_risks,
             by_group.hessian, by_group.masses, [*vars(dual_value(problem, duals, row_weights)).values()],
-            problem.combine_rows(weighted),
-            *problem.sampled_difference(draw, at, w2, q2), *problem.sampled(draw, w2, q2),
-            feature_curvature(problem, draw, at), curvature_product(problem, draw, at, w2),
-            leading_curvature(problem, draw, at, 3)[0], data.column_squares,
+            oracle.combine_rows(weighted),
+            *oracle.sampled_difference(draw, at, w2, q2), *oracle.sampled(draw, w2, q2),
+            feature_curvature(oracle, draw, at), curvature_product(oracle, draw, at, w2),
+            leading_curvature(oracle, draw, at, 3)[0], data.column_squares,
             data.mean_square_norm, data.mean_entries,
             [*vars(problem.constants(2.0, 3.0)).values()], problem.n_rows, data.all_sizes,
-            unattained(problem) is None, vanishes(problem), is_separated(problem, at),
-            problem.pooled().evaluate(w, np.ones(1)).gradient,
+            unattained(problem) is None, vanishes(problem), is_separated(problem, at.w, at.margins),
+            oracle.on(problem.pooled()).evaluate(w, np.ones(1)).gradient,
         ]  # fmt: skip
-        assert problem.counters.row_reads == problem_reads.setdefault("reads", problem.counters.row_reads)
-        return problem.rounding, out
+        assert oracle.counters.row_reads == problem_reads.setdefault("reads", oracle.counters.row_reads)
+        return problem.data.rounding, out
 
     problem_reads = {}
     _, alone = asked(whole)
@@ -229,14 +231,11 @@ def test_a_worker_that_stops_stops_all():
 
 
 def test_what_cannot_be_divided_is_refused():
-    whole = _data("logistic")
     overlapping = gd.GroupedData.from_arrays(np.eye(4), np.ones(4), np.ones((4, 2), dtype=bool))
     with pytest.raises(ValueError, match="overlap"):
         run_workers(2, lambda comm: shard(overlapping, comm))
     with pytest.raises(ValueError, match="rows for 5 workers"):
         run_workers(5, lambda comm: shard(gd.GroupedData.from_arrays(np.eye(4), np.ones(4), None), comm))
-    with pytest.raises(ValueError, match="requires"):
-        run_workers(2, lambda comm: gd.solve(_problem(shard(whole, comm), "logistic"), gd.solvers.Quadratic()))
     weighted = _data("logistic", weights=True)
     with pytest.raises(ValueError, match="sample_weight"):
         run_workers(2, lambda comm: gd.solve(_problem(shard(weighted, comm), "logistic"), "aleg"))
@@ -256,7 +255,7 @@ def test_checkpoints_are_known_again_by_any_number_of_workers():
     whole = replace(drawn, y=np.minimum(drawn.y, 1))  # 0 and 1, which the loss encodes
 
     def key(comm):
-        return problem_digest(_problem(shard(whole, comm), "logistic"), regret=False)
+        return problem_digest(_problem(shard(whole, comm), "logistic"), excess=False)
 
     [alone] = run_workers(1, key)
     assert run_workers(2, key) + run_workers(3, key) == [alone] * 5

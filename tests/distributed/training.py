@@ -60,7 +60,7 @@ def main(folder, solver):
     with gd.distributed.communicator(timeout=TIMEOUT) as comm:
         data = gd.distributed.shard(gd.GroupedData.from_arrays(*make_data(solver)), comm)
         domain = gd.domains.L2Domain(penalty=PENALTIES[solver])
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), domain, fit_intercept=True)
+        problem = gd.Problem(data, gd.losses.Logistic(), domain, fit_intercept=True)
         result = gd.solve(
             problem,
             SOLVERS[solver],

@@ -248,7 +248,7 @@ def test_what_auto_expects_is_what_the_page_says():
 
 def test_how_workers_ascend_is_what_the_page_says():
     from groupdro.data import cuts
-    from groupdro.problem import dual_sweep
+    from groupdro.oracle import dual_sweep
 
     assert f"if that is at most {100 * cuts._MOVED:.0f}% of a worker's rows away" in words("known_limits.md")
     assert f"A sweep has {dual_sweep._ROUNDS} rounds" in words("inside.md")

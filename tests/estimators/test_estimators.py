@@ -372,8 +372,8 @@ def test_minima_of_the_users_own_are_what_regrets_are_taken_against(solver):
 
 def test_a_stage_that_cannot_is_named():
     X, y, groups = gd.datasets.make_mero(n_groups=3, n_per_group=60, n_features=4)
-    with pytest.raises(ValueError, match="solver 'quadratic' requires"):
-        gd.GroupDROClassifier("excess_risk", solver="quadratic").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="solver 'aleg-theory' requires"):
+        gd.GroupDROClassifier("excess_risk", solver="aleg-theory").fit(X, y, groups=groups)
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 3])

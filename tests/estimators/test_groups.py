@@ -65,7 +65,7 @@ def penalty(model):
 def stated(task, member):
     """The problem as CVXPY gets it: of the groups only the matrix of who belongs where."""
     data = gd.GroupedData.from_arrays(X, ANSWERS[task], member)
-    return gd.GroupRisk(data, LOSSES[task], gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
+    return gd.Problem(data, LOSSES[task], gd.domains.L2Domain(penalty=ALPHA), fit_intercept=True)
 
 
 def one_column_each(labels):

@@ -13,6 +13,7 @@ from sklearn.utils.fixes import parse_version
 from groupdro import GroupDROClassifier, GroupDRORegressor, worst_group_scorer
 from groupdro.estimators import progress as progress_module
 from groupdro.estimators.progress import seconds_left
+from groupdro.problem import GroupMinima
 from groupdro.run.result import TraceRow
 from tests.timing import HUNG
 
@@ -112,9 +113,9 @@ def lines_of(capsys):
     return lines
 
 
-def progress_of(names, seconds, gap, risks, q, *, upper=0.5, references=0.0, regret=False):
-    data, baseline = SimpleNamespace(names=names), SimpleNamespace(lower=np.asarray(references))
-    problem = SimpleNamespace(regret=regret, data=data, baseline=baseline)
+def progress_of(names, seconds, gap, risks, q, *, upper=0.5, group_minima=None):
+    baseline = GroupMinima.exact(np.zeros(len(names))) if group_minima is None else group_minima
+    problem = SimpleNamespace(data=SimpleNamespace(names=names), group_minima=group_minima, baseline=baseline)
     return SimpleNamespace(
         latest=TraceRow(7, 12.34, 0, 0, seconds, upper, upper - gap),
         certificate=SimpleNamespace(problem=problem, group_risks=np.array(risks)),
@@ -134,10 +135,11 @@ def test_the_line_is_made_of_risks_gap_weights_and_time():
     ]
 
 
-def test_the_worst_regret_is_the_risk_less_the_reference():
+def test_the_worst_excess_risk_is_the_risk_less_the_minimum():
     lines = []
     line = progress_module.ProgressLine(tol=1e-2, write=lines.append)
-    line(progress_of(("a", "b"), 1.0, 0.05, [0.9, 0.5], [0.0, 1.0], references=[0.8, 0.25], regret=True))
+    minima = GroupMinima.exact(np.array([0.8, 0.25]))
+    line(progress_of(("a", "b"), 1.0, 0.05, [0.9, 0.5], [0.0, 1.0], group_minima=minima))
     assert "gap 1.0e-01 of 1e-02, worst excess risk 0.25 (b), 1 of 2 groups active" in lines[0]
 
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 
-__all__ = ["SIZES", "Posed", "drawn", "pose"]
+__all__ = ["SIZES", "Posed", "drawn", "pose", "start"]
 
 #: Rows, columns and groups.
 SIZES = {
@@ -128,7 +128,7 @@ def _from_store(X: Any, y: Any, groups: Any, weights: Any, storage: str, folder:
         return store.data(labels)
 
 
-def pose(posed: Posed, folder: Path, comm: Any = None) -> gd.GroupRisk:
+def pose(posed: Posed, folder: Path, comm: Any = None) -> gd.Problem:
     """Return the problem with these properties.
 
     Parameters
@@ -142,20 +142,24 @@ def pose(posed: Posed, folder: Path, comm: Any = None) -> gd.GroupRisk:
 
     Returns
     -------
-    GroupRisk
+    Problem
         The problem.
     """
     data = _stored(posed, folder, comm)
     loss, domain, more = LOSSES[posed.loss](), DOMAINS[posed.domain](), {}
     if posed.extra == "offsets":
         more["offsets"] = 1.0 / np.sqrt(np.arange(1.0, data.n_groups + 1.0))
-    if posed.extra in ("start", "far start"):
-        outputs = (3,) if posed.loss == "softmax" else ()
-        w = np.cos(np.arange(data.n_features + posed.intercept))
-        w = w.reshape(-1, *(1 for _ in outputs)) * np.ones(outputs)
-        q = np.arange(1.0, data.n_groups + 1.0)
-        more["start"] = (w * (1e5 if posed.extra == "far start" else 0.3), q / q.sum())
-    if posed.extra == "references":
-        plain = gd.GroupRisk(data, loss, domain, fit_intercept=posed.intercept)
-        more["references"] = gd.solve(plain, gd.solvers.ALEM(), tol=1e-3, max_passes=200.0).references
-    return gd.GroupRisk(data, loss, domain, fit_intercept=posed.intercept, **more)
+    if posed.extra == "group minima":
+        plain = gd.Problem(data, loss, domain, fit_intercept=posed.intercept)
+        more["group_minima"] = gd.solve(plain, gd.solvers.ALEM(), tol=1e-3, max_passes=200.0).group_minima
+    return gd.Problem(data, loss, domain, fit_intercept=posed.intercept, **more)
+
+
+def start(posed: Posed, problem: gd.Problem) -> dict[str, Any]:
+    """Return the w and q to start from, as arguments of `solve`; none if the problem is posed without a start."""
+    if posed.extra not in ("start", "far start"):
+        return {}
+    w = np.cos(np.arange(problem.shape[0]))
+    w = w.reshape(-1, *(1 for _ in problem.shape[1:])) * np.ones(problem.shape[1:])
+    q = np.arange(1.0, problem.n_groups + 1.0)
+    return {"w": w * (1e5 if posed.extra == "far start" else 0.3), "q": q / q.sum()}

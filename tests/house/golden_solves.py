@@ -7,7 +7,7 @@ from typing import Any
 
 import groupdro as gd
 from tests.distributed.thread_comm import run_workers
-from tests.house.golden_data import Posed, pose
+from tests.house.golden_data import Posed, pose, start
 from tests.house.golden_fit import Fit, keep
 
 __all__ = ["SOLVERS", "add"]
@@ -26,7 +26,6 @@ SOLVERS: dict[str, Callable[[], gd.solvers.Solver]] = {
     "sqp": gd.solvers.GroupSQP,
     "sqp newton": lambda: gd.solvers.GroupSQP("newton"),
     "sqp lbfgs": lambda: gd.solvers.GroupSQP("lbfgs"),
-    "quadratic": gd.solvers.Quadratic,
     "alem": gd.solvers.ALEM,
     "alem, aleg": lambda: gd.solvers.ALEM(stage_two=gd.solvers.ALEG()),
     "alem, aleg-theory": lambda: gd.solvers.ALEM(
@@ -46,7 +45,8 @@ def add(solver: str, posed: Posed, *, fast: bool = False, way: str = "", **optio
     options = {"tol": 1e-6, "max_passes": 16.0, "seed": 3, **options}
 
     def solved(folder: Path, comm: Any, **more: Any) -> gd.solvers.Result:
-        return gd.solve(pose(posed, folder, comm), SOLVERS[solver](), **{**options, **more})
+        problem = pose(posed, folder, comm)
+        return gd.solve(problem, SOLVERS[solver](), **{**options, **start(posed, problem), **more})
 
     def one(folder: Path, comm: Any = None) -> gd.solvers.Result:
         if way == "stopped":
@@ -87,8 +87,6 @@ def _losses_and_domains() -> None:
         for solver in ("auto", "aleg"):
             add(solver, Posed(loss, "simplex"), fast=loss == "logistic", max_passes=30.0)
     add("aleg-theory", Posed("huber", "simplex"))
-    for domain in ("ball", "penalty"):
-        add("quadratic", Posed("squared", domain), fast=domain == "ball")
 
 
 def _variants() -> None:
@@ -114,8 +112,6 @@ def _storages() -> None:
         add("sqp lbfgs", Posed("huber", "penalty", storage, intercept=True), max_passes=MOST["sqp lbfgs"])
     add("auto", Posed("logistic", "penalty", "csr", intercept=True), tol=1e-5)
     add("auto", Posed("squared", "penalty", "store"), tol=1e-5)
-    add("quadratic", Posed("squared", "ball", "float32"))
-    add("quadratic", Posed("squared", "ball", "mapped"))
     add("aleg", Posed("logistic", "simplex", "csr"))
     add("aleg", Posed("logistic", "simplex", "float32"))
 
@@ -133,7 +129,7 @@ def _regrets() -> None:
     add("alem", Posed("logistic", "both", size="short groups"), tol=1e-4, max_passes=200.0)
     add("alem", Posed("softmax", "penalty", size="short groups", intercept=True), tol=1e-4, max_passes=200.0)
     for solver in ("aleg", "sqp newton"):
-        add(solver, Posed("logistic", "both", extra="references"), fast=solver == "aleg", max_passes=30.0)
+        add(solver, Posed("logistic", "both", extra="group minima"), fast=solver == "aleg", max_passes=30.0)
 
 
 def _extras() -> None:
@@ -146,7 +142,6 @@ def _extras() -> None:
         add("aleg-theory", Posed("logistic", "ball", extra=extra))
         add("aleg", Posed("softmax", "ball", "csr", extra=extra))
         add("alem", Posed("huber", "penalty", extra=extra), tol=1e-4, max_passes=200.0)
-    add("quadratic", Posed("squared", "both", extra="weights"))
     add("aleg", Posed("huber", "penalty", "mapped", extra="overlapping groups"))
     for size, most in (("medium", 24.0), ("wide", 40.0), ("many groups", 30.0), ("one group", 30.0)):
         for solver, loss in (("aleg", "logistic"), ("aleg", "softmax"), ("sqp newton", "squared")):
@@ -181,7 +176,6 @@ def _workers_and_resumed() -> None:
         options = {"fast": solver in ("aleg", "sqp lbfgs"), "max_passes": MOST.get(solver, 12.0)}
         add(solver, Posed(loss, "both"), way="resumed", **options)
     add("alem", Posed("logistic", "both"), way="resumed", tol=1e-4, max_passes=MOST["alem"])
-    add("quadratic", Posed("squared", "both"), way="resumed")
     add("aleg", Posed("softmax", "both", size="wide", intercept=True), way="resumed")
     add("aleg", Posed("logistic", "both", "csr", intercept=True), way="resumed")
     add("aleg", Posed("logistic", "both", "store", intercept=True), way="resumed")

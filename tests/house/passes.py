@@ -20,13 +20,13 @@ TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
 LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}
 
 
-def table(make: Callable[[], real_data.Problem]) -> gd.GroupRisk:
+def table(make: Callable[[], real_data.Problem]) -> gd.Problem:
     problem = make()
     data = gd.GroupedData.from_arrays(problem.X, problem.y, problem.groups)
-    return gd.GroupRisk(data, LOSS[problem.task](), gd.domains.L2Domain(radius=10.0))
+    return gd.Problem(data, LOSS[problem.task](), gd.domains.L2Domain(radius=10.0))
 
 
-def many_groups(n_groups: int = 300, size: int = 20, d: int = 20) -> gd.GroupRisk:
+def many_groups(n_groups: int = 300, size: int = 20, d: int = 20) -> gd.Problem:
     """Return groups that each follow a rule of their own."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(n_groups), size)
@@ -34,10 +34,10 @@ def many_groups(n_groups: int = 300, size: int = 20, d: int = 20) -> gd.GroupRis
     slopes = rng.normal(size=d) + 0.5 * rng.normal(size=(n_groups, d))
     chance = 1.0 / (1.0 + np.exp(-(X * slopes[groups]).sum(axis=1)))
     data = gd.GroupedData.from_arrays(X, np.where(rng.random(len(groups)) < chance, 1.0, -1.0), groups)
-    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=10.0))
+    return gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=10.0))
 
 
-def sparse_rows(n: int = 3000, d: int = 2000, entries: int = 10) -> gd.GroupRisk:
+def sparse_rows(n: int = 3000, d: int = 2000, entries: int = 10) -> gd.Problem:
     """Return rows of few entries in more columns than a Hessian is formed of."""
     rng = np.random.default_rng(0)
     place = np.repeat(np.arange(n), entries), rng.integers(0, d, n * entries)
@@ -45,20 +45,18 @@ def sparse_rows(n: int = 3000, d: int = 2000, entries: int = 10) -> gd.GroupRisk
     groups = rng.integers(0, 10, n)
     margin = X @ rng.normal(size=d) + 0.2 * (groups % 3)
     y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-margin)), 1.0, -1.0)
-    return gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3)
-    )
+    return gd.Problem(gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
 
 
 SMALL = ("compas", "german", "heart", "wine_classes", "bike", "communities", "credit", "bank")
-PROBLEMS: dict[str, Callable[[], gd.GroupRisk]] = {
+PROBLEMS: dict[str, Callable[[], gd.Problem]] = {
     **{name: lambda name=name: table(getattr(real_data, name)) for name in SMALL},
     "many groups": many_groups,
     "sparse rows": sparse_rows,
 }
 
 
-def count(problem: gd.GroupRisk) -> dict[str, float]:
+def count(problem: gd.Problem) -> dict[str, float]:
     """Return the passes to each tolerance; all must converge."""
     found = {}
     for tol in TOLERANCES:

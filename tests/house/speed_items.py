@@ -104,7 +104,7 @@ def epochs(folder: Path) -> Callable[[], Timed]:
     table = _load(folder)
     loss = gd.losses.Softmax(10) if table["y"].dtype.kind == "i" else gd.losses.Logistic()
     data = gd.GroupedData.from_arrays(table["X"], table["y"], table["groups"])
-    problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
+    problem = gd.Problem(data, loss, gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
 
     def work() -> Timed:
         marks: list[tuple[float, float]] = []

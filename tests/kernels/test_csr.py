@@ -97,7 +97,7 @@ def test_ones_are_fitted_as_if_they_were_stored(solver, domain):
     stored = gd.GroupedData.from_arrays(sp.csr_array(X), y, np.repeat([0, 1], 350))
     found = []
     for data in (stored, gd.GroupedData.from_arrays(rows.X, y, np.repeat([0, 1], 350))):
-        found.append(gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), domain), solver, tol=1e-4, max_passes=300))
+        found.append(gd.solve(gd.Problem(data, gd.losses.Logistic(), domain), solver, tol=1e-4, max_passes=300))
     assert found[0].converged
     assert (found[0].lower_bound, found[0].upper_bound) == (found[1].lower_bound, found[1].upper_bound)
 
@@ -108,6 +108,6 @@ def test_many_sparse_rows_are_certified_to_twelve_digits():
     X = sp.csr_array((rng.normal(size=5 * n), columns.ravel(), np.arange(0, 5 * n + 1, 5)), shape=(n, 200))
     y = np.sign(X @ rng.normal(size=200) + 2 * rng.logistic(size=n))
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, n))
-    result = gd.solve(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2)), tol=1e-12)
+    result = gd.solve(gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2)), tol=1e-12)
     assert result.converged
     assert result.upper_bound - result.lower_bound <= 1e-12 * result.upper_bound

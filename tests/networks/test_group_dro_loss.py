@@ -59,7 +59,7 @@ def test_a_linear_model_reaches_the_certified_optimum(robustness, batch, offsets
     X, y, groups = table()
     data = gd.GroupedData.from_arrays(X, 2.0 * y - 1.0, groups)
     floor = gd.weight_sets.Floor(robustness, base=SIZES / SIZES.sum())
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         data,
         gd.losses.Logistic(),
         gd.domains.L2Domain(radius=10.0),

@@ -84,4 +84,4 @@ def test_what_bounds_nothing_is_refused(arguments, message):
 def test_the_number_of_bounds_must_be_that_of_the_features():
     data = gd.GroupedData.from_arrays(np.ones((4, 3)), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1])
     with pytest.raises(ValueError, match="low has 2 bounds, but there are 3 features"):
-        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=1.0, low=[0.0, 0.0]))
+        gd.Problem(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=1.0, low=[0.0, 0.0]))

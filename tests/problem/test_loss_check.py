@@ -12,7 +12,7 @@ DATA = gd.GroupedData.from_arrays(RNG.normal(size=(40, 2)), RNG.normal(size=40),
 
 
 def pose(loss, data=DATA, *, fit_intercept=True):
-    return gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1.0), fit_intercept=fit_intercept)
+    return gd.Problem(data, loss, gd.domains.L2Domain(penalty=1.0), fit_intercept=fit_intercept)
 
 
 class WrongSlope(Smoothed):

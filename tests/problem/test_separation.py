@@ -12,7 +12,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from groupdro import GroupDROClassifier, GroupDRORegressor
 from groupdro.data import GroupedData
 from groupdro.distributed.sharding import shard
-from groupdro.problem import GroupRisk, Huber, L2Domain, Logistic, Softmax, Squared, SquaredHinge
+from groupdro.problem import Huber, L2Domain, Logistic, Problem, Softmax, Squared, SquaredHinge
+from groupdro.problem.attainment import is_separated
 from groupdro.problem.separation import has_separating_direction
 from tests.distributed.thread_comm import run_workers
 
@@ -27,7 +28,7 @@ def separating(X, y, *, fit_intercept, loss=None, weight=None, groups=None):
     groups = np.arange(len(y)) % 2 if groups is None else groups
     data = GroupedData.from_arrays(X, y, groups, weight)
     domain = L2Domain(radius=1e8, proxy_for_unbounded=True)
-    return has_separating_direction(GroupRisk(data, loss or Logistic(), domain, fit_intercept=fit_intercept))
+    return has_separating_direction(Problem(data, loss or Logistic(), domain, fit_intercept=fit_intercept))
 
 
 def cloud(n=60, d=3, seed=0):
@@ -433,6 +434,15 @@ def test_a_part_of_the_rows_says_nothing_of_all():
     domain = L2Domain(radius=1e8, proxy_for_unbounded=True)
 
     def ask(comm):
-        return has_separating_direction(GroupRisk(shard(whole, comm), Logistic(), domain))
+        return has_separating_direction(Problem(shard(whole, comm), Logistic(), domain))
 
     assert run_workers(2, ask) == [False, False]
+
+
+def test_separation_is_not_claimed_of_outputs_that_rounding_may_have_turned():
+    X, y = cloud(40, 60), np.arange(40) % 2
+    problem = Problem(GroupedData.from_arrays(X, y, y), Softmax(2), L2Domain(radius=2.0))
+    own, w = np.eye(2)[problem.data.y], np.ones(problem.shape)
+    doubt = float(np.linalg.norm(w) * problem.row_norms.max())
+    for factor, separated in ((1e-16, False), (1e-12, True)):
+        assert is_separated(problem, w, factor * doubt * own) == separated

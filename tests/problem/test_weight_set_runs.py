@@ -22,7 +22,7 @@ def make_data(seed=0):
 
 
 def make_problem(weight_set, data=None):
-    return gd.GroupRisk(
+    return gd.Problem(
         data or make_data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.02), WEIGHT_SETS[weight_set]
     )
 
@@ -41,7 +41,7 @@ def test_an_interrupted_run_resumes(weight_set, solver, tmp_path):
     assert resumed.lower_bound <= whole.upper_bound
     assert whole.lower_bound <= resumed.upper_bound
     assert resumed.gap <= 5.0 * whole.gap + 1e-10 * whole.upper_bound
-    other = gd.GroupRisk(
+    other = gd.Problem(
         make_data(), gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.02), gd.weight_sets.Cap((0.7, 0.4, 0.3))
     )
     assert "resumed" not in gd.solve(other, SOLVERS[solver](), **options, checkpoint_dir=tmp_path).solver

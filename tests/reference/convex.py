@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from groupdro.problem import Box, Cap, ElasticNetDomain, Floor, GroupRisk, L2Domain
+from groupdro.problem import Box, Cap, ElasticNetDomain, Floor, L2Domain, Problem
 
 # Tighter than the default, with shorter steps that get closer on degenerate problems; then other ways to the same.
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9, "max_iter": 300}
@@ -29,7 +29,7 @@ class Reference:
     accurate: bool
 
 
-def membership_matrix(problem: GroupRisk) -> np.ndarray:
+def membership_matrix(problem: Problem) -> np.ndarray:
     """Row i holds the weights of group i's mean over the stored rows."""
     data = problem.data
     A = np.zeros((data.n_groups, data.n_rows))
@@ -40,17 +40,16 @@ def membership_matrix(problem: GroupRisk) -> np.ndarray:
     return A
 
 
-def dense_rows(problem: GroupRisk) -> np.ndarray:
+def dense_rows(problem: Problem) -> np.ndarray:
     rows = problem.data.rows
     return np.asarray(rows.X.todense() if hasattr(rows.X, "todense") else rows.X, dtype=np.float64)
 
 
-def _losses(problem: GroupRisk, w: Any) -> Any:
+def _losses(problem: Problem, w: Any) -> Any:
     """The rows' losses as a CVXPY expression of w."""
     X, y, d = dense_rows(problem), problem.data.y, problem.data.n_features
-    name, offset = problem.loss.name, 0.0
-    if y.ndim == 2:
-        y, offset = y[:, 0], y[:, 1:]
+    name = problem.loss.name
+    offset = problem.data.row_offsets if problem.data.row_offsets.size else 0.0
     if name == "softmax":
         u = offset + X @ w[:d] + (np.ones((len(X), 1)) @ w[d:] if problem.fit_intercept else 0)
         own = np.zeros((len(X), problem.shape[1]))
@@ -66,7 +65,7 @@ def _losses(problem: GroupRisk, w: Any) -> Any:
     return cp.square(cp.pos(1 - cp.multiply(y, u))) / 2
 
 
-def _constraints_and_penalty(problem: GroupRisk, w: Any) -> tuple[list[Any], Any]:
+def _constraints_and_penalty(problem: Problem, w: Any) -> tuple[list[Any], Any]:
     coef = w[: problem.data.n_features]
     if isinstance(problem.domain, ElasticNetDomain):
         domain = problem.domain
@@ -123,7 +122,7 @@ def _objective(weight_set: Any, values: Any, n: int) -> tuple[Any, list[Any]]:
     return least @ values + (1.0 - least.sum()) * t + (most - least) @ moving, [values - t <= moving]
 
 
-def worst_value(problem: GroupRisk, references: np.ndarray | None = None) -> Reference:
+def worst_value(problem: Problem, references: np.ndarray | None = None) -> Reference:
     """Minimise what the set of group weights makes of the groups' risks (less references), with the penalty."""
     A = membership_matrix(problem)
     w = cp.Variable(problem.shape)
@@ -139,7 +138,7 @@ def worst_value(problem: GroupRisk, references: np.ndarray | None = None) -> Ref
     return Reference(float(program.value), np.asarray(w.value), q / max(q.sum(), 1e-300), accurate)
 
 
-def least_average(problem: GroupRisk, base: np.ndarray, level: float, n_bound: int | None = None) -> Reference:
+def least_average(problem: Problem, base: np.ndarray, level: float, n_bound: int | None = None) -> Reference:
     """Minimise the average of the groups' risks with the penalty, where that of the first groups is within a level."""
     A = membership_matrix(problem)
     w = cp.Variable(problem.shape)
@@ -152,7 +151,7 @@ def least_average(problem: GroupRisk, base: np.ndarray, level: float, n_bound: i
     return Reference(float(program.value), np.asarray(w.value), None, accurate)
 
 
-def group_minima(problem: GroupRisk) -> tuple[np.ndarray, bool]:
+def group_minima(problem: Problem) -> tuple[np.ndarray, bool]:
     """Minimise each group's risk with the penalty alone."""
     values, accurate = np.empty(problem.n_groups), True
     for i in range(problem.n_groups):

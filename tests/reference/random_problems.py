@@ -19,7 +19,8 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.certificate import Certificate, CutAggregate, balance, linearise
-from groupdro.problem import GroupRisk, References
+from groupdro.oracle import Oracle
+from groupdro.problem import GroupMinima, Problem
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = ("logistic", "softmax", "squared", "huber", "squared_hinge")
@@ -50,7 +51,7 @@ def elastic_net(rng: np.random.Generator, d: int) -> gd.domains.ElasticNetDomain
     return gd.domains.ElasticNetDomain(l1=l1 * (ratio != "l2"), l2=l2 * (ratio != "l1"), low=low, high=high)
 
 
-def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> tuple[GroupRisk, str]:
+def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> tuple[Problem, str]:
     """Draw a problem; with `offsets`, the same one with scores to correct; with `elastic`, under an elastic net."""
     rng = np.random.default_rng([seed, 2403])
     loss_name, domain_name = rng.choice(LOSSES), rng.choice(DOMAINS)
@@ -116,7 +117,7 @@ def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> 
     )
     if elastic:
         domain, domain_name = elastic_net(rng, d), "elastic"
-    problem = GroupRisk(data, loss, domain, fit_intercept=bool(intercept))
+    problem = Problem(data, loss, domain, fit_intercept=bool(intercept))
     return problem, f"{loss_name} {domain_name} {objective}"
 
 
@@ -132,7 +133,7 @@ def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict
 
     optimum, size = reference.value, max(1.0, abs(reference.value))
     w = _feasible(problem, reference.w)
-    there = float((problem.risks(w) - (0.0 if minima is None else minima)).max()) + problem.domain.penalty_at(
+    there = float((Oracle(problem).risks(w) - (0.0 if minima is None else minima)).max()) + problem.domain.penalty_at(
         problem.coef(w)
     )
     if abs(there - optimum) > 0.5 * TOLERANCE * size:
@@ -165,38 +166,41 @@ def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict
     if elastic and not default.converged:
         violations.append(f"seed {seed} {kind}: the default ends {default!r}")
 
-    # 2. Every kind of bound at points that no solver would visit, with references as rough as these.
+    # 2. Every kind of bound at points that no solver would visit, with minima as rough as these.
     if minima is not None:
         slack = rng.random(problem.n_groups) * 0.01
-        problem = problem.with_references(References(minima + slack, minima - slack[::-1]))
-    aggregate = CutAggregate(problem)
+        upper, lower = minima + slack, minima - slack[::-1]
+        problem = problem.with_minima(GroupMinima(upper, lower, centre=upper))
+    oracle = Oracle(problem)
+    aggregate = CutAggregate(oracle)
     for _ in range(4):
         w = _random_point(problem, rng)
         q = rng.dirichlet(np.full(problem.n_groups, 0.5))
-        at = problem.evaluate(w, q)
+        at = oracle.evaluate(w, q)
         check("upper", -np.inf, problem.objective(w, at.group_risks))
-        domain = problem.domain.within(problem.objective(w, at.group_risks) + problem.references.upper.min())
+        domain = problem.domain.within(problem.objective(w, at.group_risks) + problem.baseline.upper.min())
         check("cuts", aggregate.add(at, domain))
         if problem.fit_intercept:
-            check("intercept", balance(problem, at).bound(problem, domain))
+            check("intercept", balance(oracle, at).bound(problem, domain))
             continue
-        check("linearisation", linearise(problem, at).bound(problem, domain))
+        check("linearisation", linearise(oracle, at).bound(problem, domain))
 
     # 3. The bounds are not vacuous: at the reference's own solution they nearly meet.
     if minima is not None:
-        problem = problem.with_references(References(minima, minima))
-    certificate = Certificate(problem)
-    certificate.observe(problem.evaluate(_feasible(problem, reference.w), reference.q))
+        problem = problem.with_minima(GroupMinima.exact(minima))
+    oracle = Oracle(problem)
+    certificate = Certificate(oracle)
+    certificate.observe(oracle.evaluate(_feasible(problem, reference.w), reference.q))
     check("reference point", certificate.lower, certificate.upper)
     return Verdict(kind, True, tuple(violations), certificate.gap / size)
 
 
-def _random_point(problem: GroupRisk, rng: np.random.Generator) -> np.ndarray:
+def _random_point(problem: Problem, rng: np.random.Generator) -> np.ndarray:
     w = rng.normal(size=problem.shape)
     return _feasible(problem, w if problem.domain.start((1,)).sum() == 0 else np.abs(w))
 
 
-def _feasible(problem: GroupRisk, w: np.ndarray) -> np.ndarray:
+def _feasible(problem: Problem, w: np.ndarray) -> np.ndarray:
     w = np.array(w, dtype=np.float64)
     coef = problem.coef(w)
     if isinstance(problem.domain, gd.domains.SimplexDomain):

@@ -39,15 +39,13 @@ def make_problem(loss="logistic", seed=4, n=240):
     X, groups = rng.normal(size=(n, 5)), rng.integers(0, 3, size=n)
     if loss == "softmax":
         data = gd.GroupedData.from_arrays(X, rng.integers(0, 3, size=n), groups)
-        return gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=2.0))
+        return gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=2.0))
     scores = X @ rng.normal(size=5) + 0.5 * groups * X[:, 0]
     if loss == "squared":
         data = gd.GroupedData.from_arrays(X, scores + rng.normal(size=n), groups)
-        return gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=3.0))
+        return gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(radius=3.0))
     y = np.where(scores + rng.logistic(size=n) > 0, 1.0, -1.0)
-    return gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2)
-    )
+    return gd.Problem(gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
 
 
 def sparse_problem():
@@ -55,7 +53,7 @@ def sparse_problem():
     X = sp.random_array((300, 60), density=0.1, rng=rng, format="csr")
     y = rng.choice([-1.0, 1.0], size=300)
     data = gd.GroupedData.from_arrays(X, y, np.arange(300) % 50)
-    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
+    return gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
 
 
 def stop_after(epochs):
@@ -127,7 +125,7 @@ def test_another_number_of_workers_takes_over(tmp_path, workers, solver):
 
     def run(comm, epochs):
         problem = make_problem()
-        problem = problem.on(shard(problem.data, comm), start=(None, None))
+        problem = problem.with_rows(shard(problem.data, comm))
         return gd.solve(problem, solver, tol=1e-6, callbacks=[stop_after(epochs)], checkpoint_dir=tmp_path)
 
     run_workers(2, lambda comm: run(comm, 2))
@@ -165,7 +163,7 @@ def test_bounds_of_another_problem_are_not_used(tmp_path, monkeypatch, other):
     gd.solve(make_problem(), "sqp", checkpoint_dir=tmp_path)
     problem, solver = make_problem(seed=5 if other == "data" else 4), "alem" if other == "objective" else "sqp"
     if other == "domain":
-        problem = gd.GroupRisk(problem.data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.5))
+        problem = gd.Problem(problem.data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.5))
     if other == "version":
         monkeypatch.setattr(checkpoint, "BOUNDS_VERSION", 99)
     fresh = gd.solve(problem, solver, checkpoint_dir=tmp_path)
@@ -178,7 +176,7 @@ def test_of_a_loss_from_elsewhere_only_the_point_is_taken_over(tmp_path):
     Expectile = runpy.run_path("docs/snippets/expectile.py")["Expectile"]
     results = []
     for level in (0.5, 0.9):
-        problem = gd.GroupRisk(make_problem("squared").data, Expectile(level), gd.domains.L2Domain(radius=1.0))
+        problem = gd.Problem(make_problem("squared").data, Expectile(level), gd.domains.L2Domain(radius=1.0))
         results.append(
             (gd.solve(problem, "sqp", tol=1e-8, checkpoint_dir=tmp_path), gd.solve(problem, "sqp", tol=1e-8))
         )
@@ -225,8 +223,8 @@ def test_a_bound_is_not_used_for_a_store_whose_files_changed(tmp_path, sparse, n
     store, change = changed_store(tmp_path, sparse)
 
     def digest(comm):
-        problem = gd.GroupRisk(store.shard(comm).data(), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0))
-        return problem_digest(problem, regret=False)
+        problem = gd.Problem(store.shard(comm).data(), gd.losses.Squared(), gd.domains.L2Domain(radius=1.0))
+        return problem_digest(problem, excess=False)
 
     def refused(comm):
         with pytest.raises(gd.store.StoreError, match=rf"its {re.escape(name)} does not match the checksums"):
@@ -281,7 +279,7 @@ def test_a_bound_is_not_used_for_data_that_differ_in_a_single_entry(tmp_path, ki
         held = {"dense": lambda: X, "float32": lambda: X.astype(np.float32), "sparse": lambda: sp.csr_array(X)}
         rows = held.get(kind, lambda: np.load(tmp_path / "X.npy", mmap_mode="r"))()
         data = gd.GroupedData.from_arrays(rows, y, np.repeat([0, 1], 1500))
-        return problem_digest(gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)), regret=False)
+        return problem_digest(gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)), excess=False)
 
     before = digest()
     assert digest() == before
@@ -289,25 +287,25 @@ def test_a_bound_is_not_used_for_data_that_differ_in_a_single_entry(tmp_path, ki
     assert digest() != before
 
 
-# ---------------------------------------------------------------------- references
+# ---------------------------------------------------------------------- group minima
 
 
-def test_references_found_once_for_a_looser_tolerance_are_found_again(tmp_path):
+def test_minima_found_once_for_a_looser_tolerance_are_found_again(tmp_path):
     solver = gd.solvers.ALEM(gd.solvers.GroupSQP())
     rough = gd.solve(make_problem(), solver, tol=3e-2, checkpoint_dir=tmp_path)
     assert rough.converged
     fine = gd.solve(make_problem(), solver, tol=1e-4, checkpoint_dir=tmp_path)
     assert fine.converged
-    assert fine.references.lower.min() > 0.0
+    assert fine.group_minima.lower.min() > 0.0
 
 
-def test_references_that_can_be_refined_are_refined_for_a_tighter_tolerance(tmp_path):
+def test_minima_that_can_be_refined_are_refined_for_a_tighter_tolerance(tmp_path):
     rough = gd.solve(make_problem(), "alem", tol=3e-2, checkpoint_dir=tmp_path)
     fine = gd.solve(make_problem(), "alem", tol=1e-6, checkpoint_dir=tmp_path)
     assert rough.converged
     assert fine.converged
     assert fine.trace[: len(rough.trace)] == rough.trace
-    widths = [(result.references.upper - result.references.lower).max() for result in (rough, fine)]
+    widths = [(result.group_minima.upper - result.group_minima.lower).max() for result in (rough, fine)]
     assert widths[1] < widths[0]
 
 

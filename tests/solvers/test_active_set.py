@@ -6,7 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.problem.group_pass import ColumnCurvature, evaluate_groups
+from groupdro.oracle import Oracle
+from groupdro.oracle.groups import ColumnCurvature, evaluate_groups
 from groupdro.solvers import active_set
 from groupdro.solvers.resting_weights import weights_at_rest
 from tests.reference.convex import worst_value
@@ -23,7 +24,7 @@ def make_problem(seed, domain, loss="logistic", storage="dense", n=120, d=25, m=
     stored = sp.csr_array(X * (rng.random(X.shape) < 0.5)) if storage == "csr" else X
     groups = np.r_[np.arange(m), rng.integers(0, m, n - m)]
     data = gd.GroupedData.from_arrays(stored, score if loss == "squared" else y, groups)
-    return gd.GroupRisk(data, losses[loss], domain, fit_intercept=fit_intercept)
+    return gd.Problem(data, losses[loss], domain, fit_intercept=fit_intercept)
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.long) for k in range(8, 60))])
@@ -72,7 +73,7 @@ def test_zeros_that_no_single_release_finds(n, l1, noise, more):
     X = hidden @ rng.normal(size=(more + 2, 40)) + noise * rng.normal(size=(n, 40)) + (3.0 if more else 0.0)
     data = gd.GroupedData.from_arrays(np.maximum(X, 0.0), 2.0 * y - 1.0, 2 * y + shortcut)
     found = gd.solve(
-        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=l1), fit_intercept=True),
+        gd.Problem(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=l1), fit_intercept=True),
         "sqp",
         tol=1e-7,
     )
@@ -102,12 +103,13 @@ def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, l
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_the_curvature_of_some_columns_is_a_part_of_the_hessian(loss, storage):
     problem = make_problem(3, gd.domains.ElasticNetDomain(l1=0.1), loss, storage, d=9)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(0)
     w, q = 0.3 * rng.normal(size=problem.shape), np.array([0.5, 0.2, 0.3])
-    groups = evaluate_groups(problem, w, q)
+    groups = evaluate_groups(oracle, w, q)
     features, k = np.array([1, 4, 7]), problem.model.n_outputs
     entries = np.r_[(features[:, None] * k + np.arange(k)).ravel(), np.arange(9 * k, 10 * k)]
-    part = ColumnCurvature(problem, groups.margins, q, features)
+    part = ColumnCurvature(oracle, groups.margins, q, features)
     expected = groups.hessian[np.ix_(entries, entries)]
     np.testing.assert_allclose(part.formed(), expected, atol=1e-12)
     np.testing.assert_allclose(part.diagonal(), np.diag(expected), atol=1e-12)
@@ -123,9 +125,9 @@ def test_a_step_solves_its_own_model(seed):
     problem = make_problem(seed, elastic_net(rng, d), d=d, n=40, fit_intercept=bool(seed % 2))
     w = problem.within_domain(rng.normal(size=problem.shape) * (rng.random(problem.shape) < 0.6))
     solver = gd.solvers.GroupSQP()
-    state = solver.init(problem.starting_at(w), 0)
+    state = solver.init(Oracle(problem), w, problem.central_weights(), 0)
     values = problem.group_values(state.groups.group_risks)
-    step, q, promised = solver._solve_model(problem, state, values)
+    step, q, promised = solver._solve_model(Oracle(problem), state, values)
 
     z, domain, hessian = cp.Variable(d + problem.fit_intercept), problem.domain, state.groups.hessian
     coef = (w + z)[:d]
@@ -160,7 +162,7 @@ def test_every_set_of_weights_and_both_objectives(objective, weight_set):
     if objective == "regret" and not weight_set.is_simplex:
         pytest.skip("regrets are of the simplex here")
     plain = make_problem(5, gd.domains.ElasticNetDomain(l1=0.02, l2=0.01))
-    problem = gd.GroupRisk(plain.data, plain.loss, plain.domain, weight_set, fit_intercept=True)
+    problem = gd.Problem(plain.data, plain.loss, plain.domain, weight_set, fit_intercept=True)
     found = gd.solve(problem, "alem" if objective == "regret" else "auto", tol=1e-6)
     assert found.converged
     if objective == "risk":
@@ -202,11 +204,9 @@ def test_weights_at_rest_are_those_of_the_game(seed):
     m, d, low, high = 5, 4, -0.2 if seed % 2 else -np.inf, 0.3 if seed % 3 else np.inf
     X, y, groups = rng.normal(size=(60, d)), np.sign(rng.normal(size=60)), np.arange(60) % m
     domain = gd.domains.ElasticNetDomain(l1=0.05, l2=0.0, low=low, high=high)
-    problem = gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), domain, fit_intercept=seed > 2
-    )
+    problem = gd.Problem(gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), domain, fit_intercept=seed > 2)
     best = gd.solve(problem, tol=1e-10)
-    here = evaluate_groups(problem, best.w, best.q, hessian=False)
+    here = evaluate_groups(Oracle(problem), best.w, best.q, hessian=False)
     q = weights_at_rest(problem, here, problem.group_values(here.group_risks), problem.weight_set.moving(m))
     assert q.min() >= 0
     assert q.sum() == pytest.approx(1.0)
@@ -222,8 +222,8 @@ def test_no_program_is_solved_where_weights_are_known_or_parameters_are_many(m, 
     """A dense identity of 100,000 features took all memory."""
     X = sp.csr_array(sp.eye_array(8, d))
     data = gd.GroupedData.from_arrays(X, np.tile([1.0, -1.0], 4), np.arange(8) % m)
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=0.5))
-    here = evaluate_groups(problem, problem.start(), problem.start_weights(), hessian=False)
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.ElasticNetDomain(l1=0.5))
+    here = evaluate_groups(Oracle(problem), problem.centre(), problem.central_weights(), hessian=False)
     moving = problem.weight_set.moving(m)
     assert weights_at_rest(problem, here, problem.group_values(here.group_risks), moving) is None
     assert gd.solve(problem, tol=1e-6).converged
@@ -231,7 +231,7 @@ def test_no_program_is_solved_where_weights_are_known_or_parameters_are_many(m, 
 
 def test_no_weights_come_of_slopes_that_overflowed():
     problem, _ = random_problem(100, elastic=True)
-    here = evaluate_groups(problem, problem.start(), problem.start_weights(), hessian=False)
+    here = evaluate_groups(Oracle(problem), problem.centre(), problem.central_weights(), hessian=False)
     values, moving = problem.group_values(here.group_risks), problem.weight_set.moving(problem.n_groups)
     assert weights_at_rest(problem, here, values, moving) is not None
     here.gradients[0, 0] = np.inf

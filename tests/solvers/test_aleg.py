@@ -3,6 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.oracle import Oracle
 from groupdro.solvers.steps import BATCHES, InnerLoop, steps_of
 from groupdro.solvers.steps.fused import FusedSteps
 from groupdro.solvers.steps.lazy import LazySteps
@@ -34,7 +35,7 @@ def make_problem(
         y = np.sign(X @ rng.normal(size=d) + rng.normal(size=n))
     weight = rng.random(n) + 0.1 if weights else None
     data = gd.GroupedData.from_arrays(X, y, groups, weight)
-    return gd.GroupRisk(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
+    return gd.Problem(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
@@ -50,23 +51,24 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
     if shifted and not intercept:
         return  # without an intercept there is nothing to shift
     problem = make_problem(loss, domain, intercept=intercept, dtype=dtype, weights=intercept)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(1)
     plan = problem.data.plan_batches(12)
     members = problem.data.draw_steps(plan, 15, rng)
-    at = problem.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
+    at = oracle.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
     metric = rng.uniform(0.2, 3.0, problem.shape)
     rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0] if rotated else np.empty((0, 0))
     shift = rng.normal(size=4) if shifted else np.empty(0)
 
     def loop():
         start = (at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
-        return InnerLoop(problem, at, problem.geometry(), 0.05 * metric, 0.2, 0.1, *start, rotation, shift)
+        return InnerLoop(oracle, at, problem.geometry(), 0.05 * metric, 0.2, 0.1, *start, rotation, shift)
 
     fused, readable = loop(), loop()
     assert FusedSteps.fits(fused)
-    before = problem.counters.row_reads
+    before = oracle.counters.row_reads
     FusedSteps(fused).run(plan, members)
-    assert problem.counters.row_reads - before == members.size
+    assert oracle.counters.row_reads - before == members.size
     ReadableSteps(readable).run(plan, members)
     for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
         np.testing.assert_allclose(getattr(fused, name), getattr(readable, name), rtol=1e-9, atol=1e-12, err_msg=name)
@@ -109,7 +111,7 @@ def test_units_of_the_features_do_not_matter_where_the_radius_follows_them(scale
     data = gd.GroupedData.from_arrays(
         plain.data.rows.X * scale, plain.data.y, np.repeat(np.arange(3), plain.data.group_sizes)
     )
-    scaled = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0 / scale))
+    scaled = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0 / scale))
     a, b = (gd.solve(problem, "aleg", tol=1e-4, max_passes=400) for problem in (plain, scaled))
     assert a.converged
     assert b.converged
@@ -123,7 +125,7 @@ def test_columns_of_very_different_scale_are_met_by_the_metric():
     data = gd.GroupedData.from_arrays(
         problem.data.rows.X * scales, problem.data.y, np.repeat(np.arange(3), problem.data.group_sizes)
     )
-    ugly = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
+    ugly = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3))
     with_metric = gd.solve(ugly, gd.solvers.ALEG(), tol=1e-3, max_passes=150)
     without = gd.solve(ugly, gd.solvers.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
     assert with_metric.gap < 0.3 * without.gap
@@ -162,9 +164,10 @@ def test_a_rotation_with_equal_steps_changes_nothing():
     rng = np.random.default_rng(2)
     plan = problem.data.plan_batches(12)
     members = problem.data.draw_steps(plan, 10, rng)
-    at = problem.evaluate(problem.start(), np.full(3, 1 / 3))
+    oracle = Oracle(problem)
+    at = oracle.evaluate(problem.centre(), np.full(3, 1 / 3))
     turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
-    common = (problem, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(at.q), np.zeros(3))
+    common = (oracle, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(at.q), np.zeros(3))
     plain, rotated = InnerLoop(*common), InnerLoop(*common, turn)
     for loop in (plain, rotated):
         FusedSteps(loop).run(plan, members)
@@ -180,11 +183,12 @@ def test_a_shift_is_the_same_as_centred_columns():
     loops = []
     for columns, own in ((X, shift), (X - shift, np.empty(0))):
         data = gd.GroupedData.from_arrays(columns, y, groups)
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+        oracle = Oracle(problem)
         plan = problem.data.plan_batches(12)
         members = problem.data.draw_steps(plan, 10, np.random.default_rng(3))
-        at = problem.evaluate(np.zeros(5), q)
-        loop = InnerLoop(problem, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(q), np.log(q), shift=own)
+        at = oracle.evaluate(np.zeros(5), q)
+        loop = InnerLoop(oracle, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(q), np.log(q), shift=own)
         FusedSteps(loop).run(plan, members)
         loops.append(loop)
     np.testing.assert_allclose(loops[0].w, loops[1].w, atol=1e-13)
@@ -203,7 +207,7 @@ def test_a_free_intercept_of_columns_far_from_zero_costs_few_passes(loss):
     groups = np.arange(3000) % 3
     slopes = rng.normal(size=(3, 5))
     y = (((X - 3.0) * slopes[groups]).sum(axis=1) + rng.logistic(size=3000) > 0).astype(int)
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, groups), loss, gd.domains.L2Domain(penalty=1e-2), fit_intercept=True
     )
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=150)
@@ -226,9 +230,10 @@ def test_many_features_and_classes_use_the_leading_directions(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 12)) * 10.0 ** np.linspace(0.7, -0.5, 12)  # a few directions bend most
     data = gd.GroupedData.from_arrays(X.astype(np.float32), rng.integers(0, 3, 400), rng.integers(0, 4, 400))
-    problem = gd.GroupRisk(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=2.0))
+    problem = gd.Problem(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=2.0))
     solver = gd.solvers.ALEG()
-    assert solver.init(problem, 0).spectral.directions.shape == (12, 4)
+    state = solver.init(Oracle(problem), problem.centre(), problem.central_weights(), 0)
+    assert state.spectral.directions.shape == (12, 4)
     with_directions = gd.solve(problem, solver, tol=1e-3, max_passes=150)
     without = gd.solve(problem, gd.solvers.ALEG(scale_columns=False), tol=1e-3, max_passes=150)
     assert with_directions.converged
@@ -247,26 +252,27 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
     dense = make_problem(loss, domain, intercept=intercept, d=9)
     X = sp.csr_array(dense.data.rows.X * (np.random.default_rng(3).random((125, 9)) < 0.4)).astype(dtype)
     data = gd.GroupedData.from_arrays(X, dense.data.y, np.repeat(np.arange(3), dense.data.group_sizes))
-    problem = gd.GroupRisk(data, LOSSES[loss], domain, fit_intercept=intercept)
+    problem = gd.Problem(data, LOSSES[loss], domain, fit_intercept=intercept)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(1)
     plan = data.plan_batches(12)
-    at = problem.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
+    at = oracle.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
     steps = np.full(problem.shape, 0.05)
     if intercept:
         steps[-1] = 0.2
 
     def loop():
         start = (at.w + 0.01, at.w, np.log(at.q), np.zeros(3))
-        return InnerLoop(problem, at, problem.geometry(), steps, 0.2, alpha, *start)
+        return InnerLoop(oracle, at, problem.geometry(), steps, 0.2, alpha, *start)
 
     sparse, readable = loop(), loop()
     lazy = LazySteps(sparse)
     assert LazySteps.fits(sparse)
     for _ in range(2):  # two pieces: the second goes on from the first
         members = data.draw_steps(plan, 15, rng)
-        before = problem.counters.row_reads
+        before = oracle.counters.row_reads
         lazy.run(plan, members)
-        assert problem.counters.row_reads - before == members.size
+        assert oracle.counters.row_reads - before == members.size
         ReadableSteps(readable).run(plan, members)
     lazy.flush()
     for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
@@ -291,18 +297,19 @@ def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, d
     X = sp.csr_array(dense.data.rows.X * (np.random.default_rng(3).random((125, 60)) < 0.04))
     groups = np.repeat(np.arange(3), dense.data.group_sizes)
     data = gd.GroupedData.from_arrays(X if sparse else X.toarray(), dense.data.y, groups)
-    problem = gd.GroupRisk(data, LOSSES[loss], domain, fit_intercept=intercept)
+    problem = gd.Problem(data, LOSSES[loss], domain, fit_intercept=intercept)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(1)
     plan = data.plan_batches(3)
     start = domain.feasible(rng.normal(size=60) * 0.1)
-    at = problem.evaluate(np.append(start, np.zeros(int(intercept))), rng.dirichlet(np.ones(3)))
+    at = oracle.evaluate(np.append(start, np.zeros(int(intercept))), rng.dirichlet(np.ones(3)))
     steps = np.full(problem.shape, 0.2)
     if intercept:
         steps[-1] = 0.3
 
     def loop():
         begin = np.append(domain.feasible(start[::-1]), at.w[60:])
-        return InnerLoop(problem, at, problem.geometry(), steps, 0.2, alpha, begin, at.w, np.log(at.q), np.zeros(3))
+        return InnerLoop(oracle, at, problem.geometry(), steps, 0.2, alpha, begin, at.w, np.log(at.q), np.zeros(3))
 
     form = ProximalSteps if sparse else FusedSteps
     quick, readable = loop(), loop()
@@ -310,9 +317,9 @@ def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, d
     made = form(quick)
     for n in (40, 25):  # two pieces: the second goes on from the first
         members = data.draw_steps(plan, n, rng)
-        before = problem.counters.row_reads
+        before = oracle.counters.row_reads
         made.run(plan, members)
-        assert problem.counters.row_reads - before == members.size
+        assert oracle.counters.row_reads - before == members.size
         ReadableSteps(readable).run(plan, members)
     made.flush()
     for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
@@ -327,7 +334,7 @@ def test_it_converges_with_thresholds(domain, sparse):
     X = np.where(rng.random((600, 40)) < 0.1, rng.random((600, 40)), 0.0)
     y = np.sign(X @ rng.normal(size=40) + 0.3 * rng.normal(size=600))
     data = gd.GroupedData.from_arrays(sp.csr_array(X) if sparse else X, y, rng.integers(0, 4, 600))
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), domain)
+    problem = gd.Problem(data, gd.losses.Logistic(), domain)
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
     assert result.converged
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
@@ -339,7 +346,7 @@ def test_it_converges_on_sparse_rows(intercept):
     X = sp.csr_array(np.where(rng.random((600, 40)) < 0.1, rng.random((600, 40)), 0.0))
     y = np.sign(X @ rng.normal(size=40) + 0.3 * rng.normal(size=600))
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 4, 600))
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.01), fit_intercept=intercept)
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.01), fit_intercept=intercept)
     result = gd.solve(problem, "aleg", tol=1e-3, max_passes=300)
     assert result.converged
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
@@ -368,7 +375,7 @@ def test_without_replacement_it_converges_too_and_weights_are_refused():
 
 def test_sparse_rows_of_zeros_leave_the_intercept_to_be_found():
     data = gd.GroupedData.from_arrays(sp.csr_array((6, 2)), np.arange(6.0), np.arange(6) % 2)
-    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    problem = gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
     result = gd.solve(problem, gd.solvers.ALEG(), tol=1e-2, max_passes=300)  # a step that overflows would warn
     assert result.converged
 
@@ -382,7 +389,7 @@ def test_an_epoch_of_one_step_moves_sparse_rows_as_dense_ones(domain, fit_interc
     X, y, groups = rng.normal(size=(40, 3)), np.sign(rng.normal(size=40)), np.arange(40) % 10
     runs = []
     for stored in (X, sp.csr_array(X)):
-        problem = gd.GroupRisk(
+        problem = gd.Problem(
             gd.GroupedData.from_arrays(stored, y, groups), gd.losses.Logistic(), domain, fit_intercept=fit_intercept
         )
         solver = gd.solvers.ALEG(rows_per_step=40, scale_columns=False)
@@ -400,10 +407,11 @@ def test_warming_up_asks_nothing_of_the_data_and_changes_no_run(storage, weight_
     dense = make_problem("logistic", gd.domains.L2Domain(penalty=0.1))
     groups = np.repeat(np.arange(3), dense.data.group_sizes)
     data = gd.GroupedData.from_arrays(storage(dense.data.rows.X), dense.data.y, groups)
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), weight_set)
-    with problem.uncounted():
-        gd.solvers.ALEG().warm_up(problem)
-    assert problem.counters.row_reads == 0
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), weight_set)
+    oracle = Oracle(problem)
+    with oracle.uncounted():
+        gd.solvers.ALEG().warm_up(oracle)
+    assert oracle.counters.row_reads == 0
     first, again = (gd.solve(problem, "aleg", tol=1e-3) for _ in range(2))
     assert first.converged
     assert first.w.tobytes() == again.w.tobytes()

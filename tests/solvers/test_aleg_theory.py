@@ -4,7 +4,8 @@ import pytest
 import groupdro as gd
 from groupdro.data import Draw
 from groupdro.geometry import Entropy, Euclidean, softmax
-from groupdro.problem import References
+from groupdro.oracle import Oracle
+from groupdro.problem import GroupMinima
 from groupdro.solvers.step_sizes import saddle_constant
 from tests.reference.convex import worst_value
 from tests.reference.naive_aleg import naive_aleg
@@ -17,7 +18,7 @@ def small_problem(sizes=(3, 5, 2, 4), d=3, seed=0, radius=2.0, permutation=None,
     X = rng.normal(size=(len(groups), d))
     y = np.where(rng.random(len(groups)) < 0.5, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, groups)
-    return gd.GroupRisk(data, loss or gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=radius))
+    return gd.Problem(data, loss or gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=radius))
 
 
 def signed_groups(problem):
@@ -39,13 +40,14 @@ def draws_of(problem, seed, lengths):
 def test_the_readable_step_equals_the_naive_reference_on_the_same_indices(shifted):
     problem = small_problem()
     shift = np.array([0.1, 0.3, 0.0, 0.2]) if shifted else np.zeros(4)
-    problem = problem.with_references(References(shift, shift))
+    problem = problem.with_minima(GroupMinima.exact(shift))
     lengths, alphas = [4, 4, 3], [[0.2, 0.25, 0.25, 0.3], [0.3, 0.2, 0.2, 0.25], [1 / 3] * 3]
     etas = [[0.1, 0.2, 0.15, 0.1], [0.3] * 4, [0.05, 0.1, 0.2]]
     solver = gd.solvers.ALEGTheory(lengths, alphas, etas, guarantee=False)
-    state = solver.init(problem, seed=5)
+    oracle = Oracle(problem)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), seed=5)
     for s in range(3):
-        solver.epoch(problem, state)
+        solver.epoch(oracle, state)
         state.epoch = s + 1
     path, snapshot, average = naive_aleg(
         signed_groups(problem), 2.0, draws_of(problem, 5, lengths), etas, alphas, shift
@@ -62,16 +64,17 @@ def test_the_readable_step_equals_the_naive_reference_on_the_same_indices(shifte
 
 def test_the_estimator_is_unbiased_over_all_draws():
     problem = small_problem(sizes=(2, 3, 2))
+    oracle = Oracle(problem)
     rng = np.random.default_rng(0)
-    at = problem.evaluate(rng.normal(size=3) * 0.3, np.array([0.2, 0.5, 0.3]))
+    at = oracle.evaluate(rng.normal(size=3) * 0.3, np.array([0.2, 0.5, 0.3]))
     w, q = rng.normal(size=3), np.array([0.6, 0.1, 0.3])
-    there = problem.evaluate(w, q)
+    there = oracle.evaluate(w, q)
     total_loss, total_gradient, n = np.zeros(3), np.zeros(3), 0
     for a in range(2):
         for b in range(2, 5):
             for c in range(5, 7):
                 draw = Draw(np.array([a, b, c]), np.arange(3), np.ones(3))
-                loss, gradient = problem.sampled_difference(draw, at, w, q)
+                loss, gradient = oracle.sampled_difference(draw, at, w, q)
                 total_loss, total_gradient, n = total_loss + loss, total_gradient + gradient, n + 1
     np.testing.assert_allclose(at.group_risks + total_loss / n, there.group_risks, atol=1e-12)
     np.testing.assert_allclose(at.gradient + total_gradient / n, there.gradient, atol=1e-12)
@@ -79,18 +82,19 @@ def test_the_estimator_is_unbiased_over_all_draws():
 
 def test_one_row_a_group_and_one_step_an_epoch_is_mirror_prox():
     problem = small_problem(sizes=(1, 1, 1, 1, 1), d=4)
+    oracle = Oracle(problem)
     eta = 0.07
     solver = gd.solvers.ALEGTheory(1, 1.0, eta, guarantee=False)
-    state = solver.init(problem, seed=0)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), seed=0)
     w_geometry, q_geometry = problem.geometry(), Entropy(5)
     w, theta = np.zeros(4), np.zeros(5)
     for _ in range(20):
-        solver.epoch(problem, state)
+        solver.epoch(oracle, state)
         state.epoch += 1
-        at = problem.evaluate(w, softmax(theta))
+        at = oracle.evaluate(w, softmax(theta))
         w_half = w_geometry.step(w, 4.0 * eta, at.gradient)
         theta_half = q_geometry.step(theta, 2 * np.log(5) * eta, -at.group_risks)
-        there = problem.evaluate(w_half, softmax(theta_half))
+        there = oracle.evaluate(w_half, softmax(theta_half))
         w = w_geometry.step(w, 4.0 * eta, there.gradient)
         theta = q_geometry.step(theta, 2 * np.log(5) * eta, -there.group_risks)
         np.testing.assert_allclose(state.evaluation.w, w, rtol=0, atol=1e-13)
@@ -98,17 +102,18 @@ def test_one_row_a_group_and_one_step_an_epoch_is_mirror_prox():
 
 
 def run(problem, epochs=5, seed=3, **options):
+    oracle = Oracle(problem)
     solver = gd.solvers.ALEGTheory(**options)
-    state = solver.init(problem, seed)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), seed)
     for _ in range(epochs):
-        solver.epoch(problem, state)
+        solver.epoch(oracle, state)
         state.epoch += 1
     return state, solver.average(state)
 
 
 def test_adding_a_constant_to_all_losses_leaves_the_path():
     plain, shifted = small_problem(), small_problem()
-    shifted = shifted.with_references(References(np.full(4, -7.0), np.full(4, -7.0)))
+    shifted = shifted.with_minima(GroupMinima.exact(np.full(4, -7.0)))
     (state, average), (other, other_average) = run(plain), run(shifted)
     np.testing.assert_allclose(other.evaluation.w, state.evaluation.w, atol=1e-13)
     np.testing.assert_allclose(other.evaluation.q, state.evaluation.q, atol=1e-13)
@@ -129,10 +134,10 @@ def test_permuting_or_duplicating_groups_leaves_the_optimum():
     data = problem.data
     group = np.repeat(np.arange(3), data.group_sizes)
     twice = np.column_stack([group == i for i in (0, 1, 2, 1)])
-    duplicated = gd.GroupRisk(
+    duplicated = gd.Problem(
         gd.GroupedData.from_arrays(data.rows.X, data.y, twice), gd.losses.Logistic(), problem.domain
     )
-    permuted = gd.GroupRisk(
+    permuted = gd.Problem(
         gd.GroupedData.from_arrays(data.rows.X, data.y, 5 - group), gd.losses.Logistic(), problem.domain
     )
     optimum = worst_value(problem).value
@@ -165,7 +170,7 @@ def test_the_theorems_step_converges_to_the_optimum(loss, domain):
 def test_softmax_converges_to_the_optimum():
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(30, 3)), rng.integers(0, 3, 30), rng.integers(0, 4, 30))
-    problem = gd.GroupRisk(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=1.0))
+    problem = gd.Problem(data, gd.losses.Softmax(), gd.domains.L2Domain(radius=1.0))
     result = gd.solve(problem, "aleg-theory", tol=5e-3, max_passes=5000)
     assert result.converged
     assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
@@ -184,7 +189,7 @@ def test_one_group_needs_no_weights():
 
 def test_constants_of_the_papers_own_set_up():
     X, y, groups = gd.datasets.make_gdro(25, 400, 1024, seed=0)
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)
     )
     geometry = Euclidean(1.0, 0.0, 1024)
@@ -233,8 +238,8 @@ def test_schedules_inside_the_proof_are_taken():
 
 def test_a_free_intercept_is_refused_by_the_theorem_and_named():
     problem = small_problem()
-    free = gd.GroupRisk(problem.data, gd.losses.Logistic(), problem.domain, fit_intercept=True)
-    with pytest.raises(ValueError, match="'aleg-theory' requires a bounded domain: the intercept is free"):
+    free = gd.Problem(problem.data, gd.losses.Logistic(), problem.domain, fit_intercept=True)
+    with pytest.raises(ValueError, match="'aleg-theory' requires a bounded domain: append a column of ones"):
         gd.solve(free, "aleg-theory")
     assert np.isfinite(gd.solve(free, gd.solvers.ALEGTheory(guarantee=False), max_passes=20).gap)
 
@@ -244,24 +249,25 @@ def theorem_problem():
     X = rng.normal(size=(60, 4))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     data = gd.GroupedData.from_arrays(X, np.sign(rng.normal(size=60)), np.repeat(np.arange(4), 15))
-    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0))
+    return gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=2.0))
 
 
 @pytest.mark.parametrize("constant", [pytest.param(name, marks=pytest.mark.long) for name in ("tight", "paper")])
 def test_the_mean_gap_of_the_average_stays_below_the_theorems_bound_and_falls_with_epochs(constant):
     problem, K = theorem_problem(), 15
+    oracle = Oracle(problem)
     L_z = saddle_constant(problem, problem.geometry(), constant)
     epochs = (16, 32, 64, 128, 256)
     gaps = {S: [] for S in epochs}
     for seed in range(20):
         solver = gd.solvers.ALEGTheory(constant=constant)
-        state = solver.init(problem, seed)
+        state = solver.init(oracle, problem.centre(), problem.central_weights(), seed)
         for S in range(1, epochs[-1] + 1):
-            solver.epoch(problem, state)
+            solver.epoch(oracle, state)
             state.epoch = S
             if S in gaps:
-                certificate = gd.certificate.Certificate(problem)
-                certificate.observe(problem.evaluate(*solver.average(state)))
+                certificate = gd.certificate.Certificate(oracle)
+                certificate.observe(oracle.evaluate(*solver.average(state)))
                 gaps[S].append(certificate.gap)
     means = np.array([np.mean(gaps[S]) for S in epochs])
     assert (means <= 3 * np.sqrt(5) * L_z / (np.array(epochs) * np.sqrt(K))).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from groupdro.problem import Evaluation
+from groupdro.oracle import Evaluation, Oracle
 from groupdro.run.solver import SOLVERS
 from groupdro.solvers import State, Status
 from tests.timing import HUNG, cpu_seconds, interrupted_after
@@ -15,7 +15,7 @@ from tests.timing import HUNG, cpu_seconds, interrupted_after
 def make_problem(n=60, d=3, m=4, seed=0, domain=None, **options):
     rng = np.random.default_rng(seed)
     data = gd.GroupedData.from_arrays(rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.integers(0, m, n))
-    return gd.GroupRisk(data, gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=1.0), **options)
+    return gd.Problem(data, gd.losses.Logistic(), domain or gd.domains.L2Domain(radius=1.0), **options)
 
 
 def test_counts_of_an_epoch_are_exactly_those_of_the_paper():
@@ -43,7 +43,7 @@ def test_trace_bounds_are_monotone_and_enclose_the_result():
 def test_the_result_describes_its_own_w():
     problem = make_problem()
     result = gd.solve(problem, "aleg-theory", max_passes=60)
-    np.testing.assert_allclose(problem.risks(result.w), result.group_risks, rtol=1e-14)
+    np.testing.assert_allclose(Oracle(problem).risks(result.w), result.group_risks, rtol=1e-14)
     assert result.upper_bound == pytest.approx(result.group_risks.max(), rel=1e-14)
     assert result.worst_group == int(np.argmax(result.group_risks))
     assert result.q.sum() == pytest.approx(1.0)
@@ -67,7 +67,7 @@ def test_absolute_tolerance():
 
 def test_no_finite_minimiser_is_named():
     data = gd.GroupedData.from_arrays(np.random.default_rng(0).normal(size=(9, 2)), np.ones(9), np.arange(9) % 3)
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1.0), fit_intercept=True)
     result = gd.solve(problem, gd.solvers.ALEGTheory(guarantee=False))
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "all labels are the same" in result.message
@@ -87,7 +87,7 @@ def test_callbacks_see_progress_off_the_clock_and_uncounted_and_can_stop(monkeyp
 
     def callback(progress):
         clock[0] += 1.0
-        problem.risks(progress.certificate.w)
+        Oracle(problem).risks(progress.certificate.w)
         seen.append(progress.latest)
         return len(seen) == 4
 
@@ -119,12 +119,12 @@ def test_bad_options_name_the_argument(options, message):
 class _Broken(gd.solvers.Solver):
     """Walks off to infinity after a few epochs."""
 
-    def init(self, problem, seed):
-        return State(problem.evaluate(problem.start(), np.full(problem.n_groups, 1 / problem.n_groups)))
+    def init(self, oracle, w, q, seed):
+        return State(oracle.evaluate(w, q))
 
-    def epoch(self, problem, state):
+    def epoch(self, oracle, state):
         at = state.evaluation
-        risks = at.group_risks if state.epoch < 3 else np.full(problem.n_groups, np.nan)
+        risks = at.group_risks if state.epoch < 3 else np.full(oracle.problem.n_groups, np.nan)
         state.evaluation = Evaluation(at.w, at.q, at.margins, risks, at.gradient, at.mass)
 
 
@@ -137,8 +137,8 @@ def test_values_that_are_not_finite_end_as_numerical_failure_with_the_last_good_
 
 def test_converged_is_taken_back_when_the_returned_model_does_not_have_the_claimed_risk():
     class Liar(_Broken):
-        def init(self, problem, seed):
-            state = super().init(problem, seed)
+        def init(self, oracle, w, q, seed):
+            state = super().init(oracle, w, q, seed)
             at = state.evaluation
             state.evaluation = Evaluation(at.w, at.q, at.margins, at.group_risks * 0.5, at.gradient * 0, at.mass)
             return state
@@ -177,7 +177,7 @@ def test_an_interrupt_keeps_the_best_certified_pair(solver):
     assert seconds < 2.0
     assert result.status is Status.INTERRUPTED
     assert result.epochs > 0
-    assert result.upper_bound == pytest.approx(problem.risks(result.w).max(), rel=1e-14)
+    assert result.upper_bound == pytest.approx(Oracle(problem).risks(result.w).max(), rel=1e-14)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -198,7 +198,7 @@ def test_an_interrupt_in_the_first_stage_leaves_valid_bounds():
 
 @pytest.mark.parametrize("solver", ["aleg", "aleg-theory"])
 def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, monkeypatch):
-    problem, whole, calls = make_problem(), gd.GroupRisk.risks, 0
+    problem, whole, calls = make_problem(), Oracle.risks, 0
 
     def interrupted(self, w):
         nonlocal calls
@@ -209,7 +209,7 @@ def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, mon
 
     expected = gd.solve(problem, solver, tol=1e-2, max_passes=40)
     stopped = gd.solve(problem, solver, tol=1e-12, max_passes=6)
-    monkeypatch.setattr(gd.GroupRisk, "risks", interrupted)
+    monkeypatch.setattr(Oracle, "risks", interrupted)
     result = gd.solve(problem, solver, tol=1e-2, max_passes=40)
     assert calls == 2
     assert (result.upper_bound, result.lower_bound) == (expected.upper_bound, expected.lower_bound)
@@ -221,17 +221,17 @@ def test_an_interrupt_of_the_last_pass_keeps_the_best_certified_pair(solver, mon
 
 
 def test_an_interrupt_of_a_part_that_had_converged_ends_the_whole(monkeypatch):
-    solver, whole, calls = gd.solvers.ALEM(gd.solvers.GroupSQP()), gd.GroupRisk.risks, 0
+    solver, whole, calls = gd.solvers.ALEM(gd.solvers.GroupSQP()), Oracle.risks, 0
 
     def interrupted(self, w):
         nonlocal calls
-        if self.data.names == ("all",):  # the last pass over all rows as one group
+        if self.problem.data.names == ("all",):  # the last pass over all rows as one group
             calls += 1
             if calls == 1:
                 raise KeyboardInterrupt
         return whole(self, w)
 
-    monkeypatch.setattr(gd.GroupRisk, "risks", interrupted)
+    monkeypatch.setattr(Oracle, "risks", interrupted)
     result = gd.solve(make_problem(), solver, tol=1e-6)
     assert calls == 2
     assert result.status is Status.INTERRUPTED
@@ -243,18 +243,19 @@ def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch
     """Interrupt the wait for groups whose epochs take long, as those of a large group do."""
     problem, whole, out, ended = make_problem(), gd.solvers.GroupSQP.epoch, threading.Event(), []
 
-    def slow(self, problem, state):
-        alone = problem.data.names != ("all",)
+    def slow(self, oracle, state):
+        names = oracle.problem.data.names
+        alone = names != ("all",)
         if alone:
             out.wait(120.0)
-        whole(self, problem, state)
-        ended.extend([problem.data.names] * alone)
+        whole(self, oracle, state)
+        ended.extend([names] * alone)
 
     def interrupted(asked):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gd.solvers.GroupSQP, "epoch", slow)
-    monkeypatch.setattr("groupdro.solvers.group_minima.Future.result", interrupted)
+    monkeypatch.setattr("groupdro.solvers.minima_search.Future.result", interrupted)
     result = gd.solve(problem, gd.solvers.ALEM(gd.solvers.GroupSQP()), tol=1e-9)
     waited_for = list(ended)
     out.set()
@@ -267,7 +268,7 @@ def test_an_interrupt_while_groups_are_solved_waits_for_none_of_them(monkeypatch
 @pytest.mark.parametrize("after_calls", [1, 40, 77])
 def test_an_interrupt_inside_an_epoch_certifies_nothing_of_the_half_made_state(after_calls, monkeypatch):
     problem, calls = make_problem(), 0
-    whole = gd.GroupRisk.sampled_difference
+    whole = Oracle.sampled_difference
 
     def interrupted(self, *args):
         nonlocal calls
@@ -276,7 +277,7 @@ def test_an_interrupt_inside_an_epoch_certifies_nothing_of_the_half_made_state(a
             raise KeyboardInterrupt
         return whole(self, *args)
 
-    monkeypatch.setattr(gd.GroupRisk, "sampled_difference", interrupted)
+    monkeypatch.setattr(Oracle, "sampled_difference", interrupted)
     result = gd.solve(problem, "aleg-theory", tol=0.0, max_passes=100)
     assert result.status is Status.INTERRUPTED
     assert result.average is None
@@ -286,7 +287,7 @@ def test_an_interrupt_inside_an_epoch_certifies_nothing_of_the_half_made_state(a
 
 def test_bounds_that_contradict_each_other_are_a_failure_and_never_convergence():
     class Contradiction(_Broken):
-        def epoch(self, problem, state):
+        def epoch(self, oracle, state):
             at = state.evaluation
             too_good = at.group_risks + 5.0 * (state.epoch == 0)
             state.evaluation = Evaluation(at.w, at.q, at.margins, too_good, at.gradient * 0, at.mass)
@@ -300,8 +301,9 @@ def test_bounds_that_contradict_each_other_are_a_failure_and_never_convergence()
 
 def test_weights_outside_the_simplex_prove_nothing():
     problem = make_problem()
-    certificate = gd.certificate.Certificate(problem)
-    certificate.observe(problem.evaluate(problem.start(), np.full(4, 0.5)))
+    oracle = Oracle(problem)
+    certificate = gd.certificate.Certificate(oracle)
+    certificate.observe(oracle.evaluate(problem.centre(), np.full(4, 0.5)))
     assert certificate.lower == 0.0
 
 
@@ -317,7 +319,7 @@ def test_an_optimum_of_zero_is_reached_with_an_absolute_tolerance():
     X = rng.normal(size=(12, 3))
     data = gd.GroupedData.from_arrays(X, X @ np.array([0.3, -0.2, 0.1]), np.arange(12) % 3)
     result = gd.solve(
-        gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)), "aleg", atol=1e-3, max_passes=5000
+        gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1.0)), "aleg", atol=1e-3, max_passes=5000
     )
     assert result.converged
     assert result.lower_bound == 0.0
@@ -326,7 +328,7 @@ def test_an_optimum_of_zero_is_reached_with_an_absolute_tolerance():
 def test_a_missing_class_is_named_only_after_the_budget_was_used():
     rng = np.random.default_rng(0)
     data = gd.GroupedData.from_arrays(rng.normal(size=(30, 2)), rng.integers(0, 2, 30), np.arange(30) % 3)
-    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    problem = gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
     result = gd.solve(problem, gd.solvers.ALEGTheory(guarantee=False), tol=0.0, max_passes=30)
     assert result.status is Status.NO_FINITE_MINIMISER
     assert "no row has label 2" in result.message
@@ -350,7 +352,7 @@ def nearly_the_same_columns(difference, seed=0):
 def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, difference):
     near, far = (
         gd.solve(
-            gd.GroupRisk(nearly_the_same_columns(apart), gd.losses.Squared(), UNBOUNDED),
+            gd.Problem(nearly_the_same_columns(apart), gd.losses.Squared(), UNBOUNDED),
             solver,
             tol=1e-4,
         )
@@ -367,23 +369,23 @@ def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, differen
 @pytest.mark.parametrize("seed", range(20))
 def test_a_gradient_goes_to_zero_although_the_objective_falls_no_more(seed):
     # The outputs cancel, so that the last step changes the objective by more than its own rounding.
-    problem = gd.GroupRisk(nearly_the_same_columns(1e-1, seed), gd.losses.Squared(), UNBOUNDED)
+    problem = gd.Problem(nearly_the_same_columns(1e-1, seed), gd.losses.Squared(), UNBOUNDED)
     near = gd.solve(problem.pooled(), "sqp", tol=1e-2).w
     for i in range(3):
-        assert gd.solve(problem.group(i).starting_at(near), "sqp", tol=0.0, atol=1e-9).converged
+        assert gd.solve(problem.group(i), "sqp", w=near, tol=0.0, atol=1e-9).converged
 
 
 def test_nothing_is_claimed_where_outputs_come_near_the_limit():
     x = np.arange(1.0, 31.0)[:, None]
     data = gd.GroupedData.from_arrays(x, 1e6 * x[:, 0] + np.sin(x[:, 0]), np.arange(30) % 2)
-    result = gd.solve(gd.GroupRisk(data, gd.losses.Squared(), UNBOUNDED), "sqp")
+    result = gd.solve(gd.Problem(data, gd.losses.Squared(), UNBOUNDED), "sqp")
     assert result.status is Status.STALLED
     assert "outputs of the best model" in result.message
     assert result.lower_bound == 0.0
 
 
 def test_an_ordinary_ball_may_be_reached():
-    problem = gd.GroupRisk(nearly_the_same_columns(1e-5), gd.losses.Squared(), gd.domains.L2Domain(radius=1e4))
+    problem = gd.Problem(nearly_the_same_columns(1e-5), gd.losses.Squared(), gd.domains.L2Domain(radius=1e4))
     assert gd.solve(problem, "sqp", tol=1e-4).converged
 
 
@@ -398,11 +400,8 @@ def test_a_start_that_is_worse_than_zero_is_left_for_it(solver):
     X = rng.normal(size=(90, 3))
     y = np.where(X[:, 0] + rng.logistic(size=90) > 0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, np.arange(90) % 3)
-    far = gd.GroupRisk(
-        data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True, start=(np.full(4, 1e6), None)
-    )
-    from_zero = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
-    result, usual = (gd.solve(problem, solver, tol=1e-3) for problem in (far, from_zero))
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
+    result, usual = (gd.solve(problem, solver, w=w, tol=1e-3) for w in (np.full(4, 1e6), None))
     assert result.converged
     assert result.epochs == usual.epochs
     np.testing.assert_array_equal(result.w, usual.w)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -5,7 +7,8 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.kernels.dual import _meeting_output
 from groupdro.kernels.losses import HUBER, LOGISTIC, SQUARED, SQUARED_HINGE, slope
-from groupdro.problem.records import References
+from groupdro.oracle import Oracle
+from groupdro.problem import GroupMinima
 from groupdro.solvers import auto
 from groupdro.solvers.auto import Auto, _DualUntilSlow, choose
 from groupdro.solvers.dual_ascent import DualAscent
@@ -19,7 +22,7 @@ def as_sparse(problem, offset=None):
     data = problem.data
     groups, weights = np.repeat(np.arange(data.n_groups), data.all_sizes), data.row_weights(np.ones(data.n_groups))
     sparse = gd.GroupedData.from_arrays(sp.csr_array(data.rows.dense()), data.y, groups, weights, offset=offset)
-    return problem.on(sparse, start=(None, None))
+    return replace(problem, data=sparse)
 
 
 def few_rows(n=3000, d=20_000, m=1000, penalty=1e-3, ones=True, **options):
@@ -33,15 +36,16 @@ def few_rows(n=3000, d=20_000, m=1000, penalty=1e-3, ones=True, **options):
     score = (rng.normal(size=d) * (np.arange(d) < 200))[columns].sum(axis=1)
     y = np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, m, n))
-    return gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty), **options)
+    return gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty), **options)
 
 
 def advanced(problem, epochs):
     """Return the state after some epochs."""
+    oracle = Oracle(problem)
     solver = DualAscent()
-    state = solver.init(problem, seed=0)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), seed=0)
     for _ in range(epochs):
-        solver.epoch(problem, state)
+        solver.epoch(oracle, state)
         state.epoch += 1
     return state
 
@@ -59,10 +63,10 @@ def test_it_reaches_the_optimum_of_an_independent_solver(loss, intercept, offset
 
 
 @pytest.mark.parametrize("storage", ["csr", "overlap"])
-def test_references_offsets_of_groups_and_overlap(storage):
+def test_group_minima_offsets_of_groups_and_overlap(storage):
     levels = np.linspace(0.1, 0.3, 12)
     problem = sparse_problem(storage=storage, fit_intercept=True, offsets=levels)
-    for each in (problem, problem.with_references(References(levels / 2, levels / 2))):
+    for each in (problem, problem.with_minima(GroupMinima.exact(levels / 2))):
         result = gd.solve(each, "dual-ascent", tol=1e-4, max_passes=2000)
         expected = gd.solve(each, "sqp", tol=1e-7)
         assert result.converged
@@ -87,7 +91,7 @@ def test_the_model_and_the_objective_are_those_of_the_slopes(ones, intercept):
 def test_calls_of_a_sweep_continue_each_other(monkeypatch):
     problem = few_rows(fit_intercept=True)
     at_once = advanced(problem, 4)
-    monkeypatch.setattr("groupdro.problem.dual_sweep._CALL_MEMBERS", 100)
+    monkeypatch.setattr("groupdro.oracle.dual_sweep._CALL_MEMBERS", 100)
     in_parts = advanced(problem, 4)
     np.testing.assert_allclose(in_parts.evaluation.w, at_once.evaluation.w, rtol=1e-8, atol=1e-10)
     assert in_parts.objective == pytest.approx(at_once.objective, rel=1e-12)
@@ -170,7 +174,7 @@ def test_two_rows_that_contradict_each_other_are_left_to_sketches(monkeypatch):
     X, groups = sp.csr_array(given.rows.X), np.repeat(np.arange(300), given.all_sizes)
     twice = sp.vstack([X, X[:1], X[:1]]).tocsr()
     data = gd.GroupedData.from_arrays(twice, np.append(given.y, [1.0, -1.0]), np.append(groups, [300, 301]))
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
     for name, value in (("MOST_GRADIENT_VALUES", 1.0), ("MOST_APART", 100), ("_HOPELESS", 20.0)):
         monkeypatch.setattr(auto, name, value)
     result = gd.solve(problem, tol=1e-6, max_passes=1000)
@@ -184,7 +188,7 @@ def test_one_group_and_groups_that_tie():
     X, y = sp.csr_array(np.eye(6)), np.array([1.0, -1.0] * 3)
     for groups, m in ((np.zeros(6), 1), (np.arange(6), 6), (np.repeat([0, 1, 2], 2), 3)):
         data = gd.GroupedData.from_arrays(X, y, groups)
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
+        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-2))
         result = gd.solve(problem, "dual-ascent", tol=1e-8, max_passes=500)
         assert result.converged
         np.testing.assert_allclose(result.q, np.full(m, 1 / m), atol=1e-3)
@@ -195,7 +199,7 @@ def test_rows_without_entries_and_large_penalties():
     data = gd.GroupedData.from_arrays(X, np.array([1.0, -1.0, -1.0, 1.0]), [0, 0, 1, 1])
     for penalty in (1e-6, 1.0, 1e6):
         for intercept in (False, True):
-            problem = gd.GroupRisk(
+            problem = gd.Problem(
                 data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=penalty), fit_intercept=intercept
             )
             result = gd.solve(problem, "dual-ascent", tol=1e-6, max_passes=4000)
@@ -223,7 +227,7 @@ def test_an_intercept_far_away_is_reached(shift):
     y = 1e4 * (np.asarray(X @ rng.normal(size=40)) + rng.normal(size=240)) + shift
     data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(120), 2))
     for loss in (gd.losses.Huber(1.35), gd.losses.Squared()):
-        problem = gd.GroupRisk(data, loss, gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
+        problem = gd.Problem(data, loss, gd.domains.L2Domain(penalty=1e-2), fit_intercept=True)
         result = gd.solve(problem, "dual-ascent", tol=1e-3, max_passes=2000)
         expected = gd.solve(problem, "sqp", tol=1e-6)
         assert result.converged

@@ -4,7 +4,8 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import groupdro as gd
-from groupdro.problem.group_pass import evaluate_groups
+from groupdro.oracle import Oracle
+from groupdro.oracle.groups import evaluate_groups
 from groupdro.solvers import Status
 from tests.field_cases import many_groups
 from tests.reference.convex import group_minima, membership_matrix, worst_value
@@ -38,7 +39,7 @@ def test_free_intercept_weights_and_overlap(loss):
     member = rng.random((problem.n_rows, 5)) < 0.4
     member[:, 0] = True
     data = gd.GroupedData.from_arrays(problem.data.rows.X, problem.data.y, member, rng.random(problem.n_rows) + 0.1)
-    for each in (problem, gd.GroupRisk(data, LOSSES[loss], gd.domains.L2Domain(penalty=0.1), fit_intercept=True)):
+    for each in (problem, gd.Problem(data, LOSSES[loss], gd.domains.L2Domain(penalty=0.1), fit_intercept=True)):
         result = gd.solve(each, gd.solvers.GroupSQP(), tol=1e-7, max_passes=200)
         assert result.converged
         assert result.lower_bound - 1e-7 <= worst_value(each).value <= result.upper_bound + 1e-7
@@ -56,16 +57,16 @@ def test_group_gradients_and_hessian_against_finite_differences(loss, storage, i
     if storage != "dense":
         rows = sp.csr_array(X) if storage == "csr" else X
         data = gd.GroupedData.from_arrays(rows, y, groups, np.arange(20) + 1.0)
-        problem = gd.GroupRisk(data, LOSSES[loss], gd.domains.L2Domain(radius=1.0), fit_intercept=intercept)
-    rng = np.random.default_rng(3)
+        problem = gd.Problem(data, LOSSES[loss], gd.domains.L2Domain(radius=1.0), fit_intercept=intercept)
+    oracle, rng = Oracle(problem), np.random.default_rng(3)
     w, q = rng.normal(size=problem.shape) * 0.3, np.array([0.2, 0.5, 0.3])
-    here = evaluate_groups(problem, w, q)
-    np.testing.assert_allclose(here.group_risks, problem.risks(w), rtol=1e-13)
-    plain = problem.evaluate(w, q)
+    here = evaluate_groups(oracle, w, q)
+    np.testing.assert_allclose(here.group_risks, oracle.risks(w), rtol=1e-13)
+    plain = oracle.evaluate(w, q)
     np.testing.assert_allclose(here.at(q).gradient, plain.gradient, atol=1e-12)
     assert here.at(q).mass == pytest.approx(plain.mass)
     direction = rng.normal(size=problem.shape)
-    ahead, behind = (evaluate_groups(problem, w + h * direction) for h in (1e-5, -1e-5))
+    ahead, behind = (evaluate_groups(oracle, w + h * direction) for h in (1e-5, -1e-5))
     slope = (ahead.group_risks - behind.group_risks) / 2e-5
     np.testing.assert_allclose(here.gradients.reshape(3, -1) @ direction.ravel(), slope, atol=1e-7)
     if loss in ("logistic", "softmax", "squared"):  # the others' second derivatives jump
@@ -80,7 +81,7 @@ def test_one_group_is_the_oracle_of_ordinary_regression():
     y = np.sign(X @ signal + rng.normal(size=300))
     data = gd.GroupedData.from_arrays(X, y)
     ours = gd.solve(
-        gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.01), fit_intercept=True),
+        gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.01), fit_intercept=True),
         "sqp",
         tol=1e-10,
     )
@@ -88,7 +89,7 @@ def test_one_group_is_the_oracle_of_ordinary_regression():
     np.testing.assert_allclose(ours.w[:-1], theirs.coef_[0], atol=1e-5)
     assert ours.w[-1] == pytest.approx(theirs.intercept_[0], abs=1e-5)
     target = X @ signal + rng.normal(size=300)
-    line = gd.GroupRisk(
+    line = gd.Problem(
         gd.GroupedData.from_arrays(X, target), gd.losses.Squared(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True
     )
     ridge = Ridge(alpha=0.1 * 300).fit(X, target)
@@ -100,7 +101,7 @@ def test_collinear_columns_and_separable_groups_on_a_ball():
     kind = rng.integers(0, 4, 200)
     X = np.column_stack([np.eye(4)[kind], np.ones(200), rng.normal(size=200)])  # dummies and constant are collinear
     y = np.where(kind == 0, 1.0, np.sign(rng.normal(size=200)))  # a category decides: its coefficient wants to infinity
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, kind % 3), gd.losses.Logistic(), gd.domains.L2Domain(radius=30.0)
     )
     result = gd.solve(problem, "sqp", tol=1e-7, max_passes=200)
@@ -132,7 +133,7 @@ def test_many_groups_of_every_set_enter_by_a_working_set(monkeypatch, hessian, s
     for weight_set in (*caps, gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.5)):
         for seed in range(2):
             plain = make_problem(sizes=(12,) * 25, seed=seed)
-            problem = gd.GroupRisk(plain.data, plain.loss, plain.domain, weight_set)
+            problem = gd.Problem(plain.data, plain.loss, plain.domain, weight_set)
             result = gd.solve(problem, gd.solvers.GroupSQP(hessian), tol=1e-6, max_passes=300)
             assert result.converged
             assert problem.weight_set.contains(result.q)
@@ -148,7 +149,7 @@ def test_it_stops_where_rounding_leaves_nothing_to_gain():
 def test_it_starts_where_it_is_told():
     problem = make_problem()
     solved = gd.solve(problem, "sqp", tol=1e-10)
-    again = gd.solve(problem.starting_at(solved.w, solved.q), "sqp", tol=1e-8)
+    again = gd.solve(problem, "sqp", w=solved.w, q=solved.q, tol=1e-8)
     assert again.converged
     assert again.epochs <= 3
 
@@ -173,7 +174,7 @@ def test_regret_against_the_independent_solver():
 @pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
 def test_rows_of_zeros_leave_the_intercept_to_be_found(hessian):
     data = gd.GroupedData.from_arrays(np.zeros((6, 2)), np.arange(6.0), np.arange(6) % 2)
-    problem = gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1.0), fit_intercept=True)
+    problem = gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(radius=1.0), fit_intercept=True)
     result = gd.solve(problem, gd.solvers.GroupSQP(hessian), tol=1e-6)
     assert result.converged
     assert result.w[-1] == pytest.approx(2.5, abs=1e-3)
@@ -183,7 +184,7 @@ def test_a_start_outside_the_ball_is_moved_into_it():
     problem = make_problem("logistic", gd.domains.L2Domain(radius=1.0))
     optimum = gd.solve(problem, gd.solvers.GroupSQP(), tol=1e-10)
     for factor in (1.01, 1.03, 3.0):
-        result = gd.solve(problem.starting_at(factor * optimum.w), gd.solvers.GroupSQP(), tol=0.05)
+        result = gd.solve(problem, gd.solvers.GroupSQP(), w=factor * optimum.w, tol=0.05)
         assert np.linalg.norm(result.w) <= 1 + 1e-12
         assert result.upper_bound >= optimum.lower_bound
 
@@ -192,7 +193,7 @@ def test_a_start_outside_the_ball_is_moved_into_it():
 def test_groups_that_a_step_makes_worst_enter_the_program(hessian):
     """Thousands of groups of about the same value: a program of the 400 worst leads nowhere."""
     rows, y, groups = many_groups(1500, 12, 10)
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(rows, y, groups), gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3)
     )
     result = gd.solve(problem, gd.solvers.GroupSQP(hessian), tol=1e-2, max_passes=200)
@@ -204,7 +205,7 @@ def test_the_unit_of_the_targets_does_not_matter(unit):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 3))
     y = (X @ [1.0, -1.0, 0.5] + rng.normal(size=90) * (1 + np.arange(90) % 3)) * unit
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, np.arange(90) % 3),
         gd.losses.Squared(),
         gd.domains.L2Domain(penalty=1e-2),

@@ -1,12 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.data.sketch import Sketch
-from groupdro.problem.along import evaluate_along, group_sketches, outputs_along
-from groupdro.problem.group_pass import evaluate_groups
-from groupdro.problem.records import References
+from groupdro.oracle import Oracle
+from groupdro.oracle.along import evaluate_along, group_sketches, outputs_along
+from groupdro.oracle.groups import evaluate_groups
+from groupdro.problem import GroupMinima
 from groupdro.solvers.auto import choose
 from groupdro.solvers.merged_groups import MergedGroups
 from groupdro.solvers.sketched_sqp import _times_inverse
@@ -28,7 +31,7 @@ def sparse_problem(n=600, d=400, m=12, penalty=1e-3, weight_set=None, storage="c
         groups = (groups[:, None] == np.arange(m)) | (np.arange(n)[:, None] % 7 == 0)
     X = X.toarray() if storage == "dense" else X
     data = gd.GroupedData.from_arrays(X, y, groups, rng.random(n) + 0.1)
-    return gd.GroupRisk(
+    return gd.Problem(
         data,
         gd.losses.Logistic(),
         gd.domains.L2Domain(penalty=penalty),
@@ -60,10 +63,10 @@ def test_every_set_of_weights_and_every_storage(weight_set, storage):
     assert expected.lower_bound <= result.upper_bound + 1e-9
 
 
-def test_references_and_offsets_enter_the_values():
+def test_group_minima_and_offsets_enter_the_values():
     problem = sparse_problem(offsets=np.linspace(0.0, 0.2, 12))
-    references = References(np.linspace(0.1, 0.3, 12), np.linspace(0.1, 0.3, 12))
-    for each in (problem, problem.with_references(references)):
+    minima = GroupMinima.exact(np.linspace(0.1, 0.3, 12))
+    for each in (problem, problem.with_minima(minima)):
         result = gd.solve(each, "sketched-sqp", tol=1e-5, max_passes=600)
         expected = gd.solve(each, "sqp", tol=1e-7)
         assert result.converged
@@ -74,20 +77,22 @@ def test_references_and_offsets_enter_the_values():
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sketches_are_those_of_the_groups_gradients(storage, intercept):
     problem = sparse_problem(storage=storage, fit_intercept=intercept)
+    oracle = Oracle(problem)
     rng = np.random.default_rng(1)
     w, sketch = rng.normal(size=problem.shape), Sketch.of(rng.random(problem.shape) + 0.1, 64)
-    here = evaluate_groups(problem, w)
-    found = group_sketches(problem, here.margins, sketch)
+    here = evaluate_groups(oracle, w)
+    found = group_sketches(oracle, here.margins, sketch)
     np.testing.assert_allclose(found, [sketch.gradient(g) for g in here.gradients], atol=1e-14)
 
 
 @pytest.mark.parametrize("storage", ["csr", "dense", "overlap"])
 def test_sketches_of_sums_of_groups_are_sums_of_sketches(storage):
     problem, rng = sparse_problem(storage=storage, fit_intercept=True), np.random.default_rng(1)
+    oracle = Oracle(problem)
     sketch, margins = Sketch.of(rng.random(problem.shape) + 0.1, 64), rng.normal(size=problem.data.n_rows)
     shares = sp.csr_array(rng.random((5, 12)) * (rng.random((5, 12)) < 0.5))
-    found = group_sketches(problem, margins, sketch, shares)
-    np.testing.assert_allclose(found, shares @ group_sketches(problem, margins, sketch), atol=1e-13)
+    found = group_sketches(oracle, margins, sketch, shares)
+    np.testing.assert_allclose(found, shares @ group_sketches(oracle, margins, sketch), atol=1e-13)
 
 
 def test_weights_of_merged_groups_are_those_of_all():
@@ -112,9 +117,7 @@ def test_with_more_groups_than_a_program_takes_it_reaches_the_same_optimum(monke
     expected = gd.solve(problem, "sqp", tol=1e-7)
 
     def solved(data):
-        mine = gd.GroupRisk(
-            data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), weight_set, fit_intercept=True
-        )
+        mine = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), weight_set, fit_intercept=True)
         return gd.solve(mine, "sketched-sqp", tol=1e-4, max_passes=900)
 
     parts = run_workers(workers, lambda comm: solved(shard(problem.data, comm) if workers > 1 else problem.data))
@@ -146,21 +149,21 @@ def test_changes_along_a_direction_against_finite_differences(loss, rows):
         groups, weights = np.repeat(np.arange(3), data.all_sizes), data.row_weights(np.ones(3))
         offset = np.random.default_rng(0).normal(size=data.n_rows) if rows == "offsets" else None
         sparse = gd.GroupedData.from_arrays(sp.csr_array(data.rows.dense()), data.y, groups, weights, offset=offset)
-        problem = problem.on(sparse, start=(None, None))
-    rng = np.random.default_rng(2)
+        problem = replace(problem, data=sparse)
+    oracle, rng = Oracle(problem), np.random.default_rng(2)
     w, direction, q = rng.normal(size=problem.shape), rng.normal(size=problem.shape), np.array([0.2, 0.5, 0.3])
-    at, along, h = problem.evaluate(w, q), outputs_along(problem, direction), 1e-6
-    ahead, behind = problem.evaluate(w + h * direction, q), problem.evaluate(w - h * direction, q)
+    at, along, h = oracle.evaluate(w, q), outputs_along(oracle, direction), 1e-6
+    ahead, behind = oracle.evaluate(w + h * direction, q), oracle.evaluate(w - h * direction, q)
     np.testing.assert_allclose((ahead.margins - behind.margins) / (2 * h), along, atol=1e-7)
     difference = (ahead.gradient - behind.gradient) / (2 * h)
     slack = 0.2 if loss in ("huber", "squared_hinge") else 1e-6  # rows may cross a kink of the slope
-    before = problem.passes
-    there, found = evaluate_along(problem, w, q, np.column_stack([along, np.ones_like(along)]))
-    assert problem.passes - before == (2.0 if rows == "dense" else 1.0)
+    before = oracle.passes
+    there, found = evaluate_along(oracle, w, q, np.column_stack([along, np.ones_like(along)]))
+    assert oracle.passes - before == (2.0 if rows == "dense" else 1.0)
     for name in ("margins", "group_risks", "gradient", "mass"):
         np.testing.assert_array_equal(getattr(there, name), getattr(at, name))
     np.testing.assert_allclose(found[:, 0], difference, atol=slack * np.abs(difference).max())
-    bend = evaluate_groups(problem, w, q, hessian=False).bend
+    bend = evaluate_groups(oracle, w, q, hessian=False).bend
     np.testing.assert_allclose(found[:, 1:], bend, atol=1e-12)
 
 
@@ -185,7 +188,7 @@ def test_many_groups_of_many_features_are_solved_where_aleg_is_not():
     X = sp.csr_array((np.ones(columns.size, np.float32), columns.ravel(), np.arange(0, columns.size + 1, 15)), (n, d))
     X.sum_duplicates()
     y = np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
-    problem = gd.GroupRisk(
+    problem = gd.Problem(
         gd.GroupedData.from_arrays(X, y, groups),
         gd.losses.Logistic(),
         gd.domains.L2Domain(penalty=1e-4),
@@ -205,7 +208,7 @@ def test_workers_find_the_same_and_end_with_the_same_bits(size):
     whole = sparse_problem(fit_intercept=True)
 
     def solved(data):
-        problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
+        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
         return gd.solve(problem, "sketched-sqp", tol=1e-4, max_passes=400)
 
     alone, parts = solved(whole.data), run_workers(size, lambda comm: solved(shard(whole.data, comm)))
@@ -246,7 +249,7 @@ def test_it_stops_where_rounding_leaves_no_descent():
 def test_targets_far_from_zero_are_fitted_by_the_intercept():
     problem = make_problem("squared", PENALTY, intercept=True)
     data = problem.data.with_labels(problem.data.y + 1e4)
-    far = gd.GroupRisk(data, gd.losses.Squared(), PENALTY, fit_intercept=True)
+    far = gd.Problem(data, gd.losses.Squared(), PENALTY, fit_intercept=True)
     result, near = (gd.solve(each, "sketched-sqp", tol=1e-6, max_passes=500) for each in (far, problem))
     assert result.converged
     assert result.upper_bound == pytest.approx(near.upper_bound, rel=1e-5)
@@ -257,7 +260,7 @@ def test_weights_move_also_where_the_start_is_optimal_for_the_first_ones():
     X, y = sp.csr_array(np.ones((4, 1))), np.array([1.0, -1.0, 3.0, -3.0])
     data = gd.GroupedData.from_arrays(X, y, [0, 0, 1, 1])
     result = gd.solve(
-        gd.GroupRisk(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=1e-2)), "sketched-sqp", tol=1e-2
+        gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=1e-2)), "sketched-sqp", tol=1e-2
     )
     assert result.converged
     assert result.lower_bound == pytest.approx(4.5)

@@ -36,7 +36,7 @@ def sparse(problem):
     """Return the same problem with its rows as a sparse matrix."""
     groups = np.repeat(np.arange(problem.n_groups), problem.data.group_sizes)
     data = gd.GroupedData.from_arrays(sp.csr_array(problem.data.rows.X), problem.data.y, groups)
-    return gd.GroupRisk(data, problem.loss, problem.domain, fit_intercept=problem.fit_intercept)
+    return gd.Problem(data, problem.loss, problem.domain, fit_intercept=problem.fit_intercept)
 
 
 def row_shares(problem):
@@ -94,7 +94,7 @@ def test_of_many_groups_that_tie_only_some_enter_the_program(monkeypatch):
     X[1::2] = X[::2] + 0.3 * rng.normal(size=(m, d))
     y = np.tile([-1, 1], m)
     data = gd.GroupedData.from_arrays(X, y, groups)
-    problem = gd.GroupRisk(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.05))
+    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.05))
     hold_against_cvxpy(problem, row_shares(problem))
     assert 0 < max(sizes) <= 1 + 3 * 8
 
@@ -114,7 +114,7 @@ def test_the_average_over_rows_of_overlapping_groups(loss):
 
     def posed(member):
         data = gd.GroupedData.from_arrays(rows, y, member)
-        return gd.GroupRisk(data, LOSSES[loss], first.domain, fit_intercept=True)
+        return gd.Problem(data, LOSSES[loss], first.domain, fit_intercept=True)
 
     problem, whole = posed(member), posed(np.column_stack([member, np.ones(125, dtype=bool)]))
     alone = gd.solve(problem, "sqp", tol=TOL)
@@ -139,7 +139,7 @@ def test_groups_enter_where_there_are_more_than_the_program_takes_at_once(hessia
 def test_where_plain_training_is_within_the_level_it_is_nearly_the_answer(loss):
     problem = make_problem(loss, gd.domains.L2Domain(penalty=0.05), intercept=True)
     pooled = gd.GroupedData.from_arrays(problem.data.rows.X, problem.data.y)
-    plain = worst_value(gd.GroupRisk(pooled, LOSSES[loss], problem.domain, fit_intercept=True))
+    plain = worst_value(gd.Problem(pooled, LOSSES[loss], problem.domain, fit_intercept=True))
     tol = 1.05 * values_by_hand(problem, plain.w).max() / worst_value(problem).value - 1
     _, _, least = hold_against_cvxpy(problem, row_shares(problem), tol=tol)
     assert least == pytest.approx(plain.value, rel=1e-5)
@@ -165,7 +165,7 @@ def test_two_workers_find_what_one_does(tmp_path):
     _, alone, _ = hold_against_cvxpy(problem, base)
 
     def work(communicator):
-        posed = gd.GroupRisk(store.shard(communicator).data(), gd.losses.Logistic(), problem.domain, fit_intercept=True)
+        posed = gd.Problem(store.shard(communicator).data(), gd.losses.Logistic(), problem.domain, fit_intercept=True)
         return gd.solve(posed, LeastAverage(gd.solvers.GroupSQP(), base), tol=TOL)
 
     first, second = run_workers(2, work)
@@ -229,6 +229,6 @@ def test_without_slack_there_is_no_stage(options):
     tol = options.pop("tol", 1e-2)
     weight_set = options.pop("weight_set", gd.weight_sets.Simplex())
     made = make_problem("squared", options.pop("domain", gd.domains.L2Domain(penalty=0.05)), **options)
-    problem = gd.GroupRisk(made.data, made.loss, made.domain, weight_set)
+    problem = gd.Problem(made.data, made.loss, made.domain, weight_set)
     stages = LeastAverage(gd.solvers.Auto(), row_shares(problem)).stages(problem, tol)
-    assert not any(stage.polishes for stage in stages)
+    assert not any(isinstance(stage, gd.solvers.Solver) and stage.polishes for stage in stages)

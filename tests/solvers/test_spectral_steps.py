@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
+from groupdro.oracle import Oracle
 from groupdro.solvers.steps import BATCHES, make_steps, steps_of
 from groupdro.solvers.steps.readable import ReadableSteps
 from groupdro.solvers.steps.spectral import SpectralSteps
@@ -19,17 +20,16 @@ def make_problem(domain=DOMAINS[0], *, dtype=np.float32, n=2000, d=300, **option
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(n, d)) * np.linspace(0.2, 3.0, d) + 0.3).astype(dtype)
     y = np.argmax(X @ rng.normal(size=(d, 4)) / np.sqrt(d) + rng.gumbel(size=(n, 4)), axis=1)
-    return gd.GroupRisk(
-        gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, n)), gd.losses.Softmax(4), domain, **options
-    )
+    return gd.Problem(gd.GroupedData.from_arrays(X, y, rng.integers(0, 5, n)), gd.losses.Softmax(4), domain, **options)
 
 
 def started(problem, epochs=2, solver=gd.solvers.ALEG()):  # noqa: B008  # frozen
-    state = solver.init(problem, 0)
+    oracle = Oracle(problem)
+    state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
     for _ in range(epochs):
-        solver.epoch(problem, state)
+        solver.epoch(oracle, state)
         state.epoch += 1
-    return solver, state
+    return solver, oracle, state
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
@@ -37,17 +37,17 @@ def started(problem, epochs=2, solver=gd.solvers.ALEG()):  # noqa: B008  # froze
 @pytest.mark.parametrize("weights", [gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.5)], ids=["simplex", "floor"])
 def test_steps_agree_with_the_readable_ones(domain, fit_intercept, weights):
     problem = make_problem(domain, weight_set=weights, fit_intercept=fit_intercept)
-    solver, state = started(problem)
+    solver, oracle, state = started(problem)
     plan, loops = solver.plan(problem), []
     for form in (SpectralSteps, ReadableSteps):
-        loop = solver.inner_loop(problem, state, plan)
+        loop = solver.inner_loop(oracle, state, plan)
         assert isinstance(steps_of(loop, BATCHES), SpectralSteps)
         steps, rng = form(loop), np.random.default_rng(0)
-        before = problem.counters.counts
+        before = oracle.counters.counts
         for n_steps in (1, 7, 12):
             steps.run(plan, problem.data.draw_steps(plan, n_steps, rng))
         steps.flush()
-        counted = problem.counters.counts - before
+        counted = oracle.counters.counts - before
         loops.append((loop, counted))
     (fast, its_counts), (readable, counts) = loops
     np.testing.assert_array_equal(its_counts, counts)
@@ -62,9 +62,9 @@ def test_steps_agree_with_the_readable_ones(domain, fit_intercept, weights):
 
 def test_the_mean_of_iterates_on_the_edge_of_the_ball_lies_in_the_domain():
     problem = make_problem(gd.domains.L2Domain(radius=1e-3))
-    solver, state = started(problem)
+    solver, oracle, state = started(problem)
     plan = solver.plan(problem)
-    loop = solver.inner_loop(problem, state, plan)
+    loop = solver.inner_loop(oracle, state, plan)
     make_steps(loop, plan, 5, np.random.default_rng(0))
     mean = loop.mean_point()
     assert np.linalg.norm(mean) <= 1e-3 * (1.0 + 1e-12)
@@ -81,8 +81,8 @@ def test_the_mean_of_iterates_on_the_edge_of_the_ball_lies_in_the_domain():
     ids=["float64", "few features", "box"],
 )
 def test_other_rows_and_metrics_take_other_steps(problem):
-    solver, state = started(problem, epochs=0)
-    loop = solver.inner_loop(problem, state, solver.plan(problem))
+    solver, oracle, state = started(problem, epochs=0)
+    loop = solver.inner_loop(oracle, state, solver.plan(problem))
     assert not isinstance(steps_of(loop, BATCHES), SpectralSteps)
 
 
@@ -90,7 +90,7 @@ def test_steps_in_single_precision_reach_a_fine_tolerance():
     problem = make_problem(gd.domains.L2Domain(penalty=0.1))
     result = gd.solve(problem, "aleg", tol=1e-6, max_passes=300)
     assert result.converged
-    exact = gd.GroupRisk(
+    exact = gd.Problem(
         gd.GroupedData.from_arrays(
             problem.data.rows.X.astype(np.float64),
             problem.data.y,

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.oracle import Oracle
 from groupdro.solvers.steps import InnerLoop
 from groupdro.solvers.steps.fused import FusedSteps
 from groupdro.solvers.steps.lazy import LazySteps
@@ -28,19 +29,20 @@ def make_problem(form, weight_set):
     X = rng.normal(size=(140, 6)) * (rng.random((140, 6)) < 0.6)
     y = np.sign(X @ rng.normal(size=6) + 2.0 * rng.normal(size=140) + groups - 1)
     data = gd.GroupedData.from_arrays(sp.csr_array(X) if form == "sparse" else X, y, groups)
-    return gd.GroupRisk(
+    return gd.Problem(
         data, gd.losses.Logistic(), gd.domains.L2Domain(radius=0.8, penalty=0.05), weight_set, fit_intercept=True
     )
 
 
 def make_loop(problem, rng):
     """Begin away from the snapshot, both players inside of their sets; steps of q are long enough to reach caps."""
+    oracle = Oracle(problem)
     weighting = problem.weight_geometry()
-    at = problem.evaluate(problem.within_domain(rng.normal(size=problem.shape)), weighting.point(rng.normal(size=4)))
+    at = oracle.evaluate(problem.within_domain(rng.normal(size=problem.shape)), weighting.point(rng.normal(size=4)))
     centre = weighting.mirror(at.q)
     logits = weighting.step(centre, 0.5, rng.normal(size=4))
     w_steps = np.append(np.full(6, 0.05), 0.2)
-    return InnerLoop(problem, at, problem.geometry(), w_steps, 6.0, 0.1, at.w + 0.01, at.w, logits, centre)
+    return InnerLoop(oracle, at, problem.geometry(), w_steps, 6.0, 0.1, at.w + 0.01, at.w, logits, centre)
 
 
 def draw_members(problem, rng):

@@ -18,7 +18,8 @@ from benchmarks.paper.methods.svre_kernel import project_simplex, svre_steps
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Ball, Euclidean
 from groupdro.kernels.arguments import DenseData, WPlayer
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.solvers.steps import InnerLoop, steps_of
@@ -32,7 +33,7 @@ _STEPS_PER_PIECE = 20_000  # drawn at once
 _SECONDS_PER_CALL = 0.05  # per call of compiled code, since an interrupt can arrive only between calls
 
 
-def _short_calls(problem: GroupRisk, n_steps: int) -> Iterator[slice]:
+def _short_calls(problem: Problem, n_steps: int) -> Iterator[slice]:
     """Split steps into calls of compiled code. This affects only the duration of each call."""
     seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 300.0 * problem.n_groups)  # with two sorts of the groups
     length = max(1, int(_SECONDS_PER_CALL / seconds) // BLOCK) * BLOCK  # a multiple of the block size
@@ -40,7 +41,7 @@ def _short_calls(problem: GroupRisk, n_steps: int) -> Iterator[slice]:
         yield slice(start, min(start + length, n_steps))
 
 
-def euclidean_constant(problem: GroupRisk, radius: float) -> float:
+def euclidean_constant(problem: Problem, radius: float) -> float:
     """Return the mean-square Lipschitz constant of the one-sample operator with q in the Euclidean norm.
 
     max( sqrt(2 m L^2 + m^2 G^2), G sqrt(2 m) ), with G and L the rows' Lipschitz and smoothness constants.
@@ -125,11 +126,12 @@ class ALSVRE(Solver):
         """A bounded Euclidean domain, from which the steps are derived, and the whole simplex."""
         return (BALL, SIMPLEX, BOUNDED)
 
-    def init(self, problem: GroupRisk, seed: int) -> AlSvreState:
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> AlSvreState:
         """Evaluate the start, which is the first snapshot."""
-        w, q = problem.start(), problem.weight_geometry().interior(problem.start_weights())
-        at = problem.evaluate(w, q)
-        geometry = problem.bounded_geometry(at)
+        problem = oracle.problem
+        q = problem.weight_geometry().interior(q)
+        at = oracle.evaluate(w, q)
+        geometry = problem.bounded_geometry(w, at.group_risks)
         assert isinstance(geometry, Euclidean)
         N, m, p = problem.n_rows, problem.n_groups, self._refresh(problem)
         diameter = max(1.0 - 1.0 / m, 1e-300)  # squared diameter of the simplex
@@ -147,19 +149,20 @@ class ALSVRE(Solver):
         )  # fmt: skip
 
     @staticmethod
-    def _refresh(problem: GroupRisk) -> float:
+    def _refresh(problem: Problem) -> float:
         return min(1.0, 2.0 / problem.n_rows)
 
-    def epoch(self, problem: GroupRisk, state: AlSvreState) -> None:
+    def epoch(self, oracle: Oracle, state: AlSvreState) -> None:
         """Solve Catalyst's subproblem approximately by the inner method, and extrapolate."""
+        problem = oracle.problem
         rng = np.random.default_rng([state.seed, state.epoch])
         p, left = self._refresh(problem), max(1, round(self.inner_passes * problem.n_rows / 2.0))
         advance = self._advance_euclidean if self.geometry == "euclidean" else self._advance_kl
         while left > 0:
             until = min(left, int(rng.geometric(p)))  # steps until the snapshot is refreshed or the epoch ends
-            advance(problem, state, until, p, rng)
+            advance(oracle, state, until, p, rng)
             left -= until
-            state.evaluation = problem.evaluate(state.w, state.q)
+            state.evaluation = oracle.evaluate(state.w, state.q)
         share = state.w_curvature / (state.w_curvature + state.pull)
         kappa = (1.0 - np.sqrt(share)) / (1.0 + np.sqrt(share))
         state.anchor = state.w + kappa * (state.w - state.w_before)
@@ -171,12 +174,13 @@ class ALSVRE(Solver):
         geometry = Euclidean(own.radius, own.penalty + state.w_curvature + state.pull, own.n_bound)
         return geometry, state.evaluation.gradient - state.pull * state.anchor
 
-    def _advance_kl(self, problem: GroupRisk, state: AlSvreState, n: int, p: float, rng: np.random.Generator) -> None:
+    def _advance_kl(self, oracle: Oracle, state: AlSvreState, n: int, p: float, rng: np.random.Generator) -> None:
         """Make n steps with mirror steps of q and a fixed snapshot."""
+        problem = oracle.problem
         geometry, gradient = self._bent(state)
         entropy, at = problem.weight_geometry(), state.evaluation
         loop = InnerLoop(
-            problem=problem,
+            oracle=oracle,
             at=at,
             geometry=geometry,
             w_steps=2.0 * geometry.squared_diameter * state.tau,
@@ -200,22 +204,23 @@ class ALSVRE(Solver):
         state.w, state.q = loop.iterate(), entropy.point(loop.logits)
 
     def _advance_euclidean(
-        self, problem: GroupRisk, state: AlSvreState, n: int, p: float, rng: np.random.Generator
+        self, oracle: Oracle, state: AlSvreState, n: int, p: float, rng: np.random.Generator
     ) -> None:
         """Make n steps with projections of q and a fixed snapshot."""
+        problem = oracle.problem
         geometry, gradient = self._bent(state)
         at, m, flat = state.evaluation, problem.n_groups, problem.flat
         values = problem.group_values(at.group_risks) + state.q_curvature / m  # the pull towards equal weights
         state.w, state.q = state.w.copy(), state.q.copy()
         in_blocks = takes_blocks(problem, geometry, state.tau, p)
-        blocks = RowBlocks(problem, at, gradient, state.w) if in_blocks else None
+        blocks = RowBlocks(oracle, at, gradient, state.w) if in_blocks else None
         player = WPlayer(state.w, at.w, gradient, np.full(state.w.shape, state.tau), geometry.penalty, geometry.radius)
         work = np.empty((3, state.w.size)), np.empty((3, m))
         for start in range(0, n, _STEPS_PER_PIECE):
             groups = rng.integers(0, m, size=min(_STEPS_PER_PIECE, n - start))
             draw = Draw(problem.data.draw_members(groups, rng), groups, np.full(len(groups), float(m)))
             if isinstance(flat, DenseData):
-                rows = problem.drawn_rows(draw.members)
+                rows = oracle.drawn_rows(draw.members)
                 for part in _short_calls(problem, len(groups)):
                     svre_steps(
                         flat, rows[part], groups[part], at.margins, player, state.q, at.q, values, state.q_curvature, p,
@@ -232,11 +237,11 @@ class ALSVRE(Solver):
             else:
                 for k in range(len(groups)):
                     one = Draw(draw.members[k : k + 1], groups[k : k + 1], draw.weights[k : k + 1])
-                    self.step(problem, state, one, geometry, gradient, values, p)
+                    self.step(oracle, state, one, geometry, gradient, values, p)
 
     @staticmethod
     def step(
-        problem: GroupRisk,
+        oracle: Oracle,
         state: AlSvreState,
         draw: Draw,
         geometry: Euclidean,
@@ -257,11 +262,11 @@ class ALSVRE(Solver):
         q_half = np.empty_like(q_centre)
         project_simplex((q_centre + tau * values) * shrink, q_half)
         # 3. The step from the same centre, with the drawn row's correction.
-        loss_difference, gradient_difference = problem.sampled_difference(draw, at, w_half, q_half)
+        loss_difference, gradient_difference = oracle.sampled_difference(draw, at, w_half, q_half)
         state.w = geometry.step(w_centre, tau, gradient + gradient_difference)
         project_simplex((q_centre + tau * (values + loss_difference)) * shrink, state.q)
 
-    def describe(self, problem: GroupRisk, tol: float) -> str:
+    def describe(self, problem: Problem, tol: float) -> str:
         """Describe which variant runs, and that it is reconstructed."""
         del problem, tol
         return f"al-svre ({self.geometry}; reconstructed)"

@@ -6,17 +6,20 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from benchmarks.paper.methods.requirements import BALL
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.run.driver import solve
 from groupdro.run.solver import SIMPLEX, Requirement, Solver, State
 from groupdro.run.stages import Preparation
-from groupdro.solvers.references import GroupReferences
+from groupdro.solvers.minima_stages import MinimaOnce
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.utils.arguments import check_number
 from groupdro.utils.types import Floats
 
 __all__ = ["ERMEG", "ErmegState"]
+
+_FINEST = 1e-8  # width of the bounds on a group's minimum that is always good enough
 
 
 @dataclass
@@ -46,7 +49,7 @@ class ERMEG(Solver):
     """
 
     name = "ermeg"
-    minimises_regrets = True
+    finds_minima = True
 
     multiplier: float = 1.0
     _: KW_ONLY
@@ -61,32 +64,30 @@ class ERMEG(Solver):
         """The oracle's requirements, and the whole simplex."""
         return (BALL, SIMPLEX)
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
-        """Find every group's own minimum, unless references are given, then call the oracle."""
-        del tol
-        first = GroupReferences(GroupSQP("lbfgs"), max_passes=1000.0, finest=1e-8, absolute=False)
-        return [self] if problem.regret else [first, self]
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
+        """Find every group's own minimum, unless the minima are given, then call the oracle."""
+        first = MinimaOnce(GroupSQP("lbfgs"), max_passes=1000.0, width=max(0.1 * tol**2, _FINEST))
+        return [self] if problem.group_minima is not None else [first, self]
 
-    def init(self, problem: GroupRisk, seed: int) -> ErmegState:
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> ErmegState:
         """Evaluate the start."""
         del seed
-        entropy = problem.weight_geometry()
-        q = entropy.interior(problem.start_weights())
-        at = problem.evaluate(problem.start(), q)
-        return ErmegState(at, entropy.mirror(q), np.zeros(problem.shape), 0)
+        entropy = oracle.problem.weight_geometry()
+        at = oracle.evaluate(w, entropy.interior(q))
+        return ErmegState(at, entropy.mirror(at.q), np.zeros_like(w), 0)
 
-    def epoch(self, problem: GroupRisk, state: ErmegState) -> None:
-        """Call the oracle for the current weights, and update them by the excess risks of its model."""
+    def epoch(self, oracle: Oracle, state: ErmegState) -> None:
+        """Call the ERM oracle for the current weights, and update them by the excess risks of its model."""
+        problem = oracle.problem
         entropy = problem.weight_geometry()
         q = entropy.point(state.logits)
         weighted = problem.weighted(q)
-        found = solve(
-            weighted.starting_at(state.evaluation.w), GroupSQP("lbfgs"), tol=self.oracle_tol, max_passes=500.0
-        )
+        found = solve(weighted, GroupSQP("lbfgs"), w=state.evaluation.w, tol=self.oracle_tol, max_passes=500.0)
+        oracle.counters.add_counts(found.counters.counts)
         if found.interrupted:
             raise KeyboardInterrupt  # it ended only the oracle's run
         w = found.w
-        state.evaluation = problem.evaluate(w, q)
+        state.evaluation = oracle.evaluate(w, q)
         state.w_total += w
         state.calls += 1
         regrets = problem.group_values(state.evaluation.group_risks)

@@ -12,7 +12,8 @@ import numpy as np
 from benchmarks.paper.methods.row_blocks import SINGLE_ROWS
 from groupdro.data import BatchPlan
 from groupdro.geometry import Geometry
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.solvers.steps import InnerLoop, steps_of
@@ -26,7 +27,7 @@ Sampling = Literal["uniform", "importance"]
 _SECONDS_PER_PIECE = 0.05  # an interrupt can arrive only between pieces
 
 
-def sampling_constant(problem: GroupRisk, geometry: Geometry, sampling: Sampling) -> float:
+def sampling_constant(problem: Problem, geometry: Geometry, sampling: Sampling) -> float:
     """Return the mean-square Lipschitz constant of the one-sample operator.
 
     D^2 is the range of the potential of w, G and L the rows' constants, and n, n_min, n_harmonic the mean, smallest and
@@ -94,26 +95,28 @@ class MPVR(Solver):
         """A bounded domain, from which the step size is derived."""
         return (BOUNDED,)
 
-    def length(self, problem: GroupRisk) -> int:
+    def length(self, problem: Problem) -> int:
         """Return the steps of an epoch."""
         return self.epoch_length if self.epoch_length is not None else max(1, problem.n_rows // 2)
 
-    def init(self, problem: GroupRisk, seed: int) -> MpvrState:
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> MpvrState:
         """Evaluate the start, which is the first snapshot."""
+        problem = oracle.problem
         weighting = problem.weight_geometry()
-        w, q = problem.start(), weighting.interior(problem.start_weights())
-        at = problem.evaluate(w, q)
-        geometry = problem.bounded_geometry(at)
+        q = weighting.interior(q)
+        at = oracle.evaluate(w, q)
+        geometry = problem.bounded_geometry(w, at.group_risks)
         lipschitz = sampling_constant(problem, geometry, self.sampling)
         step = 0.99 * self.multiplier / (np.sqrt(self.length(problem)) * lipschitz) if lipschitz > 0 else 1.0
         mirror, logits = geometry.mirror(w), weighting.mirror(q)
         return MpvrState(at, geometry, mirror, logits, mirror, logits, float(step), seed)
 
-    def epoch(self, problem: GroupRisk, state: MpvrState) -> None:
+    def epoch(self, oracle: Oracle, state: MpvrState) -> None:
         """Make K steps, move the snapshot to their mean, and make a pass there."""
+        problem = oracle.problem
         K, geometry = self.length(problem), state.geometry
         loop = InnerLoop(
-            problem=problem,
+            oracle=oracle,
             at=state.evaluation,
             geometry=geometry,
             w_steps=2.0 * geometry.squared_diameter * state.step,
@@ -135,9 +138,9 @@ class MPVR(Solver):
             steps.flush()
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / K
-        state.evaluation = problem.evaluate(loop.mean_point(), loop.mean_weights())
+        state.evaluation = oracle.evaluate(loop.mean_point(), loop.mean_weights())
 
-    def draw(self, problem: GroupRisk, n: int, rng: np.random.Generator) -> tuple[BatchPlan, Indices]:
+    def draw(self, problem: Problem, n: int, rng: np.random.Generator) -> tuple[BatchPlan, Indices]:
         """Draw one member for each of n steps, with its group and its weight in the estimate."""
         data, m = problem.data, problem.n_groups
         if self.sampling == "importance":

@@ -2,7 +2,7 @@
 
 from groupdro.solvers import Requirement
 
-__all__ = ["BALL", "ONE_MACHINE", "OWN_REFERENCES"]
+__all__ = ["BALL", "ONE_MACHINE", "OWN_MINIMA"]
 
 BALL = Requirement(
     what="a ball or an L2 penalty (L2Domain)",
@@ -16,8 +16,8 @@ ONE_MACHINE = Requirement(
     remedy="over several workers use 'auto', 'aleg', 'sqp' or 'alem'",
 )
 
-OWN_REFERENCES = Requirement(
-    what="a problem without references",
-    holds=lambda problem: not problem.regret,
-    remedy="it finds every group's own minimum itself; with your own references use 'alem'",
+OWN_MINIMA = Requirement(
+    what="a problem without group minima",
+    holds=lambda problem: problem.group_minima is None,
+    remedy="it finds every group's own minimum itself; with minima of your own use 'alem'",
 )

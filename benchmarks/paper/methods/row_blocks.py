@@ -7,7 +7,8 @@ import numpy as np
 from benchmarks.paper.methods.block_kernels import RowBlock, entropic_block
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Ball, Geometry
-from groupdro.problem import Evaluation, GroupRisk
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.problem import Problem
 from groupdro.solvers.steps import InnerLoop, Steps
 from groupdro.solvers.steps.fused import FusedSteps
 from groupdro.solvers.steps.readable import ReadableSteps
@@ -21,13 +22,13 @@ Make = Callable[[RowBlock, Floats], None]
 BLOCK = 128  # steps; products of rows with rows then take about as long as those with w
 
 
-def takes_blocks(problem: GroupRisk, geometry: Geometry, w_steps: Floats | float, alpha: float) -> bool:
+def takes_blocks(problem: Problem, geometry: Geometry, w_steps: Floats | float, alpha: float) -> bool:
     """Return whether steps on one row each can be made in blocks: several outputs, a single step size.
 
     If the centre is the snapshot (alpha = 1), nothing is left of v, by whose share the blocks divide.
     """
     known = geometry.ball is not None and problem.weights_known and problem.loss.in_blocks
-    whole = problem.data.rows.combinable and problem.data.is_whole
+    whole = problem.data.rows.combinable and problem.data.is_whole and not problem.data.row_offsets.size
     return bool(alpha < 1.0 and known and whole and not problem.fit_intercept and np.ndim(w_steps) == 0)
 
 
@@ -36,8 +37,8 @@ class RowBlocks:
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     at : Evaluation
         The snapshot.
     gradient : ndarray
@@ -53,16 +54,16 @@ class RowBlocks:
         Sums over the steps of a and b.
     """
 
-    def __init__(self, problem: GroupRisk, at: Evaluation, gradient: Floats, w: Floats):
-        self.problem, self.at, self.gradient = problem, at, gradient
+    def __init__(self, oracle: Oracle, at: Evaluation, gradient: Floats, w: Floats):
+        self.oracle, self.at, self.gradient = oracle, at, gradient
         self.v, self.v_total = w.copy(), np.zeros_like(w)
         self.coefficients, self.totals, self.inner = np.array([1.0, 0.0, 0.0]), np.zeros(2), np.empty(6)
         self.inner[3:] = np.vdot(at.w, at.w), np.vdot(at.w, gradient), np.vdot(gradient, gradient)
 
     def advance(self, draw: Draw, step: float, ball: Ball, make: Make) -> None:
         """Make a step on each of the drawn members."""
-        data, n_outputs = self.problem.data, self.problem.model.n_outputs
-        rows = self.problem.drawn_rows(draw.members)
+        data, n_outputs = self.oracle.problem.data, self.oracle.problem.model.n_outputs
+        rows = self.oracle.drawn_rows(draw.members)
         for start in range(0, len(rows), BLOCK):
             place = slice(start, min(start + BLOCK, len(rows)))
             X = data.rows.take(rows[place]).dense()
@@ -103,7 +104,7 @@ class BlockSteps(Steps):
 
     def __init__(self, loop: InnerLoop):
         super().__init__(loop)
-        self.blocks = RowBlocks(loop.problem, loop.at, loop.gradient, loop.w)
+        self.blocks = RowBlocks(loop.oracle, loop.at, loop.gradient, loop.w)
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from groupdro.geometry import Geometry
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.utils.arguments import check_whole
@@ -18,7 +19,7 @@ from groupdro.utils.types import Floats
 __all__ = ["SMD", "SmdState", "descent_constant"]
 
 
-def descent_constant(problem: GroupRisk, geometry: Geometry) -> float:
+def descent_constant(problem: Problem, geometry: Geometry) -> float:
     """Return M, a root-mean-square bound on the operator in the scaled norm: M^2 = 2 D^2 G^2 + 2 B^2 ln m.
 
     D^2 is the range of the potential of w, G the rows' Lipschitz constant, and B = radius * G bounds how far losses on
@@ -76,13 +77,14 @@ class SMD(Solver):
         """A bounded domain, from which the step sizes are derived."""
         return (BOUNDED,)
 
-    def init(self, problem: GroupRisk, seed: int) -> SmdState:
-        """Start at the centre; the evaluation there is only for the trace."""
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SmdState:
+        """Begin at the start; the evaluation there is only for the trace."""
+        problem = oracle.problem
         weighting = problem.weight_geometry()
-        w, q = problem.start(), weighting.interior(problem.start_weights())
-        with problem.uncounted():
-            at = problem.evaluate(w, q)
-        geometry = problem.bounded_geometry(at)
+        q = weighting.interior(q)
+        with oracle.uncounted():
+            at = oracle.evaluate(w, q)
+        geometry = problem.bounded_geometry(w, at.group_risks)
         return SmdState(
             evaluation=at,
             geometry=geometry,
@@ -102,17 +104,17 @@ class SMD(Solver):
             return 2.0 * self.multiplier / (state.constant * np.sqrt(5.0 * self.horizon))
         return self.multiplier / (state.constant * np.sqrt(state.steps + 1.0))
 
-    def epoch(self, problem: GroupRisk, state: SmdState) -> None:
+    def epoch(self, oracle: Oracle, state: SmdState) -> None:
         """Make as many steps as draw about as many rows as there are."""
         rng = np.random.default_rng([state.seed, state.epoch])
-        for _ in range(max(1, round(problem.n_rows / problem.n_groups))):
-            self.step(problem, state, rng)
+        for _ in range(max(1, round(oracle.problem.n_rows / oracle.problem.n_groups))):
+            self.step(oracle, state, rng)
 
-    def step(self, problem: GroupRisk, state: SmdState, rng: np.random.Generator) -> None:
+    def step(self, oracle: Oracle, state: SmdState, rng: np.random.Generator) -> None:
         """Move both players along the gradients estimated from one row per group."""
-        gamma, geometry, weighting = self.base_step(state), state.geometry, problem.weight_geometry()
+        gamma, geometry, weighting = self.base_step(state), state.geometry, oracle.problem.weight_geometry()
         w, q = geometry.point(state.w), weighting.point(state.logits)
-        values, gradient = self.sampled_values(problem, rng, w, q)
+        values, gradient = self.sampled_values(oracle, rng, w, q)
         # The output averages the points at which the gradients were taken.
         state.w_total += gamma * w
         state.q_total += gamma * q
@@ -121,12 +123,10 @@ class SMD(Solver):
         state.logits = weighting.step(state.logits, 2.0 * weighting.squared_diameter * gamma, -values)
         state.steps += 1
 
-    def sampled_values(
-        self, problem: GroupRisk, rng: np.random.Generator, w: Floats, q: Floats
-    ) -> tuple[Floats, Floats]:
+    def sampled_values(self, oracle: Oracle, rng: np.random.Generator, w: Floats, q: Floats) -> tuple[Floats, Floats]:
         """Return unbiased group values and gradient from one row per group."""
-        risks, gradient = problem.sampled(problem.data.draw(rng), w, q)
-        return problem.group_values(risks), gradient
+        risks, gradient = oracle.sampled(oracle.problem.data.draw(rng), w, q)
+        return oracle.problem.group_values(risks), gradient
 
     def point(self, state: SmdState) -> tuple[Floats, Floats] | None:
         """Return the step-weighted average, to which the theory applies."""

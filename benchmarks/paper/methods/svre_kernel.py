@@ -47,7 +47,7 @@ def svre_steps(data, rows, groups, margins, player, q, q_snapshot, values, q_pul
     work_w, work_q : ndarray of shape (3, d), (3, m)
         Work space.
     """
-    X, y, code, parameter, _ = data
+    X, y, offset, code, parameter, _ = data
     w, w_snapshot, gradient, steps, penalty, radius = player
     weight = float(q.size)  # weight of a drawn row in the estimates
     d, m = w.size, q.size
@@ -64,7 +64,7 @@ def svre_steps(data, rows, groups, margins, player, q, q_snapshot, values, q_pul
             moved[g] = (q_centre[g] + tau * values[g]) * shrink
         descend(centre, gradient, steps, penalty, radius, d, half)
         project_simplex(moved, q_half)
-        u = 0.0
+        u = offset[r] if offset.size else 0.0
         for j in range(d):
             u += X[r, j] * half[j]
         change = weight * (value(code, parameter, u, y[r]) - value(code, parameter, margins[r], y[r]))

@@ -11,12 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.paper.methods.requirements import ONE_MACHINE, OWN_REFERENCES
+from benchmarks.paper.methods.requirements import ONE_MACHINE, OWN_MINIMA
 from benchmarks.paper.methods.smd import SMD
 from groupdro.certificate import linearise
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean, Geometry
-from groupdro.problem import GroupRisk, References
+from groupdro.oracle import Oracle
+from groupdro.problem import GroupMinima, Problem
 from groupdro.run.solver import Requirement, Solver
 from groupdro.run.stages import Budget, Preparation, Prepared
 from groupdro.utils.arguments import check_choice, check_number
@@ -32,23 +33,25 @@ class GroupModels(Preparation):
     multiplier: float
     passes: float
 
-    def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
+    def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
         """Return bounds on the minima, and the models."""
-        del budget
-        models = self.models(problem, np.random.default_rng([seed, 1 << 24]))
-        upper, lower = np.empty(problem.n_groups), np.empty(problem.n_groups)
-        for i, w in enumerate(models):
-            alone = problem.group(i)
-            at = alone.evaluate(w, np.ones(1))
-            upper[i] = alone.objective(w, at.group_risks)
-            lower[i] = max(0.0, linearise(alone, at).bound(alone, alone.solution_set(upper[i])))
-        return Prepared(References(upper, lower, models))
+        del q, budget
+        models = self.models(oracle, w, np.random.default_rng([seed, 1 << 24]))
+        upper, lower = np.empty(len(models)), np.empty(len(models))
+        for i, own in enumerate(models):
+            alone = oracle.problem.group(i)
+            own_oracle = oracle.on(alone)
+            at = own_oracle.evaluate(own, np.ones(1))
+            upper[i] = alone.objective(own, at.group_risks)
+            lower[i] = max(0.0, linearise(own_oracle, at).bound(alone, alone.solution_set(upper[i])))
+        return Prepared(GroupMinima(upper, lower, centre=upper, models=models))
 
-    def models(self, problem: GroupRisk, rng: np.random.Generator) -> Floats:
+    def models(self, oracle: Oracle, start: Floats, rng: np.random.Generator) -> Floats:
         """Return the step-weighted averages of one stochastic gradient run per group."""
-        m, start = problem.n_groups, problem.start()
-        with problem.uncounted():
-            geometry = problem.bounded_geometry(problem.evaluate(start, np.full(m, 1.0 / m)))
+        problem = oracle.problem
+        m = problem.n_groups
+        with oracle.uncounted():
+            geometry = problem.bounded_geometry(start, oracle.risks(start))
         G = problem.constants(geometry.dual_order, geometry.radius).lipschitz
         mirrored = np.repeat(geometry.mirror(start)[None], m, axis=0)
         total, weight = np.zeros((m, *start.shape)), 0.0
@@ -58,7 +61,7 @@ class GroupModels(Preparation):
             models = _points(geometry, mirrored)
             total += share * models  # not times the step, which is zero on a domain of one point
             weight += share
-            gradients = own_losses(problem, problem.data.draw(rng), models)[1]
+            gradients = own_losses(oracle, problem.data.draw(rng), models)[1]
             mirrored = _steps(geometry, mirrored, step, gradients)
         return total / weight
 
@@ -80,16 +83,18 @@ def _steps(geometry: Geometry, centres: Floats, step: float, gradients: Floats) 
     return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
 
-def own_losses(problem: GroupRisk, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
+def own_losses(oracle: Oracle, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
     """Return the loss and gradient of one member of each group under the group's own model.
 
     With ``read=False``, the rows were read just before and are not counted as read again.
     """
-    n = len(draw.members)
-    problem.counters.add(grad_evals=n, grad_evals_paper=n, row_reads=n if read else 0)
+    problem, n = oracle.problem, len(draw.members)
+    oracle.counters.add_counts(np.array([n, n, n if read else 0], dtype=np.float64))
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows).dense().astype(np.float64, copy=False)
     outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
+    if problem.data.row_offsets.size:
+        outputs += problem.data.row_offsets[rows]
     losses, slopes = problem.loss.value_and_slope(outputs, problem.data.y[rows])
     return losses, np.asarray(np.einsum("md,m...->md...", X, slopes))
 
@@ -118,7 +123,7 @@ class TSA(SMD):
     """
 
     name = "tsa"
-    minimises_regrets = True
+    finds_minima = True
 
     _: KW_ONLY
     stage_one_multiplier: float | None = None
@@ -134,31 +139,31 @@ class TSA(SMD):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """All rows in one process and no references, besides the requirements of SMD."""
-        return (*super().requires, ONE_MACHINE, OWN_REFERENCES)
+        """All rows in one process and no group minima, besides the requirements of SMD."""
+        return (*super().requires, ONE_MACHINE, OWN_MINIMA)
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         """Approach every group's own minimum, then minimise the excess risks."""
         del problem, tol
         multiplier = self.multiplier if self.stage_one_multiplier is None else self.stage_one_multiplier
         return (GroupModels(multiplier, self.stage_one_passes), self)
 
-    def sampled_values(
-        self, problem: GroupRisk, rng: np.random.Generator, w: Floats, q: Floats
-    ) -> tuple[Floats, Floats]:
+    def sampled_values(self, oracle: Oracle, rng: np.random.Generator, w: Floats, q: Floats) -> tuple[Floats, Floats]:
         """Return unbiased excess risks and gradient from one row per group."""
+        problem = oracle.problem
         draw = problem.data.draw(rng)
-        risks, gradient = problem.sampled(draw, w, q)
+        risks, gradient = oracle.sampled(draw, w, q)
         if self.form == "two-stage":
             return problem.group_values(risks), gradient
-        models = problem.references.models
-        assert models is not None  # its own first stage found them
-        own = own_losses(problem, draw, models, read=False)[0]
-        # A group's reference includes the penalty at its own model.
-        penalties = np.array([problem.domain.penalty_at(problem.coef(model)) for model in models])
+        minima = problem.group_minima
+        assert minima is not None  # its own first stage found them, with their models
+        assert minima.models is not None
+        own = own_losses(oracle, draw, minima.models, read=False)[0]
+        # A group's minimum includes the penalty at its own model.
+        penalties = np.array([problem.domain.penalty_at(problem.coef(model)) for model in minima.models])
         return risks - own - penalties + problem.offsets, gradient
 
-    def describe(self, problem: GroupRisk, tol: float) -> str:
+    def describe(self, problem: Problem, tol: float) -> str:
         """Describe which variant runs, and that it is reconstructed."""
         del problem, tol
         return f"tsa ({self.form}; reconstructed)"

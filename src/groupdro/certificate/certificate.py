@@ -11,8 +11,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from groupdro.certificate.rounding import gradient_error, rounding_slack, support_slack
-from groupdro.problem import Domain, Evaluation, GroupRisk
-from groupdro.problem.duals import DualValue, balanced_slopes, dual_value, followed_slopes
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.oracle.duals import DualValue, balanced_slopes, dual_value, followed_slopes
+from groupdro.problem import Domain, Problem
 from groupdro.problem.linear_model import scale_rows
 from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.arguments import check_kind
@@ -28,10 +29,10 @@ _ROUNDED = 1e-14  # deviation of the sum of group weights from 1 that needs no r
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """An affine minorant of F(., q) before references: ``constant + <gradient, coef> + penalty(coef)``.
+    """An affine minorant of F(., q) before minima are subtracted: ``constant + <gradient, coef> + penalty(coef)``.
 
     It holds for every coef and intercept. The baseline, ``q @ baseline.upper``, is left out, so the cut stays valid
-    when references are tightened.
+    when the minima are tightened.
 
     Attributes
     ----------
@@ -50,14 +51,14 @@ class Cut:
     q: Floats
     error: float
 
-    def bound(self, problem: GroupRisk, domain: Domain | OutputBall) -> float:
+    def bound(self, problem: Problem, domain: Domain | OutputBall) -> float:
         """Return the minimum over the domain of the minorant minus the problem's baseline."""
         baseline = self.q * problem.baseline.upper
         slack = rounding_slack(0.0, 0.0, float(np.abs(baseline).sum()))
         return self.mixture(domain) - float(baseline.sum()) - slack
 
     def mixture(self, domain: Domain | OutputBall) -> float:
-        """Return the minorant's minimum over the domain: a bound on the mixture of risks, for any references."""
+        """Return the minorant's minimum over the domain: a bound on the mixture of risks, for any group minima."""
         return self.constant + domain.support(self.gradient) - support_slack(domain, self.gradient, self.error)
 
     def mix(self, other: "Cut", share: float) -> "Cut":
@@ -71,10 +72,11 @@ class Cut:
         )
 
 
-def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
+def linearise(oracle: Oracle, at: Evaluation) -> Cut:
     """Return the linearisation of F(., q) at an evaluation of a problem without a free intercept."""
-    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    check_kind(oracle, "oracle", Oracle, "an Oracle")
     check_kind(at, "at", Evaluation, "an Evaluation")
+    problem = oracle.problem
     if problem.fit_intercept:
         raise ValueError("With a free intercept, a linearisation is unbounded below; use balance instead.")
     error = gradient_error(problem, at.mass)
@@ -89,7 +91,7 @@ def linearise(problem: GroupRisk, at: Evaluation) -> Cut:
     return Cut(constant=value - inner - slack, gradient=problem.coef(at.gradient), q=at.q, error=error)
 
 
-def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
+def balance(oracle: Oracle, at: Evaluation) -> Cut | None:
     """Return a minorant of F(., q) that is flat along a free intercept, or None if rounding prevents it.
 
     Its constant is the sum of the losses' conjugates at balanced duals, that is, slopes whose weighted sum is zero. If
@@ -97,8 +99,9 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     centred for q, the slopes there are corrected to balance exactly, and the rows are combined again: one more pass
     over the data.
     """
-    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
+    check_kind(oracle, "oracle", Oracle, "an Oracle")
     check_kind(at, "at", Evaluation, "an Evaluation")
+    problem = oracle.problem
     row_weights = problem.data.row_weights(at.q)
     followed = followed_slopes(problem, at, row_weights)
     if followed is not None:
@@ -110,11 +113,11 @@ def balance(problem: GroupRisk, at: Evaluation) -> Cut | None:
     dual = dual_value(problem, duals, row_weights)
     if not np.isfinite(dual.conjugates):
         return None
-    gradient = problem.combine_rows(scale_rows(duals, row_weights))
-    return _balanced_cut(problem, at, dual, gradient, problem.combined_mass(dual.mass))
+    gradient = oracle.combine_rows(scale_rows(duals, row_weights))
+    return _balanced_cut(problem, at, dual, gradient, oracle.combined_mass(dual.mass))
 
 
-def _balanced_cut(problem: GroupRisk, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
+def _balanced_cut(problem: Problem, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
     # The duals' sum is zero up to the rounding of a pairwise sum; the remainder is multiplied by the intercept.
     left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
     slack = rounding_slack(0.0, 0.0, dual.sizes + left)
@@ -128,8 +131,8 @@ class CutAggregate:
     enters with the share that maximises the bound, which is a concave problem in one variable.
     """
 
-    def __init__(self, problem: GroupRisk):
-        self.problem = problem
+    def __init__(self, oracle: Oracle):
+        self.oracle = oracle
         self.cut: Cut | None = None
         self.latest: Cut | None = None
 
@@ -138,8 +141,8 @@ class CutAggregate:
 
         A cut that by itself halves the distance to the upper bound replaces the mixture without a search.
         """
-        problem = self.problem
-        new = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        problem = self.oracle.problem
+        new = balance(self.oracle, at) if problem.fit_intercept else linearise(self.oracle, at)
         self.latest = new
         if new is None:
             return -np.inf if self.cut is None else self.cut.bound(problem, domain)
@@ -158,8 +161,9 @@ class CutAggregate:
         return self.cut.bound(problem, domain)
 
     def _replaces(self, new: Cut, old: Cut, domain: Domain | OutputBall, upper: float) -> bool:
-        gap = upper - old.bound(self.problem, domain)
-        return bool(np.isfinite(gap)) and upper - new.bound(self.problem, domain) <= 0.5 * gap
+        problem = self.oracle.problem
+        gap = upper - old.bound(problem, domain)
+        return bool(np.isfinite(gap)) and upper - new.bound(problem, domain) <= 0.5 * gap
 
 
 class Certificate:
@@ -167,8 +171,8 @@ class Certificate:
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
 
     Attributes
     ----------
@@ -180,15 +184,24 @@ class Certificate:
         The best group weights, and the lower bound that they prove.
     """
 
-    def __init__(self, problem: GroupRisk):
-        check_kind(problem, "problem", GroupRisk, "a GroupRisk")
-        self.problem = problem
+    def __init__(self, oracle: Oracle):
+        check_kind(oracle, "oracle", Oracle, "an Oracle")
         self.w: Floats | None = None
         self.q: Floats | None = None
         self.group_risks: Floats | None = None
         self.upper = np.inf
-        self.lower = problem.least_value
-        self._aggregate = CutAggregate(problem)
+        self.lower = oracle.problem.least_value
+        self._aggregate = CutAggregate(oracle)
+
+    @property
+    def oracle(self) -> Oracle:
+        """The oracle."""
+        return self._aggregate.oracle
+
+    @property
+    def problem(self) -> Problem:
+        """The problem."""
+        return self.oracle.problem
 
     @property
     def cut(self) -> Cut | None:
@@ -231,30 +244,33 @@ class Certificate:
         if self._aggregate.cut is not None:
             self._raise(bound, self._aggregate.cut.q)
 
-    def tighten(self, problem: GroupRisk) -> None:
-        """Switch to the same problem with tighter references, which improves both bounds without a pass.
+    def tighten(self, oracle: Oracle) -> None:
+        """Switch to the same problem with tighter group minima, which improves both bounds without a pass.
 
         The lower bound is one on a mixture of risks minus ``q @ baseline.upper``, so it rises by as much as the latter
         falls.
         """
-        old, new = self.problem.baseline.upper, problem.baseline.upper
-        self.problem = self._aggregate.problem = problem
+        problem = oracle.problem
+        old = self.problem.baseline.upper
+        new = problem.baseline.upper
+        self._aggregate.oracle = oracle
         if self.q is not None:
             scale = float(self.q @ (np.abs(old) + np.abs(new)))
             gain = float(self.q @ (old - new)) - rounding_slack(0.0, 0.0, scale)
             self.lower += max(gain, 0.0)
         if problem.least_value > self.lower:
-            self.lower, self.q = problem.least_value, None if self.q is None else self._q_of_least(self.q)
+            self.lower = problem.least_value
+            self.q = None if self.q is None else self._q_of_least(self.q)
         if self.w is not None and self.group_risks is not None:
             self.upper = problem.objective(self.w, self.group_risks)
 
     def lower_against(self, centre: Floats) -> tuple[float, Floats]:
-        """Return the best known lower bound on the excess risks over exact references, and its weights.
+        """Return the best known lower bound on the excess risks over exact group minima, and its weights.
 
         Parameters
         ----------
         centre : ndarray of shape (n_groups,)
-            References, such as `References.centre`.
+            Values of the minima, such as `GroupMinima.centre`.
 
         Returns
         -------
@@ -262,7 +278,8 @@ class Certificate:
             The bound, and the group weights that prove it.
         """
         assert self.q is not None
-        baseline, cuts = centre - self.problem.offsets, (self._aggregate.cut, self._aggregate.latest)
+        baseline = centre - self.problem.offsets
+        cuts = (self._aggregate.cut, self._aggregate.latest)
         known = [(self.lower + float(self.q @ (self.problem.baseline.upper - baseline)), self.q)]
         known += [(cut.mixture(self.domain) - float(cut.q @ baseline), cut.q) for cut in cuts if cut is not None]
         return max(known, key=lambda pair: pair[0])
@@ -273,7 +290,9 @@ class Certificate:
             return
         upper = self.problem.objective(w, group_risks)
         if upper < self.upper:  # false for NaN
-            self.w, self.group_risks, self.upper = w.copy(), group_risks.copy(), upper
+            self.w = w.copy()
+            self.group_risks = group_risks.copy()
+            self.upper = upper
 
     def prefer(self, w: Floats, group_risks: Floats) -> None:
         """Take a model as the best although its objective may be higher, because it is better in another respect."""
@@ -284,10 +303,11 @@ class Certificate:
     def withdraw(self) -> None:
         """Fall back to the bound that nonnegative losses imply: the domain does not contain the solution."""
         if self.q is not None:
-            self.lower, self.q = self.problem.least_value, self._q_of_least(self.q)
+            self.lower = self.problem.least_value
+            self.q = self._q_of_least(self.q)
 
     def _q_of_least(self, q: Floats) -> Floats:
-        """Return weights that prove the bound of nonnegative losses: any, such as q, if all references are zero."""
+        """Return weights that prove the bound of nonnegative losses: any, such as q, if nothing is subtracted."""
         baseline = self.problem.baseline.upper
         return self.problem.weight_set.maximiser(-baseline) if (baseline != 0).any() else q.copy()
 
@@ -298,10 +318,11 @@ class Certificate:
 
     def _raise(self, lower: float, q: Floats) -> None:
         if lower > self.lower:
-            self.lower, self.q = lower, q.copy()
+            self.lower = lower
+            self.q = q.copy()
 
 
-def is_inside(problem: GroupRisk, w: Floats) -> bool:
+def is_inside(problem: Problem, w: Floats) -> bool:
     """Return whether w lies in the domain, up to rounding. Elsewhere its risks bound nothing."""
     coef = problem.coef(w)
     outside = float(np.linalg.norm(problem.domain.feasible(coef) - coef))

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from groupdro.problem import Domain, GroupRisk
+from groupdro.problem import Domain, Problem
 from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.types import Floats
 
 __all__ = ["gradient_error", "rounding_slack", "support_slack"]
 
 
-def gradient_error(problem: GroupRisk, mass: float) -> float:
+def gradient_error(problem: Problem, mass: float) -> float:
     """Bound the error of a sum of slopes times rows, given the mass of its terms."""
-    return float(np.finfo(np.float64).eps) * mass * problem.rounding
+    return float(np.finfo(np.float64).eps) * mass * problem.data.rounding
 
 
 def rounding_slack(error: float, reach: float, scale: float) -> float:

@@ -18,7 +18,8 @@ def arrow(module: str = "pyarrow") -> Any:
 
 def kind_of(column: Any) -> str:
     """Return what a column holds: "number", "truth", "text", "nothing", or the name of another type."""
-    types, kind = arrow().types, column.type
+    types = arrow().types
+    kind = column.type
     if types.is_boolean(kind):
         return "truth"
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -34,7 +35,8 @@ def kind_of(column: Any) -> str:
 
 def as_numbers(column: Any, name: str) -> Floats:
     """Return a column as numbers, NaN where they are missing."""
-    kind, pa = kind_of(column), arrow()
+    kind = kind_of(column)
+    pa = arrow()
     if kind == "nothing":
         return np.full(len(column), np.nan)
     if kind == "truth":

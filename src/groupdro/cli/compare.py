@@ -24,12 +24,15 @@ __all__ = ["compare"]
 @click.argument("table", type=PATH)
 @functools.partial(training_options, objective=False)
 @option("--test-size", "Fraction of each group's rows to hold out for the comparison.", type=OPEN_UNIT, default=0.25)
-@option("--min-rows", "Held-out rows a group needs to count as the worst.", type=click.IntRange(min=0),
-        default=30)  # fmt: skip
+@option("--min-rows", "Held-out rows a group needs to count as the worst.", type=click.IntRange(min=0), default=30)
 @option("--confidence", "Level of the confidence intervals.", type=OPEN_UNIT, default=0.95)
 @option("--bootstrap", "Bootstrap resamples for the verdict.", type=click.IntRange(min=20), default=500)
-@option("--folds", "Folds for choosing the robustness by cross-validation; 0 to skip that model.",
-        type=click.IntRange(min=0), default=5)  # fmt: skip
+@option(
+    "--folds",
+    "Folds for choosing the robustness by cross-validation; 0 to skip that model.",
+    type=click.IntRange(min=0),
+    default=5,
+)
 @option("--html", "Also write an HTML page with the tables and the verdict.", type=PATH)
 @flag("--force", "Replace the page if it exists.")
 @json_option

@@ -23,14 +23,23 @@ __all__ = ["convert"]
 @click.argument("tables", metavar="TABLE...", type=PATH, nargs=-1, required=True)
 @click.argument("store", type=PATH)
 @option("--target", "Column to predict.", metavar="COLUMN", required=True)
-@option("--group groups", "Column with the groups. Repeat it for combinations.", metavar="COLUMN", multiple=True,
-        required=True)  # fmt: skip
+@option(
+    "--group groups",
+    "Column with the groups. Repeat it for combinations.",
+    metavar="COLUMN",
+    multiple=True,
+    required=True,
+)
 @option("--drop", "Column to leave out. May be repeated.", metavar="COLUMN", multiple=True)
 @option("--weight", "Column with row weights.", metavar="COLUMN")
-@option("--dtype", "Type of the stored features.", type=click.Choice(["float16", "float32", "float64"]),
-        default="float32")  # fmt: skip
-@option("--task", "Kind of target; auto treats only floating-point columns as numbers.",
-        choices=("auto", "classification", "regression"))  # fmt: skip
+@option(
+    "--dtype", "Type of the stored features.", type=click.Choice(["float16", "float32", "float64"]), default="float32"
+)
+@option(
+    "--task",
+    "Kind of target; auto treats only floating-point columns as numbers.",
+    choices=("auto", "classification", "regression"),
+)
 @option("--memory", "MiB of rows to hold in memory.", type=click.IntRange(min=1), default=256)
 @option("--seed", "Seed for the order of rows.", type=click.IntRange(min=0), default=0)
 @flag("--verify", "Read the whole store again and verify its checksums.")
@@ -126,7 +135,8 @@ def _source(paths: tuple[Path, ...], *, keep: set[str]) -> Any:
         raise ValueError("TABLE must be files of one format, all CSV or all Parquet.")
     if kinds == {"parquet"}:
         return list(paths)
-    pa, dataset = arrow(), arrow("pyarrow.dataset")
+    pa = arrow()
+    dataset = arrow("pyarrow.dataset")
     parse, options = csv_settings(paths[0])
     files = [str(path) for path in paths]
     layout = dataset.CsvFileFormat(parse_options=parse, convert_options=options)

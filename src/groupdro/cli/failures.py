@@ -68,8 +68,14 @@ def _remember_debug(context: click.Context, parameter: click.Parameter, value: b
     context.meta[_DEBUG] = value
 
 
-debug_option = click.option("--debug", is_flag=True, expose_value=False, is_eager=True, callback=_remember_debug,
-                            help="Show the traceback of an unexpected error.")  # fmt: skip
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_remember_debug,
+    help="Show the traceback of an unexpected error.",
+)
 
 
 class Commands(click.Group):

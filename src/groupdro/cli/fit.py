@@ -32,15 +32,26 @@ _REMEDIES = {
 @click.command()
 @click.argument("table", type=PATH)
 @training_options
-@option("--l1-ratio", "Share of the L1 penalty in the penalty of weight --alpha.", type=click.FloatRange(0.0, 1.0),
-        default=0.0)  # fmt: skip
-@option("--test-size", "Fraction of each group's rows to hold out and report on.",
-        type=click.FloatRange(0.0, 1.0, max_open=True), default=0.0)  # fmt: skip
+@option(
+    "--l1-ratio",
+    "Share of the L1 penalty in the penalty of weight --alpha.",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.0,
+)
+@option(
+    "--test-size",
+    "Fraction of each group's rows to hold out and report on.",
+    type=click.FloatRange(0.0, 1.0, max_open=True),
+    default=0.0,
+)
 @option("--solver", "Solver; auto picks one by a cost model.", choices=("auto", "aleg", "sqp"))
 @option("--max-time", "Time limit in seconds.  [default: none]", type=POSITIVE)
 @option("--max-passes", "Limit on passes over the data.", type=POSITIVE, default=1000.0)
-@option("--checkpoint-dir", "Directory for checkpoints; rerun the same command to resume.",
-        type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
+@option(
+    "--checkpoint-dir",
+    "Directory for checkpoints; rerun the same command to resume.",
+    type=click.Path(file_okay=False, path_type=Path),
+)
 @option("-o --output", "File to save the model to.", type=PATH, default=Path("model.skops"))
 @flag("--force", "Replace the file if it exists.")
 @json_option
@@ -69,9 +80,13 @@ def fit(
     check_output(output, "--output", force=force)
     training = read_training(table, options, test_size=test_size)
     estimator = options.estimator(
-        training.task, solver=solver, max_time=max_time, max_passes=max_passes, checkpoint_dir=checkpoint_dir,
+        training.task,
+        solver=solver,
+        max_time=max_time,
+        max_passes=max_passes,
+        checkpoint_dir=checkpoint_dir,
         l1_ratio=l1_ratio,
-    )  # fmt: skip
+    )
     if not as_json:
         echo(training.summary)
     fitted = training.model(estimator)

@@ -58,7 +58,9 @@ def feature_columns(table: Any, names: Iterable[str], categorical: Iterable[str]
     numbers, labels : list of str
         The columns.
     """
-    numbers, labels, asked = list[str](), list[str](), set(categorical)
+    numbers = list[str]()
+    labels = list[str]()
+    asked = set(categorical)
     for name in names:
         column = table.column(name)
         kind = kind_of(column)

@@ -11,8 +11,17 @@ from groupdro.cli.failures import UserError
 from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.problem import Huber
 
-__all__ = ["OPEN_UNIT", "PATH", "POSITIVE", "Options", "flag", "json_option", "option", "training_options",
-           "unknown_option"]  # fmt: skip
+__all__ = [
+    "OPEN_UNIT",
+    "PATH",
+    "POSITIVE",
+    "Options",
+    "flag",
+    "json_option",
+    "option",
+    "training_options",
+    "unknown_option",
+]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -71,18 +80,24 @@ def training_options(command: Any, *, objective: bool = True) -> Any:
         option("--min-group-size", "Merge groups with fewer rows into one.", type=click.IntRange(min=1), default=1),
         option("--task", "Kind of target.", choices=("auto", "classification", "regression")),
         *([option("--objective", "Worst risk, or worst excess risk.", choices=_OBJECTIVES)] if objective else []),
-        option("--robustness", "Blend from the average (0) to the worst group (1).", type=click.FloatRange(0.0, 1.0),
-               default=1.0),
-        option("--average", "Whether rows or groups have equal weight in the average.",
-               choices=("rows", "groups")),
-        option("--worst-share", "Average the worst share of the rows instead of one group.",
-               type=click.FloatRange(0.0, 1.0, min_open=True)),
+        option(
+            "--robustness",
+            "Blend from the average (0) to the worst group (1).",
+            type=click.FloatRange(0.0, 1.0),
+            default=1.0,
+        ),
+        option("--average", "Whether rows or groups have equal weight in the average.", choices=("rows", "groups")),
+        option(
+            "--worst-share",
+            "Average the worst share of the rows instead of one group.",
+            type=click.FloatRange(0.0, 1.0, min_open=True),
+        ),
         option("--loss", "Loss.  [default: logistic, squared]", type=click.Choice(losses)),
         option("--delta", "Residual at which Huber's loss becomes linear.", type=POSITIVE, default=1.35),
         option("--alpha", "Weight of the penalty.", type=least, default=1e-4),
         option("--tol", "Relative certified gap at which to stop.", type=least, default=1e-4),
         option("--seed", "Seed for all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
-    ]  # fmt: skip
+    ]
     for give in reversed(options):
         command = give(command)
     return command

@@ -28,7 +28,10 @@ __all__ = ["comparison_page", "report_page"]
 
 Namer = Callable[[Any], str]  # returns the name of a group in HTML
 
-_NONE, _TIMES, _MINUS, _DASH = "\u2013", " \u00d7 ", "\u2212", "\u2013"
+_NONE = "\u2013"
+_TIMES = " \u00d7 "
+_MINUS = "\u2212"
+_DASH = "\u2013"
 _MOST_ROWS = 300  # most rows of the table
 _HEADINGS = {"n": "rows", "regret": "excess risk", "ece": "ECE", "rmse": "RMSE"}
 _DIGITS = {"risk": 4, "regret": 4, "rmse": 4}
@@ -65,7 +68,8 @@ def report_page(fitted: SavedModel, report: GroupReport, table_name: str, in_sam
         An HTML document.
     """
     model = fitted.model
-    target, groups = fitted.target or "the target", _TIMES.join(fitted.groups) or "group"
+    target = fitted.target or "the target"
+    groups = _TIMES.join(fitted.groups) or "group"
     worst = _worst(report, model)
 
     def name(group: Any) -> str:
@@ -188,7 +192,8 @@ def _tiles(report: GroupReport, model: Any, worst: int, name: Namer) -> str:
     low, high = (_number(row[end], 3) for end in ("risk_low", "risk_high"))
     interval = f"risk, {percent(report.confidence)} interval {low} to {high}" if value == "risk" else ""
     measure, text = ("accuracy", "{:.1%}".format) if "accuracy" in row else ("rmse", _number)
-    overall, relative = text(report.overall[measure]), _percent(relative_gap(model.gap_, model.upper_bound_))
+    overall = text(report.overall[measure])
+    relative = _percent(relative_gap(model.gap_, model.upper_bound_))
     tiles = [
         ("Worst group", name(row["group"]), f"{_number(row['n'])} rows", "worst"),
         (f"Its {_HEADINGS.get(value, value)}", _number(row[value]), interval, ""),
@@ -210,7 +215,9 @@ def _percent(share: float) -> str:
 
 def _certificate(model: Any, name: Namer) -> dict[str, str]:
     """Return the parts of the page about the certificate."""
-    lower, upper, status = model.lower_bound_, model.upper_bound_, model.status_.replace("_", " ")
+    lower = model.lower_bound_
+    upper = model.upper_bound_
+    status = model.status_.replace("_", " ")
     digits = digits_apart(lower, upper)
     hold = "" if status in ("converged", "numerical failure") else " The bounds still hold."
     return {
@@ -280,7 +287,9 @@ def _cell(key: str, row: dict[str, Any], decimals: dict[str, int]) -> str:
 
 
 def _facts(fitted: SavedModel, report: GroupReport, table_name: str) -> str:
-    model, known, classes = fitted.model, fitted.facts, getattr(fitted.model, "classes_", np.array([])).tolist()
+    model = fitted.model
+    known = fitted.facts
+    classes = getattr(fitted.model, "classes_", np.array([])).tolist()
     shown = {
         "Reported table": table_name,
         "Rows, groups": f"{_number(report.overall['n'])}, {len(report.columns['group'])}",

@@ -54,12 +54,11 @@ def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: 
             _write(rows, temporary)
     predicted = added["prediction"]
     if fitted.classifies:
-        kind, summary = (
-            "counts",
-            {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()},
-        )
+        kind = "counts"
+        summary = {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()}
     else:
-        kind, summary = "values", {"min": predicted.min(), "mean": predicted.mean(), "max": predicted.max()}
+        kind = "values"
+        summary = {"min": predicted.min(), "mean": predicted.mean(), "max": predicted.max()}
     document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), kind: summary}
     form = "d" if fitted.classifies else ".4g"
     listed = ", ".join(f"{printable(name)}: {value:{form}}" for name, value in summary.items())

@@ -148,7 +148,8 @@ def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Tr
     if task == "classification":
         _check_classes(y[own], options.target)
     digest = table_digest(X, y)
-    fitted, held_out = Rows(X, y, groups), None
+    fitted = Rows(X, y, groups)
+    held_out = None
     if len(held):
         fitted, held_out = (Rows(X.iloc[rows], y[rows], groups.take(rows)) for rows in (own, held))
     return Training(path, task, reason, options.target, options.groups, fitted, held_out, numbers, columns, digest)
@@ -166,17 +167,20 @@ def _open_store(path: Path, options: Options, test_size: float) -> Training:
     task = "regression" if store.classes is None else "classification"
     if options.task not in ("auto", task):
         raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
-    reason, groups = "the store was written for it", store.group_columns or ()
+    reason = "the store was written for it"
+    groups = store.group_columns or ()
     return Training(path, task, reason, store.target, groups, Rows(store, None, None))
 
 
 def _read_target(table: Any, options: Options) -> tuple[str, str, Array]:
     """Return the task, the reason for it, and the target in the form that the estimator takes."""
     assert options.target is not None
-    name, column = options.target, table.column(options.target)
+    name = options.target
+    column = table.column(options.target)
     with user_errors():
         refuse_missing(column, f"--target: column {name!r}", "remove those rows")
-    kind, task = kind_of(column), options.task
+    kind = kind_of(column)
+    task = options.task
     if kind not in ("text", "truth", "number"):
         raise UserError(f"--target: column {name!r} holds {kind}, not numbers or text.")
     numbers = None
@@ -234,7 +238,8 @@ def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tup
     """Return the training and held-out rows, with the same share of every group; at least one row of each is kept."""
     with user_errors("--group"):
         grouping = read_groups(groups, n_rows)
-    rng, held = np.random.default_rng(options.seed), np.zeros(n_rows, dtype=bool)
+    rng = np.random.default_rng(options.seed)
+    held = np.zeros(n_rows, dtype=bool)
     for i in range(len(grouping.names)):
         rows = grouping.rows_of(i)
         held[rng.permutation(rows)[: min(round(test_size * len(rows)), len(rows) - 1)]] = True

@@ -48,7 +48,8 @@ class Communicator(ABC):
     """
 
     def __init__(self, rank: int, size: int):
-        self.rank, self.size = rank, size
+        self.rank = rank
+        self.size = size
         self.seconds = 0.0
         self.calls = self.bytes_sent = 0
         self._closed = self._failed = False

@@ -38,7 +38,9 @@ _CALL_ENTRIES = 1 << 24  # an interrupt can arrive only between calls
 def csr_of(data: Array, indices: Indices, indptr: Indices, n_features: int) -> Any:
     """Return a matrix with the given arrays, as they are: SciPy's constructor would read and convert the indices."""
     matrix = sp.csr_array((len(indptr) - 1, n_features), dtype=data.dtype)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    matrix.data = data
+    matrix.indices = indices
+    matrix.indptr = indptr
     matrix.has_sorted_indices = matrix.has_canonical_format = True
     return matrix
 
@@ -59,11 +61,6 @@ class CsrRows(Rows):
 
     # ------------------------------------------------------------------ products
 
-    def like(self, v: Floats) -> Any:
-        """Return the rows as they are: kernels convert each entry."""
-        del v
-        return self.X
-
     def matvec(self, w: Floats) -> Floats:
         """Return X w, in float64."""
         w = np.ascontiguousarray(w, dtype=np.float64)
@@ -79,6 +76,10 @@ class CsrRows(Rows):
         add_csr_products(*self._memory, columns, sums)
         return np.asarray(sums[:, 0:n:2] + sums[:, 1:n:2]).reshape(self.n_features, *v.shape[1:])
 
+    def matvec_sizes(self, w: Floats) -> Floats:
+        """Multiply in the precision of the rows, or better."""
+        return np.asarray(abs(self.X) @ np.abs(w))
+
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
         half = np.zeros((self.n_features, self.n_features))
@@ -87,7 +88,8 @@ class CsrRows(Rows):
 
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
         """Add up the entries of each group's rows."""
-        members, offsets = np.asarray(shares.rows, dtype=np.int64), np.asarray(shares.offsets, np.int64)
+        members = np.asarray(shares.rows, dtype=np.int64)
+        offsets = np.asarray(shares.offsets, np.int64)
         out = out[shares.listed]
         v, out = (v, out) if v.ndim == 2 else (v[:, None], out[:, :, None])
         many = np.diff(offsets).max(initial=0) > SHORT
@@ -96,7 +98,8 @@ class CsrRows(Rows):
 
     def sketch_by_group(self, shares: Shares, v: Floats, sketch: Sketch, out: Floats) -> None:
         """Add each entry to its bucket."""
-        members, offsets = np.asarray(shares.rows, dtype=np.int64), np.asarray(shares.offsets, np.int64)
+        members = np.asarray(shares.rows, dtype=np.int64)
+        offsets = np.asarray(shares.offsets, np.int64)
         add_csr_sketches(
             self._memory, offsets, members, shares.weights, v, sketch.factors, sketch.shift, out[shares.listed]
         )
@@ -122,10 +125,13 @@ class CsrRows(Rows):
 
     def take(self, rows: Indices | slice) -> "CsrRows":
         """Select rows, without a copy of the entries if they are consecutive."""
-        data, indices, indptr = self.X.data, self.X.indices, self.X.indptr
+        data = self.X.data
+        indices = self.X.indices
+        indptr = self.X.indptr
         if isinstance(rows, slice) and rows.step in (None, 1):
             start, stop, _ = rows.indices(self.n_rows)
-            begin, end = int(indptr[start]), int(indptr[max(stop, start)])
+            begin = int(indptr[start])
+            end = int(indptr[max(stop, start)])
             indptr = indptr[start : max(stop, start) + 1] - indptr[start]
             return CsrRows(csr_of(data[begin:end], indices[begin:end], indptr, self.n_features))
         rows = np.arange(self.n_rows)[rows]
@@ -170,14 +176,16 @@ class CsrRows(Rows):
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
         """Compute row norms, column squares and column sums."""
-        squares, sums = np.empty(self.n_rows), line_table(self.n_features, 4)
+        squares = np.empty(self.n_rows)
+        sums = line_table(self.n_features, 4)
         with np.errstate(over="ignore", invalid="ignore"):
             csr_moments(*self._memory, np.ascontiguousarray(row_weights, dtype=np.float64), squares, sums)
             return np.sqrt(squares), sums[:, 0] + sums[:, 1], sums[:, 2] + sums[:, 3]
 
     def largest(self) -> Floats:
         """Compute the maximum norm of each row."""
-        out, filled = np.zeros(self.n_rows), np.diff(self.X.indptr) > 0
+        out = np.zeros(self.n_rows)
+        filled = np.diff(self.X.indptr) > 0
         if filled.any():
             sizes = np.abs(self.X.data[:1] if self._repeats else self.X.data).astype(np.float64)
             out[filled] = sizes if self._repeats else np.maximum.reduceat(sizes, self.X.indptr[:-1][filled])
@@ -209,10 +217,10 @@ class CsrRows(Rows):
             indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)
         return tuple(map(as_writable, (self.X.data[:1].copy() if self._repeats else self.X.data, *indices)))
 
-    def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> CsrData:
-        """Return the arrays with labels and loss."""
+    def flat(self, y: Array, offset: Floats, loss: tuple[int, float], *, intercept: bool) -> CsrData:
+        """Return the arrays with labels, offsets and loss."""
         data, indices, indptr = self._memory
-        return CsrData(data, indices, indptr, y, *loss, intercept)
+        return CsrData(data, indices, indptr, y, offset, *loss, intercept)
 
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
@@ -226,13 +234,15 @@ class CsrRows(Rows):
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, along: Array, margins: Floats, losses: Floats
     ) -> tuple[Floats, Floats, float]:
         """Process pieces that depend only on the data, so that the number of threads does not change the result."""
-        nnz, n_sums = int(flat.indptr[-1]), 1 + along.shape[1]
+        nnz = int(flat.indptr[-1])
+        n_sums = 1 + along.shape[1]
         most = min(_MOST_PIECES, _MOST_TABLES // (1 + 2 * n_sums) // len(w), nnz // max(_PIECE_ENTRIES, 8 * len(w)))
         n_pieces = max(1, most)
         bounds = [0, *self._rows_at(np.linspace(0, nnz, n_pieces + 1)[1:-1]).tolist(), self.n_rows]
 
         def piece(k: int) -> tuple[Floats, Floats, float]:
-            table, mass = line_table(len(w), 1 + 2 * n_sums), 0.0
+            table = line_table(len(w), 1 + 2 * n_sums)
+            mass = 0.0
             table[:, 0] = w
             inner = np.arange(flat.indptr[bounds[k]], flat.indptr[bounds[k + 1]], _CALL_ENTRIES)[1:]
             for first, last in itertools.pairwise([bounds[k], *self._rows_at(inner).tolist(), bounds[k + 1]]):
@@ -240,9 +250,13 @@ class CsrRows(Rows):
             end = 1 + 2 * n_sums
             return table[:, 1] + table[:, 2], table[:, 3:end:2] + table[:, 4:end:2], mass
 
-        gradient, changes, mass = np.zeros(len(w)), np.zeros((len(w), n_sums - 1)), 0.0
+        gradient = np.zeros(len(w))
+        changes = np.zeros((len(w), n_sums - 1))
+        mass = 0.0
         for part, change, size in map_threads(piece, n_pieces):
-            gradient, changes, mass = gradient + part, changes + change, mass + size
+            gradient = gradient + part
+            changes = changes + change
+            mass = mass + size
         return gradient, changes, mass
 
     def _rows_at(self, entries: Floats) -> Indices:

@@ -30,7 +30,8 @@ def row_cuts(offsets: Indices, n_workers: int) -> Indices:
     n_rows = int(offsets[-1])
     even = n_rows * np.arange(n_workers + 1) // n_workers
     after = np.clip(np.searchsorted(offsets, even), 1, len(offsets) - 1)
-    below, above = offsets[after - 1], offsets[after]
+    below = offsets[after - 1]
+    above = offsets[after]
     nearest = np.where(even - below <= above - even, below, above)
     return np.where(np.abs(nearest - even) <= _MOVED * n_rows / n_workers, nearest, even)
 

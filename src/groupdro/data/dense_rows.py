@@ -15,14 +15,13 @@ from groupdro.data.single_blocks import STRETCH, SingleBlock, SingleBuffers
 from groupdro.kernels.arguments import DenseData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.utils.threads import map_threads, n_threads
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["DenseRows", "MappedRows", "dense_rows"]
 
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: fits in the shared cache, and is enough work for a threaded product
 _BLOCK_ROWS = 1 << 10  # at least; blocks are summed separately to limit the accumulation of rounding errors
 _PIECE_VALUES = 1 << 17  # entries of X worth a thread
-_SAVED_PASSES = 10  # expected number of passes of a solver on rows in another basis
 
 
 class DenseRows(Rows):
@@ -42,9 +41,23 @@ class DenseRows(Rows):
 
     # ------------------------------------------------------------------ products
 
-    def like(self, v: Floats) -> Array:
-        """Convert to float64 for one output."""
+    def _like(self, v: Floats) -> Array:
+        """Return X in the precision in which it is multiplied by v: float64 for one output."""
         return self.X.astype(np.float64, copy=False) if v.ndim == 1 else self.dense()
+
+    def matvec(self, w: Floats) -> Floats:
+        """Multiply by BLAS."""
+        X = self._like(w)
+        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
+
+    def rmatvec(self, v: Floats) -> Floats:
+        """Multiply by BLAS."""
+        X = self._like(v)
+        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
+
+    def matvec_sizes(self, w: Floats) -> Floats:
+        """Multiply by BLAS."""
+        return np.asarray(np.abs(self._like(w)) @ np.abs(w))
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
@@ -90,7 +103,8 @@ class DenseRows(Rows):
 
     def map_blocks(self, function: Callable[[slice, Rows], T]) -> Iterator[T]:
         """Process one block per thread at a time, if all rows are in memory."""
-        at_once, step = 2 * n_threads(), self._block_rows
+        at_once = 2 * n_threads()
+        step = self._block_rows
         if n_threads() == 1 or not self.in_memory or self.n_rows <= step:
             yield from super().map_blocks(function)
             return
@@ -146,10 +160,6 @@ class DenseRows(Rows):
         """Shift columns."""
         return DenseRows(self.X - centre)
 
-    def row_space_pays(self, n_rows: Indices, n_outputs: int) -> Mask:
-        """Compare the cost of the factorisation with what it saves in a few passes."""
-        return (2 * n_rows <= self.n_features) & (n_rows <= 2 * _SAVED_PASSES * n_outputs)
-
     # ------------------------------------------------------------------ properties
 
     def longest_sum(self) -> int:
@@ -158,7 +168,9 @@ class DenseRows(Rows):
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
         """Compute row norms, column squares and column sums."""
-        norms, squares, sums = np.empty(self.n_rows), np.zeros(self.n_features), np.zeros(self.n_features)
+        norms = np.empty(self.n_rows)
+        squares = np.zeros(self.n_features)
+        sums = np.zeros(self.n_features)
         with np.errstate(over="ignore", invalid="ignore"):
             for place, block in self.blocks():
                 squared = block.X * block.X
@@ -190,9 +202,9 @@ class DenseRows(Rows):
     def _memory(self) -> Array:
         return as_writable(self.X)
 
-    def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> DenseData | None:
-        """Return the array with labels and loss."""
-        return DenseData(self._memory, y, *loss, intercept) if self._readable else None
+    def flat(self, y: Array, offset: Floats, loss: tuple[int, float], *, intercept: bool) -> DenseData | None:
+        """Return the array with labels, offsets and loss."""
+        return DenseData(self._memory, y, offset, *loss, intercept) if self._readable else None
 
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
@@ -203,7 +215,8 @@ class DenseRows(Rows):
         gradients = np.zeros((n_pieces, len(w)))
 
         def piece(k: int) -> float:
-            work, mass = np.empty((2, max(len(w), 4))), 0.0
+            work = np.empty((2, max(len(w), 4)))
+            mass = 0.0
             for place in self.stretches(bounds[k], bounds[k + 1]):
                 rows = np.arange(place.start, place.stop)
                 mass += dense_pass(flat, w, row_weights, norms, rows, margins, losses, gradients[k], work)
@@ -274,7 +287,8 @@ class MappedRows(DenseRows):
         self._expect(RANDOM)
         ordered = np.unique(rows)
         cuts = np.flatnonzero(np.diff(ordered) > 1) + 1
-        starts, stops = ordered[np.r_[0, cuts]], ordered[np.r_[cuts - 1, len(ordered) - 1]] + 1
+        starts = ordered[np.r_[0, cuts]]
+        stops = ordered[np.r_[cuts - 1, len(ordered) - 1]] + 1
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
             advise(self.X, slice(start, stop), mmap.MADV_WILLNEED)
 

@@ -1,10 +1,10 @@
 """Rows ordered by group, the data structure that every solver works on."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import read_finite, read_offset
 
 __all__ = ["GroupedData"]
+
+T = TypeVar("T")
 
 _NO_INDICES: Indices = np.empty(0, np.int64)
 _NO_WEIGHTS: Floats = np.empty(0)
@@ -36,8 +38,8 @@ class GroupedData(Sampling):
     ----------
     rows : Rows
         The stored rows of X.
-    y : ndarray of shape (n_rows,) or (n_rows, 1 + n_outputs)
-        Labels in the order of the stored rows, each followed by its offset if rows have offsets.
+    y : ndarray of shape (n_rows,)
+        Labels in the order of the stored rows.
     offsets : ndarray of shape (n_groups + 1,)
         Where each group's members begin and end.
     members : ndarray of shape (n_members,), or empty
@@ -50,6 +52,8 @@ class GroupedData(Sampling):
         The user's index of each stored row.
     feature_names : tuple of str or None
         Names of the columns, if X has them.
+    row_offsets : ndarray of shape (n_rows,) or (n_rows, n_outputs), or empty of shape (0,)
+        Numbers added to the outputs of a model for the stored rows; empty if there are none.
     key : bytes
         Digest of the data before they were divided among workers and their labels encoded; empty for data that are
         neither.
@@ -66,6 +70,7 @@ class GroupedData(Sampling):
     names: tuple[Any, ...]
     source: Indices
     feature_names: tuple[str, ...] | None = None
+    row_offsets: Floats = field(default_factory=lambda: np.empty(0))
     key: bytes = b""
     key_check: Callable[[], None] | None = None
 
@@ -101,27 +106,34 @@ class GroupedData(Sampling):
         if rows.n_features == 0:
             raise ValueError("X has no columns.")
         y = read_finite(y, "y", rows.n_rows)
-        if offset is not None:
-            y = np.column_stack([y, read_offset(offset, rows.n_rows)])
+        row_offsets = np.empty(0) if offset is None else read_offset(offset, rows.n_rows)
         grouping = read_groups(groups, rows.n_rows)
-        weights, source = _NO_WEIGHTS, np.arange(rows.n_rows)
+        weights = _NO_WEIGHTS
+        source = np.arange(rows.n_rows)
         if sample_weight is not None:
             weight = read_finite(sample_weight, "sample_weight", rows.n_rows)
             weights = relative_weights(weight[grouping.members], grouping.offsets, grouping.names)
             if rows.copyable and not weight.all():
                 # Drop rows without weight, so that no other code has to check for them. Mapped rows are not copied.
-                source, weights = np.flatnonzero(weight), weights[weight[grouping.members] != 0]
-                rows, y, grouping = rows.take(source), y[source], grouping.restrict(source)
+                source = np.flatnonzero(weight)
+                weights = weights[weight[grouping.members] != 0]
+                rows = rows.take(source)
+                y = y[source]
+                grouping = grouping.restrict(source)
+                row_offsets = row_offsets[source] if row_offsets.size else row_offsets
 
         members = grouping.members
         if not grouping.overlapping:
             ordered = bool((np.diff(members) == 1).all())
             if not ordered and rows.copyable:
-                rows, y, source = rows.take(members), y[members], source[members]
+                rows = rows.take(members)
+                y = y[members]
+                source = source[members]
+                row_offsets = row_offsets[members] if row_offsets.size else row_offsets
                 ordered = True
             if ordered:
                 members = _NO_INDICES
-        data = cls(rows, y, grouping.offsets, members, weights, grouping.names, source, feature_names)
+        data = cls(rows, y, grouping.offsets, members, weights, grouping.names, source, feature_names, row_offsets)
         # A norm is finite if and only if all entries are, or their squares overflow, which no solver could handle.
         bad = ~np.isfinite(data.row_norms)
         if bad.any():
@@ -135,9 +147,12 @@ class GroupedData(Sampling):
         With `encoded`, they are the same labels in the encoding of a loss, and the digest of the data is kept.
         """
         out = replace(self, y=y) if encoded else replace(self, y=y, key=b"", key_check=None)
-        if "moments" in self.__dict__:
-            out.__dict__["moments"] = self._moments  # they do not depend on the labels, and cost a pass
+        out.__dict__["_known"] = self.__dict__.setdefault("_known", {})  # nothing there depends on the labels
         return out
+
+    def without_offsets(self, y: Array) -> "GroupedData":
+        """Return the same rows with offsets taken into account in other labels. The digest of the data is kept."""
+        return replace(self.with_labels(y, encoded=True), row_offsets=np.empty(0))
 
     def with_scaled_columns(self, factors: Floats) -> "GroupedData":
         """Return a copy of the rows with each column multiplied by its factor."""
@@ -197,11 +212,34 @@ class GroupedData(Sampling):
         if self.key:
             return self.key
         digest = hashlib.sha256()
-        for array in (self.y, self.offsets, self.members, self.weights):
+        for array in (self.y, self.offsets, self.members, self.weights, self.row_offsets):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         self.rows.update_digest(digest.update)
         return digest.digest()
+
+    @property
+    def rounding(self) -> float:
+        """Bound on the error of a sum of slopes times rows, in units of rounding of its terms' mass.
+
+        It grows with the longest chain of additions: over the rows, over the entries of one, over workers and groups.
+        """
+
+        def bound() -> float:
+            longest = float(self.largest(np.array([float(self.rows.longest_sum())]))[0])
+            return 32.0 + 0.5 * (longest + self.n_workers + self.n_groups)
+
+        return self.remembered("rounding", bound)
+
+    def remembered(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what depends on these data alone, computed once for all problems that share them."""
+        # Before Python 3.12, cached_property holds one lock per class, on which workers that are threads would wait for
+        # each other.
+        known: dict[Hashable, Any] = self.__dict__.setdefault("_known", {})
+        if key not in known:
+            known[key] = compute()
+        value: T = known[key]
+        return value
 
     @property
     def row_norms(self) -> Floats:
@@ -227,14 +265,12 @@ class GroupedData(Sampling):
 
     @property
     def _moments(self) -> tuple[Floats, Floats, Floats]:
-        # Before Python 3.12, cached_property holds one lock per class, on which workers that are threads would wait for
-        # each other.
-        if "moments" not in self.__dict__:
+        def moments() -> tuple[Floats, Floats, Floats]:
             norms, squares, sums = self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
             self.add_up(squares, sums)
-            self.__dict__["moments"] = norms, squares, sums
-        found: tuple[Floats, Floats, Floats] = self.__dict__["moments"]
-        return found
+            return norms, squares, sums
+
+        return self.remembered("moments", moments)
 
     def group_means(self, values: Floats) -> Floats:
         """Average a quantity of the stored rows over each group."""
@@ -282,11 +318,7 @@ class GroupedData(Sampling):
 
     def flat_here(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
         """Return the same for the locally stored rows."""
-        if loss is None:
-            return None
-        # Label and offset form one complex number, as `kernels.losses` expects.
-        y = self.y if self.y.ndim == 1 else self.y.view(np.complex128)[:, 0]
-        return self.rows.flat(y, loss, intercept=intercept)
+        return None if loss is None else self.rows.flat(self.y, self.row_offsets, loss, intercept=intercept)
 
     def read_ahead(self, members: Indices) -> None:
         """Let the system prefetch members that will be needed soon."""
@@ -304,6 +336,7 @@ class GroupedData(Sampling):
             self,
             rows=self.rows.take(stored),
             y=self.y[stored],
+            row_offsets=self.row_offsets[stored] if self.row_offsets.size else self.row_offsets,
             offsets=np.array([0, self.group_sizes[i]]),
             members=_NO_INDICES,
             weights=self.weights[span],
@@ -315,7 +348,8 @@ class GroupedData(Sampling):
 
     def with_group_of_all(self, name: Any, weights: Floats | None) -> "GroupedData":
         """Return the same rows with one more group that contains all of them, with the given or equal weights."""
-        n, members = self.n_rows, self.rows_of(np.arange(self.offsets[-1]))
+        n = self.n_rows
+        members = self.rows_of(np.arange(self.offsets[-1]))
         own = None if weights is None else weights / weights.sum()
         return replace(
             self,

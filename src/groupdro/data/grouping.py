@@ -15,7 +15,8 @@ __all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "names_array",
 _LARGEST_TEXT = 1 << 24  # bytes of an array of names above which it must not waste space
 
 #: Names of the group of unlabelled rows, and of the group into which small groups are merged.
-MISSING, MERGED = "(missing)", "(merged)"
+MISSING = "(missing)"
+MERGED = "(merged)"
 
 
 @dataclass(frozen=True)

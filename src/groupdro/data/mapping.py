@@ -12,7 +12,8 @@ from groupdro.utils.types import Array
 __all__ = ["RANDOM", "SEQUENTIAL", "advise", "mapping_of", "memory_limit", "release"]
 
 _NONE = -1  # no advice, on systems without madvise
-RANDOM, SEQUENTIAL = getattr(mmap, "MADV_RANDOM", _NONE), getattr(mmap, "MADV_SEQUENTIAL", _NONE)
+RANDOM = getattr(mmap, "MADV_RANDOM", _NONE)
+SEQUENTIAL = getattr(mmap, "MADV_SEQUENTIAL", _NONE)
 
 
 def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
@@ -56,9 +57,11 @@ def memory_limit() -> float:
         for _, controllers, group in groups:
             if controllers not in ("", "memory"):
                 continue
-            root, name = ("/sys/fs/cgroup", "memory.max")
+            root = "/sys/fs/cgroup"
+            name = "memory.max"
             if controllers:  # control groups, version 1
-                root, name = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+                root = "/sys/fs/cgroup/memory"
+                name = "memory.limit_in_bytes"
             for folder in (Path(root + group), *Path(root + group).parents):
                 text = (folder / name).read_text().strip() if (folder / name).exists() else ""
                 limits += [float(text)] if text.isdigit() else []

@@ -9,7 +9,7 @@ import numpy as np
 from groupdro.data.shares import Shares
 from groupdro.data.single_blocks import SingleBlock
 from groupdro.data.sketch import Sketch
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["Rows", "T", "as_writable", "piece_rows"]
 
@@ -44,26 +44,24 @@ class Rows(ABC):
     # ------------------------------------------------------------------ products
 
     @abstractmethod
-    def like(self, v: Floats) -> Any:
-        """Return X in the precision in which it is multiplied by v."""
-
     def matvec(self, w: Floats) -> Floats:
-        """Return X w, for one or several outputs."""
-        X = self.like(w)
-        return np.asarray(X @ w.astype(X.dtype, copy=False), dtype=np.float64)
+        """Return ``X @ w``, for one or several outputs."""
 
+    @abstractmethod
     def rmatvec(self, v: Floats) -> Floats:
-        """Return X' v, for one or several outputs."""
-        X = self.like(v)
-        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
+        """Return ``X.T @ v``, for one or several outputs."""
+
+    @abstractmethod
+    def matvec_sizes(self, w: Floats) -> Floats:
+        """Return ``abs(X) @ abs(w)``, for one output: how large the terms of the outputs are."""
 
     @abstractmethod
     def gram(self, weights: Floats) -> Floats:
-        """Return X' diag(weights) X."""
+        """Return ``X.T @ diag(weights) @ X``."""
 
     @abstractmethod
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:
-        """Add to out[i] the sum over rows r of shares[i, r] v[r] x_r."""
+        """Do ``out[i] += X.T @ (shares[i] * v)`` for every group i."""
 
     def sketch_by_group(self, shares: Shares, v: Floats, sketch: Sketch, out: Floats) -> None:
         """Add to out[i] the sketch of the same sum, for one output."""
@@ -115,11 +113,6 @@ class Rows(ABC):
         """Return a copy, in float64, with a number subtracted from each column. Requires `combinable` rows."""
         raise NotImplementedError(f"Columns of {type(self).__name__} cannot be shifted.")
 
-    def row_space_pays(self, n_rows: Indices, n_outputs: int) -> Mask:
-        """Return the numbers of rows for which `in_row_space` costs less than it saves in a few passes."""
-        del n_outputs
-        return np.zeros(n_rows.shape, dtype=bool)
-
     # ------------------------------------------------------------------ properties
 
     @property
@@ -149,9 +142,9 @@ class Rows(ABC):
 
     # ------------------------------------------------------------------ compiled code
 
-    def flat(self, y: Array, loss: tuple[int, float], *, intercept: bool) -> Any:
-        """Return rows, labels and loss in the form kernels take; None if no kernel can read the rows."""
-        del y, loss, intercept
+    def flat(self, y: Array, offset: Floats, loss: tuple[int, float], *, intercept: bool) -> Any:
+        """Return rows, labels, offsets and loss in the form kernels take; None if no kernel can read the rows."""
+        del y, offset, loss, intercept
 
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats

@@ -93,10 +93,13 @@ class Sampling(OneWorker):
             return self._draw_members(plan.groups, n_steps, rng)
         counts = np.bincount(plan.groups, minlength=self.n_groups)
         drawn = np.flatnonzero(counts)
-        out, starts, sizes = np.empty((n_steps, len(plan.groups)), np.int64), self.all_offsets[:-1], self.all_sizes
+        out = np.empty((n_steps, len(plan.groups)), np.int64)
+        starts = self.all_offsets[:-1]
+        sizes = self.all_sizes
         place = 0
         for i in drawn.tolist():
-            wanted, size = n_steps * int(counts[i]), int(sizes[i])
+            wanted = n_steps * int(counts[i])
+            size = int(sizes[i])
             stretch = min(_STRETCH, size, wanted)
             begins = rng.integers(0, size, size=-(-wanted // stretch))
             members = ((begins[:, None] + np.arange(stretch)) % size).ravel()[:wanted]
@@ -108,7 +111,8 @@ class Sampling(OneWorker):
         """Draw the members of several steps without replacement, starting over when a group is exhausted."""
         if self.weighted:
             raise ValueError("replacement must be True if rows have weights, because draws follow the weights.")
-        sizes, starts = self.all_sizes, self.all_offsets[:-1]
+        sizes = self.all_sizes
+        starts = self.all_offsets[:-1]
         order = np.lexsort((rng.random(int(sizes.sum())), np.repeat(np.arange(self.n_groups), sizes)))
         counts = np.bincount(plan.groups, minlength=self.n_groups)
         within = np.arange(len(plan.groups)) - (np.cumsum(counts) - counts)[plan.groups]
@@ -157,6 +161,8 @@ class Sampling(OneWorker):
     @cached_property
     def _drawable(self) -> tuple[Indices, Indices]:
         """First and last member of each group with positive weight. Rounding may push a draw past either."""
-        place, positive, starts = np.arange(len(self.weights)), self.weights > 0, self.offsets[:-1]
+        place = np.arange(len(self.weights))
+        positive = self.weights > 0
+        starts = self.offsets[:-1]
         first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
         return first, np.maximum.reduceat(np.where(positive, place, -1), starts)

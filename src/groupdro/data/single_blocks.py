@@ -27,12 +27,14 @@ class SingleBlock:
     """At most `STRETCH` consecutive rows of float32."""
 
     def __init__(self, X: Array, buffers: SingleBuffers):
-        self.X, self._buffers = X, buffers
+        self.X = X
+        self._buffers = buffers
 
     def outputs(self, coef: Array) -> Array:
         """Return the contribution of each range of columns to X coef, of shape (n_stretches, n_rows, n_outputs)."""
         n, d = self.X.shape
-        parts, whole = self._buffers.parts[:, :n], d // STRETCH
+        parts = self._buffers.parts[:, :n]
+        whole = d // STRETCH
         cut = whole * STRETCH
         if whole:
             stretches = self.X[:, :cut].reshape(n, whole, STRETCH).transpose(1, 0, 2)  # a view

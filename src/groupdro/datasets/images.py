@@ -169,7 +169,8 @@ def load_fashion_mnist(
         0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
     """
     check_choice(part, "part", ("train", "test"))
-    place, stem = check_path(folder, "folder"), "train" if part == "train" else "t10k"
+    place = check_path(folder, "folder")
+    stem = "train" if part == "train" else "t10k"
     images = _read_idx(place, f"{stem}-images-idx3-ubyte", 3)
     labels = _read_idx(place, f"{stem}-labels-idx1-ubyte", 1)
     if len(images) != len(labels):

@@ -163,7 +163,8 @@ def fetch_communities_crime(
     https://doi.org/10.24432/C53W3X. Licence: CC BY 4.0.
     """
     frame = read_table("communities_crime", data_home, download_if_missing)
-    unused, target = ["county", "community", "communityname string", "fold"], "ViolentCrimesPerPop"
+    unused = ["county", "community", "communityname string", "fold"]
+    target = "ViolentCrimesPerPop"
     return _parts(
         return_X_y_groups, fetch_communities_crime, frame, frame[target], frame["state"], target, ["state"], unused
     )
@@ -227,7 +228,8 @@ def fetch_german_credit(
     https://doi.org/10.24432/C5NC77. Licence: CC BY 4.0.
     """
     frame = read_table("german_credit", data_home, download_if_missing)
-    bad, unused = frame["credit_risk"] == 2, ["personal_status_sex"]
+    bad = frame["credit_risk"] == 2
+    unused = ["personal_status_sex"]
     return _parts(return_X_y_groups, fetch_german_credit, frame, bad, frame["sex"], "credit_risk", ["sex"], unused)
 
 

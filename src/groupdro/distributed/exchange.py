@@ -80,7 +80,9 @@ class PeerCommunicator(Communicator):
         """
         n = values.size
         room = self._workspace(2 * n, values)
-        mine, received, result = values, room[:n], room[n:]
+        mine = values
+        received = room[:n]
+        result = room[n:]
         distance = 1
         while distance < core:
             peer = self.rank ^ distance
@@ -95,20 +97,25 @@ class PeerCommunicator(Communicator):
     def _halve_and_double(self, values: Numbers, combine: np.ufunc, core: int) -> None:
         """Reduce by recursive halving, which leaves each process a segment of the result, and copy the segments."""
         room = self._workspace(values.size - values.size // 2, values)
-        begin, end = 0, values.size
+        begin = 0
+        end = values.size
         rounds = []
         distance = core // 2
         while distance:
-            peer, middle = self.rank ^ distance, (begin + end) // 2
-            kept, given = slice(begin, middle), slice(middle, end)
+            peer = self.rank ^ distance
+            middle = (begin + end) // 2
+            kept = slice(begin, middle)
+            given = slice(middle, end)
             if self.rank > peer:
                 kept, given = given, kept
-            mine, received = values[kept], room[: kept.stop - kept.start]
+            mine = values[kept]
+            received = room[: kept.stop - kept.start]
             self._exchange(peer, values[given], received)
             lower, higher = (mine, received) if self.rank < peer else (received, mine)
             combine(lower, higher, out=mine)
             rounds.append((peer, kept, given))
-            begin, end = kept.start, kept.stop
+            begin = kept.start
+            end = kept.stop
             distance //= 2
         for peer, kept, given in reversed(rounds):  # the peer has the complete result for what was given to it
             self._exchange(peer, values[kept], values[given])

@@ -101,8 +101,10 @@ class ShardedData(GroupedData):
 
     def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
         """Return all drawn rows and their weights."""
-        here, n = self._holds(draw.members), len(draw.members)
-        all_rows, all_weights = np.zeros((n, self.n_features)), np.zeros(n)
+        here = self._holds(draw.members)
+        n = len(draw.members)
+        all_rows = np.zeros((n, self.n_features))
+        all_weights = np.zeros(n)
         all_rows[here], all_weights[here] = values, weights
         self.add_up(all_rows, all_weights)
         return all_rows.astype(values.dtype), all_weights
@@ -151,7 +153,8 @@ class ShardedData(GroupedData):
         size = int(self.whole_offsets[i + 1] - self.whole_offsets[i])
         if part.n_rows == size:
             weights = part.weights if self.weighted else np.empty(0)
-            return GroupedData(part.rows, part.y, part.offsets, part.members, weights, part.names, part.source)
+            alone = GroupedData(part.rows, part.y, part.offsets, part.members, weights, part.names, part.source)
+            return replace(alone, row_offsets=part.row_offsets)
         first = min(max(int(self.first - self.whole_offsets[i]), 0), size)
         return replace(part, first=first, whole_offsets=np.array([0, size]))
 
@@ -212,6 +215,7 @@ def shard(data: GroupedData, comm: Communicator) -> GroupedData:
     return ShardedData(
         rows=rows,
         y=data.y[here],
+        row_offsets=data.row_offsets[here] if data.row_offsets.size else data.row_offsets,
         offsets=offsets,
         members=np.empty(0, np.int64),
         weights=np.ascontiguousarray(weights),

@@ -47,7 +47,8 @@ class TorchCommunicator(PeerCommunicator):
         self._torch = import_extra("torch", "distributed")
         self._dist = import_extra("torch.distributed", "distributed")
         super().__init__(self._dist.get_rank(group), self._dist.get_world_size(group))
-        self._group, self._device = group, device
+        self._group = group
+        self._device = device
         atexit.register(self.close)  # a group that outlives the interpreter may crash the process
 
     @classmethod

@@ -26,7 +26,7 @@ from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
 from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
-from groupdro.problem import References
+from groupdro.problem import GroupMinima
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Status, solve
 from groupdro.solvers.slack import LeastAverage
@@ -182,9 +182,6 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         self.training_digest_: str | None = rows_digest(given.X, labels)
         if offset is not None:
             check_outputs_offset(offset, len(labels), loss.n_outputs(labels))
-            if loss.of_residual:  # the offset can be subtracted from the target
-                labels = labels - offset
-                offset = None
         data = GroupedData.from_arrays(given.X, labels, given.groups, given.weights, offset=offset)
         if given.weights is not None and not self._regression:
             self._check_weights(labels, given.weights)
@@ -201,14 +198,10 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         if store.feature_names is not None:
             self.feature_names_in_: Array = np.array(store.feature_names, dtype=object)
         self._take_classes(store.classes)
-        labels = data.y if store.offset is None else data.y[:, 0]
         if store.offset is not None:
-            n_outputs = self._own_loss().n_outputs(labels)
-            check_outputs_offset(store.offset, store.n_rows, n_outputs)
-            if self._regression:  # for a residual, subtract the offset from the target
-                data = data.with_labels(labels - data.y[:, 1], encoded=True)
+            check_outputs_offset(store.offset, store.n_rows, self._own_loss().n_outputs(data.y))
         # A worker has only the labels of its own rows.
-        self.training_digest_ = rows_digest(store.X, labels) if len(labels) == store.n_rows else None
+        self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
         return self._task(data, store.group_shares, None)
 
     def _task(self, data: GroupedData, shares: Floats | None, row_weights: Floats | None) -> Task:
@@ -219,7 +212,9 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             worst_share=self.worst_share,
         )
         loss = self._own_loss()
-        self._n_outputs = loss.n_outputs(data.y if data.y.ndim == 1 else data.y[:, 0])
+        if loss.of_residual and data.row_offsets.size:  # before the size of the targets is measured
+            data = data.without_offsets(data.y - data.row_offsets)
+        self._n_outputs = loss.n_outputs(data.y)
         bonus = float(self.small_group_bonus) / np.sqrt(data.counted_sizes)
         return Task(data, row_weights, blend, loss, self.fit_intercept, bonus, group_minima=None)
 
@@ -230,7 +225,7 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         if self.objective != "excess_risk":
             raise ValueError("group_minima requires objective='excess_risk'.")
         values = read_by_group(given, task.data.names, "group_minima")
-        return replace(task, group_minima=References(values, values))
+        return replace(task, group_minima=GroupMinima.exact(values))
 
     @one_blas_thread()
     def _solve(
@@ -252,16 +247,18 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         if self.verbose:
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(self.tol, every=every))
-        problem, to_user_units = task.problem(self._domain(float(alpha)), start, robustness)
+        posed = task.problem(self._domain(float(alpha)), robustness)
         if bridge is not None and bridge.listens:
-            bridge.to_user_units = to_user_units
+            bridge.to_user_units = posed.outward
             callbacks.append(bridge)
         solver = choose_solver(self.solver, objective=self.objective, minima_given=task.group_minima is not None)
         if spend and robustness == 1.0:
             solver = LeastAverage(solver, task.blend.base, row_weights=task.row_weights)
         result = solve(
-            problem,
+            posed.problem,
             solver,
+            w=None if start[0] is None else posed.inward(start[0]),
+            q=None if start[1] is None else posed.weights(start[1]),
             tol=float(self.tol),
             max_passes=float(self.max_passes),
             max_time=np.inf if self.max_time is None else float(self.max_time),
@@ -270,8 +267,8 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             callbacks=callbacks,
             checkpoint_dir=self.checkpoint_dir,
         )
-        outcome = read_outcome(problem, result, task.blend, robustness, task.row_weights)
-        return replace(outcome, result=replace(outcome.result, w=to_user_units(outcome.result.w)))
+        outcome = read_outcome(posed.problem, result, task.blend, robustness, task.row_weights)
+        return replace(outcome, result=replace(outcome.result, w=posed.outward(outcome.result.w)))
 
     def _start(self, task: Task, coef_init: Any, intercept_init: Any, q_init: Any) -> tuple[Any, Any]:
         """Return the w and q to start from; None for those that are not given."""
@@ -315,8 +312,8 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         for name in _TAKEN_OVER:
             setattr(self, f"{name}_", getattr(result, name))
         self._interrupted = result.interrupted
-        if self.objective == "excess_risk":
-            self.group_minima_ = result.references.upper
+        if result.group_minima is not None:
+            self.group_minima_ = result.group_minima.upper
         return result
 
     def _warn(self, result: Result) -> None:

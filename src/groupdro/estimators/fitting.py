@@ -2,7 +2,6 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from groupdro.data import GroupedData
 from groupdro.data.given import GivenRows, read_given
 from groupdro.data.grouping import MERGED, merge_small_groups
 from groupdro.estimators.blend import ALL_ROWS, Blend
-from groupdro.problem import Domain, GroupRisk, L2Domain, Loss, References, WeightSet
+from groupdro.problem import Domain, GroupMinima, L2Domain, Loss, Problem
 from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEM, Solver
@@ -139,7 +138,7 @@ def choose_solver(solver: str | Solver, *, objective: str, minima_given: bool) -
         A solver that starts from the problem of risks.
     """
     found = ALEM(every_group=True) if solver == "alem" else make_solver(solver)
-    if found.minimises_regrets:
+    if found.finds_minima:
         if objective == "risk":
             raise ValueError(f"solver {found.name!r} minimises excess risks and requires objective='excess_risk'.")
         return found
@@ -164,7 +163,7 @@ class Task:
         Whether the model has an intercept.
     offsets : ndarray of shape (n_groups,)
         Bonus of each group by `small_group_bonus`.
-    group_minima : References or None
+    group_minima : GroupMinima or None
         The user's minimal risks of the groups, for excess risks.
     """
 
@@ -174,21 +173,15 @@ class Task:
     loss: Loss
     fit_intercept: bool
     offsets: Floats
-    group_minima: References | None
+    group_minima: GroupMinima | None
 
-    def problem(
-        self,
-        domain: Domain | None,
-        start: tuple[Floats | None, Floats | None] = (None, None),
-        robustness: float = 1.0,
-    ) -> tuple[GroupRisk, Callable[[Floats], Floats]]:
-        """Return the problem, and a function that converts its w to the user's units.
+    def problem(self, domain: Domain | None, robustness: float = 1.0) -> "PosedProblem":
+        """Return the problem, in units of its own.
 
         Without a domain the choice of units is free: the problem is then posed in units of the columns' typical
         entries, in a ball that is a proxy for the whole space.
         """
         data = self.data
-        w = start[0]
         weight_set = self.blend.weight_set(robustness)
         if self.blend.over_all and robustness < 1.0:
             if self.group_minima is not None:
@@ -208,31 +201,52 @@ class Task:
                     "would not be finite: scale the column, drop it, or set alpha or radius."
                 )
             data = data.with_scaled_columns(1.0 / scales)
-            w = None if w is None else _scale_coef(w, scales)
             size = size_of_targets(data, centred=self.fit_intercept) if self.loss.of_residual else 1.0
             domain = L2Domain(radius=_STAND_IN_RADIUS * size, proxy_for_unbounded=True)
-        problem = GroupRisk(
+        problem = Problem(
             data,
             self.loss,
             domain,
             weight_set,
             fit_intercept=self.fit_intercept,
-            references=self.group_minima,
+            group_minima=self.group_minima,
             offsets=np.append(self.offsets, np.zeros(data.n_groups - len(self.offsets))),
-            start=(w, None if start[1] is None else _in_set(weight_set, start[1], data.n_groups)),
         )
-        return problem, lambda w: _scale_coef(w, 1.0 / scales)
+        return PosedProblem(problem, scales)
 
 
-def _in_set(weight_set: WeightSet, q: Floats, n_groups: int) -> Floats:
-    """Return group weights in their set, as close to the given ones as the set allows."""
-    q, moving = np.append(q, np.zeros(n_groups - len(q))), weight_set.moving(n_groups)
-    assert moving is not None  # the set is one of the package's own
-    return q if weight_set.contains(q) else moving.nearest(q)
+@dataclass(frozen=True, eq=False)
+class PosedProblem:
+    """A problem in units of its own, and the way to and from the user's.
 
+    Attributes
+    ----------
+    problem : Problem
+        The problem.
+    scales : ndarray of shape (n_features,)
+        Factors of the coefficients.
+    """
 
-def _scale_coef(w: Floats, factors: Floats) -> Floats:
-    """Return w with its coefficients, but not its intercept, multiplied by factors."""
-    out = w.copy()
-    out[: len(factors)] *= factors if w.ndim == 1 else factors[:, None]
-    return out
+    problem: Problem
+    scales: Floats
+
+    def inward(self, w: Floats) -> Floats:
+        """Return the problem's w from one in the user's units."""
+        return self._scaled(w, self.scales)
+
+    def outward(self, w: Floats) -> Floats:
+        """Return w in the user's units."""
+        return self._scaled(w, 1.0 / self.scales)
+
+    @staticmethod
+    def _scaled(w: Floats, factors: Floats) -> Floats:
+        out = w.copy()
+        out[: len(factors)] *= factors if w.ndim == 1 else factors[:, None]
+        return out
+
+    def weights(self, q: Floats) -> Floats:
+        """Return group weights in their set, as close to the given ones as the set allows."""
+        n_groups, weight_set = self.problem.n_groups, self.problem.weight_set
+        q, moving = np.append(q, np.zeros(n_groups - len(q))), weight_set.moving(n_groups)
+        assert moving is not None  # the set is one of the package's own
+        return q if weight_set.contains(q) else moving.nearest(q)

@@ -16,6 +16,7 @@ from groupdro.estimators.enclosure import Enclosure
 from groupdro.estimators.fitting import Task, warn_caller
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.outcome import Outcome
+from groupdro.oracle import Oracle
 from groupdro.problem.centring import recentre
 from groupdro.run.clock import Clock
 from groupdro.run.result import Status, TraceRow, met_tolerance, relative_gap
@@ -93,7 +94,7 @@ class RobustnessFrontier:
             start = nearest.w, nearest.q
         outcome = self._estimator._solve(self._task, float(self._estimator.alpha), start, robustness=t)
         if self.regret and not self._task.blend.over_all:
-            self._task = replace(self._task, group_minima=outcome.result.references)  # found once
+            self._task = replace(self._task, group_minima=outcome.result.group_minima)  # found once
         self.n_fits += 1
         self._add(t, outcome)
         return outcome.result.interrupted
@@ -116,10 +117,12 @@ class RobustnessFrontier:
     def _evaluated(self, one: Outcome, other: Outcome, share: float, t: float) -> Outcome:
         """Return the outcome of a pass at the mixture of two models and of their group weights."""
         w, q = ((1.0 - share) * a + share * b for a, b in ((one.result.w, other.result.w), (one.q, other.q)))
-        problem, _ = self._task.problem(self._estimator._domain(float(self._estimator.alpha)), (w, q), t)
-        problem, _ = recentre(problem)
-        clock, certificate = Clock(problem), Certificate(problem)
-        certificate.observe(problem.evaluate(problem.start(), problem.start_weights()))
+        posed = self._task.problem(self._estimator._domain(float(self._estimator.alpha)), t)
+        problem, centring = recentre(posed.problem)
+        oracle = Oracle(problem)
+        clock, certificate = Clock(oracle), Certificate(oracle)
+        at = problem.within_domain(centring.inward(posed.inward(w)))
+        certificate.observe(oracle.evaluate(at, posed.weights(q)))
         assert certificate.w is not None
         assert certificate.group_risks is not None
         values = certificate.group_risks - problem.baseline.lower
@@ -133,11 +136,23 @@ class RobustnessFrontier:
         if met_tolerance(gap, upper, self._tol, other.result.atol) is not None:
             status = Status.CONVERGED
         result = replace(
-            other.result, w=w, q=q[:n], group_risks=certificate.group_risks[:n], group_values=values[:n],
-            upper_bound=upper, lower_bound=lower, gap=gap, tol=self._tol, status=status, message=status.value,
-            passes=clock.passes, seconds=clock.seconds, epochs=0, solver=_MIXTURE,
+            other.result,
+            w=w,
+            q=q[:n],
+            group_risks=certificate.group_risks[:n],
+            group_values=values[:n],
+            upper_bound=upper,
+            lower_bound=lower,
+            gap=gap,
+            tol=self._tol,
+            status=status,
+            message=status.value,
+            passes=clock.passes,
+            seconds=clock.seconds,
+            epochs=0,
+            solver=_MIXTURE,
             trace=(TraceRow(0, clock.passes, 0, 0, clock.seconds, upper, lower),),
-        )  # fmt: skip
+        )
         mean, worst = blend.mean(values) + penalty, blend.worst(values) + penalty
         return Outcome(result, q, mean, worst, -np.inf, -np.inf)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupdro.estimators.blend import ALL_ROWS, Blend
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.solvers import Result
 from groupdro.utils.types import Floats
 
@@ -42,13 +43,13 @@ class Outcome:
 
 
 def read_outcome(
-    problem: GroupRisk, result: Result, blend: Blend, robustness: float, row_weights: Floats | None
+    problem: Problem, result: Result, blend: Blend, robustness: float, row_weights: Floats | None
 ) -> Outcome:
     """Return average and worst of a result, with bounds on both.
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The solved problem, with group weights as in `blend`.
     result : Result
         Its result.
@@ -67,10 +68,11 @@ def read_outcome(
     if robustness < 1.0:
         return _blended(problem, result, blend, robustness)
     mean = np.nan
-    if not (blend.over_all and result.references.upper.any()):
+    if not blend.over_all or result.group_minima is None:
         values = result.group_values
         if blend.over_all:
-            values = np.append(values, _with_average(problem, blend, row_weights).risks(result.w)[-1])
+            whole = Oracle(problem.with_group_of_all(ALL_ROWS, row_weights))
+            values = np.append(values, whole.risks(result.w)[-1])
         mean = blend.mean(values) + result.upper_bound - problem.weight_set.support(result.group_values)
     mean_lower = result.lower_bound if problem.n_groups == 1 else result.mean_lower
     if mean_lower > mean:  # a bound that exceeds the attained value by more than rounding proves nothing
@@ -79,7 +81,7 @@ def read_outcome(
     return Outcome(result, _all_weights(result, blend), mean, result.upper_bound, mean_lower, result.lower_bound)
 
 
-def _blended(problem: GroupRisk, result: Result, blend: Blend, robustness: float) -> Outcome:
+def _blended(problem: Problem, result: Result, blend: Blend, robustness: float) -> Outcome:
     """Return the outcome of a blend, whose lower bound limits each part given the other."""
     penalty = result.upper_bound - problem.weight_set.support(result.group_values)
     mean, worst = (of(result.group_values) + penalty for of in (blend.mean, blend.worst))
@@ -90,7 +92,7 @@ def _blended(problem: GroupRisk, result: Result, blend: Blend, robustness: float
     plain = lower if blend.caps is None and not blend.over_all else -np.inf
     worst_lower = (lower - (1.0 - robustness) * mean) / robustness if robustness else plain
     # Losses and penalties are nonnegative, which bounds both if the fit ended early.
-    least = problem.offsets - result.references.upper
+    least = problem.offsets - (0.0 if result.group_minima is None else result.group_minima.upper)
     mean_lower = max(mean_lower, blend.mean(least))
     worst_lower = max(worst_lower, blend.worst(least))
     shown = _without_all_rows(result, blend.n_groups)
@@ -104,20 +106,7 @@ def _all_weights(result: Result, blend: Blend) -> Floats:
 
 def _without_all_rows(result: Result, n_groups: int) -> Result:
     """Return a result without the group of all rows."""
-    references = type(result.references)(result.references.upper[:n_groups], result.references.lower[:n_groups])
+    found = result.group_minima
+    minima = None if found is None else found.of_first(n_groups)
     names = ("q", "group_risks", "group_values", "group_names")
-    return replace(result, references=references, **{name: getattr(result, name)[:n_groups] for name in names})
-
-
-def _with_average(problem: GroupRisk, blend: Blend, row_weights: Floats | None) -> GroupRisk:
-    """Return the problem with the group of all rows, if that represents the average."""
-    if not blend.over_all:
-        return problem
-    return GroupRisk(
-        problem.data.with_group_of_all(ALL_ROWS, row_weights),
-        problem.loss,
-        problem.domain,
-        fit_intercept=problem.fit_intercept,
-        offsets=np.append(problem.offsets, 0.0),
-        counters=problem.counters,
-    )
+    return replace(result, group_minima=minima, **{name: getattr(result, name)[:n_groups] for name in names})

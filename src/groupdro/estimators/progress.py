@@ -92,7 +92,7 @@ class ProgressLine:
             f"epoch {row.epoch}, gap {relative_gap(row.gap, row.upper):.1e} of {self.tol:.0e}"
             + (", lowering the average" if self.met and not just_met else "")
             + ("" if np.isnan(left) or self.met else f", about {left:.0f} s left")
-            + f", worst {'excess risk' if problem.regret else 'risk'} {values.max():.4g}"
+            + f", worst {'risk' if problem.group_minima is None else 'excess risk'} {values.max():.4g}"
             f" ({printable(group_name(names[values.argmax()]))})"
             f", {(progress.state.evaluation.q > _ACTIVE).sum()} of {len(names)} groups active"
             f", {row.passes:.1f} passes, {row.seconds:.1f} s"

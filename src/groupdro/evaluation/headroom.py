@@ -13,7 +13,7 @@ from groupdro.data import GroupedData
 from groupdro.data.given import read_given
 from groupdro.data.grouping import Grouping
 from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
-from groupdro.problem import GroupRisk, L2Domain, Logistic, Loss, Softmax, Squared
+from groupdro.problem import L2Domain, Logistic, Loss, Problem, Softmax, Squared
 from groupdro.solvers import solve
 from groupdro.utils.arguments import check_number, check_whole, printable
 from groupdro.utils.text import group_name
@@ -149,7 +149,7 @@ def headroom(
     loss, codes = _loss_of(labels, classifier=classifier)
     data = GroupedData.from_arrays(columns, codes, grouping, weights)
     domain = L2Domain(penalty=alpha) if radius is None else L2Domain(radius=radius)
-    found = solve(GroupRisk(data, loss, domain, fit_intercept=True), tol=tol)
+    found = solve(Problem(data, loss, domain, fit_intercept=True), tol=tol)
     coef = found.w[:-1]
     least, norm = found.lower_bound, float(np.linalg.norm(coef))
     if radius is None:

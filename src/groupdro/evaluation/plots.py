@@ -105,7 +105,7 @@ class ConvergenceDisplay(Display):
             The display.
         """
         check_kind(result, "result", Result, "a Result of solve")
-        value = "worst excess risk" if result.references.upper.any() else "worst risk"
+        value = "worst risk" if result.group_minima is None else "worst excess risk"
         return cls._from_trace(result.trace, value).plot(x=x, ax=ax)
 
     @classmethod

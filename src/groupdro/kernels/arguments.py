@@ -18,10 +18,14 @@ __all__ = [
 
 
 class DenseData(NamedTuple):
-    """Rows (n, d), labels, the loss's code and parameter, and whether the last entry of w is an intercept."""
+    """Rows (n, d), labels, the loss's code and parameter, and whether the last entry of w is an intercept.
+
+    offset, of shape (n,) or (0,), is added to the rows' outputs; empty if there is none.
+    """
 
     X: Any
     y: Any
+    offset: Any
     code: int
     parameter: float
     intercept: bool
@@ -34,6 +38,7 @@ class CsrData(NamedTuple):
     indices: Any
     indptr: Any
     y: Any
+    offset: Any
     code: int
     parameter: float
     intercept: bool

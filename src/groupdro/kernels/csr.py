@@ -117,12 +117,12 @@ def csr_pass(flat, first, last, row_weights, norms, along, margins, losses, tabl
         it, and the same for its change along each direction (accumulated). They share a cache line, so an entry of a
         row waits for memory once.
     """
-    data, indices, indptr, y, code, parameter, intercept = flat
+    data, indices, indptr, y, offset, code, parameter, intercept = flat
     own = 1 if data.size > 1 else 0
     mass = 0.0
     free, end = table.shape[0] - 1, indptr[last] - AHEAD
     for r in range(first, last):
-        u = table[free, 0] if intercept else 0.0
+        u = (table[free, 0] if intercept else 0.0) + (offset[r] if offset.size else 0.0)
         for n in range(indptr[r], indptr[r + 1]):
             u += data[n * own] * table[indices[n], 0]
             if n < end:

@@ -64,7 +64,7 @@ def dense_pass(data, w, row_weights, norms, rows, margins, losses, gradient, wor
     work : ndarray of shape (2, p) with p >= 4
         Work space.
     """
-    X, y, code, parameter, intercept = data
+    X, y, offset, code, parameter, intercept = data
     d = X.shape[1]
     part, four = work[0], work[1]
     mass = 0.0
@@ -76,7 +76,7 @@ def dense_pass(data, w, row_weights, norms, rows, margins, losses, gradient, wor
             dots(X, rows, e, n, w, d, four)
             for k in range(n):
                 r = rows[e + k]
-                u = four[k] + (w[d] if intercept else 0.0)
+                u = four[k] + (w[d] if intercept else 0.0) + (offset[r] if offset.size else 0.0)
                 margins[r] = u
                 losses[r] = value(code, parameter, u, y[r])
                 c = row_weights[r] * slope(code, parameter, u, y[r])
@@ -112,7 +112,7 @@ def dense_difference(data, w, q, q_snapshot, drawn, margins, loss_difference, gr
     four : ndarray of shape (4,)
         Work space.
     """
-    X, y, code, parameter, intercept = data
+    X, y, offset, code, parameter, intercept = data
     rows, groups, weights = drawn
     d = X.shape[1]
     for e in range(0, rows.size, 4):
@@ -120,7 +120,7 @@ def dense_difference(data, w, q, q_snapshot, drawn, margins, loss_difference, gr
         dots(X, rows, e, n, w, d, four)
         for t in range(n):
             r, i, weight = rows[e + t], groups[e + t], weights[e + t]
-            u = four[t] + (w[d] if intercept else 0.0)
+            u = four[t] + (w[d] if intercept else 0.0) + (offset[r] if offset.size else 0.0)
             old = margins[r]
             loss_difference[i] += weight * (value(code, parameter, u, y[r]) - value(code, parameter, old, y[r]))
             four[t] = weight * (

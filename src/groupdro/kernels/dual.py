@@ -92,7 +92,7 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
     relaxation : float
         Factor on the length of the best step of a weight; with 0, weights stay.
     """
-    data, indices, indptr, y, code, parameter, _ = flat
+    data, indices, indptr, y, offset, code, parameter, _ = flat
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     offsets, rows, weights = members
     slopes, heights, q, table, centre = point
@@ -122,9 +122,11 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
             wx *= scale
             weight = share * weights[e]
             stiffness = weight * (xx / penalty + proximal)
-            z = _meeting_output(code, parameter, y[r], wx + rest + centre + proximal * total, stiffness, slopes[e])
+            shift = offset[r] if offset.size else 0.0
+            u = wx + rest + centre + proximal * total + shift
+            z = _meeting_output(code, parameter, y[r], u, stiffness, slopes[e])
             s = slope(code, parameter, z, y[r])
-            own_height += weights[e] * (value(code, parameter, z, y[r]) - s * z)
+            own_height += weights[e] * (value(code, parameter, z, y[r]) - s * (z - shift))
             by_w, by_v = weight * (slopes[e] - s) / penalty, -weights[e] * s
             for n in range(begin, end):
                 x = 1.0 * data[n * own]

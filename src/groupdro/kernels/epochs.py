@@ -36,7 +36,7 @@ def dense_steps(data, turn, drawn, margins, player, thresholds, q, sums, work_w,
     work_w, work_q : ndarray of shape (5, p), (3, m)
         Work space.
     """
-    X, y, code, parameter, intercept = data
+    X, y, offset, code, parameter, intercept = data
     rows, groups, weights = drawn
     rotation, shift = turn
     w, w_snapshot, gradient, steps, penalty, radius = player
@@ -82,7 +82,7 @@ def dense_steps(data, turn, drawn, margins, player, thresholds, q, sums, work_w,
             dots(X, rows[k], e, n, point, d, four)
             for t in range(n):
                 r, i, weight = rows[k, e + t], groups[own, e + t], weights[own, e + t]
-                u = four[t] + (point[d] if intercept else 0.0)
+                u = four[t] + (point[d] if intercept else 0.0) + (offset[r] if offset.size else 0.0)
                 old = margins[r]
                 change = value(code, parameter, u, y[r]) - value(code, parameter, old, y[r])
                 loss_difference[i] += weight * change

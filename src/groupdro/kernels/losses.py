@@ -1,19 +1,28 @@
 """Losses of one output u with label y: value, derivative in u, and convex conjugate.
 
-Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere). If a row
-has an offset, which is added to its output, label and offset are the real and imaginary part of a complex number.
+Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere).
 """
 
 import math
 
 from groupdro.kernels.compile import compiled
 
-__all__ = ["HUBER", "LOGISTIC", "SQUARED", "SQUARED_HINGE", "conjugates", "losses_and_slopes", "values_only"]
+__all__ = [
+    "HUBER",
+    "LOGISTIC",
+    "N_LOSSES",
+    "SQUARED",
+    "SQUARED_HINGE",
+    "conjugates",
+    "losses_and_slopes",
+    "values_only",
+]
 
 LOGISTIC = 0
 SQUARED = 1
 HUBER = 2
 SQUARED_HINGE = 3
+N_LOSSES = 4
 
 # Rounding may put averages of duals outside the conjugate's domain.
 _ROUNDING = 1e-15
@@ -22,7 +31,6 @@ _ROUNDING = 1e-15
 @compiled
 def value(code, parameter, u, y):
     """Return the loss of output u."""
-    u, y = u + y.imag, y.real
     if code == LOGISTIC:
         t = y * u
         # log(1 + exp(-t)) with the exponential's argument never positive: exp cannot overflow.
@@ -41,7 +49,6 @@ def value(code, parameter, u, y):
 @compiled
 def slope(code, parameter, u, y):
     """Return the derivative of the loss in u."""
-    u, y = u + y.imag, y.real
     if code == LOGISTIC:
         t = y * u
         e = math.exp(-abs(t))  # at most 1
@@ -58,7 +65,6 @@ def slope(code, parameter, u, y):
 @compiled
 def curvature(code, parameter, u, y):
     """Return the second derivative of the loss in u, at a kink of the first one as `Loss.curvature` defines it."""
-    u, y = u + y.imag, y.real
     if code == LOGISTIC:
         e = math.exp(-abs(u))
         return e / ((1.0 + e) * (1.0 + e))

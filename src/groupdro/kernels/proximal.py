@@ -105,7 +105,7 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
     work_q : ndarray of shape (3, m)
         Work space.
     """
-    data, indices, indptr, y, code, parameter, intercept = flat
+    data, indices, indptr, y, offset, code, parameter, intercept = flat
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     rows, groups, weights = drawn
     features, free = player.features, player.free
@@ -125,7 +125,7 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
                 following = rows[k, e + 1]
                 for n in range(indptr[following], indptr[following + 1]):
                     prefetch(features, indices[n], 0)  # type: ignore[call-arg]
-            new = free_half if intercept else 0.0
+            new = (free_half if intercept else 0.0) + (offset[row] if offset.size else 0.0)
             for n in range(indptr[row], indptr[row + 1]):
                 j = indices[n]
                 if features[j, 5] != now:

@@ -51,7 +51,7 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
     work_q : ndarray of shape (3, m)
         Work space.
     """
-    data, indices, indptr, y, code, parameter, intercept = flat
+    data, indices, indptr, y, offset, code, parameter, intercept = flat
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     rows, groups, weights = drawn
     features, gram, coefficients, free, step, free_step, penalty, radius = player
@@ -93,8 +93,9 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
                 on_gradient += data[n * own] * features[j, 2]
                 on_u += data[n * own] * features[j, 3]
             old = margins[row]
-            on_snapshot = old - (free[1] if intercept else 0.0)
-            new = h0 * on_start + h1 * on_snapshot + h2 * on_gradient + h3 * on_u
+            shift = offset[row] if offset.size else 0.0
+            on_snapshot = old - (free[1] if intercept else 0.0) - shift
+            new = h0 * on_start + h1 * on_snapshot + h2 * on_gradient + h3 * on_u + shift
             if intercept:
                 new += free_half
             change = value(code, parameter, new, y[row]) - value(code, parameter, old, y[row])

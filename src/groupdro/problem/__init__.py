@@ -1,10 +1,9 @@
 """The group-risk problem: the loss of a linear model over a domain, averaged within groups."""
 
-from groupdro.problem.counting import Counters
 from groupdro.problem.domains import Domain, ElasticNetDomain, L2Domain, SimplexDomain
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.group_minima import GroupMinima
 from groupdro.problem.losses import Huber, Logistic, Loss, ScalarLoss, Squared, SquaredHinge
-from groupdro.problem.records import Constants, Evaluation, References
+from groupdro.problem.problem import Constants, Problem
 from groupdro.problem.softmax import Softmax
 from groupdro.problem.weight_sets import Box, Cap, Floor, Simplex, WeightSet
 
@@ -12,17 +11,15 @@ __all__ = [
     "Box",
     "Cap",
     "Constants",
-    "Counters",
     "Domain",
     "ElasticNetDomain",
-    "Evaluation",
     "Floor",
-    "GroupRisk",
+    "GroupMinima",
     "Huber",
     "L2Domain",
     "Logistic",
     "Loss",
-    "References",
+    "Problem",
     "ScalarLoss",
     "Simplex",
     "SimplexDomain",

@@ -2,39 +2,48 @@
 
 import numpy as np
 
-from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.records import Evaluation
-from groupdro.utils.types import Array
+from groupdro.problem.problem import Problem
+from groupdro.utils.types import Array, Floats
 
 __all__ = ["is_separated", "unattained", "vanishes", "weighted_labels"]
 
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def unattained(problem: GroupRisk) -> str | None:
+def unattained(problem: Problem) -> str | None:
     """Return why no finite minimiser exists, if the labels show it."""
     return problem.loss.unattained(weighted_labels(problem)) if problem.fit_intercept else None
 
 
-def vanishes(problem: GroupRisk) -> bool:
+def vanishes(problem: Problem) -> bool:
     """Return whether the intercept alone can bring every loss to zero, or arbitrarily close to it."""
     return problem.fit_intercept and problem.loss.vanishes(weighted_labels(problem))
 
 
-def is_separated(problem: GroupRisk, at: Evaluation) -> bool:
-    """Return whether w classifies every row correctly, so that scaling it up drives all losses to zero."""
+def is_separated(problem: Problem, w: Floats, outputs: Array) -> bool:
+    """Return whether w classifies every row correctly, so that scaling it up drives all losses to zero.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    w : ndarray
+        The parameters.
+    outputs : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Outputs of the stored rows, with their offsets, in double precision.
+    """
     counted = problem.counted_rows()
-    margins = at.margins[counted]
-    units = 64.0 if at.single is None else 2.0**40
-    doubt = units * _EPS * float(np.linalg.norm(at.w)) * problem.row_norms[counted]  # possible effect of rounding
+    margins = (outputs - problem.data.row_offsets if problem.data.row_offsets.size else outputs)[counted]
+    doubt = 64.0 * _EPS * float(np.linalg.norm(w)) * problem.row_norms[counted]  # possible effect of rounding
     best = np.abs(margins) if margins.ndim == 1 else np.diff(np.partition(margins, -2, axis=1)[:, -2:])[:, 0]
-    clear = bool((best > doubt).all()) and problem.loss.separates(margins, problem.loss.labels(problem.data.y[counted]))
+    clear = bool((best > doubt).all()) and problem.loss.separates(margins, problem.data.y[counted])
     return not problem.data.largest(np.array([float(not clear)]))[0]
 
 
-def weighted_labels(problem: GroupRisk) -> Array:
+def weighted_labels(problem: Problem) -> Array:
     """Return the labels of rows with weight. With several workers, return as few as determine the same facts."""
-    data, labels = problem.data, problem.loss.labels(problem.data.y[problem.counted_rows()])
+    data = problem.data
+    labels = problem.data.y[problem.counted_rows()]
     if data.is_whole:
         return labels
     if problem.model.n_outputs > 1:

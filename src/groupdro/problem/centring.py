@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from groupdro.data import GroupedData
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.problem import Problem
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["Centring", "recentre", "resolution", "size_of_targets", "typical_sizes"]
@@ -53,15 +53,16 @@ class Centring:
         if not (self.target or self.columns.size):
             return w
         # Use extended precision if available: the terms nearly cancel.
-        out, intercept = w.copy(), w[-1].astype(np.longdouble)
+        out = w.copy()
+        intercept = w[-1].astype(np.longdouble)
         if self.columns.size:
             intercept = intercept + sign * (self.columns.astype(np.longdouble) @ w[:-1].astype(np.longdouble))
         out[-1] = intercept - sign * np.longdouble(self.target)
         return out
 
 
-def recentre(problem: GroupRisk) -> tuple[GroupRisk, Centring]:
-    """Return the problem with its offsets subtracted, counted together with this one, and what was subtracted.
+def recentre(problem: Problem) -> tuple[Problem, Centring]:
+    """Return the problem with its offsets subtracted, and what was subtracted.
 
     Targets are centred for losses of a residual. Columns are centred if they lie far from zero and can be copied, that
     is, are dense and in memory. Without an intercept nothing is centred.
@@ -77,11 +78,10 @@ def recentre(problem: GroupRisk) -> tuple[GroupRisk, Centring]:
         data = data.with_shifted_columns(centring.columns)
     if centring.target:
         data = data.with_labels(data.y - centring.target, encoded=True)
-    w, q = problem.given_start
-    return problem.on(data, start=(None if w is None else centring.inward(w), q)), centring
+    return problem.with_rows(data), centring
 
 
-def resolution(problem: GroupRisk, centring: Centring) -> float:
+def resolution(problem: Problem, centring: Centring) -> float:
     """Return the loss of residuals that are pure rounding, below which the data cannot distinguish two models.
 
     The residuals are a thousand units of rounding of a typical target, as a well-conditioned exact fit leaves them, or
@@ -123,7 +123,8 @@ def _geometric_means(data: GroupedData, blocks: Iterable[tuple[Floats, Indices]]
 
     One sentinel value among thousands of entries hardly changes it, but would dominate a root mean square.
     """
-    logs, counts = np.zeros(n_columns), np.zeros(n_columns)
+    logs = np.zeros(n_columns)
+    counts = np.zeros(n_columns)
     for entries, column in blocks:
         there = entries > 0
         logs += np.bincount(column[there], weights=np.log2(entries[there]), minlength=n_columns)
@@ -139,14 +140,19 @@ def _centre_of_targets(data: GroupedData) -> float:
     ordinary mean anywhere. It is rounded to a multiple of several spreads, so that ordinary targets are not shifted and
     rounding does not make it depend on the number of workers.
     """
-    weights, y = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups)), data.y
-    kept, centre, spread, last = weights > 0, 0.0, 0.0, -1.0
+    weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
+    y = data.y
+    kept = weights > 0
+    centre = 0.0
+    spread = 0.0
+    last = -1.0
     for _ in range(_ROUNDS):
         sums = np.array([weights[kept].sum(), (weights[kept] * y[kept]).sum(), float(kept.sum())])
         data.add_up(sums)
         if sums[2] == last:
             break
-        last, centre = sums[2], float(sums[1] / sums[0])
+        last = sums[2]
+        centre = float(sums[1] / sums[0])
         deviations = np.abs(y - centre)
         total = np.array([(weights[kept] * deviations[kept]).sum()])
         data.add_up(total)
@@ -164,7 +170,8 @@ def _far_columns(data: GroupedData) -> Floats:
     rows = data.rows
     if not (rows.combinable and rows.copyable):
         return np.empty(0)
-    means, squares = data.column_means, data.column_squares
+    means = data.column_means
+    squares = data.column_squares
     far = np.square(means) >= (1.0 - _FAR**-2) * squares
     far &= (np.abs(means) > _UNIT) | (squares - np.square(means) > 1e-14 * squares)
     if not far.any():

@@ -73,7 +73,8 @@ class LinearModel:
         features = rows.gram(weights)
         if not self.fit_intercept:
             return features
-        d, full = self.n_features, np.empty((self.n_features + 1, self.n_features + 1))
+        d = self.n_features
+        full = np.empty((self.n_features + 1, self.n_features + 1))
         full[:d, :d], full[d, d] = features, weights.sum()
         full[:d, d] = full[d, :d] = rows.rmatvec(weights)
         return full

@@ -57,15 +57,6 @@ class Loss(ABC):
         del n_outputs
         return self
 
-    @property
-    def plain(self) -> "Loss":
-        """The loss without row offsets."""
-        return self
-
-    def labels(self, y: Array) -> Array:
-        """Return encoded labels without row offsets."""
-        return y
-
     @abstractmethod
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return l(u) and l'(u) for each row."""
@@ -159,7 +150,8 @@ class ScalarLoss(Loss):
 
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return loss and slope from the kernel."""
-        losses, slopes = np.empty_like(u), np.empty_like(u)
+        losses = np.empty_like(u)
+        slopes = np.empty_like(u)
         kernels.losses_and_slopes(self.code, self._parameter, u, y, losses, slopes)
         return losses, slopes
 

@@ -53,7 +53,8 @@ class OutputBall:
         weights = weights / np.maximum(1.0, np.square(data.row_norms) / d)
         centre = np.zeros(d)
         if centred:
-            moment, mass = np.zeros(d), np.array([weights.sum()])
+            moment = np.zeros(d)
+            mass = np.array([weights.sum()])
             for place, block in data.rows.blocks():
                 moment += block.rmatvec(weights[place])
             data.add_up(moment, mass)

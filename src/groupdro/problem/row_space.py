@@ -5,19 +5,23 @@ from dataclasses import replace
 import numpy as np
 
 from groupdro.data.dense_rows import DenseRows
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.problem.problem import Problem
 from groupdro.utils.types import Indices, Mask
 
 __all__ = ["fits_row_space", "in_row_space"]
 
+_SAVED_PASSES = 10  # expected number of passes of a solver on rows in another basis
 
-def fits_row_space(problem: GroupRisk, n_rows: Indices) -> Mask:
+
+def fits_row_space(problem: Problem, n_rows: Indices) -> Mask:
     """Return the numbers of rows for which the factorisation costs less than it saves in a few passes."""
-    possible = problem.domain.ball is not None and problem.data.is_whole
-    return possible & problem.data.rows.row_space_pays(n_rows, problem.model.n_outputs)
+    d = problem.data.n_features
+    n_outputs = problem.model.n_outputs
+    possible = problem.domain.ball is not None and problem.data.is_whole and problem.data.rows.combinable
+    return possible & (2 * n_rows <= d) & (n_rows <= 2 * _SAVED_PASSES * n_outputs)
 
 
-def in_row_space(problem: GroupRisk) -> GroupRisk:
+def in_row_space(problem: Problem) -> Problem:
     """Return an equivalent problem whose features are coordinates in the row space.
 
     Ball and penalty are rotationally invariant, and only the part of w in the row space affects the outputs. With X' =
@@ -25,15 +29,15 @@ def in_row_space(problem: GroupRisk) -> GroupRisk:
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The problem of risks, on dense rows in a ball or with a penalty.
 
     Returns
     -------
-    GroupRisk
-        A problem with the same optimum, in other coordinates of w and with shared counters.
+    Problem
+        A problem with the same optimum, in other coordinates of w.
     """
     X = problem.data.rows.dense().astype(np.float64)
     coordinates = np.ascontiguousarray(np.asarray(np.linalg.qr(X.T, mode="r")).T)
     data = replace(problem.data, rows=DenseRows(coordinates))
-    return problem.with_data(data, problem.loss)
+    return problem.with_rows(data)

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from groupdro.problem.group_risk import GroupRisk
 from groupdro.problem.losses import Logistic
+from groupdro.problem.problem import Problem
 from groupdro.problem.softmax import Softmax
 from groupdro.utils.threads import interruptibly
 from groupdro.utils.types import Array, Floats
@@ -22,7 +22,7 @@ _PROGRAM = 1e-6  # margin relative to its terms that the program may treat as ze
 _ROUNDED = 1e-13  # the same for rounding
 
 
-def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> bool:
+def has_separating_direction(problem: Problem, q: Floats | None = None) -> bool:
     """Search for a direction with no negative and some positive margins, by a linear program.
 
     Along such a direction no row's loss increases, and the losses of rows with positive margins decrease forever. If
@@ -32,7 +32,7 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The problem.
     q : ndarray of shape (n_groups,), optional
         Group weights that prove the best lower bound. By default all groups are considered.
@@ -43,7 +43,8 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
         Whether such a direction was found. Also False if the program is too large or runs out of time, if several
         workers hold the rows, and for losses that always have a minimiser.
     """
-    loss, data = problem.loss.plain, problem.data
+    loss = problem.loss
+    data = problem.data
     if not isinstance(loss, Logistic | Softmax) or not data.is_whole:
         return False
     counted = np.flatnonzero(problem.data.row_weights(np.ones(problem.n_groups)) > 0)
@@ -53,7 +54,7 @@ def has_separating_direction(problem: GroupRisk, q: Floats | None = None) -> boo
     X = sp.csr_array(data.rows.take(counted).dense()).astype(np.float64)
     if problem.fit_intercept:
         X = sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
-    y = problem.loss.labels(data.y[counted])
+    y = data.y[counted]
     margins = _signed_rows(X, y, n_outputs)
     weights = data.row_weights(np.full(problem.n_groups, 1.0 / problem.n_groups) if q is None else q)[counted]
     if n_outputs > 1:

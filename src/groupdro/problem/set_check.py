@@ -35,7 +35,8 @@ def check_domain(domain: Domain, model: LinearModel) -> None:
     rng = np.random.default_rng(0)
     shape = model.coef(np.empty(model.shape)).shape
     start = domain.start(shape)
-    points, geometry = [start], domain.geometry(model.n_features)
+    points = [start]
+    geometry = domain.geometry(model.n_features)
     for k in range(_TRIALS):
         anywhere = 10.0 ** (k % 7 - 3) * rng.normal(size=shape)
         points += [domain.feasible(anywhere), *([anywhere] if domain.contains(anywhere) else [])]
@@ -78,7 +79,8 @@ def check_weight_set(weight_set: WeightSet, n_groups: int) -> None:
     if _is_own(type(weight_set)):
         return
     rng = np.random.default_rng(0)
-    geometry, start = weight_set.geometry(n_groups), weight_set.start(n_groups)
+    geometry = weight_set.geometry(n_groups)
+    start = weight_set.start(n_groups)
     points = [start]
     for k in range(_TRIALS):
         values = 10.0 ** (k % 7 - 3) * rng.normal(size=n_groups)
@@ -92,7 +94,8 @@ def check_weight_set(weight_set: WeightSet, n_groups: int) -> None:
             fault = "its start, a maximiser or a step lies outside the set or the simplex"
     for k in range(_TRIALS if fault is None else 0):
         values = 10.0 ** (k % 7 - 3) * rng.normal(size=n_groups)
-        most, size = weight_set.support(values), _CLOSE * float(np.abs(values).max())
+        most = weight_set.support(values)
+        size = _CLOSE * float(np.abs(values).max())
         if any(float(q @ values) > most + size for q in points):
             fault = "its support is less than the value at one of its points"
         if abs(most - float(weight_set.maximiser(values) @ values)) > size:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.certificate import Cut
-from groupdro.problem import Domain, GroupRisk, Loss, References, WeightSet
+from groupdro.problem import Domain, GroupMinima, Loss, Problem, WeightSet
 from groupdro.run.result import TraceRow
 from groupdro.utils.files import write_content
 from groupdro.utils.types import Array, Floats
@@ -40,7 +40,7 @@ class CheckpointWarning(UserWarning):
 # ---------------------------------------------------------------------- what a bound belongs to
 
 
-def problem_digest(problem: GroupRisk, *, regret: bool) -> str:
+def problem_digest(problem: Problem, *, excess: bool) -> str:
     """Return a digest of everything that a bound depends on: the data, the problem and the version of the proofs.
 
     A store is identified by the checksums in its manifest, which are verified here. All workers must call this
@@ -48,16 +48,16 @@ def problem_digest(problem: GroupRisk, *, regret: bool) -> str:
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The problem.
-    regret : bool
-        Whether the solver turns the risks into excess risks.
+    excess : bool
+        Whether excess risks are minimised, of given or of found minima.
     """
     data = problem.data
     if data.key_check is not None:
         data.key_check()
     players = [_described(player) for player in (problem.loss, problem.domain, problem.weight_set)]
-    about = [__version__, BOUNDS_VERSION, problem.shape, players, problem.fit_intercept, problem.regret or regret]
+    about = [__version__, BOUNDS_VERSION, problem.shape, players, problem.fit_intercept, excess]
     digest = hashlib.sha256(json.dumps(about).encode())
     for array in (data.all_sizes, problem.baseline.upper, problem.baseline.lower):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -65,7 +65,7 @@ def problem_digest(problem: GroupRisk, *, regret: bool) -> str:
     return digest.hexdigest()
 
 
-def bounds_are_ours(problem: GroupRisk) -> bool:
+def bounds_are_ours(problem: Problem) -> bool:
     """Return whether loss, domain and weight set are of this package, so that a digest identifies what they do."""
     return all(_is_ours(player) for player in (problem.loss, problem.domain, problem.weight_set))
 
@@ -155,12 +155,12 @@ class Checkpoint:
         return Cut(float(self.cut_constant), self.cut_gradient, self.cut_q, float(self.cut_error))
 
     @property
-    def references(self) -> References | None:
+    def group_minima(self) -> GroupMinima | None:
         """The stored bounds on the groups' own minima."""
-        if self.minima_upper is None or self.minima_lower is None:
+        if self.minima_upper is None or self.minima_lower is None or self.minima_centre is None:
             return None
         models = self.models if len(self.group_models) == len(self.minima_upper) else None
-        return References(self.minima_upper, self.minima_lower, models, self.minima_centre)
+        return GroupMinima(self.minima_upper, self.minima_lower, self.minima_centre, models)
 
     @property
     def group_models(self) -> dict[int, Floats]:
@@ -185,14 +185,15 @@ class Checkpoint:
         return buffer.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes, problem: GroupRisk) -> "Checkpoint":
+    def from_bytes(cls, content: bytes, problem: Problem) -> "Checkpoint":
         """Read the content of a file, and check that its values fit the problem."""
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > len(content):
                 raise ValueError("its members are larger than the file")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             made = cls(**{name: file[name] for name in file.files})
-        m, k = problem.n_groups, len(made.group_models)
+        m = problem.n_groups
+        k = len(made.group_models)
         coef = (problem.data.n_features, *problem.shape[1:])
         shapes: dict[str, tuple[int, ...]] = {
             "tolerances": (2,),
@@ -249,7 +250,7 @@ class CheckpointFile:
         for left in directory.glob(f".{self.path.name}.*.tmp"):  # by runs that were killed while writing
             left.unlink(missing_ok=True)
 
-    def read(self, problem: GroupRisk) -> bytes:
+    def read(self, problem: Problem) -> bytes:
         """Return the content of the checkpoint; nothing if there is none, or if it is damaged, with a warning."""
         if not self.path.exists():
             return b""

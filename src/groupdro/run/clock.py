@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from groupdro.problem import Counters, GroupRisk
+from groupdro.oracle import Counters, Oracle
 
 __all__ = ["Clock"]
 
@@ -15,14 +15,16 @@ class Clock:
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem, whose counters may include earlier runs.
+    oracle : Oracle
+        The oracle, whose counters may include earlier runs.
     """
 
-    def __init__(self, problem: GroupRisk):
-        self._counters, self._n_rows = problem.counters, problem.n_rows
-        self._before = replace(problem.counters)
-        self._started, self._off = time.perf_counter(), 0.0
+    def __init__(self, oracle: Oracle):
+        self._counters = oracle.counters
+        self._n_rows = oracle.problem.n_rows
+        self._before = replace(oracle.counters)
+        self._started = time.perf_counter()
+        self._off = 0.0
 
     @property
     def seconds(self) -> float:

@@ -2,25 +2,30 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from groupdro.problem import GroupRisk
-from groupdro.problem.centring import recentre, resolution
+from groupdro.problem import Problem
 from groupdro.run.checkpoint import CheckpointFile, problem_digest
 from groupdro.run.result import Result
 from groupdro.run.run import Callback, Run
 from groupdro.run.solver import Solver, make_solver
-from groupdro.utils.arguments import check_kind, check_number, check_path, check_whole, read_callables
+from groupdro.utils.arguments import check_kind, check_number, check_path, check_whole, read_callables, short_repr
 from groupdro.utils.threads import one_blas_thread
+from groupdro.utils.types import Floats
 
 __all__ = ["solve"]
 
+_OFF_SIMPLEX = 1e-6  # allowed deviation of the sum of the initial group weights from 1
+
 
 def solve(
-    problem: GroupRisk,
+    problem: Problem,
     solver: str | Solver = "auto",
     *,
+    w: Floats | None = None,
+    q: Floats | None = None,
     tol: float = 1e-4,
     atol: float | None = None,
     max_passes: float = 1000.0,
@@ -33,11 +38,13 @@ def solve(
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The problem.
     solver : str or Solver
         Name of a registered solver, or a solver object with options. "auto" picks one by a cost model and is a good
         choice unless you know better; `Result.solver` says which one ran and why.
+    w, q : ndarray, optional
+        Parameters and group weights to start from; by default the centres of their sets.
     tol : float
         Relative tolerance: stop when the certified gap is at most `tol` times the upper bound. Decrease it for a more
         accurate optimum.
@@ -65,8 +72,8 @@ def solve(
     Result
         The best certified pair, and how it was found. Ctrl-C ends the run and returns the best pair so far.
     """
-    check_kind(problem, "problem", GroupRisk, "a GroupRisk")
-    _refuse_changed_objective(problem)
+    check_kind(problem, "problem", Problem, "a Problem")
+    w, q = _read_start(problem, w, q)
     check_number(tol, "tol")
     if atol is not None:
         check_number(atol, "atol")
@@ -75,16 +82,20 @@ def solve(
     check_whole(seed, "seed")
     callbacks = read_callables(callbacks, "callbacks")
     solver = make_solver(solver)
-    solver.check(problem)
-    problem, centring = recentre(problem)
-    if problem.single_precision:
-        problem = problem.starting_at(*problem.given_start)  # a copy whose precision the run may change
-    if atol is None:
-        regret = problem.regret or solver.minimises_regrets
-        atol = max(resolution(problem, centring), tol**2 if regret else 0.0)
-    run = Run(problem, centring, solver, tol, atol, max_passes, max_time, callbacks, seed)
+    run = Run.of(
+        problem,
+        solver,
+        w,
+        q,
+        tol=tol,
+        atol=atol,
+        max_passes=max_passes,
+        max_time=max_time,
+        callbacks=callbacks,
+        seed=seed,
+    )
     if checkpoint_dir is not None:
-        digest = problem_digest(problem, regret=solver.minimises_regrets)
+        digest = problem_digest(run.problem, excess=run.minimises_excess)
         run.checkpointed = True
         if problem.data.is_first:
             run.file = CheckpointFile(check_path(checkpoint_dir, "checkpoint_dir"), digest)
@@ -92,13 +103,23 @@ def solve(
         return run()
 
 
-def _refuse_changed_objective(problem: GroupRisk) -> None:
-    """Refuse a subclass that overrides what solvers and certificates rely on; their bounds would not hold for it."""
-    kind = type(problem)
-    parts = {name: part for base in reversed(GroupRisk.__mro__[:-1]) for name, part in vars(base).items()}
-    for name, own in parts.items():
-        if not name.startswith("__") and (getattr(kind, name) is not own or name in vars(problem)):
-            raise TypeError(
-                f"problem is a {kind.__name__}, which overrides {name!r} of GroupRisk, so no bound would hold for it. "
-                "Pass a custom loss or domain to GroupRisk instead."
-            )
+def _read_start(problem: Problem, w: Any, q: Any) -> tuple[Floats | None, Floats | None]:
+    """Check and return the w and q to start from, in float64."""
+    shapes = {"w": problem.shape, "q": (problem.n_groups,)}
+    for name, given in (("w", w), ("q", q)):
+        if given is None:
+            continue
+        if not (isinstance(given, np.ndarray) and given.dtype.kind in "fiu"):
+            raise TypeError(f"{name} must be an array of numbers, got {short_repr(given)}.")
+        if given.shape != shapes[name]:
+            raise ValueError(f"{name} must have the shape {shapes[name]} of the problem's, got {given.shape}.")
+        if not np.isfinite(given).all():
+            raise ValueError(f"{name} has NaN or infinite values.")
+    if q is not None:
+        q = q.astype(np.float64)
+        if (q < 0).any() or abs(q.sum() - 1.0) > _OFF_SIMPLEX:
+            raise ValueError("q must be a distribution: its entries must be at least 0 and sum to one.")
+        q /= q.sum()
+        if not problem.weight_set.contains(q):
+            raise ValueError(f"q lies outside {type(problem.weight_set).__name__}.")
+    return (None if w is None else problem.within_domain(w.astype(np.float64))), q

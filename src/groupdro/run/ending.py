@@ -6,7 +6,8 @@ import numpy as np
 
 from groupdro.certificate import Certificate
 from groupdro.certificate.certificate import LEAST_GAP
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.problem.centring import Centring
 from groupdro.problem.separation import has_separating_direction
 from groupdro.run.result import Status, met_tolerance
@@ -29,7 +30,7 @@ _DROWNED = "Outputs are rounded by more than the tolerance allows for residuals 
 _OUTPUT_ERROR = 2.0 * float(np.finfo(np.float64).eps)  # of a target plus an output, relative to their sizes
 
 
-def runs_away(problem: GroupRisk, certificate: Certificate, state: State, status: Status) -> bool:
+def runs_away(problem: Problem, certificate: Certificate, state: State, status: Status) -> bool:
     """Return whether the coefficients of an unbounded problem diverge.
 
     Checked only if a run did not converge, or ended with outputs larger than uncertain labels would require.
@@ -51,7 +52,7 @@ class Ending:
     @classmethod
     def of(
         cls,
-        problem: GroupRisk,
+        oracle: Oracle,
         certificate: Certificate,
         centring: Centring,
         status: Status,
@@ -65,13 +66,15 @@ class Ending:
                 "No pass over the data gave finite risks at a model in the domain: X or y is too large, or a custom "
                 "solver left the domain."
             )
+        problem = oracle.problem
         w = centring.outward(certificate.w)
-        with problem.uncounted():
+        with oracle.uncounted():
             # "Converged" refers to the returned model, which rounding in the user's units may have changed, not to the
             # intermediate values.
             certificate.w = centring.inward(w)
-            fresh = problem.risks(certificate.w)
-            certificate.upper, certificate.group_risks = problem.objective(certificate.w, fresh), fresh
+            fresh = oracle.risks(certificate.w)
+            certificate.upper = problem.objective(certificate.w, fresh)
+            certificate.group_risks = fresh
             most = _most_with_rounding(problem, certificate.w, fresh, certificate.upper)
         drowned = most > certificate.upper
         if drowned:
@@ -100,7 +103,7 @@ class Ending:
         return cls(w, status, message)
 
 
-def _most_with_rounding(problem: GroupRisk, w: Floats, risks: Floats, upper: float) -> float:
+def _most_with_rounding(problem: Problem, w: Floats, risks: Floats, upper: float) -> float:
     """Return an upper bound on the objective at w, given computed risks: outputs of a regression may be all rounding.
 
     The slope of a nonnegative loss of smoothness b is at most sqrt(2 b loss), so an error e of the output raises the
@@ -120,8 +123,8 @@ def _most_with_rounding(problem: GroupRisk, w: Floats, risks: Floats, upper: flo
     if with_norms - upper <= negligible or w.ndim > 1:
         return with_norms if with_norms - upper > negligible else upper
     # Norms exaggerate where large columns have small coefficients; the sum of all terms' sizes takes one more pass.
-    coef, sizes = np.abs(problem.coef(w)), np.empty(problem.data.n_rows)
+    sizes = np.empty(problem.data.n_rows)
     for place, block in problem.data.rows.blocks():
-        sizes[place] = abs(block.like(coef)) @ coef
+        sizes[place] = block.matvec_sizes(problem.coef(w))
     with_terms = most(sizes + (abs(float(w[-1])) if problem.fit_intercept else 0.0))
     return with_terms if with_terms - upper > negligible else upper

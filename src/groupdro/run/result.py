@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupdro.certificate import Certificate
-from groupdro.problem import Counters, References
+from groupdro.oracle import Counters
+from groupdro.problem import GroupMinima
 from groupdro.problem.centring import Centring
 from groupdro.utils.types import Floats
 
@@ -107,8 +108,8 @@ class Result:
     group_risks : ndarray of shape (n_groups,)
         Average loss of each group at w.
     group_values : ndarray of shape (n_groups,)
-        The values whose maximum is minimised: the risks plus offsets or, for excess risks, minus the lower bounds of
-        the references.
+        The values whose maximum is minimised: the risks plus offsets or, for excess risks, minus the lower bounds on
+        the group minima.
     upper_bound : float
         Objective at w: the worst group's risk (or excess risk) plus the penalty.
     lower_bound : float
@@ -129,8 +130,8 @@ class Result:
         The step-weighted average to which the solver's theory applies, if any.
     group_names : tuple
         Names of the groups.
-    references : References
-        Certified bounds on each group's own minimum if excess risks were minimised; zeros otherwise.
+    group_minima : GroupMinima or None
+        Certified bounds on each group's own minimum, if excess risks were minimised.
     solver : str
         The solver that ran, and why if it was chosen automatically.
     tol, atol : float
@@ -161,7 +162,7 @@ class Result:
     trace: tuple[TraceRow, ...]
     average: OutputPair | None
     group_names: tuple[Any, ...]
-    references: References
+    group_minima: GroupMinima | None
     solver: str
     tol: float
     atol: float

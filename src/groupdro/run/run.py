@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from groupdro.certificate import Certificate
-from groupdro.problem import Evaluation, GroupRisk
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.problem import Problem
 from groupdro.problem.attainment import is_separated, unattained, vanishes
-from groupdro.problem.centring import Centring
+from groupdro.problem.centring import Centring, recentre, resolution
 from groupdro.run.checkpoint import Checkpoint, CheckpointFile, bounds_are_ours
 from groupdro.run.clock import Clock
 from groupdro.run.ending import SEPARABLE, Ending, runs_away
@@ -26,11 +27,27 @@ Callback = Callable[[Progress], bool | None]
 
 @dataclass
 class Run:
-    """One run. Calling it runs from the start or a checkpoint to the end; `go_on` continues from there."""
+    """One run. Calling it runs from the start or a checkpoint to the end; `go_on` continues from there.
 
-    problem: GroupRisk
+    Attributes
+    ----------
+    oracle : Oracle
+        The oracle of the problem as solved, in which the run changes the group minima.
+    centring : Centring
+        What was subtracted from the user's problem.
+    solver : Solver
+        The solver.
+    w, q : ndarray or None
+        Where to start, in the problem as solved.
+    tol, atol, max_passes, max_time, callbacks, seed : object
+        As in `solve`.
+    """
+
+    oracle: Oracle
     centring: Centring
     solver: Solver
+    w: Floats | None
+    q: Floats | None
     tol: float
     atol: float
     max_passes: float
@@ -38,13 +55,48 @@ class Run:
     callbacks: tuple[Callback, ...] = ()
     seed: int = 0
 
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        solver: Solver,
+        w: Floats | None = None,
+        q: Floats | None = None,
+        *,
+        tol: float = 0.0,
+        atol: float | None = None,
+        max_passes: float = np.inf,
+        max_time: float = np.inf,
+        callbacks: tuple[Callback, ...] = (),
+        seed: int = 0,
+    ) -> "Run":
+        """Return a run on a problem in the user's units, from w and q there; `atol` has a default as in `solve`."""
+        solver.check(problem)
+        problem, centring = recentre(problem)
+        run = cls(
+            oracle=Oracle(problem),
+            centring=centring,
+            solver=solver,
+            w=None if w is None else centring.inward(w),
+            q=q,
+            tol=tol,
+            atol=0.0,
+            max_passes=max_passes,
+            max_time=max_time,
+            callbacks=callbacks,
+            seed=seed,
+        )
+        least = tol**2 if run.minimises_excess else 0.0
+        run.atol = max(resolution(problem, centring), least) if atol is None else atol
+        return run
+
     def __post_init__(self) -> None:
         self.checkpointed = False
         self.file: CheckpointFile | None = None  # only the first of several workers reads and writes
         self.trace: list[TraceRow] = []
         self.interrupted = False
         self.reason: str | None = None  # why there is no finite minimiser
-        self.found_references = False
+        self.found_minima = False
         self.stage = 0
         self.state: State | None = None
         self.refinement: Refinement | None = None
@@ -55,23 +107,35 @@ class Run:
 
     def __call__(self) -> Result:
         """Run until a tolerance is met or a budget is used up."""
-        self.problem.warm_up()
-        self.clock = Clock(self.problem)
+        self.oracle.warm_up()
+        self.clock = Clock(self.oracle)
         preparations = self._choose_stages()
         given = self.problem
         saved = self._read_checkpoint()
         taken_over = saved is not None and self._take_over_minima(saved, preparations)
         # Interrupts after the preparation are handled in the loop below; the preparation reports its own.
         prepared = Prepared() if taken_over else self._prepare(preparations)
-        self.found_references = self.problem.regret and not given.regret
-        self.certificate = Certificate(self.problem)
+        self.found_minima = given.group_minima is None and self.problem.group_minima is not None
+        self.certificate = Certificate(self.oracle)
         self.reason = unattained(self.problem)
         return self._run(lambda: self._resume(saved) if saved is not None and taken_over else self._begin(prepared))
 
     def go_on(self, atol: float, *, passes: float, seconds: float) -> Result:
         """Continue from where the run ended, to a smaller absolute tolerance within additional passes and seconds."""
-        self.atol, self.max_passes, self.max_time = atol, self.clock.passes + passes, self.clock.seconds + seconds
+        self.atol = atol
+        self.max_passes = self.clock.passes + passes
+        self.max_time = self.clock.seconds + seconds
         return self._run(lambda: self._agree(self._verdict(self._now)))
+
+    @property
+    def problem(self) -> Problem:
+        """The problem as solved, with the group minima known so far."""
+        return self.oracle.problem
+
+    @property
+    def minimises_excess(self) -> bool:
+        """Whether excess risks are minimised, of minima that are given or found."""
+        return self.problem.group_minima is not None or self.solver.finds_minima
 
     @property
     def _now(self) -> State:
@@ -95,13 +159,15 @@ class Run:
                 raise  # nothing was certified yet, so there is nothing to keep
             if not self.problem.data.is_whole:
                 raise  # other workers are elsewhere, and a last pass would mix their models with this one
-            status, self.interrupted = Status.INTERRUPTED, True
-        self.problem.single_precision = False  # the final figures are computed in float64
+            status = Status.INTERRUPTED
+            self.interrupted = True
+        self.oracle.use_double()  # for the final figures
         try:
             if self.reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
                 status = Status.NO_FINITE_MINIMISER
             elif runs_away(self.problem, self.certificate, self._now, status):
-                self.reason, status = SEPARABLE, Status.NO_FINITE_MINIMISER
+                self.reason = SEPARABLE
+                status = Status.NO_FINITE_MINIMISER
             return self._finish(status, self._average() if self._whole else None)
         except KeyboardInterrupt:
             # Only the last pass was interrupted. Repeat it rather than lose what was certified.
@@ -113,13 +179,21 @@ class Run:
 
     def _begin(self, prepared: Prepared) -> Status | None:
         """Set up the initial state, or the one in which an interrupt left the preparations."""
+        if prepared.evaluation is not None and not prepared.interrupted:
+            self.state = State(prepared.evaluation)
+            status = self._after_epoch(self.state)
+            if status is not None or self._criterion is not None:
+                return status
         if not prepared.interrupted:
+            begun = 0 if self.state is None else self.state.epoch + 1
             self.state = self._first_state()
+            self.state.epoch = self.state.begun = begun
             return self._after_epoch(self.state)
         # Make one pass so that there is a pair to return: the solver's own initialisation may take long.
-        self._whole, self.interrupted = False, True
-        pair = prepared.best or prepared.start or (self.problem.start(), self.problem.start_weights())
-        self.state = State(self.problem.evaluate(self.problem.within_domain(pair[0]), pair[1]))
+        self._whole = False
+        self.interrupted = True
+        w, q = prepared.best or prepared.start or self._start()
+        self.state = State(self.oracle.evaluate(self.problem.within_domain(w), q))
         self.certificate.observe(self.state.evaluation)
         self._record(self.state)
         return Status.INTERRUPTED
@@ -134,24 +208,25 @@ class Run:
         return Checkpoint.from_bytes(content, self.problem) if content else None
 
     def _take_over_minima(self, saved: Checkpoint, preparations: list[Preparation]) -> bool:
-        """Set the references found by a saved run, and return whether its bounds are those of this one.
+        """Set the group minima found by a saved run, and return whether its bounds are those of this one.
 
         If they are not, the run only starts at the saved point: its loss or sets are of a kind that no digest
-        identifies, or its references are too rough for this tolerance and cannot be refined.
+        identifies, or its minima are too rough for this tolerance and cannot be refined.
         """
-        given = self.problem
-        references = saved.references
-        self.problem = given.starting_at(saved.w, saved.q if given.weight_set.contains(saved.q) else None)
-        if not bounds_are_ours(given) or (references is None) == (self.solver.minimises_regrets and not given.regret):
+        self.w = saved.w
+        self.q = saved.q if self.problem.weight_set.contains(saved.q) else None
+        minima = saved.group_minima
+        finds_minima = self.solver.finds_minima and self.problem.group_minima is None
+        if not bounds_are_ours(self.problem) or (minima is None) == finds_minima:
             return False
-        if references is None:
+        if minima is None:
             return True
         for preparation in preparations:
-            resumed = preparation.resume(given, references, saved.group_models, self.seed)
+            resumed = preparation.resume(self.oracle, minima, saved.group_models, self.seed)
             self.refinement = resumed or self.refinement
         if self.refinement is None and (np.array([self.tol, self.atol]) < saved.tolerances).any():
             return False
-        self.problem = self.problem.with_references(references)
+        self.oracle = self.oracle.on(self.problem.with_minima(minima))
         return True
 
     def _resume(self, saved: Checkpoint) -> Status | None:
@@ -160,7 +235,7 @@ class Run:
         self.trace = saved.trace_rows
         self.certificate.take_over(float(saved.lower), saved.lower_q, saved.cut)
         epoch = int(saved.epoch)
-        at = self.problem.evaluate(saved.best_w, saved.lower_q)
+        at = self.oracle.evaluate(saved.best_w, saved.lower_q)
         self.state = State(at, epoch=epoch, begun=epoch)
         self._whole = False  # it is not a state of the solver
         self.certificate.offer(at.w, at.group_risks)
@@ -169,7 +244,7 @@ class Run:
             return status
         names = [type(solver).__qualname__ for solver in self.solvers]
         self.stage = names.index(str(saved.solver)) if str(saved.solver) in names else 0
-        self.state = self._solver.init(self.problem, self.seed)
+        self.state = self._solver.init(self.oracle, *self._start(), self.seed)
         self.state.epoch = self.state.begun = epoch + 1
         self.state.handed_over = "; resumed"
         self._whole = True
@@ -177,15 +252,18 @@ class Run:
 
     def _write_checkpoint(self, state: State) -> None:
         """Write what was proved so far, with the clock stopped."""
-        certificate, cut, found = self.certificate, self.certificate.cut, self.problem.references
+        certificate = self.certificate
+        cut = self.certificate.cut
+        found = self.problem.group_minima
         if self.file is None or certificate.w is None or certificate.q is None:
             return
         optional: dict[str, Any] = {}
         if cut is not None:
             optional |= {f"cut_{name}": np.asarray(part) for name, part in vars(cut).items()}
-        if self.found_references:
+        models: dict[int, Floats] = {}
+        if self.found_minima and found is not None:
             optional |= {"minima_upper": found.upper, "minima_lower": found.lower, "minima_centre": found.centre}
-        models = {} if found.models is None else dict(enumerate(found.models))
+            models = {} if found.models is None else dict(enumerate(found.models))
         if self.refinement is not None:
             models = self.refinement.models()
         if models:
@@ -235,9 +313,9 @@ class Run:
         for solver in self.solvers:
             if solver is not self.solver:
                 solver.check(given)
-        with self.clock.stopped(), given.uncounted():
+        with self.clock.stopped(), self.oracle.uncounted():
             for solver in self.solvers:
-                solver.warm_up(given)
+                solver.warm_up(self.oracle)
         return [stage for stage in stages if isinstance(stage, Preparation)]
 
     @property
@@ -250,37 +328,43 @@ class Run:
         )
 
     def _prepare(self, preparations: list[Preparation]) -> Prepared:
-        """Run the preparations and update the problem with their results."""
+        """Run the preparations, and take over the minima and the start that they found."""
         prepared = Prepared()
         for preparation in preparations:
-            prepared = preparation.run(self.problem, self._budget, self.seed)
+            prepared = preparation.run(self.oracle, *self._start(), self._budget, self.seed)
             if prepared.rough:
                 self.file = None
-            if prepared.references is not None:
-                self.problem = self.problem.with_references(prepared.references)
+            if prepared.group_minima is not None:
+                self.oracle = self.oracle.on(self.problem.with_minima(prepared.group_minima))
                 self.refinement = prepared.refinement
             if prepared.start is not None:
-                self.problem = self.problem.starting_at(*prepared.start)
+                self.w, self.q = prepared.start
             if prepared.interrupted:
                 break
         return prepared
+
+    def _start(self) -> tuple[Floats, Floats]:
+        """Return the w and q at which the solver begins."""
+        w = self.problem.centre() if self.w is None else self.w
+        return w, self.problem.central_weights() if self.q is None else self.q
 
     def _first_state(self) -> State:
         """Return the state at the given start, or at zero if the given start is worse.
 
         Far away, most losses are nearly linear, and a solver may take very long to come back.
         """
-        problem, solver = self.problem, self._solver
-        state: State = solver.init(problem, self.seed)
-        w, q = problem.given_start
+        problem = self.problem
+        solver = self._solver
+        w, q = self._start()
+        state: State = solver.init(self.oracle, w, q, self.seed)
         zero = np.zeros(problem.shape)
-        if w is None or not problem.domain.contains(problem.coef(zero)):
+        if self.w is None or not problem.domain.contains(problem.coef(zero)):
             return state
         with np.errstate(invalid="ignore"):
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
         if value <= problem.objective(zero, problem.risks_at_zero()):
             return state
-        began: State = solver.init(problem.starting_at(zero, q), self.seed)
+        began: State = solver.init(self.oracle, zero, q, self.seed)
         return began
 
     def _advance(self, state: State) -> State:
@@ -288,15 +372,14 @@ class Run:
         if self.polisher is not None and not self.polishing and self._criterion is not None:
             state = self._begin_polishing(self.polisher, state)
         own = [row for row in self.trace if row.epoch >= state.begun]
-        why = "" if self._in_last_stage else self._solver.hand_over(self.problem, state, own)
+        why = "" if self._in_last_stage else self._solver.hand_over(state, own)
         if not why:
-            self._solver.epoch(self.problem, state)
+            self._solver.epoch(self.oracle, state)
             state.epoch += 1
             return state
         self.stage += 1
         best = self.certificate.w if self.certificate.w is not None else state.evaluation.w  # the last may be far off
-        here = self.problem.starting_at(best, state.evaluation.q)
-        begun: State = self._solver.init(here, self.seed)
+        begun: State = self._solver.init(self.oracle, best, state.evaluation.q, self.seed)
         begun.epoch = begun.begun = state.epoch + 1
         begun.handed_over = f"{state.handed_over}; after {self.clock.passes:.0f} passes {why}"
         return begun
@@ -309,9 +392,9 @@ class Run:
         assert certificate.group_risks is not None
         self.polishing = True
         self._unpolished = certificate.w, certificate.group_risks
-        self.problem.single_precision = False  # the tolerance must be met to full accuracy
+        self.oracle.use_double()  # the tolerance must be met to full accuracy
         begun: State
-        self.polisher, begun = polisher.take_over(self.problem, state, certificate.w, certificate.q)
+        self.polisher, begun = polisher.take_over(self.oracle, state, certificate.w, certificate.q)
         self._set_bounds(begun)
         return begun
 
@@ -321,17 +404,17 @@ class Run:
         """Certify and record the state, and return the status that ends the run, if any."""
         pair = self._solver.point(state)
         if pair is not None:
-            with self.clock.stopped(), self.problem.uncounted():
-                state.evaluation = self.problem.evaluate(*pair)
+            with self.clock.stopped(), self.oracle.uncounted():
+                state.evaluation = self.oracle.evaluate(*pair)
         at = state.evaluation
         if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
             return Status.NUMERICAL_FAILURE
         if at is not self._observed:
             self.certificate.observe(at)
         wanted = max(self.tol * abs(self.certificate.upper), self.atol)
-        if raise_precision(self.problem, self.certificate, state, wanted) and pair is None:
+        if raise_precision(self.oracle, self.certificate, state, wanted) and pair is None:
             state.stalled = False
-            self._solver.refresh(self.problem, state)
+            self._solver.refresh(self.oracle, state)
             self.certificate.observe(state.evaluation)
         self._observed = state.evaluation
         self._refine(state)
@@ -345,13 +428,13 @@ class Run:
         return self._agree(self._verdict(state, stopped=stopped))
 
     def _refine(self, state: State) -> None:
-        """Tighten the references after an epoch, or if they are all that remains of the gap."""
+        """Tighten the group minima after an epoch, or if they are all that remains of the gap."""
         if self.refinement is None or self.polishing:
             return
         found = self.refinement.after_epoch(self.certificate, state, self._budget)
         if found is not None:
-            self.problem = self.problem.with_references(found)
-            self.certificate.tighten(self.problem)
+            self.oracle = self.oracle.on(self.problem.with_minima(found))
+            self.certificate.tighten(self.oracle)
 
     def _set_bounds(self, state: State) -> None:
         """Set the bounds of a state."""
@@ -382,7 +465,7 @@ class Run:
     def _callback_stops(self, state: State) -> bool:
         if not self.callbacks:
             return False
-        with self.clock.stopped(), self.problem.uncounted():
+        with self.clock.stopped(), self.oracle.uncounted():
             progress = Progress(self.trace[-1], self.certificate, state, self.centring)
             stops = [bool(callback(progress)) for callback in self.callbacks]
         return any(stops)
@@ -396,7 +479,7 @@ class Run:
 
     def _verdict(self, state: State, *, stopped: bool = False) -> Status | None:
         """Return the status that ends the run, or None to continue."""
-        if self.problem.unbounded and is_separated(self.problem, state.evaluation):
+        if self.problem.unbounded and is_separated(self.problem, state.evaluation.w, state.evaluation.margins):
             self.reason = SEPARABLE
             self.certificate.withdraw()  # beyond the ball the losses keep falling towards zero
             return Status.NO_FINITE_MINIMISER
@@ -419,27 +502,30 @@ class Run:
         if self.polisher is None or (self.polishing and state.stalled):
             return False
         # Risks that are zero up to rounding leave nothing to choose.
-        return self._criterion == "tol" or self.problem.regret
+        return self._criterion == "tol" or self.problem.group_minima is not None
 
     def _average(self) -> OutputPair | None:
         """Certify the solver's average, which may improve the best pair too."""
         pair = self._solver.average(self._now)
         if pair is None:
             return None
-        own = Certificate(self.problem)
-        with self.clock.stopped(), self.problem.uncounted():
-            at = self.problem.evaluate(*pair)
+        own = Certificate(self.oracle)
+        with self.clock.stopped(), self.oracle.uncounted():
+            at = self.oracle.evaluate(*pair)
             own.observe(at)
             self.certificate.observe(at)
         return OutputPair(self.centring.outward(pair[0]), pair[1], own.upper, own.lower)
 
     def _finish(self, status: Status, average: OutputPair | None) -> Result:
-        problem, certificate, counters = self.problem, self.certificate, self.clock.counts
-        seconds, passes = self.clock.seconds, self.clock.passes
-        ending = Ending.of(problem, certificate, self.centring, status, self.reason, self.tol, self.atol)
+        problem = self.problem
+        certificate = self.certificate
+        counters = self.clock.counts
+        seconds = self.clock.seconds
+        passes = self.clock.passes
+        ending = Ending.of(self.oracle, certificate, self.centring, status, self.reason, self.tol, self.atol)
         if self._unpolished is not None and ending.status is not Status.CONVERGED:
             certificate.prefer(*self._unpolished)  # in the user's units, rounding led beyond the tolerance
-            ending = Ending.of(problem, certificate, self.centring, status, self.reason, self.tol, self.atol)
+            ending = Ending.of(self.oracle, certificate, self.centring, status, self.reason, self.tol, self.atol)
         assert certificate.q is not None
         assert certificate.group_risks is not None
         return Result(
@@ -459,7 +545,7 @@ class Run:
             trace=tuple(self.trace),
             average=average,
             group_names=problem.data.names,
-            references=problem.references,
+            group_minima=problem.group_minima,
             solver=self.description + self._now.handed_over,
             tol=self.tol,
             atol=self.atol,

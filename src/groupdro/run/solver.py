@@ -3,11 +3,13 @@
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from groupdro.problem import Evaluation, GroupRisk
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.problem import Problem
 from groupdro.run.stages import Preparation
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
@@ -15,8 +17,17 @@ from groupdro.utils.types import Floats
 if TYPE_CHECKING:
     from groupdro.run.result import TraceRow
 
-__all__ = ["BALL_OR_FACES", "BOUNDED", "KNOWN_WEIGHTS", "SIMPLEX", "SOLVERS",
-           "Requirement", "Solver", "State", "make_solver"]  # fmt: skip
+__all__ = [
+    "BALL_OR_SEPARABLE",
+    "BOUNDED",
+    "KNOWN_WEIGHTS",
+    "SIMPLEX",
+    "SOLVERS",
+    "Requirement",
+    "Solver",
+    "State",
+    "make_solver",
+]
 
 #: Solver classes by name. A class is registered when it is defined.
 SOLVERS: dict[str, type["Solver"]] = {}
@@ -27,32 +38,29 @@ class Requirement:
     """A property that a solver requires of a problem."""
 
     what: str
-    holds: Callable[[GroupRisk], bool]
-    remedy: str
+    holds: Callable[[Problem], bool]
+    remedy: str = ""
 
 
 BOUNDED = Requirement(
     what="a bounded domain",
     holds=lambda problem: not problem.fit_intercept,
-    remedy="the intercept is free; append a column of ones to X instead, which puts it under the radius or penalty",
+    remedy="append a column of ones to X instead of the free intercept, which puts it under the radius or penalty",
 )
 
-BALL_OR_FACES = Requirement(
+BALL_OR_SEPARABLE = Requirement(
     what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain)",
     holds=lambda problem: problem.domain.ball is not None or problem.domain.separable is not None,
-    remedy="other domains are solved by 'auto', 'aleg' and 'aleg-theory'",
 )
 
 SIMPLEX = Requirement(
     what="all group weights to be allowed (Simplex)",
     holds=lambda problem: problem.weight_set.is_simplex,
-    remedy="other sets of weights are solved by 'auto', 'sqp' and 'aleg'",
 )
 
 KNOWN_WEIGHTS = Requirement(
     what="a set of group weights of this package (Simplex, Floor, Cap, Box)",
     holds=lambda problem: problem.weights_known,
-    remedy="sets of your own are solved by 'auto', 'aleg' and 'aleg-theory'",
 )
 
 
@@ -98,7 +106,7 @@ class Solver(ABC):
 
     name: ClassVar[str]
     #: Whether its stages find every group's own minimum, and so turn risks into excess risks.
-    minimises_regrets: ClassVar[bool] = False
+    finds_minima: ClassVar[bool] = False
     #: Whether it begins only where others have met the tolerance, and chooses among the models that meet it.
     polishes: ClassVar[bool] = False
 
@@ -114,7 +122,7 @@ class Solver(ABC):
         """Requirements on the problem, checked before the first pass."""
         return ()
 
-    def stages(self, problem: GroupRisk, tol: float) -> "Sequence[Preparation | Solver]":
+    def stages(self, problem: Problem, tol: float) -> "Sequence[Preparation | Solver]":
         """Return the stages to run in order: preparations first, then solvers, each until it is done.
 
         A stage that is itself composed of stages is replaced by them.
@@ -122,31 +130,32 @@ class Solver(ABC):
         del problem, tol
         return (self,)
 
-    def warm_up(self, problem: GroupRisk) -> None:
+    def warm_up(self, oracle: Oracle) -> None:
         """Compile what epochs need beyond a pass. Compilation does not count towards a budget."""
+        problem = oracle.problem
         del problem
 
-    def init(self, problem: GroupRisk, seed: int) -> Any:
-        """Evaluate the starting point and return the state."""
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> Any:
+        """Evaluate the starting point, which lies in its sets, and return the state."""
         raise NotImplementedError(f"{type(self).__name__} has no init: implement it, or implement stages instead.")
 
-    def epoch(self, problem: GroupRisk, state: Any) -> None:
+    def epoch(self, oracle: Oracle, state: Any) -> None:
         """Advance the state by one epoch and evaluate it there."""
         raise NotImplementedError(f"{type(self).__name__} has no epoch.")
 
-    def hand_over(self, problem: GroupRisk, state: Any, trace: "Sequence[TraceRow]") -> str:
+    def hand_over(self, state: Any, trace: "Sequence[TraceRow]") -> str:
         """Return why the next stage should take over, or an empty string to continue.
 
         The trace covers this stage only: what it has certified so far, and at what cost.
         """
-        del problem, trace
+        del trace
         return "it stalled" if state.stalled else ""
 
-    def refresh(self, problem: GroupRisk, state: Any) -> None:
+    def refresh(self, oracle: Oracle, state: Any) -> None:
         """Repeat the last pass of a state, after the precision of passes has changed."""
-        state.evaluation = problem.evaluate(state.evaluation.w, state.evaluation.q)
+        state.evaluation = oracle.evaluate(state.evaluation.w, state.evaluation.q)
 
-    def take_over(self, problem: GroupRisk, state: State, w: Floats, q: Floats) -> "tuple[Solver, Any]":
+    def take_over(self, oracle: Oracle, state: State, w: Floats, q: Floats) -> "tuple[Solver, Any]":
         """Return a solver that polishes, and its first state, after another solver has met the tolerance with w."""
         raise NotImplementedError(f"{type(self).__name__} does not polish.")
 
@@ -160,7 +169,7 @@ class Solver(ABC):
         del state
         return -np.inf
 
-    def describe(self, problem: GroupRisk, tol: float) -> str:
+    def describe(self, problem: Problem, tol: float) -> str:
         """Describe the solver that runs on a problem, and why if it was chosen automatically."""
         del problem, tol
         return getattr(self, "name", type(self).__name__)
@@ -183,18 +192,29 @@ class Solver(ABC):
         changed = [f"{name}={getattr(self, name)!r}" for name in made if getattr(self, name) is not made[name]]
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def check(self, problem: GroupRisk) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise if a problem lacks something that the solver requires."""
         for requirement in self.requires:
             if not requirement.holds(problem):
                 given = f"{type(problem.domain).__name__} with {type(problem.weight_set).__name__}"
+                remedy = requirement.remedy or f"use one of {_solvers_for(problem)}"
                 raise ValueError(
-                    f"solver {self.name!r} requires {requirement.what}: {requirement.remedy} (the problem has {given})."
+                    f"solver {self.name!r} requires {requirement.what}: {remedy} (the problem has {given})."
                 )
 
-    def fits(self, problem: GroupRisk) -> bool:
+    def fits(self, problem: Problem) -> bool:
         """Return whether a problem meets all of the solver's requirements."""
         return all(requirement.holds(problem) for requirement in self.requires)
+
+
+def _solvers_for(problem: Problem) -> list[str]:
+    """Return the names of the solvers that, with their default parameters, support a problem."""
+    found = []
+    for name, kind in SOLVERS.items():
+        required = [p for p in signature(kind).parameters.values() if p.default is p.empty]
+        if not required and not kind.finds_minima and kind().fits(problem):
+            found.append(name)
+    return sorted(found)
 
 
 def make_solver(solver: str | Solver) -> Solver:

@@ -1,4 +1,4 @@
-"""Work of a solver besides epochs: find references or a better start beforehand, and refine references in between."""
+"""Work of a solver besides epochs: find group minima or a better start beforehand, and refine minima in between."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from groupdro.certificate import Certificate
-from groupdro.problem import GroupRisk, References
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.problem import GroupMinima
 from groupdro.utils.types import Floats
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ class Prepared:
 
     Attributes
     ----------
-    references : References or None
+    group_minima : GroupMinima or None
         Bounds on every group's own minimum, which turn risks into excess risks.
     refinement : Refinement or None
-        Tightens the references during the run.
+        Tightens these bounds during the run.
     start : pair of ndarray or None
         The w and q at which the next stage begins.
+    evaluation : Evaluation or None
+        A pass at the start, if it may meet the tolerance, before those of the next stage.
     best : pair of ndarray or None
         The best known w and q, returned if the run is interrupted here.
     interrupted : bool
@@ -54,20 +57,21 @@ class Prepared:
         valid, but checkpointing them would hold back every run that resumes from them.
     """
 
-    references: References | None = None
+    group_minima: GroupMinima | None = None
     refinement: "Refinement | None" = None
     start: tuple[Floats, Floats] | None = None
+    evaluation: Evaluation | None = None
     best: tuple[Floats, Floats] | None = None
     interrupted: bool = False
     rough: bool = False
 
 
 class Refinement(ABC):
-    """Tightens rough references while a run minimises excess risks."""
+    """Tightens rough bounds on the group minima while a run minimises excess risks."""
 
     @abstractmethod
-    def after_epoch(self, certificate: Certificate, state: "State", budget: Budget) -> References | None:
-        """Return tighter references than the certificate's problem has, or None to keep those."""
+    def after_epoch(self, certificate: Certificate, state: "State", budget: Budget) -> GroupMinima | None:
+        """Return tighter bounds than the certificate's problem has, or None to keep those."""
 
     @abstractmethod
     def models(self) -> dict[int, Floats]:
@@ -78,12 +82,12 @@ class Preparation(ABC):
     """A stage before the epochs."""
 
     @abstractmethod
-    def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
-        """Compute what later stages depend on."""
+    def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
+        """Compute what later stages depend on; without it, the next one would start at w and q."""
 
     def resume(
-        self, problem: GroupRisk, references: References, models: dict[int, Floats], seed: int
+        self, oracle: Oracle, group_minima: GroupMinima, models: dict[int, Floats], seed: int
     ) -> Refinement | None:
         """Return a refinement that continues from a checkpoint; None by default, for a preparation without one."""
-        del problem, references, models, seed
+        del oracle, group_minima, models, seed
         return None

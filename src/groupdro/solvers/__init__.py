@@ -9,7 +9,6 @@ from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
 from groupdro.solvers.auto import Auto
 from groupdro.solvers.dual_ascent import DualAscent
-from groupdro.solvers.quadratic import Quadratic
 from groupdro.solvers.sketched_sqp import SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
 
@@ -25,7 +24,6 @@ __all__ = [
     "Preparation",
     "Prepared",
     "Progress",
-    "Quadratic",
     "Refinement",
     "Requirement",
     "Result",

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.oracle.groups import ColumnCurvature
+from groupdro.problem import Problem
 from groupdro.problem.domains import Separable
-from groupdro.problem.group_pass import ColumnCurvature
 from groupdro.run.solver import State
 from groupdro.solvers.smoothed_kinks import solve_smoothed
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, ProductModel, StepModel
@@ -49,9 +50,10 @@ class EntryTerms:
     high: Floats
 
     @classmethod
-    def of(cls, problem: GroupRisk) -> "EntryTerms":
+    def of(cls, problem: Problem) -> "EntryTerms":
         """Return the penalties and bounds of a problem."""
-        parts, n_bound = separable_of(problem), problem.coef(np.empty(problem.shape)).size
+        parts = separable_of(problem)
+        n_bound = problem.coef(np.empty(problem.shape)).size
         shape = (problem.data.n_features, *problem.shape[1:])
         low, high = (np.broadcast_to(end, shape).ravel() for end in parts.ends(len(shape)))
         n_free = problem.model.size - n_bound
@@ -83,7 +85,7 @@ class EntryTerms:
         return low, high, np.where(positive, self.l1, -self.l1)
 
 
-def separable_of(problem: GroupRisk) -> Separable:
+def separable_of(problem: Problem) -> Separable:
     """Return the penalties and bounds of a problem that the solver supports."""
     assert problem.domain.separable is not None  # the solver requires it
     return problem.domain.separable
@@ -94,8 +96,8 @@ class ActiveSetModel:
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     state : State
         The state, with the pass at w.
     margins : ndarray
@@ -109,9 +111,10 @@ class ActiveSetModel:
     """
 
     def __init__(
-        self, problem: GroupRisk, state: State, margins: Floats, hessian: Floats | None, largest: Floats, damping: float
+        self, oracle: Oracle, state: State, margins: Floats, hessian: Floats | None, largest: Floats, damping: float
     ):
         at = state.evaluation
+        problem = oracle.problem
         self.terms = EntryTerms.of(problem)
         self.w = at.w.ravel()
         self.damping = damping
@@ -123,17 +126,19 @@ class ActiveSetModel:
             self.curvature = _Formed(hessian)
             return
         features, self.entries = self._moving_features(problem)
-        columns = ColumnCurvature(problem, margins, at.q, features)
+        columns = ColumnCurvature(oracle, margins, at.q, features)
         formed = len(self.entries) <= _FORMED_SIZE
         self.curvature = _Formed(columns.formed()) if formed else _Products(columns, columns.diagonal())
 
-    def _moving_features(self, problem: GroupRisk) -> tuple[Indices, Indices]:
+    def _moving_features(self, problem: Problem) -> tuple[Indices, Indices]:
         """Return the features that are nonzero or may become so, and their entries of w with those of the intercept.
 
         At most as many enter at once as are already active: those that the penalty restrains least.
         """
-        n, n_outputs = problem.data.n_features, problem.model.n_outputs
-        force, resting = self.terms.force(self.w, self.slope), self.terms.resting(self.w)
+        n = problem.data.n_features
+        n_outputs = problem.model.n_outputs
+        force = self.terms.force(self.w, self.slope)
+        resting = self.terms.resting(self.w)
         inside = ~resting[: n * n_outputs].reshape(n, n_outputs).all(axis=1)
         force = np.where(resting, np.abs(force), 0.0)[: n * n_outputs].reshape(n, n_outputs).max(axis=1)
         force[inside] = 0.0
@@ -145,22 +150,30 @@ class ActiveSetModel:
 
     def solve(self, program: Program) -> tuple[Floats, Floats]:
         """Return the step, flattened, and the program's multipliers."""
-        e, terms = self.entries, self.terms
+        e = self.entries
+        terms = self.terms
         terms = EntryTerms(terms.l1[e], terms.l2[e], terms.low[e], terms.high[e])
-        here, rows = self.w[e], program.rows[:, e]
+        here = self.w[e]
+        rows = program.rows[:, e]
         force = terms.force(here, self.slope[e])
         free = ~terms.resting(here) | (force != 0.0)
         low, high, tilt = terms.side(here, force)
         place = here  # positions of the resting parameters
         releases = np.zeros(len(e), dtype=np.int64)
-        at, x, smoothed = here, np.empty(0), None
+        at = here
+        x = np.empty(0)
+        smoothed = None
         for n_rounds in range(_ROUNDS):
             if n_rounds == _SOON and terms.has_kinks_only and isinstance(self.curvature, _Formed):
                 smoothed = self._solve_smoothed(program, terms)
-                place, free, releases = smoothed[0], (terms.l1 == 0) | (smoothed[0] != 0.0), np.zeros_like(releases)
+                place = smoothed[0]
+                free = (terms.l1 == 0) | (smoothed[0] != 0.0)
+                releases = np.zeros_like(releases)
                 low, high, tilt = terms.side(place, np.zeros(len(e)))
             if smoothed is not None and n_rounds == _SOON + _POLISH:
-                (at, x), low, high = smoothed, terms.low, terms.high
+                (at, x) = smoothed
+                low = terms.low
+                high = terms.high
                 break
             d, x = self._solve_free(program, rows, terms.l2, free, place - here, tilt)
             at = np.where(free, here + d, place)
@@ -180,7 +193,8 @@ class ActiveSetModel:
                 patient[np.argmax(np.where(wrong, np.abs(force), -1.0))] = True
             sides = terms.side(at, force)
             low, high, tilt = (np.where(patient, new, old) for new, old in zip(sides, (low, high, tilt), strict=True))
-            free, releases = free | patient, releases + patient
+            free = free | patient
+            releases = releases + patient
         step = np.zeros(self.w.size)
         step[e] = np.clip(at, low, high) - here
         return step, x

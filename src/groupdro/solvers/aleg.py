@@ -11,8 +11,9 @@ import numpy as np
 
 from groupdro.data import BatchPlan, Draw
 from groupdro.geometry import Ball, Geometry, Spectral
-from groupdro.problem import Evaluation, GroupRisk
-from groupdro.problem.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.oracle.curvature import curvature_centre, curvature_product, feature_curvature, leading_curvature
+from groupdro.problem import Problem
 from groupdro.run.solver import Solver, State
 from groupdro.solvers.steps import BATCHES, InnerLoop, make_steps, steps_of
 from groupdro.utils.arguments import check_flag, check_whole
@@ -120,7 +121,7 @@ class ALEG(Solver):
         check_flag(self.scale_columns, "scale_columns")
         check_flag(self.replacement, "replacement")
 
-    def plan(self, problem: GroupRisk) -> BatchPlan:
+    def plan(self, problem: Problem) -> BatchPlan:
         """Return how an epoch is divided into steps."""
         rows = self.rows_per_step
         if rows is None:
@@ -133,22 +134,29 @@ class ALEG(Solver):
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
         return problem.data.plan_batches(max(1, rows))
 
-    def warm_up(self, problem: GroupRisk) -> None:
+    def warm_up(self, oracle: Oracle) -> None:
         """Compile the steps without taking any."""
-        geometry, weighting, plan = problem.geometry(), problem.weight_geometry(), self.plan(problem)
-        w, q = problem.start(), weighting.interior(problem.start_weights())
+        problem = oracle.problem
+        geometry = problem.geometry()
+        weighting = problem.weight_geometry()
+        plan = self.plan(problem)
+        w = problem.centre()
+        q = weighting.interior(problem.central_weights())
         nothing = np.zeros((problem.data.n_rows, *problem.shape[1:])), np.zeros(problem.n_groups), np.zeros_like(w)
-        at, mirrors = Evaluation(w, q, *nothing, 0.0), (geometry.mirror(w), weighting.mirror(q))
+        at = Evaluation(w, q, *nothing, 0.0)
+        mirrors = (geometry.mirror(w), weighting.mirror(q))
         steps = np.ones(problem.shape)
-        loop = InnerLoop(problem, at, geometry, steps, 1.0, 0.5, mirrors[0], mirrors[0], mirrors[1], mirrors[1])
+        loop = InnerLoop(oracle, at, geometry, steps, 1.0, 0.5, mirrors[0], mirrors[0], mirrors[1], mirrors[1])
         steps_of(loop, BATCHES).run(plan, np.empty((0, len(plan.groups)), dtype=np.int64))
 
-    def init(self, problem: GroupRisk, seed: int) -> AlegState:
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> AlegState:
         """Evaluate the start, and find step sizes by short trials from there."""
-        geometry, weighting = problem.geometry(), problem.weight_geometry()
-        w, q = problem.start(), weighting.interior(problem.start_weights())
-        at = problem.evaluate(w, q)
-        mirror, logits = geometry.mirror(w), weighting.mirror(q)
+        problem = oracle.problem
+        geometry = problem.geometry()
+        weighting = problem.weight_geometry()
+        at = oracle.evaluate(w, weighting.interior(q))
+        mirror = geometry.mirror(at.w)
+        logits = weighting.mirror(at.q)
         state = AlegState(
             evaluation=at,
             w=mirror,
@@ -160,11 +168,11 @@ class ALEG(Solver):
             direction=np.random.default_rng([seed, 1 << 20]).standard_normal(problem.shape),
             seed=seed,
         )
-        self._measure_curvature(problem, state)
-        self._find_first_steps(problem, state)
+        self._measure_curvature(oracle, state)
+        self._find_first_steps(oracle, state)
         return state
 
-    def _metric(self, problem: GroupRisk, geometry: Geometry) -> Floats | float:
+    def _metric(self, problem: Problem, geometry: Geometry) -> Floats | float:
         """Return one over the largest curvature along each column, or one value if the columns hardly differ."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
         mean = float(squares.mean())
@@ -180,27 +188,29 @@ class ALEG(Solver):
             return 1.0 / (smoothness * mean)
         return _per_entry(problem, scale)
 
-    def _measures(self, problem: GroupRisk) -> bool:
+    def _measures(self, problem: Problem) -> bool:
         """Return whether the metric uses a sampled Hessian."""
         return self.scale_columns and problem.domain.ball is not None and problem.data.rows.combinable
 
-    def _measure_curvature(self, problem: GroupRisk, state: AlegState) -> None:
+    def _measure_curvature(self, oracle: Oracle, state: AlegState) -> None:
         """Set the coordinates of the loop from a sampled Hessian, for few features.
 
         Ball and penalty are invariant under rotations, so any rotation may be used.
         """
-        d, ball = problem.data.n_features, problem.domain.ball
+        problem = oracle.problem
+        d = problem.data.n_features
+        ball = problem.domain.ball
         if not self._measures(problem) or ball is None:
             return
         if d > _ROTATED_FEATURES:
             if problem.model.n_outputs > 1:
-                self._measure_leading_curvature(problem, state, ball)
+                self._measure_leading_curvature(oracle, state, ball)
             elif problem.fit_intercept:
                 draw = self._sample(problem, state, _CURVATURE_ROWS)
-                state.shift = curvature_centre(problem, draw, state.evaluation)
+                state.shift = curvature_centre(oracle, draw, state.evaluation)
             return
         draw = self._sample(problem, state, max(_CURVATURE_ROWS, 200 * d))
-        hessian = feature_curvature(problem, draw, state.evaluation)
+        hessian = feature_curvature(oracle, draw, state.evaluation)
         if not np.isfinite(hessian).all():
             return
         bent = hessian[:d, :d]
@@ -219,10 +229,11 @@ class ALEG(Solver):
             scale = np.append(scale, 1.0 / (hessian[d, d] + floor))
         state.metric = _per_entry(problem, scale)
 
-    def _measure_leading_curvature(self, problem: GroupRisk, state: AlegState, ball: Ball) -> None:
+    def _measure_leading_curvature(self, oracle: Oracle, state: AlegState, ball: Ball) -> None:
         """Set the metric along the leading directions of a sample, for many features."""
+        problem = oracle.problem
         draw = self._sample(problem, state, _CURVATURE_ROWS)
-        values, directions, left, shift = leading_curvature(problem, draw, state.evaluation, _LEADING_DIRECTIONS)
+        values, directions, left, shift = leading_curvature(oracle, draw, state.evaluation, _LEADING_DIRECTIONS)
         floor = max(float(values[-1]), left)
         if not floor >= _FLAT:
             return
@@ -237,7 +248,7 @@ class ALEG(Solver):
             free_scale=1.0 / max(float(values[0]), floor),
         )
 
-    def _sample(self, problem: GroupRisk, state: AlegState, n_rows: int) -> Draw:
+    def _sample(self, problem: Problem, state: AlegState, n_rows: int) -> Draw:
         """Draw members of every group, about `n_rows` in total."""
         plan = self.plan(problem)
         times = max(1, min(n_rows // len(plan.groups), plan.steps))
@@ -245,13 +256,15 @@ class ALEG(Solver):
         members = problem.data.draw_steps(plan, times, rng)
         return Draw(members.ravel(), np.tile(plan.groups, times), np.tile(plan.weights, times) / times)
 
-    def _find_first_steps(self, problem: GroupRisk, state: AlegState) -> None:
+    def _find_first_steps(self, oracle: Oracle, state: AlegState) -> None:
         """Increase the step sizes in short trials until the ratio is near the target."""
-        plan, log_m = self.plan(problem), float(np.log(problem.n_groups))
+        problem = oracle.problem
+        plan = self.plan(problem)
+        log_m = float(np.log(problem.n_groups))
         length = max(4, plan.steps // 25)
         for trial in range(4):
             state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
-            loop = self.inner_loop(problem, state, plan)
+            loop = self.inner_loop(oracle, state, plan)
             make_steps(loop, plan, length, np.random.default_rng([state.seed, (1 << 21) + trial]))
             ratio = loop.ratio
             if not np.isfinite(ratio):
@@ -263,10 +276,11 @@ class ALEG(Solver):
                 break
         state.q_step = _PRICE * log_m * state.w_step if log_m > 0 else 1.0
 
-    def inner_loop(self, problem: GroupRisk, state: AlegState, plan: BatchPlan) -> InnerLoop:
+    def inner_loop(self, oracle: Oracle, state: AlegState, plan: BatchPlan) -> InnerLoop:
         """Return the inner loop of an epoch from the current state."""
+        problem = oracle.problem
         return InnerLoop(
-            problem=problem,
+            oracle=oracle,
             at=state.evaluation,
             geometry=state.spectral if state.spectral is not None else problem.geometry(),
             w_steps=state.w_step if state.spectral is not None else state.w_step * state.metric,
@@ -280,43 +294,49 @@ class ALEG(Solver):
             logit_centre=state.logit_centre,
         )
 
-    def epoch(self, problem: GroupRisk, state: AlegState) -> None:
+    def epoch(self, oracle: Oracle, state: AlegState) -> None:
         """Make an epoch's steps, make a pass at their mean, and choose the next step sizes."""
-        plan, at = self.plan(problem), state.evaluation
-        loop = self.inner_loop(problem, state, plan)
+        problem = oracle.problem
+        plan = self.plan(problem)
+        at = state.evaluation
+        loop = self.inner_loop(oracle, state, plan)
         rng = np.random.default_rng([state.seed, state.epoch])
         make_steps(loop, plan, plan.steps, rng, replacement=self.replacement)
-        ratio, fresh = loop.ratio, None
+        ratio = loop.ratio
+        fresh = None
         if np.isfinite(ratio) and ratio <= _REFUSED:
-            fresh = problem.evaluate(loop.mean_point(), loop.mean_weights())
+            fresh = oracle.evaluate(loop.mean_point(), loop.mean_weights())
         before = self.halves(problem, at, shift=state.shift)
         after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)
         if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
             self._reject_epoch(problem, state, ratio)
             return
         self._set_steps(problem, state, fresh, ratio, fell=sum(after) < sum(before))
-        state.w, state.logits = loop.iterate(), loop.logits
-        state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / loop.n_steps
+        state.w = loop.iterate()
+        state.logits = loop.logits
+        state.w_centre = loop.mean_mirror()
+        state.logit_centre = loop.logit_total / loop.n_steps
         state.evaluation = fresh
         if (state.epoch + 2) & (state.epoch + 1) == 0:  # after epochs 1, 3, 7, 15, ..., less and less often
-            self._measure_curvature(problem, state)
+            self._measure_curvature(oracle, state)
         if state.rejected:
-            self._cap(problem, state)
+            self._cap(oracle, state)
 
-    def _reject_epoch(self, problem: GroupRisk, state: AlegState, ratio: float) -> None:
+    def _reject_epoch(self, problem: Problem, state: AlegState, ratio: float) -> None:
         """Reset iterate and centre to the snapshot, with smaller step sizes."""
         at = state.evaluation
         # The last iterate is worse than the snapshot: continuing from it would make every repetition fail too.
         state.w = state.w_centre = problem.geometry().mirror(at.w)
         state.logits = state.logit_centre = problem.weight_geometry().mirror(at.q)
         shorter = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.1, 0.5)) if np.isfinite(ratio) else 1e-2
-        state.w_step, state.q_step = state.w_step * shorter, state.q_step * shorter
+        state.w_step = state.w_step * shorter
+        state.q_step = state.q_step * shorter
         state.growth = min(state.growth, _CAREFUL_GROWTH)
         if ratio <= _REFUSED:  # the ratio did not detect it: trust it less
             state.target = max(0.3, 0.7 * state.target)
         state.rejected += 1
 
-    def _set_steps(self, problem: GroupRisk, state: AlegState, fresh: Evaluation, ratio: float, *, fell: bool) -> None:
+    def _set_steps(self, problem: Problem, state: AlegState, fresh: Evaluation, ratio: float, *, fell: bool) -> None:
         """Choose the next step sizes: their size by the ratio, their balance by the players' halves of the gap."""
         factor = float(np.clip(np.sqrt(state.target / max(ratio, 1e-300)), 0.5, state.growth))
         balance = 1.0
@@ -331,32 +351,35 @@ class ALEG(Solver):
         # Weights with tiny steps could not follow once w has converged.
         state.q_step = max(state.q_step, 0.25 * _PRICE * float(np.log(problem.n_groups)) * state.w_step)
 
-    def _cap(self, problem: GroupRisk, state: AlegState) -> None:
+    def _cap(self, oracle: Oracle, state: AlegState) -> None:
         """Keep the step size of w below one over the largest curvature.
 
         An inner step multiplies errors by about 1 - alpha - step * curvature. If step * curvature exceeds 2 they
         explode within an epoch. The ratio cannot detect this in time, because it is measured along the path, which has
         no component left in that direction.
         """
+        problem = oracle.problem
         if state.rotation.size or state.spectral is not None:
             state.w_step = min(state.w_step, 1.0)  # the metric is the inverse curvature
             return
-        draw, v = self._sample(problem, state, _CURVATURE_ROWS), state.direction
+        draw = self._sample(problem, state, _CURVATURE_ROWS)
+        v = state.direction
         for _ in range(10 if state.capped == 0 else 3):
             size = float((v * v / state.metric).sum())
             if not (np.isfinite(size) and size > 0):
                 return
             v = v / np.sqrt(size)
-            bent = curvature_product(problem, draw, state.evaluation, v)
+            bent = curvature_product(oracle, draw, state.evaluation, v)
             largest = float((v * bent).sum())
             v = state.metric * bent
             if not np.isfinite(largest) or largest <= 0:
                 return
-        state.direction, state.capped = v, state.capped + 1
+        state.direction = v
+        state.capped = state.capped + 1
         state.w_step = min(state.w_step, 1.0 / largest)
 
     def halves(
-        self, problem: GroupRisk, at: Evaluation, reach: float = np.inf, shift: Floats | None = None
+        self, problem: Problem, at: Evaluation, reach: float = np.inf, shift: Floats | None = None
     ) -> tuple[float, float]:
         """Return both players' shares of the gap at an evaluation, for w within `reach`.
 
@@ -364,7 +387,9 @@ class ALEG(Solver):
         """
         values = problem.group_values(at.group_risks)
         q_half = problem.weight_set.support(values) - float(at.q @ values)
-        domain, coef, slope = problem.domain.no_further_than(reach), problem.coef(at.w), problem.coef(at.gradient)
+        domain = problem.domain.no_further_than(reach)
+        coef = problem.coef(at.w)
+        slope = problem.coef(at.gradient)
         if domain.ball is None:  # it bounds w by itself; a penalty alone may not bound the gain along a slope
             domain = domain.within(problem.objective(at.w, at.group_risks) - problem.least_value)
         if shift is not None and shift.size:
@@ -375,7 +400,7 @@ class ALEG(Solver):
         return q_half, w_half
 
 
-def _per_entry(problem: GroupRisk, scale: Floats) -> Floats:
+def _per_entry(problem: Problem, scale: Floats) -> Floats:
     """Expand a scale per feature, and one for the intercept, to every entry of w."""
     full = scale if problem.model.n_outputs == 1 else scale[:, None]
     return np.ascontiguousarray(np.broadcast_to(full, problem.shape))

@@ -7,7 +7,7 @@ import numpy as np
 
 from groupdro.data import Draw
 from groupdro.geometry import Geometry
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
 from groupdro.utils.arguments import check_choice, check_flag
@@ -118,11 +118,12 @@ class ALEGTheory(Solver):
         """
         return (BOUNDED,) if self.guarantee else ()
 
-    def init(self, problem: GroupRisk, seed: int) -> TheoryState:
-        """Evaluate the start, by default the centre of the domain and uniform weights."""
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> TheoryState:
+        """Evaluate the start."""
+        problem = oracle.problem
         weighting = problem.weight_geometry()
-        at = problem.evaluate(problem.start(), weighting.interior(problem.start_weights()))
-        geometry = problem.bounded_geometry(at)
+        at = oracle.evaluate(w, weighting.interior(q))
+        geometry = problem.bounded_geometry(at.w, at.group_risks)
         length = self.epoch_length
         if length is None:
             length = max(1, round(float(problem.data.all_sizes.mean())))
@@ -140,8 +141,9 @@ class ALEGTheory(Solver):
             seed=seed,
         )
 
-    def epoch(self, problem: GroupRisk, state: TheoryState) -> None:
+    def epoch(self, oracle: Oracle, state: TheoryState) -> None:
         """Make K steps, move the snapshot to their mean, and make a pass there."""
+        problem = oracle.problem
         if self.guarantee:
             state.schedules.check(state.epoch)
         now = state.schedules.epoch(state.epoch)
@@ -150,7 +152,7 @@ class ALEGTheory(Solver):
         points = [np.zeros_like(player.total) for player in players]
         mirrors = [np.zeros_like(player.mirror) for player in players]
         for alpha, eta in zip(now.alpha.tolist(), now.eta.tolist(), strict=True):
-            self.advance(problem, state, problem.data.draw(rng), alpha, eta)
+            self.advance(oracle, state, problem.data.draw(rng), alpha, eta)
             for player, point, mirror in zip(players, points, mirrors, strict=True):
                 point += alpha * player.geometry.point(player.mirror)
                 mirror += alpha * player.mirror
@@ -159,14 +161,17 @@ class ALEGTheory(Solver):
         total = float(now.alpha.sum())
         for player, mirror in zip(players, mirrors, strict=True):
             player.centre = mirror / total
-        state.evaluation = problem.evaluate(points[0] / total, points[1] / total)
+        state.evaluation = oracle.evaluate(points[0] / total, points[1] / total)
 
-    def advance(self, problem: GroupRisk, state: TheoryState, draw: Draw, alpha: float, eta: float) -> None:
+    def advance(self, oracle: Oracle, state: TheoryState, draw: Draw, alpha: float, eta: float) -> None:
         """Advance both players by one step on a draw.
 
         Sets the players' mirror coordinates and output sums.
         """
-        at, w, q = state.evaluation, state.w, state.q
+        problem = oracle.problem
+        at = state.evaluation
+        w = state.w
+        q = state.q
         gradients = (at.gradient, -problem.group_values(at.group_risks))  # the second player ascends
 
         # 1. The centre between snapshot and iterate, in mirror coordinates.
@@ -179,7 +184,7 @@ class ALEGTheory(Solver):
         )
 
         # 3. The correction from the drawn rows at z_{k+1/2} relative to the snapshot.
-        loss_difference, gradient_difference = problem.sampled_difference(draw, at, w_half, q_half)
+        loss_difference, gradient_difference = oracle.sampled_difference(draw, at, w_half, q_half)
 
         # 4. z_{k+1}: from the same centre along the corrected gradient.
         w.mirror = w.geometry.step(centres[0], w.scale * eta, gradients[0] + gradient_difference)

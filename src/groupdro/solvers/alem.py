@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from groupdro.problem import GroupRisk
+from groupdro.problem import Problem
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
 from groupdro.solvers.auto import Auto
-from groupdro.solvers.references import GroupReferences, RefinedReferences
+from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOnce
 from groupdro.utils.arguments import check_flag, check_kind, check_number
 
 __all__ = ["ALEM"]
@@ -42,7 +42,7 @@ class ALEM(Solver):
     """
 
     name = "alem"
-    minimises_regrets = True
+    finds_minima = True
 
     stage_one: Solver | None = None
     stage_two: Solver | None = None
@@ -61,24 +61,24 @@ class ALEM(Solver):
     def _second(self) -> Solver:
         return self.stage_two if self.stage_two is not None else Auto()
 
-    def check(self, problem: GroupRisk) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise if a problem lacks something that a stage requires, naming the stage's solver."""
         if self.stage_one is not None:
             self.stage_one.check(problem)
         self._second.check(problem)
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
-        """Bound every group's own minimum, unless references are given, then minimise the excess risks."""
-        return [*([] if problem.regret else [self._first]), *self._second.stages(problem, tol)]
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
+        """Bound every group's own minimum, unless they are given, then minimise the excess risks."""
+        return [*([self._first] if problem.group_minima is None else []), *self._second.stages(problem, tol)]
 
     @property
     def _first(self) -> Preparation:
         limit = self.stage_one_passes
         if self.stage_one is None:
-            return RefinedReferences(max_passes=1000.0 if limit is None else limit, every_group=self.every_group)
-        return GroupReferences(self.stage_one, max_passes=101.0 if limit is None else limit)
+            return MinimaAsNeeded(max_passes=1000.0 if limit is None else limit, every_group=self.every_group)
+        return MinimaOnce(self.stage_one, max_passes=101.0 if limit is None else limit)
 
-    def describe(self, problem: GroupRisk, tol: float) -> str:
+    def describe(self, problem: Problem, tol: float) -> str:
         """Describe both stages."""
         first = self.stage_one.describe(problem, tol) if self.stage_one is not None else "the default"
         return f"alem: {first} for each group, then {self._second.describe(problem, tol)}"

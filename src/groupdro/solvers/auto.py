@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.problem import GroupRisk
-from groupdro.problem.dual_sweep import shortening
+from groupdro.oracle.dual_sweep import shortening
+from groupdro.problem import Problem
 from groupdro.run.result import TraceRow, relative_gap
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
 from groupdro.solvers.aleg import ALEG
+from groupdro.solvers.compression import Compression, compression_pays
 from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.sketched_sqp import MOST_APART, SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
@@ -57,22 +58,22 @@ class Choice:
 
     Attributes
     ----------
-    stages : tuple of Solver
-        The solvers, each of which hands over to the next if that pays off.
+    stages : tuple of Preparation or Solver
+        The solvers, each of which hands over to the next if that pays off, after preparations.
     reason : str
         The reason, as a sentence.
     """
 
-    stages: tuple[Solver, ...]
+    stages: tuple[Preparation | Solver, ...]
     reason: str
 
 
-def choose(problem: GroupRisk, tol: float) -> Choice:
+def choose(problem: Problem, tol: float) -> Choice:
     """Pick the first solver, and those to which it may hand over.
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The problem.
     tol : float
         Relative tolerance.
@@ -82,13 +83,15 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
     Choice
         The solvers and the reason.
     """
-    p, m = problem.model.size, problem.n_groups
+    p = problem.model.size
+    m = problem.n_groups
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
     aleg = ALEG()
     if not GroupSQP().fits(problem):
         return Choice((aleg,), f"aleg: it supports every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
-        why, sketched = f"the groups' gradients would not fit in memory ({size})", SketchedSQP()
+        why = f"the groups' gradients would not fit in memory ({size})"
+        sketched = SketchedSQP()
         if m > MOST_APART and DualAscent().fits(problem):
             ascent = _DualUntilSlow(tol=tol, passes=_dual_passes(problem), other=_HOPELESS, successor=sketched.name)
             return Choice((ascent, sketched, aleg), f"dual ascent: {why}")
@@ -97,8 +100,14 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
         return Choice((aleg,), f"aleg: {why}")
     if problem.domain.ball is None:
         return Choice((GroupSQP(),), f"sqp with an active set: penalties and bounds apply to each coefficient ({size})")
-    newton, lbfgs = _newton_epoch(problem), _lbfgs_epoch(problem)
-    digits, exact, dual = _digits(tol), GroupSQP("newton"), _dual_passes(problem)
+    if p <= _NEWTON_LIMIT and compression_pays(problem):
+        exact = GroupSQP("newton")
+        return Choice((Compression(exact), exact), f"sqp on second moments: the loss is quadratic ({size})")
+    newton = _newton_epoch(problem)
+    lbfgs = _lbfgs_epoch(problem)
+    digits = _digits(tol)
+    exact = GroupSQP("newton")
+    dual = _dual_passes(problem)
     if weights_are_costly(problem, tol):
         other = _sqp_work(problem, digits) / (_DUAL_ENTRY * _pass(problem))
         reason = f"dual ascent: there are many groups, and the subproblem in q would dominate ({size})"
@@ -112,7 +121,7 @@ def choose(problem: GroupRisk, tol: float) -> Choice:
     return Choice((lbfgs_first, _AlegUntilSlow(), GroupSQP("lbfgs")), reason)
 
 
-def weights_are_costly(problem: GroupRisk, tol: float) -> bool:
+def weights_are_costly(problem: Problem, tol: float) -> bool:
     """Return whether the program of the group weights costs SQP more than dual ascent needs for everything."""
     return _digits(tol) * _dual_passes(problem) * _DUAL_ENTRY * _pass(problem) < _sqp_work(problem, _digits(tol))
 
@@ -121,9 +130,10 @@ def _digits(tol: float) -> float:
     return float(np.clip(-np.log10(max(tol, 1e-16)), 1.0, 12.0))
 
 
-def _sqp_work(problem: GroupRisk, digits: float) -> float:
+def _sqp_work(problem: Problem, digits: float) -> float:
     """Return the cost of SQP with the cheaper curvature."""
-    newton, lbfgs = _epochs(_NEWTON_EPOCHS, digits), _epochs(_LBFGS_EPOCHS, digits)
+    newton = _epochs(_NEWTON_EPOCHS, digits)
+    lbfgs = _epochs(_LBFGS_EPOCHS, digits)
     return min(newton * _newton_epoch(problem), lbfgs * _lbfgs_epoch(problem))
 
 
@@ -131,12 +141,12 @@ def _epochs(needed: tuple[float, float], digits: float) -> float:
     return needed[0] + needed[1] * digits
 
 
-def _pass(problem: GroupRisk) -> float:
+def _pass(problem: Problem) -> float:
     """Return the cost of a pass."""
     return problem.n_rows * problem.data.mean_entries * problem.model.n_outputs
 
 
-def _newton_epoch(problem: GroupRisk) -> float:
+def _newton_epoch(problem: Problem) -> float:
     """Return the cost of an epoch with the exact Hessian; infinite if none is formed."""
     p = problem.model.size
     if p > _NEWTON_LIMIT:
@@ -146,13 +156,13 @@ def _newton_epoch(problem: GroupRisk) -> float:
     return formed + 0.03 * p**3 + _NEWTON_OVERHEAD
 
 
-def _lbfgs_epoch(problem: GroupRisk) -> float:
+def _lbfgs_epoch(problem: Problem) -> float:
     """Return the cost of an epoch with L-BFGS."""
     vectors = problem.n_groups + 2 * GroupSQP().memory
     return _pass(problem) + 0.03 * min(vectors, 400) * vectors * problem.model.size + _LBFGS_OVERHEAD
 
 
-def _dual_passes(problem: GroupRisk) -> float:
+def _dual_passes(problem: Problem) -> float:
     """Return the passes of dual ascent for each digit; infinite if it is not considered.
 
     It needs as many steps as there are rows or, if that is more, as a row's curvature is greater than the penalty's.
@@ -192,16 +202,16 @@ class _LbfgsUntilSlow(GroupSQP):
     other: str = "newton"
     epoch_work: float = 1.0
 
-    def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
+    def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
         """Compare the remaining cost at the rate of the last epochs with the other solver's."""
-        del problem
         if state.stalled:
             return f"sqp stalled; {self.other} takes over"
         needed = _NEWTON_EPOCHS if self.other == "newton" else _ALEG_EPOCHS
         whole = _epochs(needed, max(-np.log10(self.tol), 0.0)) * self.epoch_work
         if len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < _TRIAL * whole:
             return ""
-        fall, gap = _gap_decrease(trace), relative_gap(trace[-1].gap, trace[-1].upper)
+        fall = _gap_decrease(trace)
+        gap = relative_gap(trace[-1].gap, trace[-1].upper)
         digits = max(float(np.log10(gap / self.tol)), 0.0) if np.isfinite(gap) else 1.0
         work = _PATIENCE * _epochs(needed, digits) * self.epoch_work
         if fall > 0.0 and np.log(10.0) * digits <= fall * work:
@@ -213,9 +223,9 @@ class _LbfgsUntilSlow(GroupSQP):
 class _AlegUntilSlow(ALEG):
     """ALEG, until its gap takes more passes per factor of ten than expected."""
 
-    def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
+    def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
         """Check the rate of the last epochs."""
-        del problem, state
+        del state
         if len(trace) <= _LOOK_BACK or _gap_decrease(trace) * _PATIENCE * 2.0 * _ALEG_EPOCHS[1] > np.log(10.0):
             return ""
         return f"the gap fell by a factor of {np.exp(_gap_decrease(trace)):.2f} per pass; sqp takes over"
@@ -243,13 +253,13 @@ class _DualUntilSlow(DualAscent):
     other: float = np.inf
     successor: str = "sqp"
 
-    def hand_over(self, problem: GroupRisk, state: Any, trace: Sequence[TraceRow]) -> str:
+    def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
         """Extrapolate the rate of the later half of the epochs, after as many passes as two digits should take.
 
         Over a few of them the gap may not fall at all, because the bounds of single epochs vary.
         """
         if state.stalled or len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes:
-            return super().hand_over(problem, state, trace)
+            return super().hand_over(state, trace)
         fall = _gap_decrease(trace, max(_LOOK_BACK, len(trace) // 2))
         gap = relative_gap(trace[-1].gap, trace[-1].upper)
         left = max(float(np.log(gap / self.tol)), 0.0) if np.isfinite(gap) else np.log(10.0)
@@ -264,13 +274,13 @@ class Auto(Solver):
 
     name = "auto"
 
-    def _choice(self, problem: GroupRisk, tol: float) -> Choice:
+    def _choice(self, problem: Problem, tol: float) -> Choice:
         return choose(problem, tol if tol > 0 else _NO_TOLERANCE)
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         """Return the stages of the chosen solvers."""
         return self._choice(problem, tol).stages
 
-    def describe(self, problem: GroupRisk, tol: float) -> str:
+    def describe(self, problem: Problem, tol: float) -> str:
         """Describe which solver was chosen, and why."""
         return f"auto: {self._choice(problem, tol).reason}"

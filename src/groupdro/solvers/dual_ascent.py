@@ -24,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.kernels.arguments import CsrData, DualPoint
-from groupdro.problem import GroupRisk
-from groupdro.problem.dual_sweep import sweep
+from groupdro.oracle import Oracle
+from groupdro.oracle.dual_sweep import sweep
+from groupdro.problem import Problem
 from groupdro.run.solver import SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.sketched_sqp import PENALISED
 from groupdro.solvers.sqp import ball_of
@@ -35,7 +36,8 @@ __all__ = ["DualAscent", "DualState"]
 
 _RELAXATION = 1.7  # length of the steps of group weights, relative to the best one
 # The intercept's price, at first: relative to that of the columns, and its bounds times the loss's largest curvature.
-_AS_COLUMNS, _PRICES = 0.1, (1.0, 100.0)
+_AS_COLUMNS = 0.1
+_PRICES = (1.0, 100.0)
 _STAYS, _FASTER = 0.95, 3.0  # share of a violation that counts as all of it; factor on the intercept's moves then
 _STILL, _RISEN = 1e-12, 1e-15  # relative changes of the model and of the dual objective that count as none
 _MOST_STILL = 3
@@ -106,49 +108,56 @@ class DualAscent(Solver):
         """A penalty, one output, all weights, sparse rows, and groups of one worker each."""
         return (PENALISED, SIMPLEX, SPARSE, UNDIVIDED)
 
-    def init(self, problem: GroupRisk, seed: int) -> DualState:
-        """Start at the loss's slopes of a given w, or else at slopes of zero, whose model is zero."""
-        data, loss = problem.data, problem.loss
-        at = problem.evaluate(problem.start(), problem.start_weights())
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> DualState:
+        """Start at the loss's slopes at w, or at slopes of zero if w is zero, because that is their model."""
+        problem = oracle.problem
+        data = problem.data
+        loss = problem.loss
+        at = oracle.evaluate(w, q)
         price = _price(problem) if problem.fit_intercept else 0.0
-        settled = problem.given_start[0] is not None
-        if not settled:
+        if not w.any():
             return DualState(
                 at, np.zeros(len(data.member_weights)), np.zeros(problem.n_groups), seed, False, price, price
             )
         losses, slopes = loss.value_and_slope(at.margins, data.y)
-        heights = data.group_means(losses - slopes * at.margins) + problem.group_values(np.zeros(problem.n_groups))
+        products = at.margins - data.row_offsets if data.row_offsets.size else at.margins
+        heights = data.group_means(losses - slopes * products) + problem.group_values(np.zeros(problem.n_groups))
         # The model of these slopes and weights, at which the dual is as high as they allow.
         w = at.w.copy()
         problem.coef(w)[...] = problem.coef(at.gradient) / -ball_of(problem).penalty
         by_member = slopes[data.members] if data.members.size else slopes
-        return DualState(problem.evaluate(w, at.q), by_member, heights, seed, True, price, price)
+        return DualState(oracle.evaluate(w, at.q), by_member, heights, seed, True, price, price)
 
-    def epoch(self, problem: GroupRisk, state: DualState) -> None:
+    def epoch(self, oracle: Oracle, state: DualState) -> None:
         """Sweep over all groups, and evaluate where that leads."""
-        at, settled = state.evaluation, state.settled
+        problem = oracle.problem
+        at = state.evaluation
+        settled = state.settled
         w = at.w.copy() if settled else np.zeros(problem.shape)
         state.settled = True
-        table, free, q = np.zeros((problem.data.n_features, 2)), problem.intercept(w), at.q.copy()
+        table = np.zeros((problem.data.n_features, 2))
+        free = problem.intercept(w)
+        q = at.q.copy()
         table[:, 0] = problem.coef(w)
         order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
         point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
-        objective, violation = sweep(problem, order, point, state.proximal, _RELAXATION if settled else 0.0)
+        objective, violation = sweep(oracle, order, point, state.proximal, _RELAXATION if settled else 0.0)
         free += state.proximal * violation
         problem.coef(w)[...] = table[:, 0]
         # Near its maximum the objective rises by no more than rounding while the model still moves.
         same = abs(objective - state.objective) <= _RISEN * abs(objective)
         same = same and bool(np.linalg.norm(w - at.w) <= _STILL * np.linalg.norm(w))
-        state.evaluation = problem.evaluate(w, q / q.sum())
+        state.evaluation = oracle.evaluate(w, q / q.sum())
         state.still = state.still + 1 if same else 0
         state.stalled = state.still >= _MOST_STILL
         # A violation that stays shows that the intercept is far from where it belongs.
         stays = violation * state.violation > _STAYS * state.violation**2
         state.proximal = _FASTER * state.proximal if stays else state.price
-        state.objective, state.violation = objective, violation
+        state.objective = objective
+        state.violation = violation
 
 
-def _price(problem: GroupRisk) -> float:
+def _price(problem: Problem) -> float:
     """Return how far the intercept moves at first for each unit of violation."""
     of_columns = problem.data.mean_square_norm / ball_of(problem).penalty
     return float(np.clip(_AS_COLUMNS * of_columns * problem.loss.smoothness, *_PRICES)) / problem.loss.smoothness

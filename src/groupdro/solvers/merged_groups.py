@@ -49,7 +49,8 @@ class MergedGroups:
     @property
     def matrix(self) -> Any:
         """The groups from which each of the merged ones is made, as a sparse matrix."""
-        k, m = len(self.apart), len(self.apart) + len(self.others)
+        k = len(self.apart)
+        m = len(self.apart) + len(self.others)
         entries = np.concatenate([np.ones(k), self.proportions])
         ends = np.append(np.arange(k + 1), k + len(self.others)) if len(self.others) else np.arange(k + 1)
         return sp.csr_array((entries, np.concatenate([self.apart, self.others]), ends), shape=(len(ends) - 1, m))

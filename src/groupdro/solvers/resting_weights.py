@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from groupdro.problem import GroupRisk
-from groupdro.problem.group_pass import GroupEvaluation
+from groupdro.oracle.groups import GroupEvaluation
+from groupdro.problem import Problem
 from groupdro.problem.weight_sets import Moving
 from groupdro.solvers.active_set import EntryTerms
 from groupdro.utils.threads import interruptibly
@@ -29,12 +29,12 @@ _ITERATIONS = 20_000  # a limit by the clock would let workers differ
 _FAR = 100.0  # replaces an infinite bound, relative to the largest coefficient; slopes there must vanish
 
 
-def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, moving: Moving) -> Floats | None:
+def weights_at_rest(problem: Problem, here: GroupEvaluation, values: Floats, moving: Moving) -> Floats | None:
     """Return the weights that minimise this bound at a point, or None if the program is too large or not solved.
 
     Parameters
     ----------
-    problem : GroupRisk
+    problem : Problem
         The problem, with a separable domain.
     here : GroupEvaluation
         The pass at the point.
@@ -48,7 +48,8 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
     ndarray of shape (n_groups,) or None
         The weights q.
     """
-    m, w = len(values), here.w.ravel()
+    m = len(values)
+    w = here.w.ravel()
     too_large = w.size > _MOST_PARAMETERS or m * w.size > _LARGEST
     if m == 1 or too_large or moving.share == 0.0:
         return None
@@ -58,7 +59,8 @@ def weights_at_rest(problem: GroupRisk, here: GroupEvaluation, values: Floats, m
         return None
     far = _FAR * max(1.0, float(np.abs(w).max(initial=0.0)))
     fixed = moving.least @ gradients + terms.l2 * w
-    rows, limits = [], []
+    rows = []
+    limits = []
     for u in (np.maximum(terms.low, w - far), np.zeros_like(w), np.minimum(terms.high, w + far)):
         # t_j >= -(u_j - w_j) s_j - l1_j (|u_j| - |w_j|), where s = fixed + share * (moved weights) @ gradients
         u = np.clip(u, terms.low, terms.high)

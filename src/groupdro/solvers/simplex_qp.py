@@ -51,14 +51,16 @@ def solve_simplex_qp(
     typical = max(float(np.median(sizes[:n_simplex])), 1e-300)
     scale = np.ones(n)
     scale[n_simplex:] = np.sqrt(typical / np.where(sizes[n_simplex:] > 0, sizes[n_simplex:], typical))
-    M, v = M * np.outer(scale, scale), v * scale
+    M = M * np.outer(scale, scale)
+    v = v * scale
     # A ridge for singular systems, relative to each entry: entries of groups without curvature can be huge.
     ridge = 1e-15 * np.diag(M) + 1e-300
     most = np.full(n, np.inf)
     most[: len(caps)] = caps
     # If caps add up to one, the last free entry can only move by rounding and must not be fixed for it.
     negligible = -1e-14 * on_simplex if len(caps) else np.zeros(n)
-    x, last = np.zeros(n), 0
+    x = np.zeros(n)
+    last = 0
     if start is not None:
         x[:n_simplex] = start
         last = int(np.argmax(start))
@@ -71,10 +73,12 @@ def solve_simplex_qp(
             if left <= 0.0:
                 break
     free = (x > 0) & (x < most)
-    most_released, released = max(1, n // _RELEASED), None
+    most_released = max(1, n // _RELEASED)
+    released = None
     free[last] = True  # one entry of the sum is always free, so that the sum has a price
     for _ in range(20 * n + 50):
-        index, full = np.flatnonzero(free), np.flatnonzero(~free & (x > 0))
+        index = np.flatnonzero(free)
+        full = np.flatnonzero(~free & (x > 0))
         k = len(index)
         kkt = np.zeros((k + 1, k + 1))
         kkt[:k, :k] = M[np.ix_(index, index)] + np.diag(ridge[index])
@@ -86,10 +90,12 @@ def solve_simplex_qp(
             solution = np.linalg.solve(kkt, right)
         except np.linalg.LinAlgError:
             solution = np.linalg.lstsq(kkt, right, rcond=None)[0]
-        target, price = solution[:k], solution[k]
+        target = solution[:k]
+        price = solution[k]
         if not np.isfinite(target).all():
             break
-        low, high = target < negligible[index], target > (1.0 + 1e-12) * most[index]
+        low = target < negligible[index]
+        high = target > (1.0 + 1e-12) * most[index]
         if low.any() or high.any():
             # Step towards the target as far as is feasible; the blocking entry is fixed at its bound.
             change = target - x[index]
@@ -137,7 +143,8 @@ def nearby_weights(M: Floats, v: Floats, price: float, known: Floats) -> Floats:
 def _lower_the_price(M: Floats, v: Floats, price: float, log_base: Floats, tol: float) -> Floats:
     """Return the logarithms of the maximiser, found from solution to solution while the price falls."""
     largest = float(np.diag(M).max())
-    z, prices = log_base - logsumexp(log_base), [price]
+    z = log_base - logsumexp(log_base)
+    prices = [price]
     while largest > 10.0 * _PRICE_RATIO * prices[-1]:
         prices.append(prices[-1] * _PRICE_RATIO)
     for k, high in enumerate(reversed(prices), 1):
@@ -191,5 +198,6 @@ def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Flo
             length *= 0.5
         else:
             break
-        z, value = there, new
+        z = there
+        value = new
     return z

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from scipy.linalg.blas import daxpy
 
 from groupdro.data.sketch import Sketch
-from groupdro.problem import GroupRisk
-from groupdro.problem.along import (
+from groupdro.oracle import Oracle
+from groupdro.oracle.along import (
     curvature_between,
     evaluate_along,
     group_sketches,
@@ -22,7 +22,8 @@ from groupdro.problem.along import (
     slope_and_curvature,
     values_along,
 )
-from groupdro.problem.first_curvature import FirstCurvature, column_curvature
+from groupdro.oracle.first_curvature import FirstCurvature, column_curvature
+from groupdro.problem import Problem
 from groupdro.problem.linear_model import LinearModel
 from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.solvers.merged_groups import MergedGroups
@@ -110,15 +111,17 @@ class SketchedSQP(Solver):
         """A penalty, one output, and weights that the program supports."""
         return (PENALISED, KNOWN_WEIGHTS, FEW_GROUPS)
 
-    def init(self, problem: GroupRisk, seed: int) -> SketchedState:
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SketchedState:
         """Evaluate the start."""
         del seed
-        return SketchedState(problem.evaluate(problem.start(), problem.start_weights()))
+        return SketchedState(oracle.evaluate(w, q))
 
-    def epoch(self, problem: GroupRisk, state: SketchedState) -> None:
+    def epoch(self, oracle: Oracle, state: SketchedState) -> None:
         """Search along the step of the current weights, choose new weights there, and make a pass."""
-        at, curvature = state.evaluation, _diagonal(problem)
-        found = _search(problem, state, curvature)
+        problem = oracle.problem
+        at = state.evaluation
+        curvature = _diagonal(problem)
+        found = _search(oracle, state, curvature)
         pairs = state.steps, state.changes, state.sketches
         if found is None:  # neither the learned curvature nor rounding allows descent: only move the weights
             for part in pairs:
@@ -129,9 +132,10 @@ class SketchedSQP(Solver):
         else:
             state.failures = 0
         step, along, values = found
-        w, sketch = at.w + step, Sketch.of(curvature, _MOST_BUCKETS)
-        q = self._weights(problem, state, sketch, w, at.margins + along[:, 0], values)
-        there, bent = evaluate_along(problem, w, q, along)
+        w = at.w + step
+        sketch = Sketch.of(curvature, _MOST_BUCKETS)
+        q = self._weights(oracle, state, sketch, w, at.margins + along[:, 0], values)
+        there, bent = evaluate_along(oracle, w, q, along)
         state.evaluation = replace(there, bend=bent[:, 1:]) if problem.fit_intercept else there
         change = bent[:, 0] + _pull(problem, step)
         if _shows_curvature(step, change):
@@ -143,14 +147,18 @@ class SketchedSQP(Solver):
 
     @staticmethod
     def _weights(
-        problem: GroupRisk, state: SketchedState, sketch: Sketch, w: Floats, margins: Floats, values: Floats
+        oracle: Oracle, state: SketchedState, sketch: Sketch, w: Floats, margins: Floats, values: Floats
     ) -> Floats:
         """Return the weights of the dual of the quadratic model at a new point, in the space of the sketches."""
-        moving, q = problem.weight_set.moving(problem.n_groups), state.evaluation.q
+        problem = oracle.problem
+        moving = problem.weight_set.moving(problem.n_groups)
+        q = state.evaluation.q
         assert moving is not None  # the solver requires it
         if not moving.share:
             return q  # no other weights are allowed
-        K, penalty, known = sketch.n_buckets, sketch.gradient(_pull(problem, w)), moving.moved(q)
+        K = sketch.n_buckets
+        penalty = sketch.gradient(_pull(problem, w))
+        known = moving.moved(q)
         bent = [pair for pair in state.sketches if _cosine(*pair) > _LEAST_COSINE]
         kept = np.array(bent).reshape(-1, 2, K)
         flat = FirstCurvature(LinearModel(K, 1, False), np.ones(K), np.empty((K, 0)), np.zeros(K), 1.0)
@@ -163,9 +171,9 @@ class SketchedSQP(Solver):
         left = problem.weight_set.support(values) - float(q @ values)
         merged = MergedGroups.of(known, values, MOST_APART)
         if moving.caps.size or (left <= 0.0 and not merged.others.size):
-            gradients = group_sketches(problem, margins, sketch)
+            gradients = group_sketches(oracle, margins, sketch)
             return moving.mixed(solve_for_groups(moving, values, gradients, penalty, known, 0.0, solve)[1])
-        gradients, fixed = _merged_sketches(problem, margins, sketch, merged, moving.least)
+        gradients, fixed = _merged_sketches(oracle, margins, sketch, merged, moving.least)
         gradients *= moving.share
         gradients += fixed + penalty
         shifted = moving.share * (merged.matrix @ values) + float(moving.least @ values)
@@ -175,30 +183,30 @@ class SketchedSQP(Solver):
 
 
 def _merged_sketches(
-    problem: GroupRisk, margins: Floats, sketch: Sketch, merged: MergedGroups, least: Floats
+    oracle: Oracle, margins: Floats, sketch: Sketch, merged: MergedGroups, least: Floats
 ) -> tuple[Floats, Floats]:
     """Return the sketches of the merged groups' gradients, and that of the gradient under the least weights."""
     if not merged.others.size:
-        gradients = group_sketches(problem, margins, sketch)
+        gradients = group_sketches(oracle, margins, sketch)
         return gradients, least @ gradients
     shares = sp.vstack([merged.matrix, sp.csr_array(least[None])], format="csr")
-    gradients = group_sketches(problem, margins, sketch, shares)
+    gradients = group_sketches(oracle, margins, sketch, shares)
     return gradients[:-1], gradients[-1]
 
 
-def _only_floors(problem: GroupRisk) -> bool:
+def _only_floors(problem: Problem) -> bool:
     """Return whether the weights have at most lower bounds."""
     moving = problem.weight_set.moving(problem.n_groups)
     return moving is not None and not moving.caps.size
 
 
-def _diagonal(problem: GroupRisk) -> Floats:
+def _diagonal(problem: Problem) -> Floats:
     """Return a bound on the curvature along each parameter, with the penalty's."""
     columns = column_curvature(problem) + problem.domain.ball.penalty  # type: ignore[union-attr]
     return np.append(columns, np.full(int(problem.fit_intercept), problem.loss.smoothness))
 
 
-def _pull(problem: GroupRisk, w: Floats) -> Floats:
+def _pull(problem: Problem, w: Floats) -> Floats:
     """Return the gradient of the penalty."""
     out = problem.domain.ball.penalty * w  # type: ignore[union-attr]
     problem.intercept(out)[...] = 0.0
@@ -218,7 +226,8 @@ def _cosine(step: Floats, change: Floats) -> float:
 
 def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], changes: list[Floats]) -> Floats:
     """Return the inverse of the L-BFGS matrix times a gradient, by the two-loop recursion."""
-    out, lengths = gradient.copy(), []
+    out = gradient.copy()
+    lengths = []
     for s, y in zip(reversed(steps), reversed(changes), strict=True):
         lengths.append(float(s @ out) / float(s @ y))
         out = daxpy(y, out, a=-lengths[-1])  # in place
@@ -230,17 +239,19 @@ def _times_inverse(gradient: Floats, curvature: Floats, steps: list[Floats], cha
     return out
 
 
-def _search(problem: GroupRisk, state: SketchedState, curvature: Floats) -> tuple[Floats, Array, Floats] | None:
+def _search(oracle: Oracle, state: SketchedState, curvature: Floats) -> tuple[Floats, Array, Floats] | None:
     """Return a step of L-BFGS that decreases F(., q), the change of the outputs, and the groups' values there.
 
     The outputs are linear along the direction, so trials read no row of X. At each of them, the intercept is optimal.
     Their change is rounded to float32 and, with a free intercept, followed by that along the intercept: L-BFGS learns
     from the gradient's change along the first, and the certificate uses that along the second.
     """
+    problem = oracle.problem
     at = state.evaluation
     slope = at.gradient + _pull(problem, at.w)
     direction = -_times_inverse(slope, curvature, state.steps, state.changes)
-    along, weights = outputs_along(problem, direction), problem.data.row_weights(at.q)
+    along = outputs_along(oracle, direction)
+    weights = problem.data.row_weights(at.q)
     first = float(at.q @ problem.group_values(at.group_risks)) + problem.domain.penalty_at(problem.coef(at.w))
     downhill = float(slope @ direction)
     bent = curvature_between(problem, weights, at.margins, along) + float(direction @ _pull(problem, direction))
@@ -260,24 +271,28 @@ def _search(problem: GroupRisk, state: SketchedState, curvature: Floats) -> tupl
     return None
 
 
-def _both(problem: GroupRisk, moved: Floats | float) -> Array:
+def _both(problem: Problem, moved: Floats | float) -> Array:
     """Return a change of the outputs, and that along a free intercept."""
     both = np.ones((problem.data.n_rows, 2 if problem.fit_intercept else 1), dtype=np.float32)
     both[:, 0] = moved
     return both
 
 
-def _best_shift(problem: GroupRisk, weights: Floats, margins: Floats) -> float:
+def _best_shift(problem: Problem, weights: Floats, margins: Floats) -> float:
     """Return a change of the intercept under which the weighted slope is smaller, by a few Newton steps.
 
     A step is as long as the units of y require, and halved where it goes too far.
     """
-    best, step, least, enough = 0.0, 0.0, np.inf, 0.0
+    best = 0.0
+    step = 0.0
+    least = np.inf
+    enough = 0.0
     for _ in range(_INTERCEPT_STEPS):
         slope, curvature = slope_and_curvature(problem, weights, margins, best + step)
         enough = enough or _SMALL_SLOPE * abs(slope)
         if abs(slope) < least:
-            best, least = best + step, abs(slope)
+            best = best + step
+            least = abs(slope)
             step = -slope / max(curvature, _FLAT * problem.loss.smoothness)
         else:
             step *= 0.5

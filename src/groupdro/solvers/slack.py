@@ -18,9 +18,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 import numpy as np
 
 from groupdro.certificate import balance, linearise
-from groupdro.problem import GroupRisk
+from groupdro.oracle import Oracle
+from groupdro.oracle.groups import GroupEvaluation
+from groupdro.problem import Problem
 from groupdro.problem.domains import penalty_room
-from groupdro.problem.group_pass import GroupEvaluation
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
 from groupdro.solvers.auto import MOST_GRADIENT_VALUES, weights_are_costly
@@ -70,26 +71,26 @@ class LeastAverage(Solver):
     row_weights: Floats | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "minimises_regrets", self.solver.minimises_regrets)
+        object.__setattr__(self, "finds_minima", self.solver.finds_minima)
 
-    def check(self, problem: GroupRisk) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise if a problem lacks something that the solver requires."""
         self.solver.check(problem)
 
-    def stages(self, problem: GroupRisk, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         """Return the stages of the solver, and the one that uses the slack if there is any."""
         stages = self.solver.stages(problem, tol)
-        regret = problem.regret or self.solver.minimises_regrets
-        if not _has_slack(problem, tol) or (self.base is None and regret):
+        excess = problem.group_minima is not None or self.solver.finds_minima
+        if not _has_slack(problem, tol) or (self.base is None and excess):
             return stages
         return [*stages, SlackStage(tol=tol, base=self.base, row_weights=self.row_weights)]
 
-    def describe(self, problem: GroupRisk, tol: float) -> str:
+    def describe(self, problem: Problem, tol: float) -> str:
         """Describe the solver."""
         return self.solver.describe(problem, tol)
 
 
-def _has_slack(problem: GroupRisk, tol: float) -> bool:
+def _has_slack(problem: Problem, tol: float) -> bool:
     """Return whether a tolerance leaves slack, and whether the stage supports the problem and is worth its time."""
     if problem.n_groups == 1 or not problem.weight_set.is_simplex or tol < _LEAST_SLACK:
         return False
@@ -107,6 +108,8 @@ class SlackState(SqpState):
 
     Attributes
     ----------
+    whole : Oracle
+        The oracle of the problem, with a group of all rows if that represents the average.
     sharpened : int
         Epochs of ordinary SQP that raised the lower bound further.
     level : float
@@ -131,6 +134,7 @@ class SlackState(SqpState):
         Whether another step would not be worth its pass.
     """
 
+    whole: Oracle = field(kw_only=True)
     sharpened: int = field(default=0, kw_only=True)
     level: float = field(default=np.inf, kw_only=True)
     best: _Point = field(kw_only=True)
@@ -171,18 +175,20 @@ class SlackStage(GroupSQP):
     base: Floats | None = None
     row_weights: Floats | None = None
 
-    def take_over(self, problem: GroupRisk, state: State, w: Floats, q: Floats) -> tuple["SlackStage", SlackState]:
+    def take_over(self, oracle: Oracle, state: State, w: Floats, q: Floats) -> tuple["SlackStage", SlackState]:
         """Continue from the state of another solver that has met the tolerance with w, by its last pass if possible."""
         if isinstance(state, SqpState) and np.array_equal(state.groups.w, w) and state.groups.single is None:
             begun = state
         else:
-            begun = GroupSQP().init(problem.starting_at(w, q), 0)
+            begun = GroupSQP().init(oracle, w, q, 0)
         groups = begun.groups
         known = {name: value for name, value in vars(begun).items() if name in SqpState.__dataclass_fields__}
         known |= {"epoch": state.epoch, "begun": state.epoch, "handed_over": state.handed_over, "stalled": False}
         best = groups.w, groups.margins, groups.group_risks
         continued = replace(self, hessian="lbfgs" if groups.hessian is None else "newton")
-        return continued, SlackState(**known, best=best, multipliers=np.zeros(problem.n_groups))
+        return continued, SlackState(
+            **known, whole=self._with_average(oracle), best=best, multipliers=np.zeros(oracle.problem.n_groups)
+        )
 
     def chosen(self, state: SlackState) -> tuple[Floats, Floats] | None:
         """Return the feasible model with the smallest average so far, and its risks."""
@@ -192,37 +198,37 @@ class SlackStage(GroupSQP):
         """Return the proven lower bound on the average."""
         return state.mean_lower
 
-    def epoch(self, problem: GroupRisk, state: SqpState) -> None:
+    def epoch(self, oracle: Oracle, state: SqpState) -> None:
         """Raise the lower bound if it takes much of the slack; otherwise make a step towards a smaller average."""
+        problem = oracle.problem
         assert isinstance(state, SlackState)
         if state.level == np.inf:
-            gap, slack = state.bounds[1] - state.bounds[0], state.allowed - state.bounds[0]
+            gap = state.bounds[1] - state.bounds[0]
+            slack = state.allowed - state.bounds[0]
             unknown = 2.0 * problem.baseline.width_at(state.evaluation.q)  # no gap of excess risks can be smaller
             if gap > max(_SHARP * slack, unknown) and state.sharpened < _MOST_SHARPENING:
-                super().epoch(problem, state)
+                super().epoch(oracle, state)
                 state.sharpened = _MOST_SHARPENING if state.stalled else state.sharpened + 1
                 state.stalled = False
                 return
-            self._begin(problem, state)
+            self._begin(state)
             if state.stalled:
                 return
-        whole = self._with_average(problem)
         observed = state.evaluation
-        super().epoch(whole, state)
+        super().epoch(state.whole, state)
         state.evaluation = observed  # the mixture of the average and the worst says little about the worst alone
         state.steps_taken += 1
         state.stalled |= state.finished or state.steps_taken >= _MOST_STEPS
         if state.stalled:
-            self._bound(whole, state)
+            self._bound(state)
 
-    def _begin(self, problem: GroupRisk, state: SlackState) -> None:
+    def _begin(self, state: SlackState) -> None:
         """Set the level, and start from the current model."""
         lower = state.bounds[0]
+        whole = state.whole.problem
         state.level = lower + (1.0 - _KEPT) * (state.allowed - lower)
-        whole = self._with_average(problem)
-        if whole is not problem:
-            q = np.append(state.evaluation.q, 0.0)
-            state.groups = self._evaluate(whole, state.groups.w, q)
+        if self.base is None:
+            state.groups = self._evaluate(state.whole, state.groups.w, np.append(state.evaluation.q, 0.0))
         here = state.groups
         if self._excess(whole, state, here.w, here.group_risks).max() > 0.0:  # by rounding
             state.stalled = True
@@ -231,29 +237,22 @@ class SlackStage(GroupSQP):
         state.best = here.w, here.margins, here.group_risks
         state.first_mean = state.best_mean = self._mean(whole, here.w, here.group_risks)
 
-    def _with_average(self, problem: GroupRisk) -> GroupRisk:
-        """Return the problem with a group of all rows, if that represents the average."""
+    def _with_average(self, oracle: Oracle) -> Oracle:
+        """Return the oracle of the problem with a group of all rows, if that represents the average."""
         if self.base is not None:
-            return problem
-        return GroupRisk(
-            problem.data.with_group_of_all(_ALL_ROWS, self.row_weights),
-            problem.loss,
-            problem.domain,
-            fit_intercept=problem.fit_intercept,
-            offsets=np.append(problem.offsets, 0.0),
-            counters=problem.counters,
-        )
+            return oracle
+        return oracle.on(oracle.problem.with_group_of_all(_ALL_ROWS, self.row_weights))
 
-    def _weights(self, problem: GroupRisk) -> Floats:
+    def _weights(self, problem: Problem) -> Floats:
         """Return the weights of the average."""
         return np.eye(problem.n_groups)[-1] if self.base is None else self.base
 
-    def _mean(self, problem: GroupRisk, w: Floats, group_risks: Floats) -> float:
+    def _mean(self, problem: Problem, w: Floats, group_risks: Floats) -> float:
         """Return the average of the values, with the penalty."""
         values = group_risks - problem.baseline.lower
         return float(self._weights(problem) @ values) + problem.domain.penalty_at(problem.coef(w))
 
-    def _excess(self, problem: GroupRisk, state: SlackState, w: Floats, group_risks: Floats) -> Floats:
+    def _excess(self, problem: Problem, state: SlackState, w: Floats, group_risks: Floats) -> Floats:
         """Return by how much each group's value, with the penalty, exceeds the level."""
         values = (group_risks - problem.baseline.lower)[: len(state.multipliers)]
         return np.asarray(values + problem.domain.penalty_at(problem.coef(w)) - state.level)
@@ -261,10 +260,10 @@ class SlackStage(GroupSQP):
     # ------------------------------------------------------------------ a step
 
     @staticmethod
-    def _sample_curvature(problem: GroupRisk, state: SqpState) -> None:
+    def _sample_curvature(oracle: Oracle, state: SqpState) -> None:
         """Keep the curvature of the solver before."""
 
-    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+    def _solve_model(self, oracle: Oracle, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
         """Return the step of the level's program, its group weights, and the decrease of the merit function.
 
         The curvature of the Lagrangian grows with the multipliers, which the program determines: it is solved until
@@ -272,8 +271,11 @@ class SlackStage(GroupSQP):
         """
         assert isinstance(state, SlackState)
         if state.level == np.inf:
-            return super()._solve_model(problem, state, values)
-        here, base, n = state.groups, self._weights(problem), len(state.multipliers)
+            return super()._solve_model(oracle, state, values)
+        problem = oracle.problem
+        here = state.groups
+        base = self._weights(problem)
+        n = len(state.multipliers)
         excess = self._excess(problem, state, here.w, here.group_risks)
         slack = -float(excess.max())
         most = self._mean(problem, here.w, here.group_risks) + float(base @ problem.baseline.upper)
@@ -306,13 +308,15 @@ class SlackStage(GroupSQP):
         return step, q / q.sum(), fall
 
     def _solve_program(
-        self, problem: GroupRisk, state: SlackState, excess: Floats
+        self, problem: Problem, state: SlackState, excess: Floats
     ) -> tuple[Floats, Floats, float, Floats]:
         """Return the step for the state's scale, the multipliers, and how average and excess change along it.
 
         Rows and values are divided by the scale instead of multiplying the curvature.
         """
-        here, penalty, n = state.groups, ball_of(problem).penalty, len(state.multipliers)
+        here = state.groups
+        penalty = ball_of(problem).penalty
+        n = len(state.multipliers)
         gradients = here.gradients.reshape(problem.n_groups, here.w.size)
         average = self._weights(problem) @ gradients
         pull = np.zeros_like(here.w)
@@ -337,7 +341,7 @@ class SlackStage(GroupSQP):
         multipliers[working] = x[1:]
         return step, multipliers, -float(average @ step.ravel()) - along, expected
 
-    def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
+    def _merit(self, problem: Problem, state: SqpState, w: Floats, group_risks: Floats) -> float:
         """Return the average plus a price for exceeding the level."""
         assert isinstance(state, SlackState)
         if state.level == np.inf:
@@ -346,16 +350,17 @@ class SlackStage(GroupSQP):
         return self._mean(problem, w, group_risks) + state.price * over
 
     def _search(
-        self, problem: GroupRisk, state: SqpState, step: Floats, q: Floats, promised: float
+        self, oracle: Oracle, state: SqpState, step: Floats, q: Floats, promised: float
     ) -> GroupEvaluation | None:
         """Make the full step by one pass, or a shorter one by another pass if that does not decrease the merit.
 
         The stage ends without a pass if the step promises little. Wherever it leads, the losses on the segment from the
         best feasible model follow from the outputs at both ends.
         """
+        problem = oracle.problem
         assert isinstance(state, SlackState)
         if state.level == np.inf:
-            return super()._search(problem, state, step, q, promised)
+            return super()._search(oracle, state, step, q, promised)
         here = state.groups
         before = self._merit(problem, state, here.w, here.group_risks)
         left = state.best_mean - (before - promised)
@@ -363,7 +368,7 @@ class SlackStage(GroupSQP):
             state.finished = True
             return None
         state.passed = state.multipliers
-        there = self._evaluate(problem, problem.within_domain(here.w + step), q)
+        there = self._evaluate(oracle, problem.within_domain(here.w + step), q)
         full: _Point = (there.w, there.margins, there.group_risks)
         self._keep_feasible(problem, state, full)
         # Curvature is learned at the end of a step even if it misses the level: the best feasible model is kept anyway.
@@ -375,18 +380,19 @@ class SlackStage(GroupSQP):
             t *= 0.5
             w, _, risks = _between(problem, first, full, t)
             if self._merit(problem, state, w, risks) <= before - _SUFFICIENT * t * promised:
-                shorter = self._evaluate(problem, w, q)
+                shorter = self._evaluate(oracle, w, q)
                 self._keep_feasible(problem, state, (w, shorter.margins, shorter.group_risks))
                 return shorter
         return None
 
-    def _keep_feasible(self, problem: GroupRisk, state: SlackState, there: _Point) -> None:
+    def _keep_feasible(self, problem: Problem, state: SlackState, there: _Point) -> None:
         """Keep the best feasible model on the segment from the best so far to another one.
 
         The excess over the level is convex along the segment, so a secant from a feasible point to an infeasible one
         crosses zero at a feasible point.
         """
-        best, t = state.best, 0.0
+        best = state.best
+        t = 0.0
         below, above = (float(self._excess(problem, state, w, risks).max()) for w, _, risks in (best, there))
         found = [there] if above <= 0.0 else []
         for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else _SECANTS):
@@ -404,13 +410,15 @@ class SlackStage(GroupSQP):
 
     # ------------------------------------------------------------------ bound
 
-    def _bound(self, problem: GroupRisk, state: SlackState) -> None:
+    @staticmethod
+    def _bound(state: SlackState) -> None:
         """Compute the bound on the average that the multipliers of the last pass prove, near their stationary point."""
+        problem = state.whole.problem
         q = state.groups.hessian_q
         if q is None or not state.passed.size:
             return
         at = state.groups.at(q)
-        cut = balance(problem, at) if problem.fit_intercept else linearise(problem, at)
+        cut = balance(state.whole, at) if problem.fit_intercept else linearise(state.whole, at)
         if cut is None:
             return
         # For models within the tolerance, the penalty is at most what is allowed minus their values.
@@ -421,7 +429,7 @@ class SlackStage(GroupSQP):
         state.mean_lower = max(state.mean_lower, bound)
 
 
-def _between(problem: GroupRisk, start: _Point, end: _Point, t: float) -> _Point:
+def _between(problem: Problem, start: _Point, end: _Point, t: float) -> _Point:
     """Return a point on the segment between two others, whose outputs need no pass over the data."""
     w, margins = ((1.0 - t) * a + t * b for a, b in zip(start[:2], end[:2], strict=True))
     return w, margins, problem.data.group_means(problem.loss.value(margins, problem.data.y))

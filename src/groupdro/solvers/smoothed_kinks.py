@@ -48,22 +48,27 @@ def solve_smoothed(
     at, x : ndarray
         The parameters after the step, with exact zeros, and the program's multipliers.
     """
-    kink, none = l1 > 0, np.zeros(len(here))
+    kink = l1 > 0
+    none = np.zeros(len(here))
     step, x = make_model(program, none).solve(0.0)
     size = max(float(np.abs(part[kink]).max()) for part in (here, here + step)) or 1.0
     most = float(l1.max())
-    mu, d, s = most * size, none, none
+    mu = most * size
+    d = none
+    s = none
     least = _LEAST * mu
     for _ in range(_ROUNDS):
         # 1. The model with the penalty's slope and curvature, linearised in a and s.
-        a, room = here + d, l1**2 - s**2
+        a = here + d
+        room = l1**2 - s**2
         per = 2.0 * (mu + np.maximum(a * s, 0.0))
         slope = s + (room * a - 2.0 * mu * s) / per
         small = replace(program, rows=program.rows + (slope + times(d)), values=program.values + program.rows @ d)
         step, x = make_model(small, room / per).solve(0.0)
 
         # 2. A step of both, keeping s inside its interval.
-        d, change = d + step, (room * (a + step) - 2.0 * mu * s) / per
+        d = d + step
+        change = (room * (a + step) - 2.0 * mu * s) / per
         ahead = np.where(change > 0.0, l1 - s, l1 + s)[kink]
         length = min(1.0, _INSIDE / float((np.abs(change[kink]) / ahead).max(initial=_INSIDE)))
         s = s + length * change

@@ -7,11 +7,12 @@ import numpy as np
 
 from groupdro.data import Draw
 from groupdro.geometry import Ball
-from groupdro.problem import GroupRisk
-from groupdro.problem.first_curvature import FirstCurvature, column_curvature, outstanding_directions
-from groupdro.problem.group_pass import GroupEvaluation, evaluate_groups
+from groupdro.oracle import Oracle
+from groupdro.oracle.first_curvature import FirstCurvature, column_curvature, outstanding_directions
+from groupdro.oracle.groups import GroupEvaluation, evaluate_groups
+from groupdro.problem import Problem
 from groupdro.problem.weight_sets import Moving
-from groupdro.run.solver import BALL_OR_FACES, KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.run.solver import BALL_OR_SEPARABLE, KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.solvers.active_set import ActiveSetModel, separable_of
 from groupdro.solvers.resting_weights import weights_at_rest
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
@@ -97,58 +98,60 @@ class GroupSQP(Solver):
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """A domain and bounds of group weights that the quadratic program supports."""
-        return (BALL_OR_FACES, KNOWN_WEIGHTS)
+        return (BALL_OR_SEPARABLE, KNOWN_WEIGHTS)
 
     @staticmethod
-    def _may_learn_curvature(problem: GroupRisk) -> bool:
+    def _may_learn_curvature(problem: Problem) -> bool:
         """Return whether the curvature may be learned; active-set steps form it along the parameters that move."""
         return problem.domain.ball is not None
 
-    def _newton(self, problem: GroupRisk) -> bool:
+    def _newton(self, problem: Problem) -> bool:
         if not self._may_learn_curvature(problem):
             return problem.model.size <= _NEWTON_SIZE
         return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
 
-    def _evaluate(self, problem: GroupRisk, w: Floats, q: Floats) -> GroupEvaluation:
-        return evaluate_groups(problem, w, q, hessian=self._newton(problem))
+    def _evaluate(self, oracle: Oracle, w: Floats, q: Floats) -> GroupEvaluation:
+        return evaluate_groups(oracle, w, q, hessian=self._newton(oracle.problem))
 
-    def init(self, problem: GroupRisk, seed: int) -> SqpState:
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SqpState:
         """Evaluate the start."""
+        problem = oracle.problem
         del seed
-        w, q = problem.start(), problem.start_weights()
-        groups = self._evaluate(problem, w, q)
+        groups = self._evaluate(oracle, w, q)
         state = SqpState(groups.at(q), groups)
         self._reset_curvature(problem, state)
         return state
 
-    def _reset_curvature(self, problem: GroupRisk, state: SqpState) -> None:
+    def _reset_curvature(self, problem: Problem, state: SqpState) -> None:
         """Reset the approximation to the curvature of the columns."""
         state.steps.clear()
         state.changes.clear()
         if self._may_learn_curvature(problem) and not self._newton(problem):
-            state.diagonal, state.directions = column_curvature(problem), np.empty((problem.data.n_features, 0))
+            state.diagonal = column_curvature(problem)
+            state.directions = np.empty((problem.data.n_features, 0))
 
-    def refresh(self, problem: GroupRisk, state: SqpState) -> None:
+    def refresh(self, oracle: Oracle, state: SqpState) -> None:
         """Repeat the pass at the iterate, with the Hessian of the same weights."""
         at = state.groups
         assert at.hessian_q is not None  # a pass of this solver has it
-        state.groups = self._evaluate(problem, at.w, at.hessian_q)
+        state.groups = self._evaluate(oracle, at.w, at.hessian_q)
         state.evaluation = state.groups.at(state.evaluation.q)
 
-    def epoch(self, problem: GroupRisk, state: SqpState) -> None:
+    def epoch(self, oracle: Oracle, state: SqpState) -> None:
         """Solve the quadratic model, search along its step, and make a pass at the new point."""
+        problem = oracle.problem
         here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
         learns = self._may_learn_curvature(problem) and not self._newton(problem)
         if learns:
-            self._sample_curvature(problem, state)
+            self._sample_curvature(oracle, state)
 
         # 1. The dual of the quadratic model: group weights, and the step.
-        step, q, promised = self._solve_model(problem, state, values)
+        step, q, promised = self._solve_model(oracle, state, values)
 
         # 2. A step that decreases the worst value by a share of what the model promises.
-        there = self._search(problem, state, step, q, promised)
+        there = self._search(oracle, state, step, q, promised)
         if there is None:
             # Neither the model's curvature nor rounding allows descent along this step.
             self._reset_curvature(problem, state)
@@ -171,7 +174,8 @@ class GroupSQP(Solver):
                 state.steps.append(moved)
                 state.changes.append(change)
                 del state.steps[: -self.memory], state.changes[: -self.memory]
-        state.groups, state.evaluation = there, there.at(q)
+        state.groups = there
+        state.evaluation = there.at(q)
         if rests:
             state.evaluation = there.at(self._at_rest(problem, state, q))
             self._note_failure(state)
@@ -179,7 +183,7 @@ class GroupSQP(Solver):
             state.failures = 0
 
     @staticmethod
-    def _at_rest(problem: GroupRisk, state: SqpState, q: Floats) -> Floats:
+    def _at_rest(problem: Problem, state: SqpState, q: Floats) -> Floats:
         """Return the weights that prove the best bound if no step is left; an active set's differ from the model's."""
         here = state.groups
         if problem.domain.ball is not None or state.failures:
@@ -188,29 +192,34 @@ class GroupSQP(Solver):
         return q if rest is None else rest
 
     @staticmethod
-    def _sample_curvature(problem: GroupRisk, state: SqpState) -> None:
+    def _sample_curvature(oracle: Oracle, state: SqpState) -> None:
         """Search for outstanding directions, less and less often, as long as there are any."""
+        problem = oracle.problem
         age = state.epoch - state.begun
         due = age in _SAMPLES and (age == 0 or state.directions.size > 0)
         if not (due and problem.data.rows.combinable and problem.data.can_draw):
             return
         # Draw groups by their weights: groups without weight add no curvature to the Lagrangian.
-        q, n = state.evaluation.q, min(_SAMPLED_ROWS, problem.n_rows)
+        q = state.evaluation.q
+        n = min(_SAMPLED_ROWS, problem.n_rows)
         groups = np.searchsorted(np.cumsum(q) / q.sum(), (np.arange(n) + 0.5) / n).clip(0, len(q) - 1)
         members = problem.data.draw_members(groups, np.random.default_rng([1 << 20, age]))
         draw = Draw(members, groups, 1.0 / (n * q[groups]))
-        found = outstanding_directions(problem, draw, state.evaluation)
+        found = outstanding_directions(oracle, draw, state.evaluation)
         if found is not None:
             state.diagonal, state.directions = found
 
-    def _solve_model(self, problem: GroupRisk, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
+    def _solve_model(self, oracle: Oracle, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
         """Return the step of the groups' models under the worst weights, these weights, and the decrease."""
-        here, m = state.groups, problem.n_groups
-        moving, ball = _moving(problem), problem.domain.ball
+        problem = oracle.problem
+        here = state.groups
+        m = problem.n_groups
+        moving = _moving(problem)
+        ball = problem.domain.ball
         gradients = here.gradients.reshape(m, here.w.size)
         pull = np.zeros_like(here.w)
         problem.coef(pull)[...] = problem.coef(here.w)
-        active = self._active_set_model(problem, state) if ball is None else None
+        active = self._active_set_model(oracle, state) if ball is None else None
         penalty = separable_of(problem).l2 if ball is None else ball.penalty
         known = moving.moved(state.evaluation.q) if state.epoch else np.zeros(m)  # the last solution is usually near
 
@@ -231,22 +240,20 @@ class GroupSQP(Solver):
             rise = there - problem.domain.penalty_at(problem.coef(here.w))
         return step, moving.mixed(known), fall - rise
 
-    def _active_set_model(self, problem: GroupRisk, state: SqpState) -> ActiveSetModel:
+    def _active_set_model(self, oracle: Oracle, state: SqpState) -> ActiveSetModel:
         """Return the model of a step if penalties and bounds apply to each coefficient."""
         here = state.groups
-        return ActiveSetModel(
-            problem, state, here.margins, here.hessian, self._largest_curvature(problem), state.damping
-        )
+        largest = self._largest_curvature(oracle.problem)
+        return ActiveSetModel(oracle, state, here.margins, here.hessian, largest, state.damping)
 
-    def _step_in_ball(
-        self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats
-    ) -> tuple[Floats, Floats]:
+    def _step_in_ball(self, problem: Problem, state: SqpState, program: Program, pull: Floats) -> tuple[Floats, Floats]:
         """Minimise the model over the ball exactly, by finding the multiplier at which the step ends on the boundary.
 
         Each trial costs a factorisation but no pass. A tangent plane in place of the ball would let flat directions run
         far outside, and the line search would cut them short again and again.
         """
-        w, radius = state.groups.w, ball_of(problem).radius
+        w = state.groups.w
+        radius = ball_of(problem).radius
 
         step_model = self._step_model(problem, state, program, pull.ravel())
 
@@ -255,7 +262,8 @@ class GroupSQP(Solver):
             step = flat.reshape(w.shape)
             return step, program.total * x, float(np.linalg.norm(problem.coef(w + step))) / radius
 
-        before, state.multiplier = state.multiplier, 0.0
+        before = state.multiplier
+        state.multiplier = 0.0
         step, x, reach = model(0.0)
         if reach <= 1.0:
             return step, x
@@ -263,18 +271,26 @@ class GroupSQP(Solver):
         # enough, interpolate the logarithms. An end that stays twice has its value halved, so that both ends move
         # (Illinois rule).
         high = before or 1e-8 * float(np.abs(program.rows).max()) / radius
-        low, outside, inner = 1e-3 * high, float(np.log(reach)), -np.inf
+        low = 1e-3 * high
+        outside = float(np.log(reach))
+        inner = -np.inf
         found: tuple[Floats, Floats] | None = None
-        trial, stayed = high, 0
+        trial = high
+        stayed = 0
         for _ in range(_TRIALS):
             step, x, reach = model(trial)
             if reach <= 1.0:
-                found, high, inner, stayed = (step, x), trial, float(np.log(reach)), max(stayed, 0) + 1
+                found = (step, x)
+                high = trial
+                inner = float(np.log(reach))
+                stayed = max(stayed, 0) + 1
                 outside *= 0.5 if stayed > 1 else 1.0
                 if 1.0 - reach <= _EDGE * min(1.0, float(np.linalg.norm(step)) / radius):
                     break
             else:
-                low, outside, stayed = trial, float(np.log(reach)), min(stayed, 0) - 1
+                low = trial
+                outside = float(np.log(reach))
+                stayed = min(stayed, 0) - 1
                 inner *= 0.5 if stayed < -1 else 1.0
             if found is None:
                 trial = 10.0 * low
@@ -291,7 +307,7 @@ class GroupSQP(Solver):
         state.failures += 1
         state.stalled = state.failures > (2 if state.diagonal.size else _MOST_FAILURES)
 
-    def _merit(self, problem: GroupRisk, state: SqpState, w: Floats, group_risks: Floats) -> float:
+    def _merit(self, problem: Problem, state: SqpState, w: Floats, group_risks: Floats) -> float:
         """Return the merit function that every step must decrease: the objective."""
         del state
         return problem.weight_set.support(problem.group_values(group_risks)) + problem.domain.penalty_at(
@@ -299,29 +315,33 @@ class GroupSQP(Solver):
         )
 
     def _search(
-        self, problem: GroupRisk, state: SqpState, step: Floats, q: Floats, promised: float
+        self, oracle: Oracle, state: SqpState, step: Floats, q: Floats, promised: float
     ) -> GroupEvaluation | None:
         """Halve the step until the objective decreases; usually the full step is taken."""
+        problem = oracle.problem
         here = state.groups
         old = self._merit(problem, state, here.w, here.group_risks)
-        t, rounding = 1.0, _ROUNDING * abs(old)
+        t = 1.0
+        rounding = _ROUNDING * abs(old)
         for _ in range(_HALVINGS):
             w = problem.within_domain(here.w + t * step)
             # Compute a Hessian for the full step only; try shorter steps by their risks alone.
-            there = self._evaluate(problem, w, q) if t == 1.0 or not self._newton(problem) else None
-            risks = problem.risks(w) if there is None else there.group_risks
+            there = self._evaluate(oracle, w, q) if t == 1.0 or not self._newton(problem) else None
+            risks = oracle.risks(w) if there is None else there.group_risks
             new = self._merit(problem, state, w, risks)
             allowed = rounding if promised > rounding else _NOISE * abs(old)
             if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:
-                return self._evaluate(problem, w, q) if there is None else there
+                return self._evaluate(oracle, w, q) if there is None else there
             if promised <= rounding:
                 return None
             t *= 0.5
         return None
 
-    def _step_model(self, problem: GroupRisk, state: SqpState, program: Program, pull: Floats) -> StepModel:
+    def _step_model(self, problem: Problem, state: SqpState, program: Program, pull: Floats) -> StepModel:
         """Return the model of a step, with the exact Hessian if there is one."""
-        ball, hessian, size = ball_of(problem), state.groups.hessian, problem.model.size
+        ball = ball_of(problem)
+        hessian = state.groups.hessian
+        size = problem.model.size
         if hessian is not None:
             bound = (np.arange(size) < problem.coef(state.groups.w).size).astype(np.float64)
             largest = self._largest_curvature(problem)
@@ -334,27 +354,27 @@ class GroupSQP(Solver):
         return LearnedModel(program, pull, first, steps, changes, ball.penalty, bounded=bounded)
 
     @staticmethod
-    def _largest_curvature(problem: GroupRisk) -> Floats:
+    def _largest_curvature(problem: Problem) -> Floats:
         """Bound the curvature along each parameter, flattened like w."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
         bounds = problem.loss.smoothness * np.where(squares > 0, squares, 1.0)
         return np.repeat(bounds, problem.model.n_outputs)
 
     @staticmethod
-    def _shows_curvature(problem: GroupRisk, step: Floats, change: Floats) -> bool:
+    def _shows_curvature(problem: Problem, step: Floats, change: Floats) -> bool:
         """Return whether the gradient's change along a step shows enough curvature for an approximation."""
         n_bound = problem.data.n_features * problem.model.n_outputs
         bent = step @ change + ball_of(problem).penalty * (step[:n_bound] @ step[:n_bound])
         return bool(bent > 1e-12 * (step @ step))
 
 
-def ball_of(problem: GroupRisk) -> Ball:
+def ball_of(problem: Problem) -> Ball:
     """Return the ball of a problem that the solver supports."""
     assert problem.domain.ball is not None  # the solver requires it
     return problem.domain.ball
 
 
-def _moving(problem: GroupRisk) -> Moving:
+def _moving(problem: Problem) -> Moving:
     moving = problem.weight_set.moving(problem.n_groups)
     assert moving is not None  # the solver requires it
     return moving

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from groupdro.problem.first_curvature import CurvatureProducts, FirstCurvature
+from groupdro.oracle.first_curvature import CurvatureProducts, FirstCurvature
 from groupdro.solvers.weight_program import Program
 from groupdro.utils.types import Floats
 
@@ -48,9 +48,15 @@ class ExactModel(StepModel):
     """
 
     def __init__(
-        self, program: Program, pull: Floats, hessian: Floats, l2: Floats, bound: Floats, largest: Floats,
+        self,
+        program: Program,
+        pull: Floats,
+        hessian: Floats,
+        l2: Floats,
+        bound: Floats,
+        largest: Floats,
         damping: float,
-    ):  # fmt: skip
+    ):
         self.program = program
         self.pull = pull
         self.hessian = hessian
@@ -61,7 +67,8 @@ class ExactModel(StepModel):
 
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
         """Factor the curvature again for the multiplier."""
-        program, (factor, unit) = self.program, self._factor(multiplier)
+        program = self.program
+        (factor, unit) = self._factor(multiplier)
         pulled = program.rows + multiplier * program.share * self.pull
         solved = cho_solve(factor, (pulled / unit).T, check_finite=False).T / unit
         x = program.solve(pulled @ solved.T, program.values)
@@ -109,7 +116,9 @@ class ProductModel(StepModel):
     """
 
     def __init__(self, program: Program, times: Callable[[Floats], Floats], diagonal: Floats):
-        self.program, self.times, self.diagonal = program, times, diagonal
+        self.program = program
+        self.times = times
+        self.diagonal = diagonal
 
     def solve(self, multiplier: float = 0.0) -> tuple[Floats, Floats]:
         """Solve for all rows at once."""
@@ -121,9 +130,11 @@ class ProductModel(StepModel):
         return -(x @ solved), x
 
     def _conjugate_gradients(self, rows: Floats) -> Floats:
-        solved, left = np.zeros_like(rows), rows.copy()
+        solved = np.zeros_like(rows)
+        left = rows.copy()
         scaled = left / self.diagonal
-        along, size = scaled, (left * scaled).sum(axis=1)
+        along = scaled
+        size = (left * scaled).sum(axis=1)
         goal = _CG_ACCURACY**2 * size
         for _ in range(_CG_STEPS):
             going = size > goal
@@ -136,7 +147,8 @@ class ProductModel(StepModel):
             solved += length * along
             left -= length * bent
             scaled = left / self.diagonal
-            before, size = size, np.where(going, (left * scaled).sum(axis=1), size)
+            before = size
+            size = np.where(going, (left * scaled).sum(axis=1), size)
             along = scaled + np.divide(size, before, out=np.zeros_like(size), where=before > 0)[:, None] * along
         return solved
 
@@ -165,12 +177,24 @@ class LearnedModel(StepModel):
     """
 
     def __init__(
-        self, program: Program, pull: Floats, first: FirstCurvature, steps: Floats, changes: Floats, penalty: float,
-        *, bounded: bool,
-    ):  # fmt: skip
-        self.program, self.pull, self.first, self.penalty = program, pull, first, penalty
-        self.steps, self.changes = steps, changes
-        self.n, self.k = len(program.rows), len(steps)
+        self,
+        program: Program,
+        pull: Floats,
+        first: FirstCurvature,
+        steps: Floats,
+        changes: Floats,
+        penalty: float,
+        *,
+        bounded: bool,
+    ):
+        self.program = program
+        self.pull = pull
+        self.first = first
+        self.penalty = penalty
+        self.steps = steps
+        self.changes = changes
+        self.n = len(program.rows)
+        self.k = len(steps)
         n_bound = first.model.n_features * first.model.n_outputs
         bound = steps.copy()  # contribution of a multiplier of one to the changes
         bound[:, n_bound:] = 0.0
@@ -178,25 +202,33 @@ class LearnedModel(StepModel):
             self.changes = changes + penalty * bound
         # Besides the rows: changes, and contributions of a multiplier to rows and changes.
         more = np.concatenate([self.changes, program.share * pull[None], bound]) if bounded else self.changes
-        self.bound, self.bounded = bound, bounded
+        self.bound = bound
+        self.bounded = bounded
         self.products = CurvatureProducts(first, program.rows, more)
         self.on_steps = np.concatenate([program.rows @ steps.T, more @ steps.T])
 
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
         """Combine the products."""
-        n, k, added = self.n, self.k, self.penalty + multiplier
+        n = self.n
+        k = self.k
+        added = self.penalty + multiplier
         program = self.program
-        K, B = self.products.at(added), self.on_steps
+        K = self.products.at(added)
+        B = self.on_steps
         if self.bounded:
             # Add to every row the pull, and to every change that of its step, times the multiplier.
             mix = np.eye(n + k, n + k + 1 + k)
             mix[:n, n + k] = multiplier
             mix[n:, n + k + 1 :] = multiplier * np.eye(k)
-            K, B = mix @ K @ mix.T, mix @ B
-        M, scale, weigh = K[:n, :n], 1.0, np.zeros((2 * k, 2 * k))
+            K = mix @ K @ mix.T
+            B = mix @ B
+        M = K[:n, :n]
+        scale = 1.0
+        weigh = np.zeros((2 * k, 2 * k))
         on_pairs = np.empty((n, 2 * k))
         if k:
-            SY, YPY = B[n:].T, K[n:, n:]
+            SY = B[n:].T
+            YPY = K[n:, n:]
             scale = float(SY[-1, -1] / YPY[-1, -1])
             R_inverse = np.linalg.inv(np.triu(SY))
             weigh[:k, :k] = R_inverse.T @ (np.diag(np.diag(SY)) + scale * YPY) @ R_inverse

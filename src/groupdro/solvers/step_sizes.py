@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupdro.geometry import Geometry
-from groupdro.problem import GroupRisk
+from groupdro.problem import Problem
 from groupdro.utils.arguments import check_number, error_prefix, short_repr
 from groupdro.utils.types import Floats
 
@@ -26,7 +26,7 @@ def check_multiplier(multiplier: float) -> None:
     check_number(multiplier, "multiplier", positive=True)
 
 
-def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight", "paper"]) -> float:
+def saddle_constant(problem: Problem, geometry: Geometry, form: Literal["tight", "paper"]) -> float:
     """Return L_z, the Lipschitz constant of the saddle operator in the scaled norm of (w, q).
 
     With D^2 the range of the potential of w, G and L the rows' Lipschitz and smoothness constants:
@@ -38,7 +38,8 @@ def saddle_constant(problem: GroupRisk, geometry: Geometry, form: Literal["tight
     For L it uses the largest group's root mean square, which suffices for a guarantee in expectation.
     """
     constants = problem.constants(geometry.dual_order, geometry.radius)
-    D2, log_m = geometry.squared_diameter, problem.weight_geometry().squared_diameter
+    D2 = geometry.squared_diameter
+    log_m = problem.weight_geometry().squared_diameter
     G = constants.lipschitz
     if form == "paper":
         L = constants.smoothness
@@ -85,8 +86,11 @@ class Schedules:
         multiplier: float = 1.0,
     ):
         check_multiplier(multiplier)
-        self.length, self.alpha, self.eta = length, alpha, eta
-        self.lipschitz, self.multiplier = lipschitz, multiplier
+        self.length = length
+        self.alpha = alpha
+        self.eta = eta
+        self.lipschitz = lipschitz
+        self.multiplier = multiplier
 
     def epoch(self, s: int) -> EpochParameters:
         """Return the parameters of epoch s."""
@@ -131,10 +135,8 @@ class Schedules:
                     f"{s - 1} and to {now.alpha.sum():.6g} over epoch {s}; the sum may not grow."
                 )
         if self.eta is not None or self.multiplier != 1.0:
-            low, high = (
-                np.sqrt(now.alpha) / (10.0 * self.lipschitz),
-                np.sqrt(now.alpha / 5.0) / self.lipschitz,
-            )
+            low = np.sqrt(now.alpha) / (10.0 * self.lipschitz)
+            high = np.sqrt(now.alpha / 5.0) / self.lipschitz
             if (now.eta < low * (1.0 - _ROUNDING)).any() or (now.eta > high * (1.0 + _ROUNDING)).any():
                 raise ValueError(
                     f"step must lie in [{low.max():.6g}, {high.min():.6g}] for the theorem to hold in epoch {s}, got "

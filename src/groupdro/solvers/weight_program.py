@@ -11,9 +11,14 @@ from groupdro.solvers.simplex_qp import nearby_weights, solve_simplex_qp
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = [
-    "WORKING_SET", "NearbyProgram", "Program", "WeightProgram", "first_working_set", "next_working_set",
+    "WORKING_SET",
+    "NearbyProgram",
+    "Program",
+    "WeightProgram",
+    "first_working_set",
+    "next_working_set",
     "solve_for_groups",
-]  # fmt: skip
+]
 
 WORKING_SET = 400  # most groups that enter the program at once, worst first
 _ENTRIES = 20  # most rounds in which groups enter the program
@@ -89,16 +94,26 @@ class WeightProgram(Program):
 
     @classmethod
     def of(
-        cls, moving: Moving, working: Indices, fixed: Floats, known: Floats, gradients: Floats, values: Floats,
+        cls,
+        moving: Moving,
+        working: Indices,
+        fixed: Floats,
+        known: Floats,
+        gradients: Floats,
+        values: Floats,
         penalty: Floats,
-    ) -> "WeightProgram":  # fmt: skip
+    ) -> "WeightProgram":
         """Make the program of the working groups, with the others fixed; all slopes include the penalty's."""
-        total, q_fixed = 1.0 - float(fixed.sum()), moving.mixed(fixed)
+        total = 1.0 - float(fixed.sum())
+        q_fixed = moving.mixed(fixed)
         slope, value = (q_fixed @ gradients, float(q_fixed @ values)) if q_fixed.any() else (0.0, 0.0)
-        share, caps, begin = moving.share * total, moving.caps, None
+        share = moving.share * total
+        caps = moving.caps
+        begin = None
         if known.sum() > 0.5 * total and (not caps.size or abs(known.sum() - total) <= 1e-9 * total):
             begin = known / known.sum()
-        rows, common = gradients if len(working) == len(gradients) else gradients[working], slope + penalty
+        rows = gradients if len(working) == len(gradients) else gradients[working]
+        common = slope + penalty
         if share != 1.0 or np.any(common):  # otherwise without a copy, which may take hundreds of megabytes
             rows = share * rows
             rows += common
@@ -136,9 +151,14 @@ class NearbyProgram(Program):
 
 
 def solve_for_groups(
-    moving: Moving, values: Floats, gradients: Floats, penalty: Floats, known: Floats, rounding: float,
+    moving: Moving,
+    values: Floats,
+    gradients: Floats,
+    penalty: Floats,
+    known: Floats,
+    rounding: float,
     solve: Callable[[WeightProgram], tuple[Floats, Floats]],
-) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+) -> tuple[Floats, Floats, Floats]:
     """Return the step that minimises the groups' models under the worst weights, these weights, and the values there.
 
     Weights are q = least + share * s. The program contains the s of the worst groups; all others are zero or at their
@@ -176,7 +196,8 @@ def solve_for_groups(
     if moving.share > 0.0:
         known[~inside] = moving.fill(values)[~inside]
     for _ in range(_ENTRIES):
-        working, fixed = np.flatnonzero(inside), np.where(inside, 0.0, known)
+        working = np.flatnonzero(inside)
+        fixed = np.where(inside, 0.0, known)
         step, s_working = solve(WeightProgram.of(moving, working, fixed, known[working], gradients, values, penalty))
         expected = values + gradients @ step.ravel()
         known = fixed

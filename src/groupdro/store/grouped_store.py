@@ -343,7 +343,8 @@ class GroupedStore:
             weights = relative_weights(self.weight, self._manifest.group_offsets, self.names)
         whole = GroupedData(
             rows=dense_rows(self.X) if self._opened.nnz is None else CsrRows(self.X),
-            y=y if self.offset is None else np.column_stack([y, self.offset]),
+            y=y,
+            row_offsets=np.empty(0) if self.offset is None else np.asarray(self.offset),
             offsets=self._manifest.group_offsets,
             members=np.empty(0, np.int64),
             weights=weights,

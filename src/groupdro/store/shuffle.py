@@ -40,7 +40,8 @@ def shuffled_places(order: Indices, groups: Indices, sizes: Indices, seed: int) 
     ndarray of shape (n,)
         Positions from 0 to the size of the group minus one: a permutation of `order` within each group.
     """
-    place, size = order.astype(np.uint64), sizes[groups]
+    place = order.astype(np.uint64)
+    size = sizes[groups]
     keys = _mix(groups.astype(np.uint64) * _GOLDEN + _mix(np.array([seed], np.uint64)))
     # The exponent of n - 1 is its number of bits. This is exact, since files end before 2^53 rows.
     bits = np.frexp((size - 1).astype(np.float64))[1]
@@ -57,7 +58,8 @@ def shuffled_places(order: Indices, groups: Indices, sizes: Indices, seed: int) 
 def _feistel(words: Words, keys: Words, half: Words) -> Words:
     """Permute the words of 2 * `half` bits."""
     mask = (np.uint64(1) << half) - np.uint64(1)
-    left, right = words >> half, words & mask
+    left = words >> half
+    right = words & mask
     for turn in _TURNS:
         left, right = right, left ^ (_mix(keys + turn + right) & mask)
     return (left << half) | right

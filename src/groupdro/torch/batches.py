@@ -83,7 +83,9 @@ class BatchReader:
         for name, value in (("labels", labels), ("forward", forward)):
             if not (value is None or callable(value) or (name == "labels" and isinstance(value, str))):
                 raise TypeError(f"{name} must be callable or None, got {type(value).__name__}.")
-        self._order, self._labels, self._forward = order, labels, forward
+        self._order = order
+        self._labels = labels
+        self._forward = forward
         self._from_batch = groups if groups is None or callable(groups) or isinstance(groups, str) else None
         self._codes: Indices | None = None
         self._names: tuple[Any, ...] = ()
@@ -181,7 +183,8 @@ class BatchReader:
             Function without arguments that returns the output.
         """
         if self._forward is not None:
-            forward, there = self._forward, _to(batch, device)
+            forward = self._forward
+            there = _to(batch, device)
             return lambda: forward(model, there)
         if isinstance(batch, Mapping):
             taken = {name for name in (self._labels, self._from_batch) if isinstance(name, str)}

@@ -76,9 +76,15 @@ def choose(
     # hardly counts, does not measure the price. All levels share the penalty that suits the worst group, because one
     # chosen for each level would suit the average.
     search = GroupDROClassifierCV(
-        estimator, alphas=[chosen], cv=n_splits, prefer="gain", mean_budget=_ANY_PRICE, min_rows=_LEAST, refit=False,
+        estimator,
+        alphas=[chosen],
+        cv=n_splits,
+        prefer="gain",
+        mean_budget=_ANY_PRICE,
+        min_rows=_LEAST,
+        refit=False,
         random_state=seed,
-    )  # fmt: skip
+    )
     search.fit(X, y, weights, groups=_codes(groups))
     return chosen, float(search.robustness_)
 
@@ -100,7 +106,8 @@ def _choose_alpha(
     seed: int,
 ) -> float:
     """Return the smallest penalty whose held-out value is within a standard error of the best."""
-    codes, n_groups = _codes(groups), len(groups.names)
+    codes = _codes(groups)
+    n_groups = len(groups.names)
     given = GivenRows(X, y, groups, weights)
     folds = list(divide(given, n_splits=n_splits, seed=seed, classes=True))
     each = np.ones(len(y)) if weights is None else weights

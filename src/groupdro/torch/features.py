@@ -120,7 +120,8 @@ def extract_features(
     ('2', (5, 3), ('a', 'b'))
     """
     check_flag(progress, "progress")
-    inner, order = unwrap(model), read_order(loader)
+    inner = unwrap(model)
+    order = read_order(loader)
     reader = BatchReader(order, groups, labels, forward)
     spool: Spool = MemorySpool()
     if path is not None:

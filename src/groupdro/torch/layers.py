@@ -10,8 +10,16 @@ import numpy as np
 from groupdro.torch.installed import nn, torch
 from groupdro.utils.types import Array, Floats
 
-__all__ = ["InputReader", "evaluating", "find_last_layer", "layer_coefficients", "model_digest", "named_layer",
-           "unwrap", "write_last_layer"]  # fmt: skip
+__all__ = [
+    "InputReader",
+    "evaluating",
+    "find_last_layer",
+    "layer_coefficients",
+    "model_digest",
+    "named_layer",
+    "unwrap",
+    "write_last_layer",
+]
 
 _WRAPPED = "module", "_orig_mod"  # attributes of DataParallel and DistributedDataParallel, and of torch.compile
 _NAMED = 10  # layers named in an error
@@ -126,7 +134,8 @@ class InputReader:
     """
 
     def __init__(self, name: str, module: Any):
-        self.name, self.module = name, module
+        self.name = name
+        self.module = module
 
     def read(self, run: Callable[[], Any], n_rows: int) -> Array:
         """Return the inputs of the layer, one row per row of the batch, in half or single precision.

@@ -94,8 +94,11 @@ class GroupDROLoss(nn.Module):
             raise ValueError(f"robustness must be from 0 to 1, got {robustness!r}.")
         if not (loss is None or callable(loss)):
             raise TypeError(f"loss must be callable or None, got {type(loss).__name__}.")
-        self.n_groups, self.step_size, self.robustness = int(n_groups), float(step_size), float(robustness)
-        self.loss, self.process_group = loss, process_group
+        self.n_groups = int(n_groups)
+        self.step_size = float(step_size)
+        self.robustness = float(robustness)
+        self.loss = loss
+        self.process_group = process_group
         values = torch.zeros(n_groups) if offsets is None else torch.as_tensor(offsets, dtype=torch.float32)
         if values.shape != (n_groups,) or not torch.isfinite(values).all():
             raise ValueError(f"offsets must be {n_groups} finite numbers, one per group, got {offsets!r}.")
@@ -140,7 +143,8 @@ class GroupDROLoss(nn.Module):
         if self.training:
             self._step(means, present)
         # Weight of each group's average in the loss, and of each row's loss.
-        t, rate = self.robustness, self._presence()
+        t = self.robustness
+        rate = self._presence()
         by_group = torch.where(present, t * self.group_weights / rate, 0.0)
         by_row = (1.0 - t) / counts.sum().clamp(min=1.0)
         factors = by_group / counts.clamp(min=1.0) + by_row
@@ -158,7 +162,8 @@ class GroupDROLoss(nn.Module):
         """Return losses in single precision or more, and groups."""
         if len(batch) not in (2, 3):
             raise TypeError(f"expected losses and groups, or outputs, targets and groups; got {len(batch)} arguments.")
-        losses, groups = batch[0], torch.as_tensor(batch[-1], device=batch[0].device)
+        losses = batch[0]
+        groups = torch.as_tensor(batch[-1], device=batch[0].device)
         if len(batch) == 3:
             losses = self._losses(batch[0], batch[1])
         if losses.ndim != 1:
@@ -202,7 +207,8 @@ class GroupDROLoss(nn.Module):
             self.n_batches_with += present
             self.last_values.copy_(torch.where(present, means, self.last_values))
             # A group never seen is given the weighted mean of the others, which leaves its weight unchanged.
-            seen, values = self.n_batches_with > 0, self.last_values.float()
+            seen = self.n_batches_with > 0
+            values = self.last_values.float()
             weights = torch.where(seen, self.group_weights, 0.0)
             values = torch.where(seen, values, weights @ values / weights.sum().clamp(min=_LEAST))
             log_weights = self.log_weights.float() + self.step_size * values

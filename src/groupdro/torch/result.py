@@ -145,7 +145,8 @@ class LastLayerResult:
     @property
     def message(self) -> str:
         """The outcome in plain words."""
-        old, new = self.before.worst_row, self.after.worst_row
+        old = self.before.worst_row
+        new = self.after.worst_row
         small = [
             group for group, judged in zip(self.before.columns["group"], self.before.judged, strict=True) if not judged
         ]

@@ -238,7 +238,8 @@ class _Task:
         scores: Floats = np.empty(0)
         judged = np.zeros(len(features), bool)
         for train, test in folds:
-            rows, held_out = np.zeros_like(judged), np.zeros_like(judged)
+            rows = np.zeros_like(judged)
+            held_out = np.zeros_like(judged)
             rows[train], held_out[test] = True, True
             one = self._fit(clone(estimator), features, rows, "train")
             (found,) = scores_of(features, held_out, [(one.coef_, one.intercept_)])
@@ -263,7 +264,8 @@ class _Task:
         """Choose penalty and robustness on rows that fit in memory."""
         if not isinstance(self.alpha, str) and not isinstance(self.robustness, str):
             return {"alpha": float(self.alpha), "robustness": float(self.robustness)}
-        places, weights = np.flatnonzero(rows), None
+        places = np.flatnonzero(rows)
+        weights = None
         n_sampled = max(1, self.memory // (8 * features.X.shape[1]))
         if n_sampled < len(places):
             places, weights = sample_rows(features, places, n_sampled, self.seed)
@@ -293,7 +295,8 @@ class _Task:
 
 def _check_classes(features: Features, n_classes: int) -> None:
     """Raise if labels do not match the outputs of the layer."""
-    least, most = int(features.y.min()), int(features.y.max())
+    least = int(features.y.min())
+    most = int(features.y.max())
     if least < 0 or most >= n_classes:
         raise ValueError(
             f"labels must be from 0 to {n_classes - 1}, the outputs of layer {features.layer!r}; got {least} to {most}."

@@ -67,7 +67,8 @@ def sample_rows(features: Features, rows: Indices, n_sampled: int, seed: int) ->
     """
     codes = features.group_codes[rows]
     sizes = np.bincount(codes, minlength=len(features.names))
-    most, left = 0, n_sampled
+    most = 0
+    left = n_sampled
     for k, size in enumerate(np.sort(sizes)):  # the largest number per group that does not exceed the total
         most = max(most, left // (len(sizes) - k))
         left -= min(int(size), most)
@@ -113,7 +114,9 @@ def scores_of(features: Features, rows: Mask, models: list[tuple[Floats, Floats]
 
 def mean_variance(features: Features) -> float:
     """Return the variance of the features, averaged over columns; 1 if all are constant."""
-    centre, squares, n = np.asarray(features.X[0], np.float64), np.zeros(features.X.shape[1]), len(features)
+    centre = np.asarray(features.X[0], np.float64)
+    squares = np.zeros(features.X.shape[1])
+    n = len(features)
     sums = np.zeros_like(squares)
     for _, block in _blocks(features.X):
         away = block - centre
@@ -138,7 +141,8 @@ class FeatureSource(Source):
 
     def __init__(self, features: Features, rows: Mask):
         super().__init__(features.X.dtype, False)
-        self._features, self._rows = features, rows
+        self._features = features
+        self._rows = rows
         self.n_features = features.X.shape[1]
         self._classes = list(range(int(features.y.max()) + 1))
 

@@ -66,7 +66,8 @@ class MemorySpool(Spool):
     def add(self, X: Array, y: Indices, groups: list[Any]) -> None:
         """Add a batch."""
         self._batches.append((X.astype(np.float32, copy=False), y, self.codes(groups)))
-        self.n_rows, self.n_batches = self.n_rows + len(y), self.n_batches + 1
+        self.n_rows = self.n_rows + len(y)
+        self.n_batches = self.n_batches + 1
 
     def finish(self) -> tuple[Array, Indices, Indices]:
         """Join the batches and release them."""
@@ -94,7 +95,8 @@ class FileSpool(Spool):
             self.state = json.loads((folder / _STATE).read_bytes())
             if self.state.get("format") != _FORMAT:
                 raise ValueError(f"{os.fspath(folder)!r} has files of another format: choose another folder.")
-            self.n_rows, self.n_batches = self.state["n_rows"], self.state["n_batches"]
+            self.n_rows = self.state["n_rows"]
+            self.n_batches = self.state["n_batches"]
             names = [tuple(name) if isinstance(name, list) else name for name in self.state["names"]]
             self._names = {name: code for code, name in enumerate(names)}
         elif folder.exists() and any(folder.iterdir()):
@@ -146,7 +148,8 @@ class FileSpool(Spool):
         parts = X.astype(self.state["dtype"], copy=False), y, self.codes(groups)
         for file, part in zip(self._files.values(), parts, strict=True):
             file.write(np.ascontiguousarray(part).data)
-        self.n_rows, self.n_batches = self.n_rows + len(y), self.n_batches + 1
+        self.n_rows = self.n_rows + len(y)
+        self.n_batches = self.n_batches + 1
         if time.monotonic() - self._saved > _SECONDS:
             self.save()
 

@@ -56,7 +56,8 @@ class Workers:
         """
         if self.size == 1:
             return work()
-        found, error = None, None
+        found = None
+        error = None
         try:
             found = work()
         except BaseException as raised:
@@ -114,7 +115,8 @@ class Workers:
         """
         if self.size == 1:
             return own
-        dist, parts = torch.distributed, [_Part()] * self.size
+        dist = torch.distributed
+        parts = [_Part()] * self.size
         place = None if file is None else Path(own.X.filename)  # type: ignore[attr-defined]
         part = _Part(own.y, own.group_codes, own.names, own.rows, own.X.shape[1], own.layer, place)
         dist.all_gather_object(parts, part, group=self._group)
@@ -160,11 +162,14 @@ def _joined(X: Array, parts: list[_Part], *, keep_order: bool) -> Features:
     """Join labels and groups of several processes, and put rows in the order of the data set."""
     names = list(dict.fromkeys(name for part in parts for name in part.names))
     codes = [np.array([names.index(name) for name in part.names], np.int64)[part.group_codes] for part in parts]
-    y, group_codes = np.concatenate([part.y for part in parts]), np.concatenate(codes)
+    y = np.concatenate([part.y for part in parts])
+    group_codes = np.concatenate(codes)
     rows = [part.rows for part in parts if part.rows is not None]
     if len(rows) == len(parts) and not keep_order:
         order = np.argsort(np.concatenate(rows), kind="stable")
-        X, y, group_codes = X[order], y[order], group_codes[order]
+        X = X[order]
+        y = y[order]
+        group_codes = group_codes[order]
     return sorted_features(X, y, group_codes, tuple(names), parts[0].layer)
 
 

@@ -31,7 +31,8 @@ def largest_eigenpairs(matrix: Array, n: int) -> tuple[Floats, Floats]:
     vectors : ndarray of shape (size, n)
         Eigenvectors, as columns.
     """
-    size, width = len(matrix), n + _MORE
+    size = len(matrix)
+    width = n + _MORE
     if matrix.dtype != np.float32 or size < 4 * width:
         wide = np.asarray(matrix, dtype=np.float64)
         values, vectors = scipy.linalg.eigh(wide, subset_by_index=[size - n, size - 1])

@@ -99,7 +99,8 @@ def _text(value: Any) -> str:
 def objective_name(model: Any) -> str:
     """Return the name of the objective that a fitted model's bounds are about, such as "worst risk"."""
     value = "excess risk" if model.objective == "excess_risk" else "risk"
-    worst, t = f"worst {value}", float(model.robustness)
+    worst = f"worst {value}"
+    t = float(model.robustness)
     if model.worst_share is not None:
         worst = f"average of the worst {model.worst_share:.3g} of all {model.average}' {value}s"
     if t == 1.0:

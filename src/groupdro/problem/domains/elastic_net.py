@@ -158,7 +158,8 @@ class _ProximalGeometry(Round):
 
     def step(self, centre: Floats, step: Any, gradient: Floats) -> Floats:
         """Descend, shrink towards zero, clip. This order is exact because zero lies within the bounds."""
-        w, domain = np.asarray(centre - step * gradient), self.domain
+        w = np.asarray(centre - step * gradient)
+        domain = self.domain
         own = step[: self.n_bound] if isinstance(step, np.ndarray) else step
         bound = w[: self.n_bound]
         shrunk = np.sign(bound) * np.maximum(np.abs(bound) - own * domain.l1, 0.0) / (1.0 + own * domain.l2)

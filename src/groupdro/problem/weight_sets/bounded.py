@@ -32,7 +32,8 @@ class _Bounded(WeightSet):
 
     def contains(self, q: Floats) -> bool:
         """Check both bounds and the sum."""
-        moving, n = self.moving(len(q)), len(q)
+        moving = self.moving(len(q))
+        n = len(q)
         room = _ROUNDED * np.maximum(q, 1.0 / n)  # so that their sum is off by no more than rounding
         inside = bool((q >= moving.least - room).all()) and abs(float(q.sum()) - 1.0) <= _ROUNDED
         return inside and bool((q <= moving.mixed(moving.caps) + room).all() if moving.caps.size else True)
@@ -132,7 +133,8 @@ class Box(_Bounded):
         """Refuse bounds of the wrong length, or that no distribution satisfies."""
         for name in ("least", "most"):
             _check_length(getattr(self, name), name, n_groups)
-        least, most = np.broadcast_to(self.least, n_groups), np.broadcast_to(self.most, n_groups)
+        least = np.broadcast_to(self.least, n_groups)
+        most = np.broadcast_to(self.most, n_groups)
         if (least > most).any():
             raise ValueError(f"least exceeds most in group {int(np.argmax(least > most))}.")
         if least.sum() > 1.0 + _ROUNDED:

@@ -22,14 +22,19 @@ class FusedSteps(Steps):
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
         """Make one step per row of `members`."""
-        loop, ball, separable = self.loop, self.loop.geometry.ball, self.loop.separable
-        penalty, radius, thresholds = 0.0, np.inf, Thresholds(0.0, np.empty(0), np.empty(0))
+        loop = self.loop
+        ball = self.loop.geometry.ball
+        separable = self.loop.separable
+        penalty = 0.0
+        radius = np.inf
+        thresholds = Thresholds(0.0, np.empty(0), np.empty(0))
         if ball is not None:
             radius, penalty = ball
         elif separable is not None:
             ends = (np.nan_to_num(np.broadcast_to(end, loop.problem.data.n_features)) for end in separable.ends(1))
-            penalty, thresholds = separable.l2, Thresholds(separable.l1, *ends)
-        rows = loop.problem.drawn_rows(members)
+            penalty = separable.l2
+            thresholds = Thresholds(separable.l1, *ends)
+        rows = loop.oracle.drawn_rows(members)
         steps = np.ascontiguousarray(np.broadcast_to(loop.w_steps, loop.w.shape))
         dense_steps(
             loop.problem.flat,

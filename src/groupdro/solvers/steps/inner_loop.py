@@ -8,7 +8,8 @@ import numpy as np
 from groupdro.data import BatchPlan
 from groupdro.geometry import Geometry, Round
 from groupdro.kernels.arguments import Sums, WeightPlayer
-from groupdro.problem import Evaluation, GroupRisk
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.problem import Problem
 from groupdro.problem.domains import Separable
 from groupdro.utils.types import Floats, Indices
 
@@ -21,8 +22,8 @@ class InnerLoop:
 
     Attributes
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     at : Evaluation
         The snapshot.
     geometry : Geometry
@@ -50,7 +51,7 @@ class InnerLoop:
         Number of steps made.
     """
 
-    problem: GroupRisk
+    oracle: Oracle
     at: Evaluation
     geometry: Geometry
     w_steps: Floats | float
@@ -64,14 +65,23 @@ class InnerLoop:
     shift: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        self.w, self.logits = self.turned(self.w), self.logits.copy()
+        self.w = self.turned(self.w)
+        self.logits = self.logits.copy()
         self.w_centre = self.turned(self.w_centre)
-        self.snapshot, self.gradient = self.turned(self.at.w), self.turned_gradient(self.at.gradient)
-        self.w_total, self.mirror_total = np.zeros_like(self.w), np.zeros_like(self.w)
-        self.q_total, self.logit_total = np.zeros_like(self.logits), np.zeros_like(self.logits)
+        self.snapshot = self.turned(self.at.w)
+        self.gradient = self.turned_gradient(self.at.gradient)
+        self.w_total = np.zeros_like(self.w)
+        self.mirror_total = np.zeros_like(self.w)
+        self.q_total = np.zeros_like(self.logits)
+        self.logit_total = np.zeros_like(self.logits)
         self.sums = np.zeros(4)
         self.n_steps = 0
         self.values = self.problem.group_values(self.at.group_risks)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem."""
+        return self.oracle.problem
 
     @property
     def separable(self) -> Separable | None:
@@ -81,7 +91,8 @@ class InnerLoop:
 
     def turned(self, w: Floats) -> Floats:
         """Return w in the loop's own coordinates."""
-        out, d = w.copy(), len(self.rotation)
+        out = w.copy()
+        d = len(self.rotation)
         if d:
             out[:d] = self.rotation.T @ w[:d]
         if self.shift.size:
@@ -90,7 +101,8 @@ class InnerLoop:
 
     def turned_back(self, w: Floats) -> Floats:
         """Return w in the coordinates of the features."""
-        out, d = w.copy(), len(self.rotation)
+        out = w.copy()
+        d = len(self.rotation)
         if d:
             out[:d] = self.rotation @ w[:d]
         if self.shift.size:
@@ -99,7 +111,8 @@ class InnerLoop:
 
     def turned_gradient(self, gradient: Floats) -> Floats:
         """Return a gradient in the loop's own coordinates."""
-        out, d = gradient.copy(), len(self.rotation)
+        out = gradient.copy()
+        d = len(self.rotation)
         if self.shift.size:
             out[:-1] -= np.multiply.outer(self.shift, gradient[-1])
         if d:
@@ -120,7 +133,8 @@ class InnerLoop:
 
     def weight_player(self) -> WeightPlayer:
         """Return q in the form of kernels."""
-        moving, q = self.problem.weight_set.moving(self.problem.n_groups), self.at.q
+        moving = self.problem.weight_set.moving(self.problem.n_groups)
+        q = self.at.q
         assert moving is not None  # checked by `fits`
         return WeightPlayer(
             logits=self.logits,

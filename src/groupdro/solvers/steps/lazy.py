@@ -18,9 +18,12 @@ class LazySteps(Steps):
 
     def __init__(self, loop: InnerLoop):
         super().__init__(loop)
-        d, ball = loop.problem.data.n_features, loop.geometry.ball
+        d = loop.problem.data.n_features
+        ball = loop.geometry.ball
         assert ball is not None
-        features, gram, free = np.zeros((d, 8)), np.zeros(10), np.zeros(4)
+        features = np.zeros((d, 8))
+        gram = np.zeros(10)
+        free = np.zeros(4)
         vectors = (loop.w[:d], loop.snapshot[:d], loop.gradient[:d])
         for k, vector in enumerate(vectors):
             features[:, k] = vector
@@ -30,7 +33,8 @@ class LazySteps(Steps):
         if len(loop.w) > d:
             free[:3] = loop.w[d], loop.snapshot[d], loop.gradient[d]
         steps = np.broadcast_to(loop.w_steps, loop.w.shape)
-        step, free_step = float(steps[0]), float(steps[-1])
+        step = float(steps[0])
+        free_step = float(steps[-1])
         coefficients = np.array([1.0, 0, 0, 1, 0, 0, 0, 0])
         self.player = LazyPlayer(features, gram, coefficients, free, step, free_step, ball.penalty, ball.radius)
 
@@ -48,15 +52,19 @@ class LazySteps(Steps):
     def run(self, plan: BatchPlan, members: Indices) -> None:
         """Make one step per row of `members`."""
         loop = self.loop
-        drawn = Drawn(loop.problem.drawn_rows(members), plan.groups, plan.weights)
-        q, sums, work = loop.weight_player(), loop.totals(), np.empty((3, loop.problem.n_groups))
+        drawn = Drawn(loop.oracle.drawn_rows(members), plan.groups, plan.weights)
+        q = loop.weight_player()
+        sums = loop.totals()
+        work = np.empty((3, loop.problem.n_groups))
         csr_steps(loop.problem.flat, drawn, loop.at.margins, self.player, loop.n_steps, q, sums, work)
         loop.n_steps += len(members)
 
     def flush(self) -> None:
         """Set w to the iterate and add the sum of the iterates to the points."""
-        loop, player = self.loop, self.player
-        d, vectors = len(player.features), player.features[:, :4]
+        loop = self.loop
+        player = self.player
+        d = len(player.features)
+        vectors = player.features[:, :4]
         loop.w_total[:d] += vectors @ player.coefficients[4:] - player.features[:, 4]
         loop.w[:d] = vectors @ player.coefficients[:4]
         if len(loop.w) > d:

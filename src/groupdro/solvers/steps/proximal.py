@@ -18,16 +18,19 @@ class ProximalSteps(Steps):
 
     def __init__(self, loop: InnerLoop):
         super().__init__(loop)
-        d, separable = loop.problem.data.n_features, loop.separable
+        d = loop.problem.data.n_features
+        separable = loop.separable
         assert separable is not None
-        features, free = np.zeros((d, 8)), np.zeros(4)
+        features = np.zeros((d, 8))
+        free = np.zeros(4)
         if len(loop.w) > d:
             free[:3] = loop.w[d], loop.snapshot[d], loop.gradient[d]
         ends = np.empty((d, 2))
         ends[:, 0], ends[:, 1] = separable.ends(1)
         bounds = ends if np.isfinite(ends).any() else np.empty((0, 2))
         steps = np.broadcast_to(loop.w_steps, loop.w.shape)
-        step, free_step = float(steps[0]), float(steps[-1])
+        step = float(steps[0])
+        free_step = float(steps[-1])
         features[:, 0], features[:, 1], features[:, 5] = loop.w[:d], loop.snapshot[:d], -1.0
         features[:, 2] = loop.alpha * loop.snapshot[:d] - step * loop.gradient[:d]
         rho = (1.0 - loop.alpha) / (1.0 + step * separable.l2)
@@ -49,14 +52,17 @@ class ProximalSteps(Steps):
     def run(self, plan: BatchPlan, members: Indices) -> None:
         """Make one step per row of `members`."""
         loop = self.loop
-        drawn = Drawn(loop.problem.drawn_rows(members), plan.groups, plan.weights)
-        q, sums, work = loop.weight_player(), loop.totals(), np.empty((3, loop.problem.n_groups))
+        drawn = Drawn(loop.oracle.drawn_rows(members), plan.groups, plan.weights)
+        q = loop.weight_player()
+        sums = loop.totals()
+        work = np.empty((3, loop.problem.n_groups))
         csr_proximal_steps(loop.problem.flat, drawn, loop.at.margins, self.player, loop.n_steps, q, sums, work)
         loop.n_steps += len(members)
 
     def flush(self) -> None:
         """Make the steps that features skipped, set w, and add the sum of the iterates to the points."""
-        loop, player = self.loop, self.player
+        loop = self.loop
+        player = self.player
         loop.sums[2] += catch_up_all(player, loop.alpha, loop.n_steps) / player.step
         d = len(player.features)
         loop.w[:d] = player.features[:, 0]

@@ -20,9 +20,13 @@ class ReadableSteps(Steps):
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
         """Make one step per row of `members`."""
-        loop, problem = self.loop, self.loop.problem
-        at, geometry, weighting = loop.at, loop.geometry, problem.weight_geometry()
-        groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
+        loop = self.loop
+        problem = self.loop.problem
+        at = loop.at
+        geometry = loop.geometry
+        weighting = problem.weight_geometry()
+        groups = np.atleast_2d(plan.groups)
+        weights = np.atleast_2d(plan.weights)
         for k, drawn in enumerate(members):
             # 1. The centre between snapshot and iterate.
             w_centre = loop.alpha * loop.w_centre + (1.0 - loop.alpha) * loop.w
@@ -32,7 +36,7 @@ class ReadableSteps(Steps):
             q_half = weighting.point(weighting.step(q_centre, loop.q_step, -loop.values))
             # 3. The drawn rows' differences between there and the snapshot.
             draw = Draw(drawn, groups[k % len(groups)], weights[k % len(weights)])
-            loss_difference, sampled = problem.sampled_difference(draw, at, loop.turned_back(w_half), q_half)
+            loss_difference, sampled = loop.oracle.sampled_difference(draw, at, loop.turned_back(w_half), q_half)
             gradient_difference = loop.turned_gradient(sampled)
             # 4. The step, from the same centre.
             loop.w = geometry.step(w_centre, loop.w_steps, loop.gradient + gradient_difference)

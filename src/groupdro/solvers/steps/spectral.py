@@ -29,19 +29,25 @@ class SpectralSteps(Steps):
         super().__init__(loop)
         assert isinstance(loop.geometry, Spectral)
         geometry: Spectral = loop.geometry
-        self.geometry, self.d = geometry, geometry.n_bound
-        d, snapshot, gradient = self.d, loop.snapshot, loop.gradient
+        self.geometry = geometry
+        self.d = geometry.n_bound
+        d = self.d
+        snapshot = loop.snapshot
+        gradient = loop.gradient
         V = geometry.directions
         self.directions = V.astype(np.float32)
         self.snapshot, self.gradient = (np.ascontiguousarray(a[:d], np.float32) for a in (snapshot, gradient))
         self.centre = (loop.w_centre[:d] - snapshot[:d]).astype(np.float32)
         self.change = (loop.w[:d] - snapshot[:d]).astype(np.float32)
         # Components of the snapshot, its gradient, the centre and the iterate along the directions, in float64.
-        self.along_snapshot, self.along_gradient = V.T @ snapshot[:d], V.T @ gradient[:d]
-        self.along_centre, self.along = V.T @ (loop.w_centre - snapshot)[:d], V.T @ (loop.w - snapshot)[:d]
+        self.along_snapshot = V.T @ snapshot[:d]
+        self.along_gradient = V.T @ gradient[:d]
+        self.along_centre = V.T @ (loop.w_centre - snapshot)[:d]
+        self.along = V.T @ (loop.w - snapshot)[:d]
         self.square = float(np.vdot(snapshot[:d], snapshot[:d]))
         self.free = loop.w[d:] - snapshot[d:]
-        self.change_total, self.free_total = np.zeros(snapshot[:d].shape), np.zeros_like(self.free)
+        self.change_total = np.zeros(snapshot[:d].shape)
+        self.free_total = np.zeros_like(self.free)
         self.aimed, self.half, self.added = (np.empty_like(self.change) for _ in range(3))
 
     @classmethod
@@ -49,17 +55,24 @@ class SpectralSteps(Steps):
         """Require float32 rows in this process, a loss supported by kernels, and a spectral metric."""
         problem = loop.problem
         known = problem.data.is_whole and problem.data.rows.single and problem.loss.in_blocks
+        known = known and not problem.data.row_offsets.size
         return known and isinstance(loop.geometry, Spectral) and not loop.rotation.size
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
         """Make one step per row of `members`."""
-        loop, problem, d = self.loop, self.loop.problem, self.d
-        at, weighting, geometry = loop.at, loop.problem.weight_geometry(), self.geometry
-        groups, weights = np.atleast_2d(plan.groups), np.atleast_2d(plan.weights)
-        step, alpha = float(loop.w_steps), loop.alpha
-        free_step, free_gradient = step * geometry.free_scale, loop.gradient[d:]
+        loop = self.loop
+        d = self.d
+        at = loop.at
+        weighting = loop.problem.weight_geometry()
+        geometry = self.geometry
+        groups = np.atleast_2d(plan.groups)
+        weights = np.atleast_2d(plan.weights)
+        step = float(loop.w_steps)
+        alpha = loop.alpha
+        free_step = step * geometry.free_scale
+        free_gradient = loop.gradient[d:]
         free_centre = loop.w_centre[d:] - loop.snapshot[d:]
-        for k, rows in enumerate(problem.drawn_rows(members)):
+        for k, rows in enumerate(loop.oracle.drawn_rows(members)):
             drawn = Drawn(rows, groups[k % len(groups)], weights[k % len(weights)])
             # 1. The centre between snapshot and iterate.
             q_centre = alpha * loop.logit_centre + (1.0 - alpha) * loop.logits
@@ -94,12 +107,16 @@ class SpectralSteps(Steps):
         Sets `out` to the change there and adds it to the total; returns its components and its squared norm. The centre
         lies between the snapshot's centre and the iterate, which may be `out` itself.
         """
-        geometry, alpha, shape = self.geometry, self.loop.alpha, (-1,) + (1,) * (slope.ndim - 1)
-        s, s0 = step * geometry.scales, step * geometry.rest
+        geometry = self.geometry
+        alpha = self.loop.alpha
+        shape = (-1,) + (1,) * (slope.ndim - 1)
+        s = step * geometry.scales
+        s0 = step * geometry.rest
         flat = (array.ravel() for array in (self.snapshot, self.centre, self.change))
         longer = aim(*flat, alpha, self.gradient.ravel(), difference, s0, self.aimed.ravel())
         centre = self.along_snapshot + alpha * self.along_centre + (1.0 - alpha) * self.along
-        wanted, have = centre - s.reshape(shape) * slope, centre - s0 * slope
+        wanted = centre - s.reshape(shape) * slope
+        have = centre - s0 * slope
         across = max(self.square + longer - float(np.vdot(have, have)), 0.0)
         shrink, shrink0 = geometry.shrinkage(wanted, across, s, s0)
         reached = wanted / shrink.reshape(shape)
@@ -112,8 +129,12 @@ class SpectralSteps(Steps):
 
         Pieces depend only on the size of the batch, so that threads do not change the result.
         """
-        loop, problem = self.loop, self.loop.problem
-        rows, margins, y, n_outputs = drawn.rows, loop.at.margins, problem.data.y, problem.model.n_outputs
+        loop = self.loop
+        problem = self.loop.problem
+        rows = drawn.rows
+        margins = loop.at.margins
+        y = problem.data.y
+        n_outputs = problem.model.n_outputs
         shift = free[0].copy() if len(free) else np.zeros(n_outputs)
         if loop.shift.size:
             shift -= loop.shift @ self.half
@@ -146,7 +167,8 @@ class SpectralSteps(Steps):
 
     def flush(self) -> None:
         """Write out w and the sum of its iterates, keeping their mean inside the domain despite rounding."""
-        loop, d = self.loop, self.d
+        loop = self.loop
+        d = self.d
         loop.w = loop.snapshot.copy()
         loop.w[:d] += self.change
         loop.w[d:] += self.free

@@ -40,7 +40,8 @@ def make_steps(
 
 
 def _make_steps(loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.Generator, *, replacement: bool) -> None:
-    data, steps = loop.problem.data, steps_of(loop, BATCHES)
+    data = loop.problem.data
+    steps = steps_of(loop, BATCHES)
     seconds = (len(plan.groups) * (steps.entries + 50.0) + 10.0 * loop.problem.n_groups) * _SECONDS_PER_VALUE
     piece = max(1, int(_SECONDS_PER_PIECE / seconds))
     if not data.in_memory:

@@ -9,10 +9,11 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.utils.extmath import randomized_svd
 
 from groupdro.data import Draw
-from groupdro.problem.curvature import curvature_rows
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.oracle.curvature import curvature_rows
+from groupdro.oracle.evaluation import Evaluation
+from groupdro.oracle.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.problem.linear_model import LinearModel
-from groupdro.problem.records import Evaluation
 from groupdro.utils.threads import map_threads
 from groupdro.utils.types import Floats, Indices
 
@@ -58,15 +59,18 @@ class FirstCurvature:
 
         Shapes are (n_rows, n_features, n_outputs) and (n_rows, 0 or 1, n_outputs).
         """
-        d, model = self.model.n_features, self.model
+        d = self.model.n_features
+        model = self.model
         shaped = rows.reshape(len(rows), d + model.fit_intercept, model.n_outputs)
-        features, free = shaped[:, :d], shaped[:, d:]
+        features = shaped[:, :d]
+        free = shaped[:, d:]
         return (features - self.centre[:, None] * free if model.fit_intercept else features), free
 
     def solve(self, gradient: Floats, bend: float) -> Floats:
         """Return the inverse of B + bend I, times one gradient (flattened as w is)."""
         features, free = (part[0] for part in self.split(gradient[None]))
-        diagonal, E = (self.diagonal + bend)[:, None], self.directions
+        diagonal = (self.diagonal + bend)[:, None]
+        E = self.directions
         out = features / diagonal
         if E.size:
             scaled = E / diagonal
@@ -89,7 +93,8 @@ class CurvatureProducts:
     """
 
     def __init__(self, first: FirstCurvature, rows: Floats, more: Floats):
-        parts, E = [first.split(rows), first.split(more)], first.directions
+        parts = [first.split(rows), first.split(more)]
+        E = first.directions
         self.free = _gram([free for _, free in parts]) / first.free
         self.levels, level_of = np.unique(first.diagonal, return_inverse=True)
         pieces = self._pieces(level_of, rows.size + more.size)
@@ -100,7 +105,8 @@ class CurvatureProducts:
             along = np.concatenate([E[columns].T @ part for part in here]) if E.size else E
             return _gram(here), along, E[columns].T @ E[columns]
 
-        n, L = len(rows) + len(more), len(self.levels)
+        n = len(rows) + len(more)
+        L = len(self.levels)
         self.grams = np.zeros((L, n, n))
         self.along = np.zeros((L, n, E.shape[1], first.model.n_outputs))
         self.inner = np.zeros((L, E.shape[1], E.shape[1]))
@@ -141,7 +147,7 @@ def _gram(parts: list[Floats]) -> Floats:
     return np.block([[a @ a.T, across], [across.T, b @ b.T]])
 
 
-def column_curvature(problem: GroupRisk) -> Floats:
+def column_curvature(problem: Problem) -> Floats:
     """Return the largest curvature along each column, of centred features if an intercept is free."""
     squares = problem.data.column_squares
     if problem.fit_intercept:
@@ -149,25 +155,28 @@ def column_curvature(problem: GroupRisk) -> Floats:
     return _levels(problem.loss.smoothness * squares)
 
 
-def outstanding_directions(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Floats, Floats] | None:
+def outstanding_directions(oracle: Oracle, draw: Draw, at: Evaluation) -> tuple[Floats, Floats] | None:
     """Return the diagonal and the directions of a `FirstCurvature` from drawn members, or None if there are none.
 
     From noise alone, a sample of n rows of d features shows curvatures of up to (1 + sqrt(d / n))^2 times the mean
     (Marchenko and Pastur). Directions that exceed this clearly count as outstanding. Rows must be combinable.
     """
-    here, weights = curvature_rows(problem, draw, at)
+    problem = oracle.problem
+    here, weights = curvature_rows(oracle, draw, at)
     X, weights = problem.data.gathered(draw, here.dense(), weights)
     if problem.fit_intercept:
         X = X - problem.data.column_means.astype(X.dtype)
     sample = X * np.sqrt(weights).astype(X.dtype)[:, None]
     n, d = sample.shape
-    n_directions, unit = min(_MOST_DIRECTIONS, n - 1, d - 1), float(np.abs(sample).max(initial=0.0))
+    n_directions = min(_MOST_DIRECTIONS, n - 1, d - 1)
+    unit = float(np.abs(sample).max(initial=0.0))
     if n_directions < 1 or not (0.0 < unit < np.inf):
         return None
     # With many columns the products dominate the time; with few, small curvatures next to large ones matter.
     sample = (sample / unit).astype(np.float32 if d >= _MANY_COLUMNS else np.float64)
     squares = unit**2 * np.square(sample).sum(axis=0, dtype=np.float64)
-    total, noise = float(squares.sum()), _STANDING_OUT * (1.0 + np.sqrt(d / n)) ** 2
+    total = float(squares.sum())
+    noise = _STANDING_OUT * (1.0 + np.sqrt(d / n)) ** 2
     # Try one direction first: if it does not stand out, none does.
     _, sizes, _ = randomized_svd(sample, 1, n_oversamples=4, n_iter=_POWERS, random_state=0)
     largest = (unit * float(sizes[0])) ** 2
@@ -178,7 +187,8 @@ def outstanding_directions(problem: GroupRisk, draw: Draw, at: Evaluation) -> tu
     keep = curvatures > noise * max(total - float(curvatures.sum()), 0.0) / (d - n_directions)
     if not keep.any():
         return None
-    curvatures, orthogonal = curvatures[keep], np.linalg.qr(transposed[keep].T.astype(np.float64))[0]
+    curvatures = curvatures[keep]
+    orthogonal = np.linalg.qr(transposed[keep].T.astype(np.float64))[0]
     directions = orthogonal * np.sqrt(curvatures)
     left = np.maximum(squares - np.square(directions).sum(axis=1), 0.0)
     # The next directions after the last have nearly the same curvature, and are not aligned with columns.

@@ -7,8 +7,9 @@ import pytest
 
 import groupdro as gd
 from groupdro.certificate import Certificate
-from groupdro.problem import Cap, Floor, References, Simplex
-from groupdro.solvers import group_minima
+from groupdro.oracle import Oracle
+from groupdro.problem import Cap, Floor, GroupMinima, Simplex
+from groupdro.solvers import minima_search
 from tests.reference.convex import group_minima as exact_minima
 from tests.reference.convex import worst_value
 
@@ -38,16 +39,16 @@ def make_problem(loss, domain, weight_set, seed, *, intercept=False, m=6, offset
     y = {"squared": scores[:, 0], "softmax": scores.argmax(axis=1)}.get(loss, np.where(scores[:, 0] > 0, 1.0, -1.0))
     weights = rng.random(len(groups)) + 0.05 if seed % 2 else None
     data = gd.GroupedData.from_arrays(X, y, groups, weights)
-    return gd.GroupRisk(data, LOSSES[loss], DOMAINS[domain], weight_set, fit_intercept=intercept, offsets=offsets)
+    return gd.Problem(data, LOSSES[loss], DOMAINS[domain], weight_set, fit_intercept=intercept, offsets=offsets)
 
 
 def assert_bounds_hold(problem, result, minima, optimum):
-    assert (result.references.lower <= minima + TOLERANCE).all()
-    assert (result.references.upper >= minima - TOLERANCE).all()
+    assert (result.group_minima.lower <= minima + TOLERANCE).all()
+    assert (result.group_minima.upper >= minima - TOLERANCE).all()
     for row in result.trace:
         assert row.lower - TOLERANCE <= optimum <= row.upper + TOLERANCE
     assert result.lower_bound - TOLERANCE <= optimum <= result.upper_bound + TOLERANCE
-    values = problem.risks(result.w) + problem.offsets - minima
+    values = Oracle(problem).risks(result.w) + problem.offsets - minima
     regret = problem.weight_set.support(values) + problem.domain.penalty_at(problem.coef(result.w))
     assert optimum - TOLERANCE <= regret <= result.upper_bound + TOLERANCE
 
@@ -108,7 +109,7 @@ def _unequal(n=400):
     X = rng.normal(size=(len(groups), 20))
     slope = np.where(groups == 0, 2.0, np.where(groups == 1, -2.0, 0.0))
     p = 1.0 / (1.0 + np.exp(-slope * X[:, 0] - 0.5 * X[:, 1]))
-    return gd.GroupRisk(
+    return gd.Problem(
         gd.GroupedData.from_arrays(X, np.where(rng.random(len(groups)) < p, 1.0, -1.0), groups),
         gd.losses.Logistic(),
         gd.domains.L2Domain(radius=5.0),
@@ -118,7 +119,7 @@ def _unequal(n=400):
 def test_only_groups_that_may_have_the_worst_regret_are_refined():
     result = gd.solve(_unequal(), gd.solvers.ALEM(), tol=1e-6)
     assert result.converged
-    width = result.references.upper - result.references.lower
+    width = result.group_minima.upper - result.group_minima.lower
     assert width[:2].max() < 1e-6
     assert width[2:].min() > 1e-5  # after the first steps nobody looked at them again
 
@@ -133,38 +134,39 @@ def test_regrets_take_fewer_passes_than_with_every_minimum_found_first():
     assert lazy.upper_bound == pytest.approx(eager.upper_bound, rel=2e-4)
 
 
-def test_tighter_references_improve_both_bounds_without_a_pass():
+def test_tighter_minima_improve_both_bounds_without_a_pass():
     problem = make_problem("logistic", "both", Floor(0.5), 3)
     minima, _ = exact_minima(problem)
-    rough = problem.with_references(References(minima + 0.1, minima - 0.1))
-    certificate = Certificate(rough)
-    certificate.observe(rough.evaluate(rough.start(), rough.start_weights()))
-    upper, lower, passes = certificate.upper, certificate.lower, problem.passes
-    fine = rough.with_references(References(minima + 0.01, minima - 0.02))
+    rough = problem.with_minima(GroupMinima(minima + 0.1, minima - 0.1, centre=minima + 0.1))
+    oracle = Oracle(rough)
+    certificate = Certificate(oracle)
+    certificate.observe(oracle.evaluate(rough.centre(), rough.central_weights()))
+    upper, lower, passes = certificate.upper, certificate.lower, oracle.passes
+    fine = oracle.on(problem.with_minima(GroupMinima(minima + 0.01, minima - 0.02, centre=minima + 0.01)))
     certificate.tighten(fine)
-    assert problem.passes == passes
+    assert oracle.passes == passes
     assert certificate.upper == pytest.approx(upper - 0.08)
     assert certificate.lower == pytest.approx(lower + 0.09)
     anew = Certificate(fine)
-    anew.observe(fine.evaluate(fine.start(), fine.start_weights()))
+    anew.observe(fine.evaluate(problem.centre(), problem.central_weights()))
     assert (certificate.upper, certificate.lower) == pytest.approx((anew.upper, anew.lower))
     assert certificate.lower <= worst_value(problem, minima).value + TOLERANCE
 
 
 def test_solvers_follow_the_centre_and_bounds_do_not():
     problem = make_problem("logistic", "radius", Simplex(), 3)
-    risks = problem.risks(problem.start())
-    references = References(np.full(6, 0.3), np.full(6, 0.1), centre=np.full(6, 0.2))
-    regrets = problem.with_references(references)
+    risks = Oracle(problem).risks(problem.centre())
+    minima = GroupMinima(np.full(6, 0.3), np.full(6, 0.1), centre=np.full(6, 0.2))
+    regrets = problem.with_minima(minima)
     np.testing.assert_allclose(regrets.group_values(risks), risks - 0.2)
-    assert regrets.objective(problem.start(), risks) == pytest.approx(risks.max() - 0.1)
+    assert regrets.objective(problem.centre(), risks) == pytest.approx(risks.max() - 0.1)
     assert regrets.least_value == pytest.approx(-0.3)
 
 
 @pytest.mark.parametrize("in_full", [True, False], ids=["in full", "as points"])
 def test_a_run_that_is_cut_at_any_epoch_resumes_to_the_same_bounds(tmp_path, monkeypatch, in_full):
     if not in_full:
-        monkeypatch.setattr(group_minima, "_MOST_KEPT", 0.0)
+        monkeypatch.setattr(minima_search, "_MOST_KEPT", 0.0)
     options = {"tol": 1e-7, "max_passes": 200.0}
     whole = gd.solve(_unequal(60), "alem", **options)
     assert whole.converged
@@ -181,7 +183,7 @@ def test_a_run_that_is_cut_at_any_epoch_resumes_to_the_same_bounds(tmp_path, mon
 
 def test_runs_that_do_not_fit_in_memory_go_on_from_their_points(monkeypatch):
     whole = gd.solve(_unequal(), "alem", tol=1e-6)
-    monkeypatch.setattr(group_minima, "_MOST_KEPT", 0.0)
+    monkeypatch.setattr(minima_search, "_MOST_KEPT", 0.0)
     points = gd.solve(_unequal(), "alem", tol=1e-6)
     assert points.converged
     np.testing.assert_array_equal(points.w, whole.w)
@@ -189,14 +191,14 @@ def test_runs_that_do_not_fit_in_memory_go_on_from_their_points(monkeypatch):
 
 
 def test_an_interrupt_while_bounds_are_refined_returns_the_best_pair(monkeypatch):
-    whole, calls = group_minima.GroupMinima.tighten, 0
+    whole, calls = minima_search.MinimaSearch.tighten, 0
 
     def interrupted(self, *args, **kwargs):
         nonlocal calls
         calls += 1
         return True if calls == 2 else whole(self, *args, **kwargs)
 
-    monkeypatch.setattr(group_minima.GroupMinima, "tighten", interrupted)
+    monkeypatch.setattr(minima_search.MinimaSearch, "tighten", interrupted)
     result = gd.solve(_unequal(), "alem", tol=1e-6)
     assert calls == 2
     assert result.status is gd.solvers.Status.INTERRUPTED

@@ -14,95 +14,92 @@ worst contribute: a group's minimum need only be known to within its distance fr
 weights have their own maximum in place of max_i.
 """
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from groupdro.certificate import Certificate
 from groupdro.certificate.certificate import is_inside
-from groupdro.problem import Evaluation, GroupRisk, References
-from groupdro.run.driver import solve
+from groupdro.oracle import Evaluation, Oracle
+from groupdro.problem import GroupMinima
 from groupdro.run.result import Result
+from groupdro.run.run import Run
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
 from groupdro.solvers.aleg import ALEG
-from groupdro.solvers.group_minima import GroupMinima, group_sqp
+from groupdro.solvers.minima_search import MinimaSearch, group_sqp
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.types import Floats
 
-__all__ = ["GroupReferences", "RefinedReferences"]
+__all__ = ["MinimaAsNeeded", "MinimaOnce"]
 
 _FIRST_PASSES = 6.0  # over every group, before anything is known about the excess risks
 _FIRST_WIDTH = 0.03  # relative to the risk at zero, at which a group's first passes end
 _ROUND_PASSES = 20.0  # over a group, before the excess risks are checked again
-_SHARE = 0.5  # of the gap that the tolerance allows, available to the references
-_AHEAD = 0.1  # of the saddle point's gap: references need not be finer while it is unclear which groups matter
+_SHARE = 0.5  # of the gap that the tolerance allows, available to the minima's bounds
+_AHEAD = 0.1  # of the saddle point's gap: the bounds need not be finer while it is unclear which groups matter
+_FINEST = 1e-11  # width of a group's bounds below which rounding dominates
 _KEPT_SLACK = 0.5  # share of a group's distance from the worst that its bounds may use: excess risks still change
 
 
 @dataclass(frozen=True)
-class GroupReferences(Preparation):
+class MinimaOnce(Preparation):
     """Bound each group's own minimum by solving it alone; with a penalty, the minimum includes it.
 
-    If the budget runs out, the remaining groups keep rough but valid bounds. The references of a given solver are the
-    risks that it reached, as in the paper; those of the default solver are estimates between both bounds.
+    Excess risks are over the risks that the solver reached, as in the paper. If the budget runs out, the remaining
+    groups keep rough but valid bounds.
 
     Parameters
     ----------
-    solver : Solver or None
-        Solver for a group's problem; None for SQP, or ALEG if SQP does not support the domain.
+    solver : Solver
+        Solver for a group's problem.
     max_passes : float
         Passes over a group's own rows.
-    share : float
-        Certified gap at which a group's minimum is good enough, relative to the smallest gap that the run may require.
-    finest : float
-        Smallest such gap.
-    absolute : bool
-        Whether the run's absolute tolerance is considered too.
+    width : float, optional
+        Certified gap at which a group's minimum is good enough; by default a tenth of the smallest gap that the
+        tolerance of the run may require.
     """
 
-    solver: Solver | None = None
+    solver: Solver
     _: KW_ONLY
     max_passes: float = 101.0
-    share: float = 0.1
-    finest: float = 1e-11  # below which rounding dominates
-    absolute: bool = True
+    width: float | None = None
 
-    def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
+    def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
         """Solve every group that this worker holds entirely, then together those divided among workers."""
-        # The gap of the excess risks is the sum of both stages' errors. The size of the excess risks is not known yet,
-        # so this stage uses a small share of the smallest gap that the tolerance may require.
-        least = max(budget.tol**2, budget.atol) if self.absolute else budget.tol**2
-        atol = max(self.share * least, self.finest)
-        solver, start, best = self.solver or self._default(problem), problem.start(), None
-        upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
-        minima = GroupMinima(problem, solver, upper, max_passes=self.max_passes, seed=seed)
-        pooled = self._pooled(problem, minima, budget)
+        problem = oracle.problem
+        width = self.width
+        if width is None:
+            # The gap of the excess risks is the sum of both stages' errors, and their size is not known yet.
+            width = max(0.1 * max(budget.tol**2, budget.atol), _FINEST)
+        best = None
+        upper = oracle.risks(w) + problem.domain.penalty_at(problem.coef(w))
+        minima = MinimaSearch(oracle, self.solver, upper, max_passes=self.max_passes, seed=seed)
+        pooled = self._pooled(oracle, minima, budget)
         if pooled is not None:
-            best, minima.near = (pooled.w, problem.weight_set.start(problem.n_groups)), pooled.w
+            best = pooled.w, q
+            minima.near = pooled.w
             if pooled.interrupted:
-                return Prepared(minima.references(), best=best, interrupted=True, rough=True)
-        interrupted = minima.tighten(np.full(problem.n_groups, atol), budget)
-        found = minima.references()
-        if self.solver is not None:
-            found = replace(found, centre=None)
+                return Prepared(minima.found(), best=best, interrupted=True, rough=True)
+        interrupted = minima.tighten(np.full(problem.n_groups, width), budget)
+        found = GroupMinima(minima.upper, minima.lower)
         return Prepared(found, best=best, interrupted=interrupted, rough=minima.rough)
 
-    @staticmethod
-    def _default(problem: GroupRisk) -> Solver:
-        return GroupSQP() if GroupSQP().fits(problem) else ALEG()
-
-    def _pooled(self, problem: GroupRisk, minima: GroupMinima, budget: Budget) -> Result | None:
+    def _pooled(self, oracle: Oracle, minima: MinimaSearch, budget: Budget) -> Result | None:
         """Solve all rows together: most groups' own models are near the pooled one."""
-        if not isinstance(minima.solver, GroupSQP) or problem.n_groups == 1 or minima.all_small:
+        problem = oracle.problem
+        if not isinstance(self.solver, GroupSQP) or problem.n_groups == 1 or minima.all_small:
             return None
         most = min(self.max_passes, max(budget.passes_left(), 1e-3))
         seconds = max(budget.seconds_left(), 1e-3)
-        return solve(problem.pooled(), minima.solver, tol=1e-2, max_passes=most, max_time=seconds)
+        run = Run.of(problem.pooled(), self.solver, tol=1e-2, max_passes=most, max_time=seconds)
+        found = run()
+        oracle.count_together(found.counters)
+        return found
 
 
 @dataclass(frozen=True)
-class RefinedReferences(Preparation):
+class MinimaAsNeeded(Preparation):
     """Bound each group's own minimum roughly, and refine the bounds during the run where excess risks need it.
 
     Parameters
@@ -117,52 +114,58 @@ class RefinedReferences(Preparation):
     max_passes: float = 1000.0
     every_group: bool = False
 
-    def run(self, problem: GroupRisk, budget: Budget, seed: int) -> Prepared:
+    def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
         """Make a few steps in every group."""
+        del q
+        problem = oracle.problem
         zero = np.zeros(problem.shape)
         if problem.domain.contains(problem.coef(zero)):
             upper = problem.risks_at_zero()
         else:
-            start = problem.start()
-            upper = problem.risks(start) + problem.domain.penalty_at(problem.coef(start))
-        minima = self._minima(problem, upper, seed)
+            upper = oracle.risks(w) + problem.domain.penalty_at(problem.coef(w))
+        minima = self._search(oracle, upper, seed)
         interrupted = minima.tighten(_FIRST_WIDTH * upper, budget, passes=_FIRST_PASSES)
         refinement = _Refinement(minima, every_group=self.every_group)
-        return Prepared(minima.references(), refinement, interrupted=interrupted)
+        return Prepared(minima.found(), refinement, interrupted=interrupted)
 
     def resume(
-        self, problem: GroupRisk, references: References, models: dict[int, Floats], seed: int
+        self, oracle: Oracle, group_minima: GroupMinima, models: dict[int, Floats], seed: int
     ) -> Refinement | None:
         """Continue from the bounds and models of a checkpoint."""
-        minima = self._minima(problem, references.upper, seed)
-        minima.lower = references.lower.copy()
+        minima = self._search(oracle, group_minima.upper, seed)
+        minima.lower = group_minima.lower.copy()
         minima.starts = models
         return _Refinement(minima, every_group=self.every_group)
 
-    def _minima(self, problem: GroupRisk, upper: Floats, seed: int) -> GroupMinima:
+    def _search(self, oracle: Oracle, upper: Floats, seed: int) -> MinimaSearch:
+        problem = oracle.problem
         solver = group_sqp(problem) if GroupSQP().fits(problem) else ALEG()
-        return GroupMinima(problem, solver, upper, max_passes=self.max_passes, keep=True, seed=seed)
+        return MinimaSearch(oracle, solver, upper, max_passes=self.max_passes, keep=True, seed=seed)
 
 
 class _Refinement(Refinement):
     """Decides when to refine which groups.
 
-    Every pass of the run may improve upper bounds at no extra cost. Once the references account for more of the gap
+    Every pass of the run may improve upper bounds at no extra cost. Once their bounds account for more of the gap
     than the saddle point does, the groups that matter are refined to what the tolerance requires, and the excess risks
     get a new centre. In between, the centre is fixed, because solvers converge poorly towards a moving target.
     """
 
-    def __init__(self, minima: GroupMinima, *, every_group: bool):
-        self.minima, self.every_group = minima, every_group
+    def __init__(self, minima: MinimaSearch, *, every_group: bool):
+        self.minima = minima
+        self.every_group = every_group
 
-    def after_epoch(self, certificate: Certificate, state: State, budget: Budget) -> References | None:
+    def after_epoch(self, certificate: Certificate, state: State, budget: Budget) -> GroupMinima | None:
         """Refine if it is time, and return the bounds if they improved."""
-        minima, problem, at = self.minima, certificate.problem, state.evaluation
-        known = problem.references
+        minima = self.minima
+        problem = certificate.problem
+        at = state.evaluation
+        known = problem.group_minima
+        assert known is not None  # this refines them
         if is_inside(problem, at.w):
             reached = at.group_risks + problem.domain.penalty_at(problem.coef(at.w))
             minima.upper = np.minimum(minima.upper, reached)
-        centre = known.upper if known.centre is None else known.centre
+        centre = known.centre
         needs = _Needs.of(certificate, at, minima, centre, budget, every_group=self.every_group)
         if needs is not None and needs.price > needs.goal and (state.stalled or needs.price >= needs.saddle):
             if minima.tighten(needs.allowed, budget, passes=_ROUND_PASSES):
@@ -170,7 +173,7 @@ class _Refinement(Refinement):
             centre = minima.centre()
         elif (minima.upper == known.upper).all():
             return None
-        return References(minima.upper.copy(), minima.lower.copy(), centre=centre)
+        return GroupMinima(minima.upper.copy(), minima.lower.copy(), centre)
 
     def models(self) -> dict[int, Floats]:
         """Return the models that the groups have reached."""
@@ -184,10 +187,10 @@ class _Needs:
     Attributes
     ----------
     saddle, price : float
-        The gap with respect to the centre, and the contribution of the references; if every group counts, at least the
-        width of the widest bounds.
+        The gap with respect to the centre, and the contribution of the minima's bounds; if every group counts, at
+        least the width of the widest bounds.
     goal : float
-        The part of the tolerance available to the references, or more while the saddle point is far.
+        The part of the tolerance available to these bounds, or more while the saddle point is far.
     allowed : ndarray of shape (n_groups,)
         Width of every group's bounds that meets the goal.
     """
@@ -202,7 +205,7 @@ class _Needs:
         cls,
         certificate: Certificate,
         at: Evaluation,
-        minima: GroupMinima,
+        minima: MinimaSearch,
         centre: Floats,
         budget: Budget,
         *,
@@ -212,11 +215,12 @@ class _Needs:
         problem = certificate.problem
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             return None
-        support, offsets = problem.weight_set.support, problem.offsets
+        support = problem.weight_set.support
+        offsets = problem.offsets
 
-        def worst(point: tuple[Floats, Floats], references: Floats) -> float:
+        def worst(point: tuple[Floats, Floats], subtracted: Floats) -> float:
             w, group_risks = point
-            return support(group_risks + offsets - references) + problem.domain.penalty_at(problem.coef(w))
+            return support(group_risks + offsets - subtracted) + problem.domain.penalty_at(problem.coef(w))
 
         # The saddle point for the centre, and its weights, differ from where the best bounds so far were found.
         points = (certificate.w, certificate.group_risks), (at.w, at.group_risks)
@@ -224,7 +228,7 @@ class _Needs:
         below, q = certificate.lower_against(centre)
         saddle = worst(here, centre) - below
         upper = min(worst(point, minima.lower) for point in points)
-        lower = certificate.lower + float(certificate.q @ (problem.references.upper - minima.upper))
+        lower = certificate.lower + float(certificate.q @ (problem.baseline.upper + offsets - minima.upper))
         # The optimum is not known yet, but is rarely far below the upper bound.
         tolerance = max(budget.tol * max(lower, 0.25 * upper), budget.atol)
         goal = max(_SHARE * tolerance, _AHEAD * saddle)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ import groupdro as gd
 from groupdro.certificate import Certificate, balance, linearise
 from groupdro.certificate.rounding import rounding_slack
 from groupdro.distributed import shard
-from groupdro.problem import single_pass
-from groupdro.problem.attainment import is_separated
-from groupdro.problem.group_pass import evaluate_groups
+from groupdro.oracle import Oracle, single
+from groupdro.oracle.groups import evaluate_groups
 from tests.distributed.thread_comm import run_workers
 from tests.reference.convex import worst_value
 
@@ -30,21 +28,24 @@ ROWS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def any_size_is_worth_it(monkeypatch):
+    monkeypatch.setattr(single, "_WORTH", 0)
+
+
 def make_problem(kind="plain", *, n=700, d=600, n_classes=4, seed=0, domain=None, **options):
     rng = np.random.default_rng(seed)
     X = ROWS[kind](rng, rng.normal(size=(n, d))).astype(np.float32)
     teacher = rng.normal(size=(d, n_classes)) / np.sqrt(d)
     y = np.argmax(X @ teacher / np.abs(X).mean() + rng.gumbel(size=(n, n_classes)), axis=1)
     data = gd.GroupedData.from_arrays(X, y, rng.integers(0, 3, n), options.pop("sample_weight", None))
-    problem = gd.GroupRisk(data, gd.losses.Softmax(n_classes), domain or gd.domains.L2Domain(radius=2.0), **options)
-    problem.single_precision = True
-    return problem
+    return gd.Problem(data, gd.losses.Softmax(n_classes), domain or gd.domains.L2Domain(radius=2.0), **options)
 
 
 def in_float64(problem):
-    other = problem.starting_at(*problem.given_start)
-    other.single_precision = False
-    return other
+    oracle = Oracle(problem)
+    oracle.use_double()
+    return oracle
 
 
 def some_points(problem, seed=1):
@@ -59,37 +60,40 @@ def some_points(problem, seed=1):
 @pytest.mark.parametrize("kind", ROWS)
 def test_risks_are_bounded_from_above_by_no_more_than_twice_the_allowance(kind, fit_intercept):
     problem = make_problem(kind, fit_intercept=fit_intercept)
+    oracle = Oracle(problem)
     for w, q in some_points(problem):
-        at, exact = problem.evaluate(w, q), in_float64(problem).evaluate(w, q)
+        at, exact = oracle.evaluate(w, q), in_float64(problem).evaluate(w, q)
         assert at.single is not None
         assert exact.single is None
         assert (at.single.allowance > 0).all()
         excess = at.group_risks - exact.group_risks
         assert (excess >= 0).all()
         assert (excess <= 2.0 * at.single.allowance).all()
-        np.testing.assert_allclose(problem.risks(w), at.group_risks, rtol=1e-12)
+        np.testing.assert_allclose(oracle.risks(w), at.group_risks, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_the_error_of_the_gradient_is_within_its_bound(kind):
     problem = make_problem(kind)
+    oracle = Oracle(problem)
     for w, q in some_points(problem):
-        at = problem.evaluate(w, q)
+        at = oracle.evaluate(w, q)
         slopes = problem.loss.value_and_slope(at.margins.astype(np.float64), problem.data.y)[1]
         weighted = slopes * problem.data.row_weights(q)[:, None]
         exact = in_float64(problem).combine_rows(weighted)
         error = np.linalg.norm(at.gradient - exact)
-        bound = EPS * problem.rounding * at.mass
+        bound = EPS * problem.data.rounding * at.mass
         assert 0 < error <= bound
-        assert np.linalg.norm(problem.combine_rows(weighted) - exact) <= bound
+        assert np.linalg.norm(oracle.combine_rows(weighted) - exact) <= bound
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_cut_lies_below_the_objective_everywhere(kind):
     problem = make_problem(kind)
+    oracle = Oracle(problem)
     exact, points = in_float64(problem), list(some_points(problem))
     for w, q in points:
-        cut = linearise(problem, problem.evaluate(w, q))
+        cut = linearise(oracle, oracle.evaluate(w, q))
         for v, _ in [*points, (w, q), (np.zeros_like(w), q)]:
             value = float(q @ exact.risks(v))
             slack = rounding_slack(cut.error, float(np.linalg.norm(v)), 0.0)
@@ -98,9 +102,10 @@ def test_a_cut_lies_below_the_objective_everywhere(kind):
 
 def test_a_cut_with_a_free_intercept_lies_below_the_objective_everywhere():
     problem = make_problem(fit_intercept=True)
+    oracle = Oracle(problem)
     exact, points = in_float64(problem), list(some_points(problem))
     for w, q in points:
-        cut = balance(problem, problem.evaluate(w, q))
+        cut = balance(oracle, oracle.evaluate(w, q))
         fine = balance(exact, exact.evaluate(w, q))
         assert cut.error > fine.error
         for v, _ in [*points, (w, q)]:
@@ -114,31 +119,32 @@ def test_a_cut_with_a_free_intercept_lies_below_the_objective_everywhere():
 def test_a_pass_with_the_gradients_of_all_groups_has_the_same_bounds(kind, fit_intercept):
     weights = np.random.default_rng(3).uniform(0.5, 2.0, 700)
     problem = make_problem(kind, fit_intercept=fit_intercept, sample_weight=weights)
+    oracle = Oracle(problem)
     exact = in_float64(problem)
     for w, q in some_points(problem):
-        groups, fine = evaluate_groups(problem, w), evaluate_groups(exact, w)
+        groups, fine = evaluate_groups(oracle, w), evaluate_groups(exact, w)
         at = groups.at(q)
         assert at.single is groups.single is not None
         excess = groups.group_risks - fine.group_risks
         assert (excess >= 0).all()
         assert (excess <= 2.0 * at.single.allowance).all()
-        np.testing.assert_allclose(at.mass, problem.evaluate(w, q).mass, rtol=1e-3)
+        np.testing.assert_allclose(at.mass, oracle.evaluate(w, q).mass, rtol=1e-3)
         slopes = problem.loss.value_and_slope(at.margins.astype(np.float64), problem.data.y)[1]
         for i in range(problem.n_groups):
             weighted = slopes * problem.data.row_weights(np.eye(problem.n_groups)[i])[:, None]
             gradient = exact.combine_rows(weighted)
             error = np.linalg.norm(problem.coef(groups.gradients[i]) - gradient)
-            assert error <= EPS * problem.rounding * groups.masses[i]
+            assert error <= EPS * problem.data.rounding * groups.masses[i]
             if fit_intercept:
                 np.testing.assert_allclose(groups.gradients[i, -1], weighted.sum(axis=0), atol=1e-12)
         if not fit_intercept:
-            cut = linearise(problem, at)
+            cut = linearise(oracle, at)
             for v in (w, np.zeros_like(w), -w):
                 slack = rounding_slack(cut.error, float(np.linalg.norm(v)), 0.0)
                 assert cut.constant + float(np.vdot(cut.gradient, v)) - slack <= float(q @ exact.risks(v))
 
 
-def test_a_solver_of_all_gradients_takes_passes_in_single_precision_too():
+def test_a_solver_of_all_gradients_takes_passes_in_single_precision_too(monkeypatch):
     seen = []
     problem = make_problem(n=2000, d=300, domain=gd.domains.L2Domain(radius=1.0))
     result = gd.solve(
@@ -152,7 +158,8 @@ def test_a_solver_of_all_gradients_takes_passes_in_single_precision_too():
     assert kinds[0]
     assert not kinds[-1]
     assert sorted(kinds, reverse=True) == kinds
-    fine = gd.solve(in_float64(problem), gd.solvers.GroupSQP("lbfgs"), tol=1e-7)
+    monkeypatch.setattr(single, "_WORTH", np.inf)
+    fine = gd.solve(problem, gd.solvers.GroupSQP("lbfgs"), tol=1e-7)
     assert result.lower_bound <= fine.upper_bound
     assert result.upper_bound >= fine.lower_bound
 
@@ -163,13 +170,13 @@ def test_tangents_at_wrong_outputs_still_lie_below():
     X = rng.normal(size=(300, 40))
     X[:, 0], X[:, 1] = 1e7, 1e7
     data = gd.GroupedData.from_arrays(X.astype(np.float32), rng.integers(0, 3, 300), np.arange(300) % 2)
-    problem = gd.GroupRisk(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=5.0))
-    problem.single_precision = True
+    problem = gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=5.0))
+    oracle = Oracle(problem)
     w = rng.normal(size=problem.shape) * 0.1
     w[0], w[1] = 1.0 / 3.0, -1.0 / 3.0 + 1e-8
-    at, exact = problem.evaluate(w, np.full(2, 0.5)), in_float64(problem)
+    at, exact = oracle.evaluate(w, np.full(2, 0.5)), in_float64(problem)
     assert np.abs(at.margins - exact.evaluate(w, at.q).margins).max() > 1e-3
-    cut = linearise(problem, at)
+    cut = linearise(oracle, at)
     for v in (w, np.zeros_like(w), 0.5 * w):
         slack = rounding_slack(cut.error, float(np.linalg.norm(v)), 0.0)
         assert cut.constant + float(np.vdot(cut.gradient, v)) - slack <= float(at.q @ exact.risks(v))
@@ -185,7 +192,7 @@ def test_bounds_enclose_the_optimum_that_clarabel_finds(solver, tol):
     assert result.converged
     assert result.lower_bound <= best.value + 1e-8
     assert result.upper_bound >= best.value - 1e-8
-    assert problem.single_precision  # the run changed a problem of its own
+    assert Oracle(problem).single_precision  # the run changed that of its own oracle
 
 
 def test_a_run_ends_in_float64_where_the_tolerance_needs_it_and_not_where_it_does_not():
@@ -207,10 +214,10 @@ def test_a_run_ends_in_float64_where_the_tolerance_needs_it_and_not_where_it_doe
 
 def test_a_certificate_in_single_precision_is_wider_than_one_in_float64_and_holds_it():
     problem = make_problem()
-    exact = in_float64(problem)
-    wide, narrow = (Certificate(one) for one in (problem, exact))
+    oracle, exact = Oracle(problem), in_float64(problem)
+    wide, narrow = (Certificate(one) for one in (oracle, exact))
     for w, q in some_points(problem):
-        wide.observe(problem.evaluate(w, q))
+        wide.observe(oracle.evaluate(w, q))
         narrow.observe(exact.evaluate(w, q))
     assert wide.upper > narrow.upper
     assert wide.lower < narrow.lower + 1e-6
@@ -219,36 +226,25 @@ def test_a_certificate_in_single_precision_is_wider_than_one_in_float64_and_hold
 
 def test_what_overflows_is_passed_over_in_float64():
     problem = make_problem()
+    oracle = Oracle(problem)
     w = np.full(problem.shape, 1e38)
     w[:, 1] *= -1.0
     with np.errstate(over="raise"):
-        at = problem.evaluate(w, np.full(3, 1.0 / 3.0))
+        at = oracle.evaluate(w, np.full(3, 1.0 / 3.0))
     assert at.single is None
-    assert not problem.single_precision
+    assert not oracle.single_precision
     np.testing.assert_array_equal(at.group_risks, in_float64(problem).evaluate(w, at.q).group_risks)
     for ask in (lambda one: one.risks(w), lambda one: one.combine_rows(np.full((700, 4), 3e38))):
-        problem = make_problem()
-        np.testing.assert_array_equal(ask(problem), ask(in_float64(problem)))
-
-
-def test_separation_is_not_claimed_of_outputs_that_rounding_may_have_turned():
-    problem = make_problem(n=40, d=60, n_classes=2)
-    at = problem.evaluate(np.zeros(problem.shape), np.full(3, 1.0 / 3.0))
-    own = np.eye(2, dtype=np.float32)[problem.data.y]
-    w = np.ones(problem.shape)
-    doubt = float(np.linalg.norm(w) * problem.row_norms.max())
-    for factor, separated in ((1e-6, False), (1e-2, True)):
-        moved = replace(at, w=w, margins=np.float32(factor * doubt) * own)
-        assert is_separated(problem, moved) == separated
+        np.testing.assert_array_equal(ask(Oracle(problem)), ask(in_float64(problem)))
 
 
 def test_only_large_products_of_float32_rows_with_several_outputs_are_passed_over_in_single_precision(monkeypatch):
-    monkeypatch.setattr(single_pass, "_WORTH", 700 * 600 * 4)
+    monkeypatch.setattr(single, "_WORTH", 700 * 600 * 4)
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(700, 600)).astype(np.float32), rng.integers(0, 4, 700), np.arange(700) % 3
 
     def chosen(X, y=y, loss=gd.losses.Softmax(), domain=gd.domains.L2Domain(radius=1.0)):  # noqa: B008
-        return gd.GroupRisk(gd.GroupedData.from_arrays(X, y, groups), loss, domain).single_precision
+        return Oracle(gd.Problem(gd.GroupedData.from_arrays(X, y, groups), loss, domain)).single_precision
 
     assert chosen(X)
     assert not chosen(X.astype(np.float64))
@@ -267,10 +263,10 @@ def test_mapped_rows_that_do_not_fit_in_memory_give_the_same(tmp_path, monkeypat
     groups = np.repeat(np.arange(3), problem.data.group_sizes)
     data = gd.GroupedData.from_arrays(mapped, problem.data.y, groups)
     assert not data.rows.in_memory
-    other = gd.GroupRisk(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=2.0))
-    other.single_precision = True
+    other = gd.Problem(data, gd.losses.Softmax(4), gd.domains.L2Domain(radius=2.0))
     for w, q in some_points(problem):
-        one, two = problem.evaluate(w, q), other.evaluate(w, q)
+        one, two = Oracle(problem).evaluate(w, q), Oracle(other).evaluate(w, q)
+        assert one.single is not None
         np.testing.assert_array_equal(one.group_risks, two.group_risks)
         np.testing.assert_array_equal(one.gradient, two.gradient)
 
@@ -278,13 +274,14 @@ def test_mapped_rows_that_do_not_fit_in_memory_give_the_same(tmp_path, monkeypat
 def pass_bytes():
     problem = make_problem(n=3000)
     w, q = list(some_points(problem))[1]
-    at = problem.evaluate(w, q)
+    at = Oracle(problem).evaluate(w, q)
+    assert at.single is not None
     return at.gradient.tobytes() + at.group_risks.tobytes() + at.margins.tobytes()
 
 
 @pytest.mark.long
 def test_the_number_of_threads_changes_no_bit():
-    script = "from tests.problem.test_single_pass import pass_bytes; print(hash(pass_bytes()))"
+    script = "from tests.oracle.test_single import pass_bytes, single; single._WORTH = 0; print(hash(pass_bytes()))"
     printed = set()
     for threads in ("1", "2", "4"):
         env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
@@ -308,17 +305,17 @@ def test_a_run_that_was_broken_off_before_or_after_its_precision_changed_is_resu
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
 def test_workers_find_the_same_bounds(fit_intercept):
     alone = make_problem(fit_intercept=fit_intercept)
+    oracle = Oracle(alone)
     w, q = list(some_points(alone))[1]
-    at = alone.evaluate(w, q)
+    at = oracle.evaluate(w, q)
     make = balance if fit_intercept else linearise
-    cut = make(alone, at)
+    cut = make(oracle, at)
 
     def work(comm):
         problem = make_problem(fit_intercept=fit_intercept)
-        problem = problem.on(shard(problem.data, comm), start=(None, None))
-        problem.single_precision = True
-        here = problem.evaluate(w, q)
-        there = make(problem, here)
+        shared = Oracle(problem.with_rows(shard(problem.data, comm)))
+        here = shared.evaluate(w, q)
+        there = make(shared, here)
         return here, there, rounding_slack(there.error, 1.0, 0.0)
 
     for here, there, slack in run_workers(3, work):

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from groupdro.data.sketch import Sketch
-from groupdro.problem.group_risk import GroupRisk
-from groupdro.problem.records import Evaluation
+from groupdro.oracle.evaluation import Evaluation
+from groupdro.oracle.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.utils.types import Array, Floats
 
 __all__ = [
@@ -23,24 +24,25 @@ __all__ = [
 _STRETCH = 1 << 15  # rows
 
 
-def outputs_along(problem: GroupRisk, direction: Floats) -> Floats:
+def outputs_along(oracle: Oracle, direction: Floats) -> Floats:
     """Return the change of the stored rows' outputs along a direction, in one pass."""
+    problem = oracle.problem
     out = np.empty((problem.data.n_rows, *problem.shape[1:]))
     for place, block in problem.data.rows.blocks():
         out[place] = problem.model.outputs(block, direction)
-    problem.count_columns(problem.data.n_features)
+    oracle.count_columns(problem.data.n_features)
     return out
 
 
-def evaluate_along(problem: GroupRisk, w: Floats, q: Floats, along: Array) -> tuple[Evaluation, Floats]:
+def evaluate_along(oracle: Oracle, w: Floats, q: Floats, along: Array) -> tuple[Evaluation, Floats]:
     """Evaluate a point, for one output, and return how the gradient of sum_i q_i R_i changes along some directions.
 
     This takes one pass if a kernel can read the rows, and otherwise two.
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     w, q : ndarray
         The point.
     along : ndarray of shape (n_rows, k)
@@ -49,34 +51,41 @@ def evaluate_along(problem: GroupRisk, w: Floats, q: Floats, along: Array) -> tu
     Returns
     -------
     Evaluation
-        That of `GroupRisk.evaluate`.
+        That of `Oracle.evaluate`.
     ndarray of shape (n_parameters, k)
         Changes of the gradient.
     """
-    data, flat, weights = problem.data, problem.flat_here, problem.data.row_weights(q)
-    if flat is not None and not problem.single_precision:
-        margins, losses = np.empty(data.n_rows), np.empty(data.n_rows)
+    problem = oracle.problem
+    data = problem.data
+    flat = problem.flat_here
+    weights = problem.data.row_weights(q)
+    if flat is not None and not oracle.single_precision:
+        margins = np.empty(data.n_rows)
+        losses = np.empty(data.n_rows)
         done = data.rows.fused_curvature(flat, w, weights, problem.row_norms, along, margins, losses)
         if done is not None:
             gradient, changes, mass = done
-            means, masses = data.partial_means(losses), np.array([mass])
+            means = data.partial_means(losses)
+            masses = np.array([mass])
             data.add_up(means, gradient, changes, masses)
-            problem.count_pass()
+            oracle.count_pass()
             return Evaluation(w, q, margins, means, gradient, float(masses[0])), changes
-    there = problem.evaluate(w, q)
+    there = oracle.evaluate(w, q)
     bent = along * (weights * problem.loss.curvature(there.margins, data.y))[:, None]
     model = replace(problem.model, n_outputs=along.shape[1])
-    bent, changes = bent.reshape(-1, *model.shape[1:]), np.zeros(model.shape)
+    bent = bent.reshape(-1, *model.shape[1:])
+    changes = np.zeros(model.shape)
     for place, block in data.rows.blocks():
         changes += model.gradient(block, bent[place])
     data.add_up(changes)
-    problem.count_columns(data.n_features)
+    oracle.count_columns(data.n_features)
     return there, changes.reshape(len(changes), -1)
 
 
-def curvature_between(problem: GroupRisk, weights: Floats, margins: Floats, along: Floats) -> float:
+def curvature_between(problem: Problem, weights: Floats, margins: Floats, along: Floats) -> float:
     """Return the second derivative of the weighted sum of losses along a change of the outputs."""
-    loss, y = problem.loss, problem.data.y
+    loss = problem.loss
+    y = problem.data.y
     sums = np.zeros(1)
     for place in _stretches(len(margins)):
         sums[0] += weights[place] @ (loss.curvature(margins[place], y[place]) * along[place] ** 2)
@@ -84,9 +93,10 @@ def curvature_between(problem: GroupRisk, weights: Floats, margins: Floats, alon
     return float(sums[0])
 
 
-def slope_and_curvature(problem: GroupRisk, weights: Floats, margins: Floats, shift: float) -> tuple[float, float]:
+def slope_and_curvature(problem: Problem, weights: Floats, margins: Floats, shift: float) -> tuple[float, float]:
     """Return both derivatives of the weighted sum of losses as all outputs grow, at a shift of the outputs."""
-    loss, y = problem.loss, problem.data.y
+    loss = problem.loss
+    y = problem.data.y
     sums = np.zeros(2)
     for place in _stretches(len(margins)):
         outputs = margins[place] + shift
@@ -96,7 +106,7 @@ def slope_and_curvature(problem: GroupRisk, weights: Floats, margins: Floats, sh
     return float(sums[0]), float(sums[1])
 
 
-def values_along(problem: GroupRisk, margins: Floats, moved: Floats) -> Floats:
+def values_along(problem: Problem, margins: Floats, moved: Floats) -> Floats:
     """Return the groups' values at margins + moved."""
     losses = np.empty(len(margins))
     for place in _stretches(len(margins)):
@@ -110,13 +120,13 @@ def _stretches(n_rows: int) -> Iterator[slice]:
         yield slice(start, min(start + _STRETCH, n_rows))
 
 
-def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch, shares: Any = None) -> Floats:
+def group_sketches(oracle: Oracle, margins: Floats, sketch: Sketch, shares: Any = None) -> Floats:
     """Return the sketch of every group's gradient, for one output, in one pass.
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     margins : ndarray of shape (n_rows,)
         Outputs of the stored rows.
     sketch : Sketch
@@ -129,6 +139,7 @@ def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch, shares: 
     ndarray of shape (n_groups, n_buckets) or (k, n_buckets)
         The sketches.
     """
+    problem = oracle.problem
     data = problem.data
     out = np.zeros((problem.n_groups if shares is None else shares.shape[0], sketch.n_buckets))
     slopes = problem.loss.value_and_slope(margins, data.y)[1]
@@ -141,5 +152,5 @@ def group_sketches(problem: GroupRisk, margins: Floats, sketch: Sketch, shares: 
         for i in range(len(out)):
             sketch.add(free[i : i + 1], data.n_features, out[i])
     data.add_up(out)
-    problem.count_pass()
+    oracle.count_pass()
     return out

@@ -22,7 +22,10 @@ def best_shift(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total
 
 def _one_output(loss: Loss, margins: Floats, y: Array, row_weights: Floats, total: Total) -> float:
     """Apply Newton's method, safeguarded by a bracket of the root of the slope."""
-    low, high, shift, stride = -np.inf, np.inf, 0.0, 1.0
+    low = -np.inf
+    high = np.inf
+    shift = 0.0
+    stride = 1.0
     for _ in range(60):
         slopes = loss.value_and_slope(margins + shift, y)[1]
         bend = loss.curvature(margins + shift, y)
@@ -35,7 +38,8 @@ def _one_output(loss: Loss, margins: Floats, y: Array, row_weights: Floats, tota
         if low < newton < high and abs(newton - shift) <= stride:
             shift = newton
         elif np.isinf(low) or np.isinf(high):
-            shift, stride = shift - np.sign(slope) * stride, 2.0 * stride
+            shift = shift - np.sign(slope) * stride
+            stride = 2.0 * stride
         else:
             shift = 0.5 * (low + high)
     return shift
@@ -65,5 +69,6 @@ def _many_outputs(loss: Loss, margins: Floats, y: Array, row_weights: Floats, to
             step *= 0.5
         else:
             break
-        shifts, value = shifts - step, trial
+        shifts = shifts - step
+        value = trial
     return shifts

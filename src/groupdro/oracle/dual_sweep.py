@@ -14,7 +14,8 @@ import numpy as np
 
 from groupdro.kernels.arguments import DualPoint
 from groupdro.kernels.dual import dual_sums, dual_sweep
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.oracle.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["shortening", "sweep"]
@@ -25,20 +26,18 @@ _LEAST_TOTAL = 1e-12  # of a worker's weights: with none at all, their proportio
 _MOST = 0.5  # share of all weight that a step may move to a worker
 
 
-def shortening(problem: GroupRisk) -> int:
+def shortening(problem: Problem) -> int:
     """Return by what factor steps are shorter than those of one process, and sweeps about more."""
     return problem.data.n_workers
 
 
-def sweep(
-    problem: GroupRisk, order: Indices, point: DualPoint, proximal: float, relaxation: float
-) -> tuple[float, float]:
+def sweep(oracle: Oracle, order: Indices, point: DualPoint, proximal: float, relaxation: float) -> tuple[float, float]:
     """Visit all groups, which reads their rows twice, or three times if there are several workers.
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     order : ndarray of int
         All groups, in the order in which to visit them.
     point : DualPoint
@@ -51,22 +50,29 @@ def sweep(
     objective, violation : float
         The dual objective, without the intercept's part, and minus the weighted sum of the slopes.
     """
+    problem = oracle.problem
     penalty = problem.domain.ball.penalty  # type: ignore[union-attr]
-    problem.count_pass()
-    problem.count_columns(problem.data.n_features)
+    oracle.count_pass()
+    oracle.count_columns(problem.data.n_features)
     if not problem.data.is_whole:
-        return _sweep_together(problem, order, point, penalty, proximal, relaxation)
+        return _sweep_together(oracle, order, point, penalty, proximal, relaxation)
     sums = dual_sums(problem.data.offsets, problem.data.member_weights, point)
     _visit(problem, order, point, sums, penalty, proximal, relaxation)
     return float(sums[0] - 0.5 * penalty * sums[1]), float(sums[2])
 
 
 def _visit(
-    problem: GroupRisk, order: Indices, point: DualPoint, sums: Floats, penalty: float, proximal: float,
+    problem: Problem,
+    order: Indices,
+    point: DualPoint,
+    sums: Floats,
+    penalty: float,
+    proximal: float,
     relaxation: float,
-) -> None:  # fmt: skip
+) -> None:
     """Visit groups that are stored here."""
-    data, levels = problem.data, problem.group_values(np.zeros(problem.n_groups))
+    data = problem.data
+    levels = problem.group_values(np.zeros(problem.n_groups))
     members = data.offsets, data.members, data.member_weights
     calls = np.cumsum(data.group_sizes[order]) // _CALL_MEMBERS
     for part in np.split(order, np.flatnonzero(np.diff(calls)) + 1):
@@ -74,11 +80,15 @@ def _visit(
 
 
 def _sweep_together(
-    problem: GroupRisk, order: Indices, point: DualPoint, penalty: float, proximal: float, relaxation: float
+    oracle: Oracle, order: Indices, point: DualPoint, penalty: float, proximal: float, relaxation: float
 ) -> tuple[float, float]:
     """Visit all groups, each worker its own, in rounds."""
-    data, (slopes, heights, q, table, centre) = problem.data, point
-    here, model, parts = data.group_sizes > 0, table[:, 0].copy(), np.zeros((len(table), 3))
+    problem = oracle.problem
+    data = problem.data
+    (slopes, heights, q, table, centre) = point
+    here = data.group_sizes > 0
+    model = table[:, 0].copy()
+    parts = np.zeros((len(table), 3))
     q *= here
     heights *= here
     if q.sum() < _LEAST_TOTAL:
@@ -87,11 +97,12 @@ def _sweep_together(
     totals /= totals.sum()
     q /= q.sum()
     own = data.rows.rmatvec(data.row_weights(q) * slopes) / -penalty  # the model, if these groups had all weight
-    problem.count_columns(data.n_features)
+    oracle.count_columns(data.n_features)
     sums = dual_sums(data.offsets, data.member_weights, DualPoint(slopes, heights, q, parts, 0.0))
     levels, frees = _of_each(problem, float(sums[0]), float(sums[2]))
     for groups in np.array_split(order[here[order]], _ROUNDS):
-        total, free = totals[data.rank], float(totals @ frees)
+        total = totals[data.rank]
+        free = float(totals @ frees)
         larger = data.n_workers * total
         np.multiply(own, larger, out=parts[:, 0])
         np.subtract(model, parts[:, 0], out=parts[:, 2])
@@ -102,7 +113,8 @@ def _sweep_together(
         own = parts[:, 0] / larger
         data.add_up(changes)
         model += changes
-        on_model, apart = penalty * float(own @ model), penalty * float(((own - model) ** 2).sum())
+        on_model = penalty * float(own @ model)
+        apart = penalty * float(((own - model) ** 2).sum())
         levels, frees, on_models, bends = _of_each(problem, float(sums[0]), float(sums[2]), on_model, apart)
         if relaxation > 0.0:
             free = float(totals @ frees)
@@ -116,7 +128,7 @@ def _sweep_together(
     return float(totals @ levels - 0.5 * penalty * (model @ model)), float(totals @ frees)
 
 
-def _of_each(problem: GroupRisk, *numbers: float) -> Floats:
+def _of_each(problem: Problem, *numbers: float) -> Floats:
     """Return some numbers of every worker, each as an array of shape (n_workers,)."""
     table = np.zeros((len(numbers), problem.data.n_workers))
     table[:, problem.data.rank] = numbers

@@ -5,9 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from groupdro.problem import Counters, GroupRisk, References
+from groupdro.oracle import Counters, Oracle
+from groupdro.problem import GroupMinima, Problem
 from groupdro.problem.attainment import is_separated, vanishes
-from groupdro.problem.centring import recentre
 from groupdro.problem.present_classes import with_present_classes
 from groupdro.problem.row_space import fits_row_space, in_row_space
 from groupdro.run.result import Result, Status
@@ -18,7 +18,7 @@ from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.threads import n_threads
 from groupdro.utils.types import Floats, Mask
 
-__all__ = ["GroupMinima", "group_sqp"]
+__all__ = ["MinimaSearch", "group_sqp"]
 
 _GROUPS_AT_ONCE = 256  # submitted to threads at once: after an interrupt each must be cancelled
 _MOMENT = 0.2  # seconds
@@ -28,13 +28,13 @@ _MOST_PAIRS = 20  # of a group's L-BFGS matrix
 _FEWEST_PAIRS = 4
 
 
-class GroupMinima:
+class MinimaSearch:
     """Bounds ``lower <= min_w R_i(w) + penalty(w) <= upper`` of every group i.
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem of risks.
+    oracle : Oracle
+        The oracle of the problem of risks.
     solver : Solver
         The solver of a group's problem.
     upper : ndarray of shape (n_groups,)
@@ -60,7 +60,7 @@ class GroupMinima:
 
     def __init__(
         self,
-        problem: GroupRisk,
+        oracle: Oracle,
         solver: Solver,
         upper: Floats,
         *,
@@ -69,9 +69,16 @@ class GroupMinima:
         keep: bool = False,
         seed: int = 0,
     ):
-        self.problem, self.solver, self.near = problem, solver, near
-        self.max_passes, self.keep, self.seed = max_passes, keep, seed
-        self.upper, self.lower = upper.copy(), np.zeros(problem.n_groups)  # losses and penalties are nonnegative
+        problem = oracle.problem
+        self.oracle = oracle
+        self.problem = problem
+        self.solver = solver
+        self.near = near
+        self.max_passes = max_passes
+        self.keep = keep
+        self.seed = seed
+        self.upper = upper.copy()
+        self.lower = np.zeros(problem.n_groups)  # losses and penalties are nonnegative
         self.closed = np.zeros(problem.n_groups, dtype=bool)
         self.rough = False
         self._small = fits_row_space(problem, problem.data.all_sizes)
@@ -107,7 +114,8 @@ class GroupMinima:
         bool
             Whether Ctrl-C ended it. The bounds are still valid.
         """
-        problem, data = self.problem, self.problem.data
+        problem = self.problem
+        data = self.problem.data
         due = ~self.closed & (self.width > allowed)
         # A worker solves the groups it holds entirely; those divided among workers are solved by all together, one by
         # one.
@@ -117,13 +125,15 @@ class GroupMinima:
         interrupted, spent = self._tighten_in_threads(np.flatnonzero(due & here).tolist(), allowed, budget, passes)
         m = problem.n_groups
         bounds = data.largest(np.concatenate([-self.upper, self.lower, self.closed, [float(self.rough)]]))
-        self.upper, self.lower, self.closed = -bounds[:m], bounds[m : 2 * m], bounds[2 * m : 3 * m] > 0
+        self.upper = -bounds[:m]
+        self.lower = bounds[m : 2 * m]
+        self.closed = bounds[2 * m : 3 * m] > 0
         self.rough = bool(bounds[-1])
-        problem.count_apart(spent)
+        self.oracle.count_apart(spent)
         stop = threading.Event()  # a new event: abandoned groups may not have seen the old one yet
         for i in np.flatnonzero(due & (held == 0.0)).tolist():
             together = self._tighten_one(i, float(allowed[i]), budget, passes, stop)
-            problem.count_together(together)
+            self.oracle.count_together(together)
         return interrupted
 
     def _tighten_in_threads(
@@ -155,7 +165,8 @@ class GroupMinima:
 
     def _tighten_one(self, i: int, allowed: float, budget: Budget, passes: float, stop: threading.Event) -> Counters:
         """Tighten the bounds of one group's minimum; return the operations on its rows."""
-        seconds, passes_left = budget.seconds_left(), budget.passes_left()
+        seconds = budget.seconds_left()
+        passes_left = budget.passes_left()
         if stop.is_set() or passes_left <= 0 or seconds <= 0:
             self.rough = True
             return Counters()
@@ -169,7 +180,9 @@ class GroupMinima:
         run.callbacks = (lambda _: stop.is_set(),)
         if run.state is None:
             before = Counters()
-            run.atol, run.max_passes, run.max_time = allowed, min(most, passes_left), seconds
+            run.atol = allowed
+            run.max_passes = min(most, passes_left)
+            run.max_time = seconds
             found = run()
         else:
             before = run.clock.counts
@@ -187,19 +200,18 @@ class GroupMinima:
 
     def _open(self, i: int) -> Run | None:
         """Return the run of a group's own problem, before its first pass; None if the minimum is zero."""
-        alone = self.problem.group(i).apart()
+        alone = self.problem.group(i)
+        w = None
         if vanishes(alone):
             return None
         alone, present = with_present_classes(alone)
         if self._small[i]:
             alone = in_row_space(alone)
         elif self.near is not None:
-            alone = alone.starting_at(self.near[:, present] if present.size else self.near)
+            w = self.near[:, present] if present.size else self.near
         if i in self.starts and self.starts[i].shape == alone.shape:
-            alone = alone.starting_at(self.starts[i])
-        self.solver.check(alone)
-        problem, centring = recentre(alone)
-        return Run(problem, centring, self.solver, tol=0.0, atol=0.0, max_passes=1.0, max_time=1.0, seed=self.seed)
+            w = self.starts[i]
+        return Run.of(alone, self.solver, w, atol=0.0, seed=self.seed)
 
     def _note(self, i: int, run: Run, found: Result, *, cut_short: bool) -> None:
         """Store the outcome of a group's run."""
@@ -213,17 +225,17 @@ class GroupMinima:
         elif found.status is not Status.CONVERGED:
             self.closed[i] = True
         if found.status is Status.NO_FINITE_MINIMISER:
-            at = run.problem.evaluate(run.centring.inward(found.w), np.ones(1))
-            if is_separated(run.problem, at):
+            at = run.oracle.evaluate(run.centring.inward(found.w), np.ones(1))
+            if is_separated(run.problem, at.w, at.margins):
                 self.upper[i] = 0.0  # the losses tend to zero
         self.upper[i] = min(self.upper[i], found.upper_bound)
         self.lower[i] = max(self.lower[i], found.lower_bound)
 
     # ------------------------------------------------------------------ results
 
-    def references(self) -> References:
+    def found(self) -> GroupMinima:
         """Return the bounds."""
-        return References(self.upper.copy(), self.lower.copy(), centre=self.centre())
+        return GroupMinima(self.upper.copy(), self.lower.copy(), self.centre())
 
     def models(self) -> dict[int, Floats]:
         """Return the best known models of groups that are not closed, of those that have all parameters.
@@ -238,7 +250,7 @@ class GroupMinima:
         return {i: w for i, w in sorted(known.items()) if w.shape == self.problem.shape and not self._small[i]}
 
     def centre(self) -> Floats:
-        """Return the best references for the excess risks: an estimate of the minima, between their bounds.
+        """Return what solvers best subtract from the risks: an estimate of the minima, between their bounds.
 
         Near a minimum, the upper bound is much the better estimate. If the lower bound is uninformative, the minimum
         may be far below what a few steps reached, and using the upper bound would take weight away from a group that
@@ -248,21 +260,22 @@ class GroupMinima:
         return np.clip(self.upper - self.width * relative**2, self.lower, self.upper)
 
 
-def group_sqp(problem: GroupRisk) -> GroupSQP:
+def group_sqp(problem: Problem) -> GroupSQP:
     """Return SQP for all groups of a problem, with as many L-BFGS pairs as can be stored for each."""
     sizes = _sizes_alone(problem, fits_row_space(problem, problem.data.all_sizes))
     return GroupSQP(memory=int(np.clip(0.5 * _MOST_KEPT / sizes.sum(), _FEWEST_PAIRS, _MOST_PAIRS)))
 
 
-def _sizes_alone(problem: GroupRisk, small: Mask) -> Floats:
+def _sizes_alone(problem: Problem, small: Mask) -> Floats:
     """Return the number of parameters of each group's own problem."""
     features = np.where(small, problem.data.all_sizes, problem.shape[0]).astype(np.float64)
     return features * problem.model.n_outputs
 
 
-def _numbers_kept(problem: GroupRisk, solver: Solver, small: Mask) -> float:
+def _numbers_kept(problem: Problem, solver: Solver, small: Mask) -> float:
     """Return the approximate number of values that the runs of all groups hold: outputs, rows and curvature."""
-    sizes, rows = _sizes_alone(problem, small), problem.data.all_sizes.astype(np.float64)
+    sizes = _sizes_alone(problem, small)
+    rows = problem.data.all_sizes.astype(np.float64)
     pairs = solver.memory if isinstance(solver, GroupSQP) else 0
     curvature = sizes * np.where(sizes <= _HESSIAN_SIZE, sizes, 2.0 * pairs)
     return float((rows * problem.model.n_outputs + small * rows**2 + 6.0 * sizes + curvature).sum())

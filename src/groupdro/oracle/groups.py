@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupdro.data.rows import Rows
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.oracle.evaluation import Evaluation, SingleRounding
+from groupdro.oracle.oracle import Oracle
 from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
 from groupdro.problem.losses import Loss, Product
-from groupdro.problem.records import Evaluation, SingleRounding
 from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["ColumnCurvature", "GroupEvaluation", "evaluate_groups", "output_curvatures"]
@@ -48,21 +48,22 @@ class GroupEvaluation:
 
     def at(self, q: Floats) -> Evaluation:
         """Return the evaluation at (w, q), without another pass."""
-        gradient, mass = np.tensordot(q, self.gradients, axes=1), float(q @ self.masses)
+        gradient = np.tensordot(q, self.gradients, axes=1)
+        mass = float(q @ self.masses)
         same = self.hessian_q is not None and np.array_equal(q, self.hessian_q)
         bend = self.bend if same else None
         return Evaluation(self.w, q, self.margins, self.group_risks, gradient, mass, self.single, bend)
 
 
 def evaluate_groups(
-    problem: GroupRisk, w: Floats, hessian_q: Floats | None = None, *, hessian: bool = True
+    oracle: Oracle, w: Floats, hessian_q: Floats | None = None, *, hessian: bool = True
 ) -> GroupEvaluation:
     """Pass over the data at w.
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     w : ndarray
         Parameters.
     hessian_q : ndarray of shape (n_groups,), optional
@@ -76,18 +77,18 @@ def evaluate_groups(
     GroupEvaluation
         Risks and gradients of all groups. Reads X once.
     """
-    data, model = problem.data, problem.model
+    problem = oracle.problem
+    data = problem.data
+    model = problem.model
     formed = hessian_q is not None and hessian
     along = hessian_q is not None and not hessian and problem.fit_intercept and model.n_outputs == 1
-    if problem.single_precision and not formed and not data.members.size:
-        problem.count_pass()
-        found = problem.groups_in_single(w, problem.row_norms)
-        if found is not None:
-            margins, risks, gradients, masses, single = found
-            return GroupEvaluation(w, margins, risks, gradients, masses, None, None, hessian_q, single)
-        problem.single_precision = False  # it overflowed
+    found = None if formed or data.members.size else oracle.singly(lambda passes: passes.groups(w), gradients=1)
+    if found is not None:
+        margins, risks, gradients, masses, single = found
+        return GroupEvaluation(w, margins, risks, gradients, masses, None, None, hessian_q, single)
     margins = np.empty((data.n_rows, *problem.shape[1:]))
-    losses, sizes = np.empty(data.n_rows), np.empty(data.n_rows)
+    losses = np.empty(data.n_rows)
+    sizes = np.empty(data.n_rows)
     gradients = np.zeros((problem.n_groups, *problem.shape))
     row_weights = np.empty(0) if hessian_q is None else data.row_weights(hessian_q)
     # The Hessian, all of it or its last column.
@@ -95,7 +96,7 @@ def evaluate_groups(
     norms = problem.row_norms  # before the loop, because all workers take part, even those without rows
 
     def visit(place: slice, block: Rows) -> tuple[slice, Rows, Floats, Floats | None]:
-        margins[place] = model.outputs(block, w)
+        margins[place] = problem.outputs(block, place, w)
         losses[place], slopes = problem.loss.value_and_slope(margins[place], data.y[place])
         sizes[place] = term_sizes(slopes, norms[place])
         if not second.size:
@@ -110,8 +111,9 @@ def evaluate_groups(
         model.add_gradients(gradients, block, data.shares(place), slopes)
         if part is not None:
             second += part
-    problem.count_pass()
-    risks, masses = data.partial_means(losses), data.partial_means(sizes)
+    oracle.count_pass()
+    risks = data.partial_means(losses)
+    masses = data.partial_means(sizes)
     data.add_up(risks, masses, gradients, second)
     bend = second[:, -model.n_outputs :] if problem.fit_intercept and second.size else None
     return GroupEvaluation(w, margins, risks, gradients, masses, second if formed else None, bend, hessian_q)
@@ -124,8 +126,8 @@ class ColumnCurvature:
 
     Parameters
     ----------
-    problem : GroupRisk
-        The problem.
+    oracle : Oracle
+        The oracle of the problem.
     margins : ndarray
         Outputs at the point.
     q : ndarray of shape (n_groups,)
@@ -134,15 +136,17 @@ class ColumnCurvature:
         The features.
     """
 
-    def __init__(self, problem: GroupRisk, margins: Array, q: Floats, features: Indices):
-        self.problem, self.rows = problem, problem.data.rows.columns(features)
-        self.model = replace(problem.model, n_features=len(features))
-        self.weights = problem.data.row_weights(q)
+    def __init__(self, oracle: Oracle, margins: Array, q: Floats, features: Indices):
+        self.oracle = oracle
+        self.problem = oracle.problem
+        self.rows = self.problem.data.rows.columns(features)
+        self.model = replace(self.problem.model, n_features=len(features))
+        self.weights = self.problem.data.row_weights(q)
         self.margins = margins
 
     def _add_up(self, part: Floats) -> Floats:
         self.problem.data.add_up(part)
-        self.problem.count_columns(self.model.n_features)
+        self.oracle.count_columns(self.model.n_features)
         return part
 
     def formed(self) -> Floats:
@@ -169,13 +173,15 @@ class ColumnCurvature:
 
     def times(self, directions: Floats) -> Floats:
         """Return its products with directions of shape (k, p)."""
-        loss, y = self.problem.loss, self.problem.data.y
+        loss = self.problem.loss
+        y = self.problem.data.y
         if self.margins.ndim == 1 and len(directions) > 1:  # all at once, as if outputs of one model
             together = replace(self.model, n_outputs=len(directions))
             moved = together.outputs(self.rows, np.ascontiguousarray(directions.T))
             gradient = together.gradient(self.rows, scale_rows(moved, loss.curvature(self.margins, y) * self.weights))
             return self._add_up(np.ascontiguousarray(gradient.T))
-        out, times = np.empty_like(directions), loss.curvature_product(self.margins, y)
+        out = np.empty_like(directions)
+        times = loss.curvature_product(self.margins, y)
         for k, direction in enumerate(directions):
             moved = times(self.model.outputs(self.rows, direction.reshape(self.model.shape)))
             out[k] = self.model.gradient(self.rows, scale_rows(moved, self.weights)).ravel()

@@ -4,30 +4,31 @@ import numpy as np
 
 from groupdro.data import Draw
 from groupdro.data.rows import Rows
-from groupdro.problem.group_pass import output_curvatures
-from groupdro.problem.group_risk import GroupRisk
+from groupdro.oracle.evaluation import Evaluation
+from groupdro.oracle.groups import output_curvatures
+from groupdro.oracle.oracle import Oracle
 from groupdro.problem.linear_model import scale_rows
-from groupdro.problem.records import Evaluation
 from groupdro.utils.eigen import largest_eigenpairs
 from groupdro.utils.types import Floats
 
 __all__ = ["curvature_centre", "curvature_product", "curvature_rows", "feature_curvature", "leading_curvature"]
 
 
-def feature_curvature(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
+def feature_curvature(oracle: Oracle, draw: Draw, at: Evaluation) -> Floats:
     """Return an estimate of the Hessian of F(., q) at an evaluation, from drawn members.
 
     With several outputs, whose Hessian couples the classes, this is the mean over classes of the diagonal blocks. The
     intercept, if any, is the last row and column.
     """
-    X, weights = curvature_rows(problem, draw, at)
+    problem = oracle.problem
+    X, weights = curvature_rows(oracle, draw, at)
     hessian = problem.model.gram(X, weights)
     problem.data.add_up(hessian)
     return hessian
 
 
 def leading_curvature(
-    problem: GroupRisk, draw: Draw, at: Evaluation, n_directions: int
+    oracle: Oracle, draw: Draw, at: Evaluation, n_directions: int
 ) -> tuple[Floats, Floats, float, Floats]:
     """Return the largest curvatures of F(., q), their directions, the mean of the remaining ones, and the centre.
 
@@ -35,7 +36,8 @@ def leading_curvature(
     curvature is that of the centred features, which remains when the intercept follows the coefficients. The centre is
     the curvature-weighted mean of the features; it is empty without an intercept.
     """
-    here, weights = curvature_rows(problem, draw, at)
+    problem = oracle.problem
+    here, weights = curvature_rows(oracle, draw, at)
     X, weights = problem.data.gathered(draw, here.dense(), weights)
     centre = np.empty(0)
     if problem.fit_intercept:
@@ -46,27 +48,31 @@ def leading_curvature(
     gram = scaled @ scaled.T
     values, vectors = largest_eigenpairs(gram, min(n_directions, len(gram)))
     keep = values > 1e-12 * values[-1]
-    values, vectors = values[keep][::-1], vectors[:, keep][:, ::-1]
+    values = values[keep][::-1]
+    vectors = vectors[:, keep][:, ::-1]
     directions = np.asarray(scaled.T @ vectors.astype(scaled.dtype), dtype=np.float64) / np.sqrt(values)
     directions, _ = np.linalg.qr(directions)  # after float32 products they are orthogonal to few digits only
     left = max(float(np.trace(gram, dtype=np.float64)) - float(values.sum()), 0.0)
     return values, directions, left / max(problem.data.n_features - len(values), 1), centre
 
 
-def curvature_centre(problem: GroupRisk, draw: Draw, at: Evaluation) -> Floats:
+def curvature_centre(oracle: Oracle, draw: Draw, at: Evaluation) -> Floats:
     """Return the curvature-weighted mean of the features, from drawn members.
 
     An intercept taken there is decoupled from the coefficients in the Hessian.
     """
-    X, weights = curvature_rows(problem, draw, at)
-    moment, mass = X.rmatvec(weights), np.array([weights.sum()])
+    problem = oracle.problem
+    X, weights = curvature_rows(oracle, draw, at)
+    moment = X.rmatvec(weights)
+    mass = np.array([weights.sum()])
     problem.data.add_up(moment, mass)
     return moment / max(float(mass[0]), 1e-300)
 
 
-def curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows, Floats]:
+def curvature_rows(oracle: Oracle, draw: Draw, at: Evaluation) -> tuple[Rows, Floats]:
     """Return the locally stored drawn rows, and the weight of each in the Hessian of the features."""
-    problem.count_draw(draw)
+    problem = oracle.problem
+    oracle.count_draw(draw)
     draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
     curvature = output_curvatures(problem.loss, at.margins[rows], problem.data.y[rows])
@@ -74,9 +80,10 @@ def curvature_rows(problem: GroupRisk, draw: Draw, at: Evaluation) -> tuple[Rows
     return problem.data.rows.take(rows), mean * draw.weights * at.q[draw.groups]
 
 
-def curvature_product(problem: GroupRisk, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
+def curvature_product(oracle: Oracle, draw: Draw, at: Evaluation, direction: Floats) -> Floats:
     """Return an estimate of the Hessian of F(., q) at an evaluation times a direction, from drawn members."""
-    problem.count_draw(draw)
+    problem = oracle.problem
+    oracle.count_draw(draw)
     draw = problem.data.own(draw)
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows)
