@@ -35,7 +35,7 @@ def _loop(problem, n_steps, rng):
     )  # fmt: skip
     groups = rng.integers(0, problem.n_groups, size=n_steps)
     plan = BatchPlan(n_steps, groups[:, None], np.full((n_steps, 1), float(problem.n_groups)))
-    return loop, plan, problem.data.draw_members(groups, rng)[:, None]
+    return loop, plan, problem.data.draw_members(groups, 1, rng)[0][:, None]
 
 
 @pytest.mark.parametrize(("penalty", "radius"), [(0.0, 1e3), (0.3, np.inf), (0.0, 1.0), (0.2, 1.5)])
@@ -79,7 +79,7 @@ def test_blocks_are_the_readable_steps_under_every_set(weight_set):
         kind: InnerLoop(oracle, at, geometry, 0.05, 6.0, 0.1, at.w + 0.01, at.w, logits, centre)
         for kind in (BlockSteps, ReadableSteps)
     }
-    assert_same_steps(problem, plan, data.draw_members(groups, rng)[:, None], loops)
+    assert_same_steps(problem, plan, data.draw_members(groups, 1, rng)[0][:, None], loops)
 
 
 def test_blocks_go_on_where_the_last_call_stopped():
@@ -108,7 +108,7 @@ def test_blocks_with_projections_are_the_readable_steps_of_al_svre():
     rng = np.random.default_rng(2)
     state.w = other.w = problem.domain.feasible(rng.normal(size=problem.shape))
     groups = rng.integers(0, problem.n_groups, size=200)
-    members = problem.data.draw_members(groups, rng)
+    members = problem.data.draw_members(groups, 1, rng)[0]
     geometry, gradient = solver._bent(state)
     values, p = problem.group_values(state.evaluation.group_risks) + state.q_curvature / 5, 0.01
     for member, group in zip(members, groups, strict=True):

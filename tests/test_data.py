@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from groupdro.data import GroupedData
+from groupdro.data import Draw, GroupedData
 from groupdro.data.dense_rows import MappedRows
 from tests.timing import cpu_seconds
 
@@ -369,7 +369,7 @@ def test_draws_lie_in_their_group_and_have_weight(store, case, storage, seed):
     data = build(store(storage, n_rows), np.arange(n_rows), groups, weight)
     rng = np.random.default_rng(seed)
     for _ in range(20):
-        draw = data.draw(rng)
+        draw = Draw.one_per_group(data, rng)
         np.testing.assert_array_equal(draw.groups, np.arange(n_groups))
         np.testing.assert_array_equal(draw.weights, 1.0)
         assert (data.offsets[:-1] <= draw.members).all()
@@ -388,7 +388,7 @@ def test_draws_have_the_frequencies_of_the_weights(groups, weight):
     rng, n_draws = np.random.default_rng(3), 10_000
     counts = np.zeros(data.offsets[-1])
     for _ in range(n_draws):
-        counts[data.draw(rng).members] += 1
+        counts[Draw.one_per_group(data, rng).members] += 1
     weights = data.weights if data.weights.size else 1 / np.repeat(data.group_sizes, data.group_sizes)
     expected = n_draws * weights
     np.testing.assert_array_equal(counts[expected == 0], 0)
@@ -403,7 +403,7 @@ def test_the_same_seed_draws_the_same_members(weight):
 
     def sequence(seed):
         rng = np.random.default_rng(seed)
-        return np.array([data.draw(rng).members for _ in range(20)])
+        return np.array([Draw.one_per_group(data, rng).members for _ in range(20)])
 
     np.testing.assert_array_equal(sequence(0), sequence(0))
     assert (sequence(0) != sequence(1)).any()
@@ -426,7 +426,7 @@ def test_rounding_never_draws_a_member_without_weight(n_groups, value, tmp_path)
     one = np.array([0, 1, 2, 3, 4, 5, 7, 0])
     X = np.memmap(tmp_path / "X", np.float64, "w+", shape=(8 * n_groups, 1))  # of which no row is dropped
     data = build(X, np.zeros(8 * n_groups), np.repeat(range(n_groups), 8), np.tile(one, n_groups))
-    members = data.draw(Extreme(value)).members
+    members = Draw.one_per_group(data, Extreme(value)).members
     np.testing.assert_array_equal(members // 8, np.arange(n_groups))
     assert (data.weights[members] > 0).all()
 

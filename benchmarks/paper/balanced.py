@@ -238,7 +238,7 @@ class Sagawa(Solver):
         m, radius = problem.n_groups, problem.domain.radius  # type: ignore[attr-defined]
         for _ in range(max(1, problem.n_rows // self.batch)):
             groups = np.sort(rng.integers(0, m, size=self.batch))
-            members = problem.data.draw_members(groups, rng)
+            members = problem.data.draw_members(groups, 1, rng)[0]
             counts = np.bincount(groups, minlength=m)
             risks, gradient = oracle.sampled(Draw(members, groups, 1.0 / counts[groups]), state.w, state.q)
             state.w_total += state.w

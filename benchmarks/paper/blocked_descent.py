@@ -30,7 +30,7 @@ class GroupModelsInBlocks(GroupModels):
         problem = oracle.problem
         m, data, radius = problem.n_groups, problem.data, problem.domain.radius  # type: ignore[attr-defined]
         n_steps = max(1, round(self.passes * problem.n_rows / m))
-        members = np.array([data.draw(rng).members for _ in range(n_steps)])
+        members = np.array([Draw.one_per_group(data, rng).members for _ in range(n_steps)])
         oracle.count_draw(Draw(members.ravel(), members.ravel(), members.ravel()))
         shares = 1.0 / np.sqrt(np.arange(n_steps) + 1.0)
         steps = self.multiplier * radius / max(problem.constants(2.0, radius).lipschitz, 1e-300) * shares

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
-from groupdro.data import Draw
+from groupdro.data import BatchPlan, Draw
 from groupdro.data.dense_rows import DenseRows
 from groupdro.distributed.sharding import ShardedData, shard
 from groupdro.oracle import Oracle
@@ -56,7 +56,7 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
     w = 0.3 * rng.normal(size=_problem(whole, loss, fit_intercept=True).shape)
     w2, q2 = 1.1 * w, q[::-1].copy()
     groups = np.array([0, 1, 1, 2, 3, 4, 0])
-    draw = Draw(whole.draw_members(groups, rng) if not weights else whole.offsets[groups], groups, rng.random(7))
+    draw = Draw(whole.draw_members(groups, 1, rng)[0] if not weights else whole.offsets[groups], groups, rng.random(7))
 
     def asked(data):
         problem = _problem(data, loss, fit_intercept=True)
@@ -158,10 +158,10 @@ def test_deterministic_solvers_give_the_same_answer_for_every_number_of_workers(
 
 def test_draws_do_not_depend_on_the_number_of_workers():
     whole = _data("logistic")
-    expected = whole.draw_steps(whole.plan_batches(20), 9, np.random.default_rng(1))
+    expected = BatchPlan.of(whole, 20).draw(whole, 9, np.random.default_rng(1))
     for size in (2, 3):
         for part in run_workers(size, lambda comm: shard(whole, comm)):
-            np.testing.assert_array_equal(part.draw_steps(part.plan_batches(20), 9, np.random.default_rng(1)), expected)
+            np.testing.assert_array_equal(BatchPlan.of(part, 20).draw(part, 9, np.random.default_rng(1)), expected)
 
 
 def test_workers_of_whom_one_lacks_the_memory_draw_alike(tmp_path):
@@ -174,7 +174,7 @@ def test_workers_of_whom_one_lacks_the_memory_draw_alike(tmp_path):
         whole.rows.take = lambda rows: _with_memory(DenseRows(whole.rows.X[rows]), comm.rank not in short)
         part = shard(whole, comm)
         assert part.in_memory == (not short)
-        return part.draw_steps(part.plan_batches(20), 200, np.random.default_rng(1))
+        return BatchPlan.of(part, 20).draw(part, 200, np.random.default_rng(1))
 
     singly = run_workers(3, lambda comm: drawn(comm, ()))
     stretches = run_workers(3, lambda comm: drawn(comm, (1,)))

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.data import BatchPlan
 from tests.distributed.thread_comm import run_workers
 
 
@@ -98,16 +99,14 @@ def test_rows_beyond_memory_are_drawn_in_stretches_and_each_as_often(tmp_path, m
     store = gd.GroupedStore.write_arrays(tmp_path / "store", X, y, groups, dtype="float64")
     data = store.data()
     assert not data.rows.in_memory
-    plan = data.plan_batches(9)
-    members = data.draw_steps(plan, 200, np.random.default_rng(0))
+    plan = BatchPlan.of(data, 9)
+    members = plan.draw(data, 200, np.random.default_rng(0))
     for i in range(3):
         drawn = members[:, plan.groups == i]
         assert ((drawn >= data.offsets[i]) & (drawn < data.offsets[i + 1])).all()
         together = np.diff(np.unique(drawn)) == 1
         assert together.mean() > 0.9
-    counts = np.bincount(
-        np.concatenate([data.draw_steps(plan, 200, np.random.default_rng(s)).ravel() for s in range(300)])
-    )
+    counts = np.bincount(np.concatenate([plan.draw(data, 200, np.random.default_rng(s)).ravel() for s in range(300)]))
     for i in range(3):
         own = counts[data.offsets[i] : data.offsets[i + 1]]
         assert own.std() < 0.5 * own.mean()

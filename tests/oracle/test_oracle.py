@@ -194,7 +194,7 @@ def test_sampled_difference_is_zero_at_the_snapshot(loss):
     problem = make_problem(loss, fit_intercept=True)
     oracle = Oracle(problem)
     at = oracle.evaluate(*random_point(problem))
-    for part in oracle.sampled_difference(problem.data.draw(np.random.default_rng(0)), at, at.w, at.q):
+    for part in oracle.sampled_difference(Draw.one_per_group(problem.data, np.random.default_rng(0)), at, at.w, at.q):
         np.testing.assert_allclose(part, 0.0, atol=1e-14)
 
 
@@ -221,7 +221,7 @@ def test_counters_grow_by_what_each_call_reads():
     assert counts(oracle) == (0, 0, 0)
     at = oracle.evaluate(w, q)
     assert counts(oracle) == (N, N, N)
-    oracle.sampled_difference(problem.data.draw(np.random.default_rng(0)), at, w, q)
+    oracle.sampled_difference(Draw.one_per_group(problem.data, np.random.default_rng(0)), at, w, q)
     assert counts(oracle) == (N + m, N + 2 * m, N + m)
     oracle.risks(w)
     assert counts(oracle) == (N + m, N + 2 * m, 2 * N + m)
@@ -239,7 +239,7 @@ def test_nothing_is_counted_while_counting_is_suspended():
         with oracle.counters.suspended():
             oracle.risks(w)
         oracle.combine_rows(np.zeros(N))
-        oracle.sampled_difference(problem.data.draw(np.random.default_rng(0)), at, w, q)
+        oracle.sampled_difference(Draw.one_per_group(problem.data, np.random.default_rng(0)), at, w, q)
     assert counts(oracle) == (0, 0, 0)
     oracle.evaluate(w, q)
     assert counts(oracle) == (N, N, N)

@@ -3,6 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.data import BatchPlan
 from groupdro.oracle import Oracle
 from groupdro.solvers.steps import BATCHES, InnerLoop, steps_of
 from groupdro.solvers.steps.fused import FusedSteps
@@ -53,8 +54,8 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
     problem = make_problem(loss, domain, intercept=intercept, dtype=dtype, weights=intercept)
     oracle = Oracle(problem)
     rng = np.random.default_rng(1)
-    plan = problem.data.plan_batches(12)
-    members = problem.data.draw_steps(plan, 15, rng)
+    plan = BatchPlan.of(problem.data, 12)
+    members = plan.draw(problem.data, 15, rng)
     at = oracle.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
     metric = rng.uniform(0.2, 3.0, problem.shape)
     rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0] if rotated else np.empty((0, 0))
@@ -150,10 +151,10 @@ def test_unbalanced_groups_and_single_rows():
 
 
 def test_a_batch_plan_draws_about_as_many_rows_as_there_are():
-    even = make_problem(sizes=(100, 100)).data.plan_batches(10)
+    even = BatchPlan.of(make_problem(sizes=(100, 100)).data, 10)
     assert even.steps == 20
     assert np.bincount(even.groups).tolist() == [5, 5]
-    uneven = make_problem(sizes=(10, 1000, 100)).data.plan_batches(50)
+    uneven = BatchPlan.of(make_problem(sizes=(10, 1000, 100)).data, 50)
     assert uneven.steps * len(uneven.groups) <= 1.3 * 1110
     np.testing.assert_allclose(np.bincount(uneven.groups, uneven.weights), 1.0)
     assert np.bincount(uneven.groups).tolist() == [1, 45, 5]
@@ -162,8 +163,8 @@ def test_a_batch_plan_draws_about_as_many_rows_as_there_are():
 def test_a_rotation_with_equal_steps_changes_nothing():
     problem = make_problem()
     rng = np.random.default_rng(2)
-    plan = problem.data.plan_batches(12)
-    members = problem.data.draw_steps(plan, 10, rng)
+    plan = BatchPlan.of(problem.data, 12)
+    members = plan.draw(problem.data, 10, rng)
     oracle = Oracle(problem)
     at = oracle.evaluate(problem.centre(), np.full(3, 1 / 3))
     turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
@@ -185,8 +186,8 @@ def test_a_shift_is_the_same_as_centred_columns():
         data = gd.GroupedData.from_arrays(columns, y, groups)
         problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
         oracle = Oracle(problem)
-        plan = problem.data.plan_batches(12)
-        members = problem.data.draw_steps(plan, 10, np.random.default_rng(3))
+        plan = BatchPlan.of(problem.data, 12)
+        members = plan.draw(problem.data, 10, np.random.default_rng(3))
         at = oracle.evaluate(np.zeros(5), q)
         loop = InnerLoop(oracle, at, problem.geometry(), 0.3, 0.2, 0.1, at.w, at.w, np.log(q), np.log(q), shift=own)
         FusedSteps(loop).run(plan, members)
@@ -255,7 +256,7 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
     problem = gd.Problem(data, LOSSES[loss], domain, fit_intercept=intercept)
     oracle = Oracle(problem)
     rng = np.random.default_rng(1)
-    plan = data.plan_batches(12)
+    plan = BatchPlan.of(data, 12)
     at = oracle.evaluate(rng.normal(size=problem.shape) * 0.05, rng.dirichlet(np.ones(3)))
     steps = np.full(problem.shape, 0.05)
     if intercept:
@@ -269,7 +270,7 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
     lazy = LazySteps(sparse)
     assert LazySteps.fits(sparse)
     for _ in range(2):  # two pieces: the second goes on from the first
-        members = data.draw_steps(plan, 15, rng)
+        members = plan.draw(data, 15, rng)
         before = oracle.counters.row_reads
         lazy.run(plan, members)
         assert oracle.counters.row_reads - before == members.size
@@ -300,7 +301,7 @@ def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, d
     problem = gd.Problem(data, LOSSES[loss], domain, fit_intercept=intercept)
     oracle = Oracle(problem)
     rng = np.random.default_rng(1)
-    plan = data.plan_batches(3)
+    plan = BatchPlan.of(data, 3)
     start = domain.feasible(rng.normal(size=60) * 0.1)
     at = oracle.evaluate(np.append(start, np.zeros(int(intercept))), rng.dirichlet(np.ones(3)))
     steps = np.full(problem.shape, 0.2)
@@ -316,7 +317,7 @@ def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, d
     assert steps_of(quick, BATCHES).__class__ is form
     made = form(quick)
     for n in (40, 25):  # two pieces: the second goes on from the first
-        members = data.draw_steps(plan, n, rng)
+        members = plan.draw(data, n, rng)
         before = oracle.counters.row_reads
         made.run(plan, members)
         assert oracle.counters.row_reads - before == members.size
@@ -354,12 +355,12 @@ def test_it_converges_on_sparse_rows(intercept):
 
 def test_without_replacement_every_row_of_equal_groups_is_drawn_once_an_epoch():
     data = make_problem(sizes=(12, 12, 12)).data
-    plan = data.plan_batches(6)
-    members = data.permute_steps(plan, plan.steps, np.random.default_rng(0))
+    plan = BatchPlan.of(data, 6)
+    members = plan.permute(data, plan.steps, np.random.default_rng(0))
     assert sorted(members.ravel().tolist()) == list(range(36))
     for i in range(3):
         assert (members[:, plan.groups == i] // 12 == i).all()
-    again, other = (data.permute_steps(plan, plan.steps, np.random.default_rng(seed)) for seed in (0, 1))
+    again, other = (plan.permute(data, plan.steps, np.random.default_rng(seed)) for seed in (0, 1))
     assert (members == again).all()
     assert (members != other).any()
 

@@ -32,7 +32,7 @@ def draws_of(problem, seed, lengths):
     out = []
     for s, K in enumerate(lengths):
         rng = np.random.default_rng([seed, s])
-        out.append([problem.data.draw(rng).members - problem.data.offsets[:-1] for _ in range(K)])
+        out.append([Draw.one_per_group(problem.data, rng).members - problem.data.offsets[:-1] for _ in range(K)])
     return out
 
 

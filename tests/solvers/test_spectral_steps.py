@@ -45,7 +45,7 @@ def test_steps_agree_with_the_readable_ones(domain, fit_intercept, weights):
         steps, rng = form(loop), np.random.default_rng(0)
         before = oracle.counters.counts
         for n_steps in (1, 7, 12):
-            steps.run(plan, problem.data.draw_steps(plan, n_steps, rng))
+            steps.run(plan, plan.draw(problem.data, n_steps, rng))
         steps.flush()
         counted = oracle.counters.counts - before
         loops.append((loop, counted))

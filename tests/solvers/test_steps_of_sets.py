@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import groupdro as gd
+from groupdro.data import BatchPlan
 from groupdro.oracle import Oracle
 from groupdro.solvers.steps import InnerLoop
 from groupdro.solvers.steps.fused import FusedSteps
@@ -46,8 +47,8 @@ def make_loop(problem, rng):
 
 
 def draw_members(problem, rng):
-    plan = problem.data.plan_batches(12)
-    return plan, problem.data.draw_steps(plan, 40, rng)
+    plan = BatchPlan.of(problem.data, 12)
+    return plan, plan.draw(problem.data, 40, rng)
 
 
 def assert_same_steps(problem, plan, members, loops):

@@ -195,7 +195,7 @@ class ALSVRE(Solver):
         steps = steps_of(loop, SINGLE_ROWS)
         for start in range(0, n, _STEPS_PER_PIECE):
             groups = rng.integers(0, problem.n_groups, size=min(_STEPS_PER_PIECE, n - start))
-            members = problem.data.draw_members(groups, rng)
+            members = problem.data.draw_members(groups, 1, rng)[0]
             for part in _short_calls(problem, len(groups)):
                 here = groups[part, None]
                 plan = BatchPlan(len(here), here, np.full(here.shape, float(problem.n_groups)))
@@ -218,7 +218,7 @@ class ALSVRE(Solver):
         work = np.empty((3, state.w.size)), np.empty((3, m))
         for start in range(0, n, _STEPS_PER_PIECE):
             groups = rng.integers(0, m, size=min(_STEPS_PER_PIECE, n - start))
-            draw = Draw(problem.data.draw_members(groups, rng), groups, np.full(len(groups), float(m)))
+            draw = Draw(problem.data.draw_members(groups, 1, rng)[0], groups, np.full(len(groups), float(m)))
             if isinstance(flat, DenseData):
                 rows = oracle.drawn_rows(draw.members)
                 for part in _short_calls(problem, len(groups)):

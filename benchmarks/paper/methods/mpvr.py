@@ -151,4 +151,4 @@ class MPVR(Solver):
             groups = np.searchsorted(np.cumsum(sizes), rng.integers(0, sizes.sum(), size=n), side="right")
             weights = sizes.sum() / sizes[groups]
         plan = BatchPlan(n, groups[:, None], weights[:, None])
-        return plan, data.draw_members(groups, rng)[:, None]
+        return plan, data.draw_members(groups, 1, rng)[0][:, None]

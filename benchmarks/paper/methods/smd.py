@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from groupdro.data import Draw
 from groupdro.geometry import Geometry
 from groupdro.oracle import Oracle
 from groupdro.problem import Problem
@@ -125,7 +126,7 @@ class SMD(Solver):
 
     def sampled_values(self, oracle: Oracle, rng: np.random.Generator, w: Floats, q: Floats) -> tuple[Floats, Floats]:
         """Return unbiased group values and gradient from one row per group."""
-        risks, gradient = oracle.sampled(oracle.problem.data.draw(rng), w, q)
+        risks, gradient = oracle.sampled(Draw.one_per_group(oracle.problem.data, rng), w, q)
         return oracle.problem.group_values(risks), gradient
 
     def point(self, state: SmdState) -> tuple[Floats, Floats] | None:

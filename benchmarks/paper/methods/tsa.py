@@ -61,7 +61,7 @@ class GroupModels(Preparation):
             models = _points(geometry, mirrored)
             total += share * models  # not times the step, which is zero on a domain of one point
             weight += share
-            gradients = own_losses(oracle, problem.data.draw(rng), models)[1]
+            gradients = own_losses(oracle, Draw.one_per_group(problem.data, rng), models)[1]
             mirrored = _steps(geometry, mirrored, step, gradients)
         return total / weight
 
@@ -151,7 +151,7 @@ class TSA(SMD):
     def sampled_values(self, oracle: Oracle, rng: np.random.Generator, w: Floats, q: Floats) -> tuple[Floats, Floats]:
         """Return unbiased excess risks and gradient from one row per group."""
         problem = oracle.problem
-        draw = problem.data.draw(rng)
+        draw = Draw.one_per_group(problem.data, rng)
         risks, gradient = oracle.sampled(draw, w, q)
         if self.form == "two-stage":
             return problem.group_values(risks), gradient

@@ -11,10 +11,10 @@ import numpy as np
 from groupdro.data.grouping import read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.data.rows import Rows
-from groupdro.data.sampling import Sampling
+from groupdro.data.sampling import Draw
 from groupdro.data.shares import Shares, relative_weights
 from groupdro.kernels.groups import group_means, spread_to_rows
-from groupdro.utils.types import Array, Floats, Indices
+from groupdro.utils.types import Array, Floats, Indices, Mask
 from groupdro.utils.vectors import read_finite, read_offset
 
 __all__ = ["GroupedData"]
@@ -26,7 +26,7 @@ _NO_WEIGHTS: Floats = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedData(Sampling):
+class GroupedData:
     """Rows, labels, groups and weights.
 
     Group i has the members ``offsets[i]:offsets[i + 1]``. Groups without overlap are stored in this order, so member e
@@ -372,3 +372,113 @@ class GroupedData(Sampling):
             key=b"",
             key_check=None,
         )
+
+    # ------------------------------------------------------------------ draws
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether members can be drawn."""
+        return True
+
+    def draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+        """Draw members of the given groups, by their weights, as an array of shape (n, len(groups))."""
+        shape = (n, len(groups))
+        if self.weights.size:
+            # Each group's weights sum to one, so group i owns the interval [i, i + 1) of the running total. Ties in the
+            # running total are rows of weight zero; searching from the right skips them.
+            place = np.searchsorted(self._cumulative_weights, groups + rng.random(shape), side="right")
+            first, last = self._drawable
+            return np.clip(place, first[groups], last[groups])
+        return rng.integers(self.all_offsets[groups], self.all_offsets[groups + 1], size=shape)
+
+    @cached_property
+    def _cumulative_weights(self) -> Floats:
+        return np.cumsum(self.weights)
+
+    @cached_property
+    def _drawable(self) -> tuple[Indices, Indices]:
+        """First and last member of each group with positive weight. Rounding may push a draw past either."""
+        place = np.arange(len(self.weights))
+        positive = self.weights > 0
+        starts = self.offsets[:-1]
+        first = np.minimum.reduceat(np.where(positive, place, len(place)), starts)
+        return first, np.maximum.reduceat(np.where(positive, place, -1), starts)
+
+    # ------------------------------------------------------------------ other workers
+    # All rows are stored here; `distributed.sharding` overrides this for a worker's part of larger data.
+
+    @property
+    def n_workers(self) -> int:
+        """Number of processes that hold the rows."""
+        return 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are stored here."""
+        return self.n_workers == 1
+
+    @property
+    def rank(self) -> int:
+        """Number of this worker."""
+        return 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first worker, which writes files."""
+        return self.rank == 0
+
+    @property
+    def n_total(self) -> int:
+        """Number of rows over all workers."""
+        return self.n_rows
+
+    @property
+    def all_offsets(self) -> Indices:
+        """Where each group's members begin and end, over all workers."""
+        return self.offsets
+
+    @property
+    def all_sizes(self) -> Indices:
+        """Number of members of each group, over all workers."""
+        return self.group_sizes
+
+    @property
+    def mean_entries(self) -> float:
+        """Mean number of a row's stored entries, over all workers: they must make the same choices."""
+        total = np.array([self.rows.n_entries * self.n_rows])
+        self.add_up(total)
+        return float(total[0]) / self.n_total
+
+    def add_up(self, *arrays: Floats) -> None:
+        """Replace arrays by their sums over all workers."""
+
+    def largest(self, values: Floats) -> Floats:
+        """Return the largest values over all workers."""
+        return values
+
+    def share(self, content: bytes) -> bytes:
+        """Return the first worker's content, on every worker."""
+        return content
+
+    def whole_groups(self) -> Mask:
+        """Return which groups are stored here with all their members."""
+        return np.ones(self.n_groups, dtype=bool)
+
+    @property
+    def one_worker_per_group(self) -> bool:
+        """Whether no group is divided among workers."""
+        return True
+
+    def own(self, draw: Draw) -> Draw:
+        """Return the part of a draw that is stored here, with local member numbers."""
+        return draw
+
+    def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
+        """Return rows and weights of a draw from all workers, given the local ones."""
+        del draw
+        return values, weights
+
+    def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:
+        """Return how many rows a step should draw so that summing its results over workers takes little of the time."""
+        del n_numbers, n_outputs
+        return 1

@@ -169,7 +169,8 @@ class ShardedData(GroupedData):
         """Weighted rows cannot be drawn, because each worker knows only its own weights."""
         return not self.weighted
 
-    def _draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+    def draw_members(self, groups: Indices, n: int, rng: np.random.Generator) -> Indices:
+        """Draw members of the given groups, which all workers must do together."""
         if not self.can_draw:
             raise ValueError(
                 "sample_weight: solvers that draw rows do not support weights over several workers; use solver='sqp'."

@@ -132,7 +132,7 @@ class ALEG(Solver):
             shared = problem.data.rows_worth_sharing(problem.model.size + problem.n_groups, problem.model.n_outputs)
             rows = max(rows, min(shared, problem.n_rows // _FEWEST_SHARED_STEPS))
             rows = min(rows, problem.n_rows // _FEWEST_STEPS)
-        return problem.data.plan_batches(max(1, rows))
+        return BatchPlan.of(problem.data, max(1, rows))
 
     def warm_up(self, oracle: Oracle) -> None:
         """Compile the steps without taking any."""
@@ -253,7 +253,7 @@ class ALEG(Solver):
         plan = self.plan(problem)
         times = max(1, min(n_rows // len(plan.groups), plan.steps))
         rng = np.random.default_rng([state.seed, (1 << 22) + state.epoch])
-        members = problem.data.draw_steps(plan, times, rng)
+        members = plan.draw(problem.data, times, rng)
         return Draw(members.ravel(), np.tile(plan.groups, times), np.tile(plan.weights, times) / times)
 
     def _find_first_steps(self, oracle: Oracle, state: AlegState) -> None:

@@ -152,7 +152,7 @@ class ALEGTheory(Solver):
         points = [np.zeros_like(player.total) for player in players]
         mirrors = [np.zeros_like(player.mirror) for player in players]
         for alpha, eta in zip(now.alpha.tolist(), now.eta.tolist(), strict=True):
-            self.advance(oracle, state, problem.data.draw(rng), alpha, eta)
+            self.advance(oracle, state, Draw.one_per_group(problem.data, rng), alpha, eta)
             for player, point, mirror in zip(players, points, mirrors, strict=True):
                 point += alpha * player.geometry.point(player.mirror)
                 mirror += alpha * player.mirror

@@ -203,7 +203,7 @@ class GroupSQP(Solver):
         q = state.evaluation.q
         n = min(_SAMPLED_ROWS, problem.n_rows)
         groups = np.searchsorted(np.cumsum(q) / q.sum(), (np.arange(n) + 0.5) / n).clip(0, len(q) - 1)
-        members = problem.data.draw_members(groups, np.random.default_rng([1 << 20, age]))
+        members = problem.data.draw_members(groups, 1, np.random.default_rng([1 << 20, age]))[0]
         draw = Draw(members, groups, 1.0 / (n * q[groups]))
         found = outstanding_directions(oracle, draw, state.evaluation)
         if found is not None:

@@ -46,9 +46,9 @@ def _make_steps(loop: InnerLoop, plan: BatchPlan, n_steps: int, rng: np.random.G
     piece = max(1, int(_SECONDS_PER_PIECE / seconds))
     if not data.in_memory:
         piece = max(piece, _STEPS_PER_STRETCH)  # so that rows read together are used together
-    whole = None if replacement else data.permute_steps(plan, n_steps, rng)
+    whole = None if replacement else plan.permute(data, n_steps, rng)
     pieces = (
-        whole[start:stop] if whole is not None else data.draw_steps(plan, stop - start, rng)
+        whole[start:stop] if whole is not None else plan.draw(data, stop - start, rng)
         for start, stop in itertools.pairwise([*range(0, n_steps, piece), n_steps])
     )
     # Steps that are too long may overflow. The ratio is then not finite, which tells the solver.
