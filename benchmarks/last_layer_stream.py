@@ -82,7 +82,7 @@ def main(folder: str, n_rows: int = 1_000_000) -> None:
             pass
         found["seconds_to_draw"] = time.perf_counter() - begun
         begun = time.perf_counter()
-        features = extract_features(network, loader, path=store / "features-1-of-1", progress=True)
+        features = extract_features(network, loader, path=store / "features", progress=True)
         found["seconds_to_extract"] = time.perf_counter() - begun
         found["peak_own_bytes_extract"] = peak.own
         size = features.X.nbytes

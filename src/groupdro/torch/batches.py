@@ -1,65 +1,35 @@
 """Reading inputs, labels and groups from the batches of a loader."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from groupdro.data.grouping import read_groups
 from groupdro.torch.installed import torch
-from groupdro.utils.types import Array, Indices
+from groupdro.utils.types import Indices
 
-__all__ = ["BatchReader", "Order", "read_order"]
+__all__ = ["BatchReader", "is_shuffled"]
 
 _LABELS = "labels", "label", "y"
 _GROUPS = "groups", "group"
 
 
-@dataclass(frozen=True, eq=False)
-class Order:
-    """The order in which a loader returns rows.
+def is_shuffled(loader: Any) -> bool:
+    """Return whether a loader's order of rows is, or may be, random, as with a custom sampler.
 
-    Attributes
-    ----------
-    shuffled : bool
-        Whether the order is, or may be, random, as with a custom sampler.
-    rows : ndarray of int or None
-        Data set row of each row, if a distributed sampler gives this worker only some.
-    repeated : ndarray of bool or None
-        Rows with which that sampler pads a worker's part, duplicating those of another.
-    """
-
-    shuffled: bool
-    rows: Indices | None = None
-    repeated: Array | None = None
-
-
-def read_order(loader: Any) -> Order:
-    """Determine the order in which a loader returns rows.
-
-    Parameters
-    ----------
-    loader : DataLoader or iterable
-        The loader. Anything other than a DataLoader is assumed to keep the order of rows.
-
-    Returns
-    -------
-    Order
-        The order.
+    Anything other than a DataLoader is assumed to keep the order of rows.
     """
     data = torch.utils.data
     if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
-        return Order(shuffled=False)
+        return False
     batches = loader.batch_sampler
     if batches is not None and not isinstance(batches, data.BatchSampler):
-        return Order(shuffled=True)
+        return True
     sampler = loader.sampler if batches is None else batches.sampler
     if isinstance(sampler, data.distributed.DistributedSampler):
-        rows = np.array(list(sampler), dtype=np.int64)  # the same until set_epoch is called
-        places = np.arange(len(rows)) * sampler.num_replicas + sampler.rank
-        return Order(shuffled=False, rows=rows, repeated=places >= len(sampler.dataset))
-    return Order(shuffled=not isinstance(sampler, data.SequentialSampler))
+        raise ValueError("loader has a DistributedSampler, which returns some of the rows: pass a loader of all rows.")
+    return not isinstance(sampler, data.SequentialSampler)
 
 
 class BatchReader:
@@ -67,8 +37,6 @@ class BatchReader:
 
     Parameters
     ----------
-    order : Order
-        The loader's order.
     groups : object
         None for the third item of a tuple or the entry "group" or "groups" of a mapping; the name of an entry; a
         callable that takes the batch; or the groups of all rows, in the order of the loader.
@@ -77,20 +45,21 @@ class BatchReader:
     forward : callable or None
         Takes the model and the batch, on the device of the model, and runs the model. None passes the first item of a
         tuple to the model or, as keywords, all entries of a mapping except labels and groups.
+    shuffled : bool
+        Whether the loader's order of rows is, or may be, random.
     """
 
-    def __init__(self, order: Order, groups: Any, labels: Any, forward: Callable[[Any, Any], Any] | None):
+    def __init__(self, groups: Any, labels: Any, forward: Callable[[Any, Any], Any] | None, *, shuffled: bool):
         for name, value in (("labels", labels), ("forward", forward)):
             if not (value is None or callable(value) or (name == "labels" and isinstance(value, str))):
                 raise TypeError(f"{name} must be callable or None, got {type(value).__name__}.")
-        self._order = order
         self._labels = labels
         self._forward = forward
         self._from_batch = groups if groups is None or callable(groups) or isinstance(groups, str) else None
         self._codes: Indices | None = None
         self._names: tuple[Any, ...] = ()
         if groups is not None and self._from_batch is None:
-            if order.shuffled:
+            if shuffled:
                 raise ValueError(
                     "groups are given in the order of the rows, but the loader shuffles: make it with shuffle=False, "
                     "or include the groups in its batches."
@@ -113,22 +82,14 @@ class BatchReader:
             One name per row.
         """
         if self._codes is not None:
-            places = np.arange(start, start + n_rows)
-            places = places if self._order.rows is None else self._order.rows[places]
-            if len(places) and places.max() >= len(self._codes):
+            if start + n_rows > len(self._codes):
                 raise ValueError(f"groups has {len(self._codes)} rows, but the loader returns more.")
-            return [self._names[code] for code in self._codes[places]]
+            return [self._names[code] for code in self._codes[start : start + n_rows]]
         found = _take(batch, self._from_batch, 2, _GROUPS, "groups")
         values = _rows_of(found)
         if len(values) != n_rows:
             raise ValueError(f"groups has {len(values)} rows for a batch of {n_rows}.")
         return values
-
-    def kept(self, start: int, n_rows: int) -> Indices:
-        """Return the indices of the rows of a batch that no other worker has."""
-        if self._order.repeated is None:
-            return np.arange(n_rows)
-        return np.flatnonzero(~self._order.repeated[start : start + n_rows])
 
     def check_end(self, n_rows: int) -> None:
         """Raise if there are more groups than rows of the loader.
@@ -138,7 +99,7 @@ class BatchReader:
         n_rows : int
             Total number of rows of the loader.
         """
-        if self._codes is not None and self._order.rows is None and n_rows != len(self._codes):
+        if self._codes is not None and n_rows != len(self._codes):
             raise ValueError(f"groups has {len(self._codes)} rows, but the loader returned {n_rows}.")
 
     def labels(self, batch: Any) -> Indices:

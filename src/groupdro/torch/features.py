@@ -4,20 +4,20 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from groupdro.data.grouping import Grouping
-from groupdro.torch.batches import BatchReader, read_order
+from groupdro.torch.batches import BatchReader, is_shuffled
 from groupdro.torch.installed import torch
 from groupdro.torch.layers import InputReader, evaluating, find_last_layer, model_digest, named_layer, unwrap
 from groupdro.torch.spool import FileSpool, MemorySpool, Spool
 from groupdro.utils.arguments import check_flag, check_path
 from groupdro.utils.types import Array, Indices
 
-__all__ = ["Features", "extract_features", "sorted_features"]
+__all__ = ["Features", "extract_features"]
 
 _EVERY = 1.0  # seconds between two lines of progress
 
@@ -38,8 +38,6 @@ class Features:
         Sorted names of the groups.
     layer : str
         Name of the layer.
-    rows : ndarray of shape (n_rows,) or None
-        Data set row of each row, if a `DistributedSampler` gave this process only some.
     """
 
     X: Array
@@ -47,7 +45,6 @@ class Features:
     group_codes: Indices
     names: tuple[Any, ...]
     layer: str
-    rows: Indices | None = None
 
     @property
     def groups(self) -> Grouping:
@@ -121,11 +118,11 @@ def extract_features(
     """
     check_flag(progress, "progress")
     inner = unwrap(model)
-    order = read_order(loader)
-    reader = BatchReader(order, groups, labels, forward)
+    shuffled = is_shuffled(loader)
+    reader = BatchReader(groups, labels, forward, shuffled=shuffled)
     spool: Spool = MemorySpool()
     if path is not None:
-        if order.shuffled:
+        if shuffled:
             raise ValueError("path requires a loader with a fixed order: make it with shuffle=False.")
         spool = FileSpool(check_path(path, "path"))
     chosen = None if layer is None else named_layer(inner, layer)
@@ -136,10 +133,7 @@ def extract_features(
         if isinstance(spool, FileSpool):
             spool.interrupt()
         raise
-    found = sorted_features(X, y, codes, spool.names, name)
-    if order.rows is None or order.repeated is None:
-        return found
-    return replace(found, rows=order.rows[~order.repeated][: len(y)])  # the loader may drop the last rows
+    return _sorted_features(X, y, codes, spool.names, name)
 
 
 def _run(
@@ -147,7 +141,7 @@ def _run(
 ) -> str:
     """Pass all batches to the spool, and return the name of the layer."""
     inputs: InputReader | None = None
-    start = row = n_seen = 0  # rows of the loader, and those kept
+    start = n_seen = 0
     n_saved = spool.n_batches
     with evaluating(model):
         for n_seen, batch in enumerate(loader, 1):
@@ -158,18 +152,16 @@ def _run(
                 inputs = InputReader(*(find_last_layer(model, run) if chosen is None else chosen))
                 if isinstance(spool, FileSpool):
                     _begin(spool, model, inputs, run, len(y))
-            kept = reader.kept(start, len(y))
-            start += len(y)
             if isinstance(spool, FileSpool) and n_seen <= n_saved:
-                _compare(spool, row, y[kept], [groups[k] for k in kept])
+                _compare(spool, start, y, groups)
             else:
-                spool.add(inputs.read(run, len(y))[kept], y[kept], [groups[k] for k in kept])
-            row += len(kept)
+                spool.add(inputs.read(run, len(y)), y, groups)
+            start += len(y)
             if report is not None:
                 report(start)
             if isinstance(spool, FileSpool) and spool.complete:
                 return inputs.name
-    if inputs is None or not row:
+    if inputs is None or not start:
         raise ValueError("loader returned no rows.")
     if n_seen < n_saved:
         raise ValueError(f"loader returned {n_seen} batches, but path has {n_saved}: it belongs to another loader.")
@@ -193,23 +185,8 @@ def _device(model: Any) -> Any:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def sorted_features(X: Array, y: Indices, codes: Indices, names: tuple[Any, ...], layer: str) -> Features:
-    """Return features with sorted group names, if they can be sorted.
-
-    Parameters
-    ----------
-    X, y, codes : ndarray
-        Features, labels, and the index of each row's group in `names`.
-    names : tuple
-        Names of the groups in any order.
-    layer : str
-        Name of the layer.
-
-    Returns
-    -------
-    Features
-        The same rows.
-    """
+def _sorted_features(X: Array, y: Indices, codes: Indices, names: tuple[Any, ...], layer: str) -> Features:
+    """Return features with sorted group names, if they can be sorted."""
     try:
         order = sorted(range(len(names)), key=names.__getitem__)
     except TypeError:

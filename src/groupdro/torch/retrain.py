@@ -19,7 +19,6 @@ from groupdro.torch.features import Features, extract_features
 from groupdro.torch.layers import layer_coefficients, named_layer, unwrap, write_last_layer
 from groupdro.torch.result import Compared, LastLayerResult, compare_scores
 from groupdro.torch.rows import held_out_rows, mean_variance, sample_rows, scores_of, write_rows
-from groupdro.torch.workers import workers_of
 from groupdro.utils.arguments import check_flag, check_number, check_path, check_whole
 from groupdro.utils.types import Floats, Mask
 
@@ -64,8 +63,7 @@ def retrain_last_layer(
     ----------
     model : torch.nn.Module
         A classifier, on any device and in any precision, whose last layer has one output for two classes, or one per
-        class. Everything except the layer stays the same. For a network wrapped by `DistributedDataParallel`, every
-        process calls this with its part of the rows, and all end with the same layer.
+        class. Everything except the layer stays the same.
     loader : DataLoader or iterable
         Batches: (inputs, labels), (inputs, labels, groups), or mappings, as in Hugging Face. Labels are numbers from 0.
     layer : str or torch.nn.Module, optional
@@ -94,8 +92,7 @@ def retrain_last_layer(
         Number of folds for choosing penalty and robustness, and for judging the layer.
     store : str or path-like, optional
         Folder for features larger than memory. They are written there batch by batch, and the training rows to a
-        `GroupedStore`. Rerunning an interrupted call resumes it, and later calls reuse the features. With several
-        processes, all must be able to read the folder.
+        `GroupedStore`. Rerunning an interrupted call resumes it, and later calls reuse the features.
     memory : int, default=256 MiB
         Size in bytes of the sample of rows on which penalty and robustness are chosen, with all rows of small groups.
         With `store`, also the features that are held in memory at once.
@@ -139,17 +136,19 @@ def retrain_last_layer(
     own._refuse_domain("retrain_last_layer")
     folder = None if store is None else check_path(store, "store")
     inner = unwrap(model)
-    with workers_of(model) as workers:
-        part = folder and folder / f"features-{workers.rank + 1}-of-{workers.size}"
-        found = workers.each(
-            lambda: extract_features(
-                inner, loader, layer=layer, groups=groups, labels=labels, forward=forward, path=part, progress=progress
-            )
-        )
-        features = workers.gather(found, folder and folder / "features.bin")
-        name, module = named_layer(inner, found.layer)
-        task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
-        fitted = workers.first(lambda: task.run(features))
+    features = extract_features(
+        inner,
+        loader,
+        layer=layer,
+        groups=groups,
+        labels=labels,
+        forward=forward,
+        path=folder and folder / "features",
+        progress=progress,
+    )
+    name, module = named_layer(inner, features.layer)
+    task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
+    fitted = task.run(features)
     target = inner if inplace else copy.deepcopy(inner)
     write_last_layer(target, fitted.classifier, layer=name)
     result = LastLayerResult(
@@ -187,7 +186,7 @@ _Judged = tuple[GroupDROClassifier, Mask, Floats]  # the model, the mask of judg
 
 @dataclass(frozen=True)
 class _Fitted:
-    """What the fitting process sends to the others."""
+    """A fitted layer and how it compares with the old one."""
 
     classifier: GroupDROClassifier
     compared: Compared
@@ -209,9 +208,8 @@ class _Task:
     memory: int
     seed: int
 
-    def run(self, features: Features | None) -> _Fitted:
+    def run(self, features: Features) -> _Fitted:
         """Choose, fit and judge."""
-        assert features is not None  # in the first process
         old = layer_coefficients(self.module)
         n_classes = max(2, len(old[0]))
         _check_classes(features, n_classes)
