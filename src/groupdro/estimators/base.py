@@ -24,7 +24,7 @@ from groupdro.estimators.fitting import (
 )
 from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
-from groupdro.estimators.progress import CallbackSupportMixin, ProgressLine, TaskBridge, with_callbacks
+from groupdro.estimators.progress import ProgressLine
 from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
 from groupdro.problem import GroupMinima
 from groupdro.run.result import relative_gap
@@ -61,7 +61,7 @@ _REMEDIES = {
 }
 
 
-class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
+class GroupDROEstimator(FittedModel, Parameters):
     """Base class of the estimators: a linear model that performs as well as possible on its worst group."""
 
     # Scikit-learn's metadata routing passes groups and offsets to fit without a set_fit_request.
@@ -85,7 +85,6 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
 
     # ------------------------------------------------------------------ fit
 
-    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -136,17 +135,11 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         """
         self._check_parameters()
         fitted = unfitted(self)  # its attributes become those of self when nothing can fail any more
-        task, given = fitted._read(X, y, sample_weight, groups, offset)
+        task, _ = fitted._read(X, y, sample_weight, groups, offset)
         task = fitted._with_minima(task, group_minima)
         start = fitted._start(task, coef_init, intercept_init, q_init)
-        # Scikit-learn's monitors pass all metadata to every scorer, but few scorers accept groups.
-        metadata = {"sample_weight": sample_weight, "offset": offset}
-        metadata = {key: value for key, value in metadata.items() if value is not None}
-        rows = {"X": X, "y": None} if given is None else {"X": given.X, "y": given.y}
-        bridge = TaskBridge(self, fitted, metadata=metadata or None, **rows)
-        result = fitted._store(fitted._solve(task, self.alpha, start, bridge))
+        result = fitted._store(fitted._solve(task, self.alpha, start))
         adopt(self, fitted)
-        bridge.end(result.w)
         check_weights(float(self.small_group_bonus), task.data.names, task.data.counted_sizes, result.q)
         if not result.converged:
             self._warn(result)
@@ -233,7 +226,6 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
         task: Task,
         alpha: float,
         start: tuple[Any, Any],
-        bridge: TaskBridge | None = None,
         robustness: float | None = None,
         *,
         spend: bool = True,
@@ -248,9 +240,6 @@ class GroupDROEstimator(FittedModel, CallbackSupportMixin, Parameters):
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(self.tol, every=every))
         posed = task.problem(self._domain(float(alpha)), robustness)
-        if bridge is not None and bridge.listens:
-            bridge.to_user_units = posed.outward
-            callbacks.append(bridge)
         solver = choose_solver(self.solver, objective=self.objective, minima_given=task.group_minima is not None)
         if spend and robustness == 1.0:
             solver = LeastAverage(solver, task.blend.base, row_weights=task.row_weights)

@@ -46,9 +46,9 @@ class SmallGroupWarning(UserWarning):
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called into this package, past the frames of scikit-learn's decorators."""
+    """Warn at the line that called into this package."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("groupdro.", "sklearn.callback")):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("groupdro."):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

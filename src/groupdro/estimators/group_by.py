@@ -1,6 +1,5 @@
 """`GroupBy`: groups from a column of X, for pipelines and searches without metadata routing."""
 
-from contextlib import nullcontext
 from typing import Any, Self
 
 import narwhals.stable.v1 as nw
@@ -10,7 +9,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.estimators.progress import CallbackSupportMixin, with_callbacks
 from groupdro.evaluation.metrics import call_inner, final_estimator, predictions_of, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag
@@ -33,7 +31,7 @@ def _given(**arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
+class GroupBy(MetaEstimatorMixin, BaseEstimator):
     """Fit an estimator with groups taken from a column of X.
 
     The column is removed from X before the fit, so that it is not a feature. Predictions do not need the column, and
@@ -73,7 +71,6 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.group_by = group_by
         self.drop = drop
 
-    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
         """Fit the estimator with the groups in the column.
 
@@ -98,7 +95,7 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         fitted = clone(self.estimator)
         more = _given(sample_weight=sample_weight, offset=offset)
         # Enable routing here only, so that groups pass through pipelines whatever the caller's setting.
-        with config_context(enable_metadata_routing=True), self._callbacks_inside(fitted):
+        with config_context(enable_metadata_routing=True):
             try:
                 fitted.fit(rest if self.drop else X, y, groups=groups, **more)
             except TypeError as error:
@@ -107,13 +104,6 @@ class GroupBy(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 raise TypeError(f"estimator must accept groups in fit: {error}") from error
         self.estimator_ = fitted
         return self
-
-    def _callbacks_inside(self, fitted: Any) -> Any:
-        """Pass scikit-learn's callbacks, if any, on to the inner estimator."""
-        if not hasattr(self, "_init_callback_context"):
-            return nullcontext()
-        task = self._init_callback_context(max_subtasks=1)
-        return task.subcontext(task_name="estimator").propagate_callback_context(fitted)
 
     def _fitted(self) -> Any:
         check_is_fitted(self)

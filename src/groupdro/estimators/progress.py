@@ -1,4 +1,4 @@
-"""Progress of a fit: a progress line, and scikit-learn's callbacks if the installed version has them."""
+"""Progress of a fit, as lines of text."""
 
 import time
 from collections.abc import Callable
@@ -10,19 +10,7 @@ from groupdro.run.result import Progress, TraceRow, relative_gap
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import group_name
 
-try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:  # before scikit-learn 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Placeholder for the class of scikit-learn 1.9 and later."""
-
-    def with_callbacks(method: Any) -> Any:
-        """Return the method unchanged."""
-        return method
-
-
-__all__ = ["CallbackSupportMixin", "ProgressLine", "TaskBridge", "seconds_left", "with_callbacks"]
+__all__ = ["ProgressLine", "seconds_left"]
 
 _ACTIVE = 1e-3  # weight from which a group counts as active
 _STANDSTILL = 1e-3  # decrease of the gap's logarithm over the latest epochs required to estimate a time
@@ -97,58 +85,3 @@ class ProgressLine:
             f", {(progress.state.evaluation.q > _ACTIVE).sum()} of {len(names)} groups active"
             f", {row.passes:.1f} passes, {row.seconds:.1f} s"
         )
-
-
-class TaskBridge:
-    """Report a fit and its epochs to scikit-learn's callbacks as a task with subtasks.
-
-    Parameters
-    ----------
-    estimator : estimator
-        The estimator that callbacks see.
-    fitted : estimator
-        What the fit has learned from the data so far.
-    X, y, metadata : array-like, dict or None
-        Its training data and metadata.
-
-    Attributes
-    ----------
-    to_user_units : callable
-        Converts a w of the run to the user's units.
-    """
-
-    def __init__(self, estimator: Any, fitted: Any, *, X: Any, y: Any, metadata: dict[str, Any] | None):
-        self.estimator, self.fitted = estimator, fitted
-        self.data = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-        self.to_user_units: Callable[[Any], Any] = lambda w: w
-        self.reported: Any = None  # the last model reported
-        begin = getattr(estimator, "_init_callback_context", None)
-        # The number of epochs is not known in advance.
-        self.context: Any = begin(max_subtasks=None) if begin is not None else None
-        if self.context is not None:
-            self.context.call_on_fit_task_begin(**self.data)
-
-    @property
-    def listens(self) -> bool:
-        """Whether there is any callback."""
-        return self.context is not None and bool(getattr(self.estimator, "_skl_callbacks", None))
-
-    def __call__(self, progress: Progress) -> bool:
-        """Report an epoch; return whether a callback asks to stop."""
-        return self._report(self.to_user_units(progress.w))
-
-    def _report(self, w: Any) -> bool:
-        context, self.reported = self.context.subcontext(task_name="epoch"), w
-        context.call_on_fit_task_begin(**self.data)
-
-        def model() -> dict[str, Any]:
-            return {**vars(self.fitted), **self.fitted._attributes(w)}
-
-        return bool(context.call_on_fit_task_end(**self.data, reconstruction_attributes=model))
-
-    def end(self, w: Any) -> None:
-        """Report the end of the fit, and before that its model if no epoch reported it."""
-        if self.listens and not np.array_equal(w, self.reported):
-            self._report(w)
-        if self.context is not None:
-            self.context.call_on_fit_task_end(**self.data, reconstruction_attributes={})
