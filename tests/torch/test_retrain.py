@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from tests.networks.processes import run_together
+from tests.torch.processes import run_together
 
 torch = pytest.importorskip("torch")
 
@@ -17,7 +17,7 @@ from groupdro.data.grouping import read_groups  # noqa: E402
 from groupdro.torch import Features, choosing, extract_features, retrain_last_layer  # noqa: E402
 from groupdro.torch.choosing import choose  # noqa: E402
 from groupdro.torch.rows import sample_rows  # noqa: E402
-from tests.networks.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
+from tests.torch.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +405,7 @@ def retrain_as_one_of_two(rank, folder):
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
-    run_together("tests.networks.test_retrain:retrain_as_one_of_two", folder)
+    run_together("tests.torch.test_retrain:retrain_as_one_of_two", folder)
     return folder
 
 
