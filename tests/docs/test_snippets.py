@@ -147,7 +147,7 @@ def test_the_solver_runs_over_workers(snippets):
 
 def test_the_solver_runs_in_the_benchmark(monkeypatch, tmp_path, capsys):
     pytest.importorskip("pandas")
-    small = pytest.importorskip("tests.test_benchmarks_paper", reason="needs pandas, pyarrow and matplotlib")
+    small = pytest.importorskip("tests.benchmarks.test_paper", reason="needs pandas, pyarrow and matplotlib")
     small.use_small_problem(monkeypatch, tmp_path)
     monkeypatch.syspath_prepend(str(DOCS / "snippets"))
     runpy.run_path(str(DOCS / "snippets" / "compare_mirror_prox.py"))

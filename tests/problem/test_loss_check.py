@@ -5,7 +5,7 @@ import pytest
 
 import groupdro as gd
 from groupdro.problem import Logistic, Loss, ScalarLoss, Softmax, Squared
-from tests.field_cases import Smoothed
+from tests.estimators.field_cases import Smoothed
 
 RNG = np.random.default_rng(0)
 DATA = gd.GroupedData.from_arrays(RNG.normal(size=(40, 2)), RNG.normal(size=40), np.arange(40) % 2)

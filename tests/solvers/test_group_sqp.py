@@ -7,7 +7,7 @@ import groupdro as gd
 from groupdro.oracle import Oracle
 from groupdro.oracle.groups import evaluate_groups
 from groupdro.solvers import Status
-from tests.field_cases import many_groups
+from tests.estimators.field_cases import many_groups
 from tests.reference.convex import group_minima, membership_matrix, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from tests.networks.processes import run_together
+from tests.torch.processes import run_together
 
 torch = pytest.importorskip("torch")
 
@@ -233,7 +233,7 @@ def train_as_one_of_two(rank, folder):
 
 
 def test_two_workers_train_the_network_that_one_does(tmp_path):
-    run_together("tests.networks.test_group_dro_loss:train_as_one_of_two", tmp_path)
+    run_together("tests.torch.test_group_dro_loss:train_as_one_of_two", tmp_path)
     network, criterion = make_network(), GroupDROLoss(4, step_size=0.2, robustness=0.8)
     losses = train_a_network(network, criterion, slice(None))
     for rank in range(2):

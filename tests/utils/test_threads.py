@@ -42,7 +42,8 @@ def test_results_come_in_order():
 
 
 def test_the_number_of_threads_changes_no_bit_of_passes_and_their_blocks():
-    script = "from tests.test_threads import class_bytes, gradient_bytes; print(hash(gradient_bytes() + class_bytes()))"
+    imports = "from tests.utils.test_threads import class_bytes, gradient_bytes"
+    script = f"{imports}; print(hash(gradient_bytes() + class_bytes()))"
     printed = set()
     for threads in ("1", "2", "4"):
         env = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}

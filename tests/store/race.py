@@ -1,6 +1,6 @@
 """Two writers that replace a store over and over while a reader opens it.
 
-``python -m tests.store_race SECONDS`` prints how often the store was opened, how often rows of one store met labels or
+``python -m tests.store.race SECONDS`` prints how often the store was opened, how often rows of one store met labels or
 names of another, and how often a store was called damaged or missing though every one of them was healthy.
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.field_cases_inputs import CASES
+from tests.estimators.field_cases_inputs import CASES
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -26,7 +26,7 @@ from groupdro.data.csr_rows import CsrRows
 from groupdro.data.dense_rows import DenseRows, MappedRows
 from groupdro.store import GroupedStore, StoreError, manifest
 from groupdro.store.shuffle import shuffled_places
-from tests import store_race
+from tests.store import race
 
 N_ROWS, N_FEATURES = 700, 5
 RNG = np.random.default_rng(3)
@@ -694,7 +694,7 @@ def test_the_same_rows_have_the_same_bytes_when_they_replace_others(tmp_path):
 @pytest.mark.parametrize("locks", [True, False])
 @pytest.mark.parametrize("opens", [80, pytest.param(200, marks=pytest.mark.long)])
 def test_two_writers_and_a_reader_never_meet_half_a_store(tmp_path, opens, locks):
-    seen, codes = store_race.race(tmp_path / "s", opens=opens, locks=locks)
+    seen, codes = race.race(tmp_path / "s", opens=opens, locks=locks)
     assert codes == [0, 0]
     assert set(seen) <= {"whole", "replaced meanwhile"}
     assert seen["whole"] > opens // 2

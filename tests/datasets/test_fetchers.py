@@ -20,8 +20,8 @@ import pytest
 
 from groupdro import datasets
 from groupdro.datasets import download, images, uci
-from tests.test_datasets import idx
-from tests.uci_files import ARCHIVE, zipped
+from tests.datasets.test_datasets import idx
+from tests.datasets.uci_files import ARCHIVE, zipped
 
 needs_data = pytest.mark.skipif("GROUPDRO_DATA" not in os.environ, reason="GROUPDRO_DATA is not set")
 every_table = pytest.mark.parametrize("name", ARCHIVE)

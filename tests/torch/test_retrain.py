@@ -16,7 +16,7 @@ from groupdro.data.grouping import read_groups  # noqa: E402
 from groupdro.torch import Features, choosing, extract_features, retrain_last_layer  # noqa: E402
 from groupdro.torch.choosing import choose  # noqa: E402
 from groupdro.torch.rows import sample_rows  # noqa: E402
-from tests.networks.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
+from tests.torch.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")

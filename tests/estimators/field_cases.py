@@ -1,6 +1,6 @@
 """Fits that a field test found wrong, as users write them, each with what it must say now.
 
-    python -m tests.field_cases
+    python -m tests.estimators.field_cases
 
 prints one line per case and exits with 1 if any is wrong. The same cases run as tests.
 """
@@ -369,7 +369,7 @@ LARGE["20,000 groups of 100 rows"] = _more_groups
 
 
 def main() -> int:
-    import tests.field_cases_inputs as more  # which registers its cases with the module that it imports
+    import tests.estimators.field_cases_inputs as more  # which registers its cases with the module that it imports
 
     wrong = 0
     CASES.update(more.CASES)

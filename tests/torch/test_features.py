@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset  # noqa: E402
 
 from groupdro.torch import extract_features, write_last_layer  # noqa: E402
-from tests.networks.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
+from tests.torch.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
 
 
 def fitted(n_outputs, n_features, seed=0):

@@ -1,4 +1,4 @@
-"""Processes that torch.distributed connects over the loopback interface: python -m tests.networks.processes TASK ..."""
+"""Processes that torch.distributed connects over the loopback interface: python -m tests.torch.processes TASK ..."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ def run_together(task, folder, size=2):
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     jobs = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.networks.processes", task, str(folder), str(rank), str(size)],
+            [sys.executable, "-m", "tests.torch.processes", task, str(folder), str(rank), str(size)],
             env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in range(size)

@@ -1,4 +1,4 @@
-"""Intervals, choices, weights and inputs that a field test found wrong; see `tests.field_cases`."""
+"""Intervals, choices, weights and inputs that a field test found wrong; see `tests.estimators.field_cases`."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
 from groupdro.domains import ElasticNetDomain
 from groupdro.losses import Huber
-from tests.field_cases import CASES, case, fit
+from tests.estimators.field_cases import CASES, case, fit
 
 _RNG = np.random.default_rng(0)
 _X = _RNG.normal(size=(300, 3))
