@@ -68,6 +68,3 @@ class Expectile(Loss):
     def lipschitz(self, y: NDArray[Any], reach: Floats) -> Floats:
         """Bound |l'| by |u| + |y|, since c < 1."""
         return reach + np.abs(y)
-
-    def __repr__(self) -> str:
-        return f"Expectile(tau={self.tau})"  # the key of a checkpoint has it
