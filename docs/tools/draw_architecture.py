@@ -30,7 +30,7 @@ KINDS = {
     "rows": ("#009E73", ("store", "distributed", "data", "datasets")),
     "ground": ("#6E6E6E", ("kernels", "utils", "version")),
 }
-WIDTH, ROW, BOX, HEIGHT, TOP = 760, 72, 116, 34, 56
+WIDTH, ROW, BOX, HEIGHT, TOP = 920, 72, 116, 34, 56
 SWEEPS = 12  # over the rows, to put layers near to those that they are linked with
 
 Graph = dict[str, set[str]]

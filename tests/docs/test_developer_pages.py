@@ -1,14 +1,14 @@
 """The drawing of the layers and the table of stored results agree with the repository."""
 
-import json
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from tests import test_layers
-from tests.docs.pages import DOCS, ROOT, load_script
+from tests.docs.pages import ROOT, load_script
 from tests.docs.test_links import broken
+from tests.docs.test_records import section
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -42,12 +42,8 @@ def test_arrows_that_follow_from_others_are_left_out():
     assert ["d", "d>a>2", "d>a>1", "a"] in arrows
 
 
-def test_the_number_of_layers_is_right():
-    assert f"stack of {len(test_layers.LAYERS)} layers" in (DOCS / "architecture.md").read_text()
-
-
 def test_every_stored_result_is_on_the_page_with_its_command():
-    page = (DOCS / "reproducing.md").read_text()
+    page = section("benchmarks.md", "Reproduce the results")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([\w.-]+)`", row.split("|")[1])}
     assert named == {path.name for path in RESULTS.iterdir()}
@@ -56,45 +52,6 @@ def test_every_stored_result_is_on_the_page_with_its_command():
     for module in commands:
         place = ROOT.joinpath(*module.split("."))
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), module
-
-
-def test_decisions_are_dated_and_name_what_they_rest_on():
-    page = (DOCS / "decisions.md").read_text()
-    records = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
-    assert len(records) >= 6
-    for record in records:
-        title = record.splitlines()[0]
-        assert re.search(r"^\*20\d\d-\d\d-\d\d\.\*", record, re.MULTILINE), title
-        for part in ("**Decision.**", "**Evidence.**", "**Cost.**"):
-            assert part in record, f"{title} lacks {part}"
-
-
-def test_numbers_of_the_decisions_are_those_of_the_stored_files():
-    page = " ".join((DOCS / "decisions.md").read_text().split())
-    grid = (RESULTS / "auto_grid.md").read_text()
-    median, most, worst = re.search(r"median ([\d.]+), 90% at most ([\d.]+), largest (\d+\.\d+)", grid).groups()
-    assert f"is {median} times that of the best single solver in the median, at most {most} in 90%" in page
-    assert f"and {worst} in the worst" in page
-    rows = [
-        re.split(r" *\| *", line)[1:-1] for line in (RESULTS / "products.md").read_text().splitlines() if "gram" in line
-    ]
-    ours = {(row[0], row[1].split(",")[0]): row[3:] for row in rows}
-    random, text = ours["1", "random"], ours["1", "text-like"]
-    assert f"takes {random[0]} ms" in page
-    assert f"takes {random[1]} times as long, SciPy's product {random[2]} times" in page
-    assert f"in {text[1]} of our time" in page
-    regrets = json.loads((RESULTS / "excess_risk.json").read_text())["this version"]["synthetic"]
-    pairs = [
-        (regrets[f"{way}, {tol}"]["mean"]) for tol in ("1e-02", "1e-03") for way in ("default", "every minimum first")
-    ]
-    assert (
-        "to 1e-2 takes {} passes in place of {} with every minimum solved first, and to 1e-3 {} in place of {}".format(
-            *pairs
-        )
-        in page
-    )
-    outputs = json.loads((RESULTS / "several_outputs.json").read_text())
-    assert f"takes {outputs['ratio of a full pass']:.2f} times the two matrix products" in page
 
 
 @pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md", "RELEASING.md", "CHANGELOG.md"])
@@ -106,7 +63,7 @@ def test_links_of_files_at_the_root_lead_somewhere(name):
 def test_the_cases_of_the_campaign_are_those_of_its_checks():
     from tests.campaign.checks import CHECKS
 
-    rows = re.findall(r"^\| .*\(`([\w -]+)`\) \| ([\d,]+) \|$", (DOCS / "trust.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| .*\(`([\w -]+)`\) \| ([\d,]+) \|$", section("developers.md", "Stress tests"), re.MULTILINE)
     assert len(rows) >= 15
     for name, shown in rows:
         own = [check.full for check in CHECKS if check.name == name or check.name.startswith(f"{name}:")]
