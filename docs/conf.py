@@ -96,7 +96,7 @@ html_show_sourcelink = False
 html_show_sphinx = False
 html_copy_source = False
 html_context = {"default_mode": "auto"}  # as the reader's system has it
-html_sidebars = {"index": [], "tutorials": []}
+html_sidebars = {"**": ["sidebar-pages"]}
 html_theme_options = {
     "logo": {
         "text": "groupdro",
@@ -104,8 +104,8 @@ html_theme_options = {
         "image_dark": "_static/logo_dark.svg",
         "alt_text": "groupdro: home",
     },
-    "header_links_before_dropdown": 7,
     "navbar_align": "left",
+    "navbar_center": [],  # all pages are in the sidebar, under the sections of the first page
     "navbar_end": ["version-switcher", "theme-switcher"],
     "switcher": {
         "json_url": "_static/switcher.json",  # relative to the root of the site
