@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.examples import prose
+from tests.docs.pages import ROOT
+from tests.docs.test_records import assert_quotes
 
 page = pytest.importorskip("benchmarks.paper.page", reason="needs pandas, pyarrow and matplotlib")
 analysis = pytest.importorskip("benchmarks.paper.analysis")
@@ -109,12 +111,6 @@ def test_no_number_is_written_in_the_template_itself():
         assert NUMBER.findall(bare) == []
 
 
-def test_the_page_of_the_documentation_is_that_page():
-    text = (DOCS / "benchmarks.md").read_text()
-    assert "{include} ../benchmarks/RESULTS.md" in text
-    assert NUMBER.findall(text.replace("heading-offset: 1", "").replace("start-line: 1", "")) == []
-
-
 def mean_above(own, curve):
     return analysis.geometric(np.array(list(own.at(curve, 40.0, "above").values()))).mean
 
@@ -166,74 +162,29 @@ def test_the_radius_is_the_best_on_validation_rows():
     assert large["radius"].min() < best < large["radius"].max()
 
 
-SENTENCES = {
-    "comparison.md": (
-        r"Sagawa's SGD, tuned, is (\S+) above the best value after (\d+) multiples of the rows and `auto`, untuned, "
-        r"(\S+) after (\d+)\.",
-        [("Sagawa", "average"), ("auto", "best")],
-    ),
-    "decisions.md": (
-        r"the snapshot of the paper's tuned ALEG (\S+) and the average of SMD (\S+) above the best value",
-        [("ALEG of the paper", "snapshot"), ("SMD", "average")],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SENTENCES)
-def test_other_pages_quote_the_stored_curves(name):
-    sentence, curves = SENTENCES[name]
-    text = " ".join((DOCS / name).read_text().split())
-    found = list(re.search(sentence, text).groups())
-    if name == "decisions.md":
-        assert "synthetic problem, 40 multiples of the rows leave" in text
-        found = [found[0], "40", found[1], "40"]
-    own = analysis.panel("gdro_synthetic")
-    for curve, value, budget in zip(curves, found[::2], found[1::2], strict=True):
-        values = list(own.at(curve, float(budget), "above").values())
-        assert f"{analysis.geometric(np.array(values)).mean:.1e}" == value, curve
-
-
-def test_the_comparison_page_says_what_the_outputs_say():
-    page_text = " ".join((DOCS / "comparison.md").read_text().split())
-    printed = (ROOT / "examples" / "price_of_robustness.txt").read_text()
-    balanced, robust = (
-        [float(value) for value in re.findall(rf"^{model}\s+\S+\s+(\S+)", printed, re.MULTILINE)]
-        for model in ("balanced ERM", "GDRO")
-    )
-    assert len(balanced) == len(robust) == 6
-    assert all(a > b for a, b in zip(balanced, robust, strict=True))
-    assert "they had a higher worst risk than GDRO on all six" in page_text
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "benchmarks/paper/methods/tsa.py",
-        "benchmarks/paper/methods/al_svre.py",
-        "docs/choosing_a_solver.md",
-        "docs/known_limits.md",
-        "benchmarks/README.md",
-    ],
+#: A curve, the multiples of the rows at which its suboptimality is quoted, and where.
+QUOTED = (
+    (("Sagawa", "average"), 40.0, "comparison.md", "Run times"),
+    (("auto", "best"), 10.0, "comparison.md", "Run times"),
+    (("ALEG of the paper", "snapshot"), 40.0, "inside.md", "Design decisions"),
+    (("SMD", "average"), 40.0, "inside.md", "Design decisions"),
 )
-def test_reconstructed_baselines_are_described_in_the_same_words_everywhere(path):
-    text = " ".join((ROOT / path).read_text().split())
-    assert "reconstructed from published descriptions; the original text and code were not available" in text
-    assert "from memory" not in text
-    assert "full text" not in text
 
 
-def test_the_last_layer_example_says_what_the_benchmark_printed():
+@pytest.mark.parametrize(("curve", "multiples", "name", "heading"), QUOTED)
+def test_other_pages_quote_the_stored_curves(curve, multiples, name, heading):
+    values = list(analysis.panel("gdro_synthetic").at(curve, multiples, "above").values())
+    assert_quotes(name, heading, f"{analysis.geometric(np.array(values)).mean:.1e}", f"{multiples:g}")
+
+
+def test_the_last_layer_example_quotes_what_the_benchmark_printed():
     printed = (RESULTS / "last_layer.md").read_text()
     rows = {line.split("|")[1].strip(): line.split("|") for line in printed.splitlines() if line.startswith("| ")}
     worst, seconds = ({name: cells[k].strip() for name, cells in rows.items()} for k in (-4, -2))
-    text = " ".join((ROOT / "examples" / "plot_last_layer.py").read_text().replace("\n# ", " ").split())
-    ours, theirs, longer = "groupdro, defaults", "deep feature reweighting", "deep feature reweighting, C up to 100"
-    assert (
-        f"{worst[ours]}% in the worst group for groupdro with its defaults and {worst[theirs]}% for deep feature "
-        f"reweighting, in {seconds[ours]} s and {seconds[theirs]} s on one thread"
-    ) in text
-    assert f"reaches {worst[longer]}% in {seconds[longer]} s" in text
+    text = prose((ROOT / "examples" / "plot_last_layer.py").read_text())
+    longer = "deep feature reweighting, C up to 100"
+    methods = "groupdro, defaults", "deep feature reweighting", longer, "groupdro, small_group_bonus=1"
+    expected = {f"{worst[name]}%" for name in methods} | {f"{seconds[name]} s" for name in methods[:3]}
+    assert not {number for number in expected if number not in text}
     gain, error = re.search(rf"{longer}: .* has \+([\d.]+) points on it \(standard error ([\d.]+)\)", printed).groups()
     assert float(gain) < 2 * float(error)
-    assert "which is not significantly below groupdro" in text
-    assert f"150 rows say, reaches {worst['groupdro, small_group_bonus=1']}%" in text
