@@ -27,7 +27,7 @@ from groupdro import datasets
 from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.inference import resample, simultaneous_intervals
-from groupdro.evaluation.metrics import row_losses
+from groupdro.evaluation.models import row_losses
 
 ALPHA = 1e-3
 FOLDS = 5

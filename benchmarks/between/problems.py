@@ -13,7 +13,7 @@ import groupdro as gd
 from benchmarks import real_data
 from benchmarks.real_data import Problem
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.metrics import means_by_group, row_losses
+from groupdro.evaluation.models import means_by_group, row_losses
 
 ALPHA = 1e-3
 LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}

@@ -25,7 +25,7 @@ from groupdro import (
     robustness_frontier,
     worst_group_scorer,
 )
-from groupdro.evaluation.metrics import row_losses
+from groupdro.evaluation.models import row_losses
 from tests.distributed.thread_comm import run_workers
 from tests.reference.blends import Blend
 

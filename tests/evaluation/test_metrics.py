@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 
 from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, GroupStratifiedKFold, worst_group_scorer
 from groupdro.datasets import make_mero
-from groupdro.evaluation.metrics import final_estimator
+from groupdro.evaluation.models import final_estimator
 from groupdro.losses import Huber
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from groupdro.cli.output import check_output, progress, show, write_page
 from groupdro.cli.page import comparison_page
 from groupdro.cli.training import collected_warnings, read_training
 from groupdro.compare import compare as compare_models
-from groupdro.evaluation.metrics import final_estimator
+from groupdro.evaluation.models import final_estimator
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import records, table_text
 
@@ -95,7 +95,7 @@ def compare(
         "changes": {
             name: {
                 key: dict(zip(("estimate", "low", "high"), getattr(change, key), strict=True))
-                for key in ("fall", "rise")
+                for key in ("gain", "cost")
             }
             for name, change in found.changes.items()
         },

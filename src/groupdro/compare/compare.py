@@ -3,18 +3,20 @@
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Comparison
-from groupdro.compare.contenders import check_models, fit_given, fit_own, place_of_model
-from groupdro.compare.judging import judge
+from groupdro.compare.contenders import ERM, check_models, fit_given, fit_own, place_of_model
+from groupdro.compare.judging import Judging, judge
 from groupdro.data.given import read_given
 from groupdro.estimators import GroupBy
 from groupdro.estimators.defaults import estimator_for
 from groupdro.evaluation.folds import divide
-from groupdro.evaluation.metrics import take_columns
+from groupdro.evaluation.metrics import read_metrics
+from groupdro.evaluation.models import take_columns
 from groupdro.evaluation.report import check_resampling
-from groupdro.utils.arguments import check_whole, error_prefix, number_of_rows, short_repr
+from groupdro.utils.arguments import check_flag, check_number, check_whole, error_prefix, number_of_rows, short_repr
 from groupdro.utils.vectors import read_target
 
 __all__ = ["compare"]
@@ -27,6 +29,10 @@ def compare(
     *,
     estimator: Any = None,
     models: Any = None,
+    baseline: Any = None,
+    metrics: Any = None,
+    mean_budget: float | None = None,
+    floor: float | None = None,
     sample_weight: Any = None,
     cluster: Any = None,
     held_out: tuple[Any, ...] | None = None,
@@ -36,6 +42,8 @@ def compare(
     min_rows: int = 30,
     n_bootstrap: int = 500,
     confidence: float = 0.95,
+    n_jobs: int | None = None,
+    verbose: bool = False,
     random_state: int = 0,
 ) -> Comparison:
     """Fit plain, balanced and robust linear models, and compare them, and any models of yours, on held-out data.
@@ -56,6 +64,19 @@ def compare(
     models : dict of str to estimator, optional
         Other models to include, such as boosted trees. Unfitted ones are fitted here on X as it is, with groups,
         weights and clusters if they accept them. Fitted ones are used as they are and require `held_out`.
+    baseline : str or estimator, optional
+        The model in production, which another model must beat to be recommended: the name of one of `models` or of a
+        linear model, such as "GDRO"; or a model, which is then added under the name "baseline". The default is "ERM".
+    metrics : str, callable, or sequence or dict of these, optional
+        Metrics of the table, as in `group_report`. The first one decides which model is recommended. The default is the
+        risk, followed by the accuracy or the RMSE.
+    mean_budget : float, optional
+        By how much a model with a better worst group may be worse over all rows, in proportion to the baseline; or, for
+        metrics of which larger values are better, in their own units. The default is by as much as the worst group
+        gains.
+    floor : float, optional
+        Value of the first metric that the worst group must reach, such as an accuracy of 0.6. Models that reach it come
+        first.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows, in training and in evaluation.
     cluster : array-like of shape (n_rows,), optional
@@ -72,35 +93,53 @@ def compare(
     n_splits : int
         One fold of `n_splits` is held out if `held_out` is None.
     min_rows : int
-        Effective number of held-out rows a group needs to count as a candidate for the worst. Smaller groups have risks
-        too noisy to compare.
+        Effective number of held-out rows a group needs to count as a candidate for the worst. Smaller groups are too
+        noisy to compare.
     n_bootstrap : int
         Number of bootstrap resamples for the confidence intervals.
     confidence : float
         Level of the confidence intervals.
+    n_jobs : int, optional
+        Number of folds of the cross-validation that are fitted in parallel with joblib.
+    verbose : bool
+        Whether to print each model as it is fitted.
     random_state : int
         Seed for the split, the fits and the resamples.
 
     Returns
     -------
     Comparison
-        The table, the verdict, the models and their reports.
+        What to use, in a sentence and a table; with `summary(details=True)` also the evidence.
 
     Notes
     -----
-    Robustness is reported to help only if the worst group's risk falls significantly, and by a larger percentage than
-    the average rises. The confidence intervals are simultaneous over all models: rows, or clusters of rows, are
-    resampled for all models together, and the largest studentised deviation over the models determines their width. The
-    bootstrap fails for a maximum of nearly tied means, so the interval of a gain is built from paired differences: from
-    the smallest improvement among the groups that may be the worst under the model, to the largest improvement among
-    those that may be the worst under ERM. The more groups may be the worst, the wider the interval.
+    A model is supported by the data if its worst group is significantly better than that of the baseline, and it costs
+    no more over all rows than `mean_budget` allows; or if it is significantly better over all rows, and neither its
+    worst group nor any other is significantly worse. Of the supported models, whoever made them, the one with the
+    largest net gain is recommended: the relative gain of the worst group minus the relative cost over all rows. If
+    there is none and the baseline is "ERM", the choice of cross-validation is recommended if it left plain training on
+    the training rows and the held-out rows do not contradict it.
+
+    The confidence intervals are simultaneous over all models: rows, or clusters of rows, are resampled for all models
+    together, and the largest studentised deviation over the models determines their width. The bootstrap fails for a
+    maximum of nearly tied means, so the interval of a gain is built from paired differences: from the smallest
+    improvement among the groups that may be the worst under the model, to the largest improvement among those that may
+    be the worst under the baseline. The more groups may be the worst, the wider the interval.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state, least=20)
+    check_flag(verbose, "verbose")
     if cv is not None:
         check_whole(cv, "cv", least=2)
+    if mean_budget is not None:
+        check_number(mean_budget, "mean_budget")
+    if floor is not None:
+        check_number(abs(floor), "floor")  # of some metrics, all values are negative
     if held_out is not None and not (isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5):
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     others = check_models(models, held_out=held_out is not None)
+    if baseline is not None and not isinstance(baseline, str):
+        others |= check_models({"baseline": baseline}, held_out=held_out is not None)
+        baseline = "baseline"
     if estimator is None:
         estimator = estimator_for(read_target(y, number_of_rows(X, "X"), numeric=False))
     wrapper = estimator if isinstance(estimator, GroupBy) else None
@@ -117,6 +156,7 @@ def compare(
     )
     train.check_weight_of_groups()
     train = train.with_weight()
+    wanted = read_metrics(("risk", "accuracy" if classes else "rmse") if metrics is None else metrics, train.weights)
     if held_out is None:
         rows, test_rows = next(divide(train, n_splits=n_splits, seed=random_state, classes=classes))
         train, test = train.take(rows), train.take(test_rows)
@@ -133,18 +173,30 @@ def compare(
                 numeric=not classes,
                 missing="own",
             ).with_weight()
-    selecting = {"min_rows": min_rows, "n_bootstrap": n_bootstrap, "confidence": confidence}
+    selecting = {"min_rows": min_rows, "n_bootstrap": n_bootstrap, "confidence": confidence, "n_jobs": n_jobs}
     fitted, seconds = {}, {}
     for name, model, spent in (
         *fit_own(inner, wrapper, train, cv=cv, seed=random_state, **selecting),
         *fit_given(others, train),
     ):
         fitted[name], seconds[name] = model, spent
+        if verbose:
+            print(f"{name}: {'given' if np.isnan(spent) else f'fitted in {spent:.1f} s'}", flush=True)
+    if baseline is not None and baseline not in fitted:
+        raise ValueError(f"baseline must be one of {list(fitted)}, or a model; got {baseline!r}.")
+    how = Judging(
+        metrics=wanted,
+        baseline=ERM if baseline is None else baseline,
+        loss=loss,
+        mean_budget=mean_budget,
+        floor=floor,
+        min_rows=min_rows,
+        n_bootstrap=n_bootstrap,
+        confidence=confidence,
+        seed=random_state,
+    )
     with error_prefix("held_out") if held_out is not None else nullcontext():
-        return judge(
-            fitted, seconds, set(others), test, loss=loss, min_rows=min_rows, n_bootstrap=n_bootstrap,
-            confidence=confidence, seed=random_state,
-        )  # fmt: skip
+        return judge(fitted, seconds, test, how)
 
 
 def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> Any:

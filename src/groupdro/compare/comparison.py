@@ -18,98 +18,102 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Change:
-    """Changes of a model relative to plain training, on the same held-out data.
+    """Changes of a model relative to the baseline, on the same held-out data, in the deciding metric.
 
     Attributes
     ----------
-    fall : tuple of float
-        Improvement of the worst group's risk: estimate, lower and upper end of a confidence interval. Intervals are
-        simultaneous over all models.
-    rise : tuple of float
-        Increase of the average risk, likewise.
-    worst, mean : float
-        Worst and average risk of plain training.
+    gain : tuple of float
+        Improvement of the worst group: estimate, lower and upper end of a confidence interval. Positive is better,
+        whether larger or smaller values of the metric are. Intervals are simultaneous over all models.
+    cost : tuple of float
+        By how much the metric over all rows gets worse, likewise.
+    relative_gain, relative_cost : float
+        Both estimates in proportion to the baseline's worst group and to its value over all rows; as they are if larger
+        values of the metric are better.
+    harmed : list
+        Groups that are significantly worse off.
+    note : str
+        Why the model cannot be judged; empty if it can.
     """
 
-    fall: Interval
-    rise: Interval
-    worst: float
-    mean: float
+    gain: Interval
+    cost: Interval
+    relative_gain: float
+    relative_cost: float
+    harmed: list[Any]
+    note: str = ""
 
     @property
     def better(self) -> bool:
         """Whether the worst group is significantly better off."""
-        return self.fall[1] > 0
+        return self.gain[1] > 0
 
     @property
     def worse(self) -> bool:
         """Whether the worst group is significantly worse off."""
-        return self.fall[2] < 0
+        return self.gain[2] < 0
 
     @property
-    def relative_fall(self) -> float:
-        """Relative improvement of the worst risk over plain training."""
-        return self.fall[0] / abs(self.worst) if self.worst else 0.0
-
-    @property
-    def relative_rise(self) -> float:
-        """Relative increase of the average risk over plain training."""
-        return self.rise[0] / abs(self.mean) if self.mean else 0.0
+    def better_on_average(self) -> bool:
+        """Whether the metric over all rows is significantly better."""
+        return self.cost[2] < 0
 
     @property
     def net(self) -> float:
-        """Relative improvement of the worst risk minus relative increase of the average."""
-        return self.relative_fall - self.relative_rise
-
-    @property
-    def worth_it(self) -> bool:
-        """Whether the worst group improves significantly, and by a larger percentage than the average gets worse."""
-        return self.better and self.net >= 0
-
-    @property
-    def price(self) -> float:
-        """Increase of the average risk per unit of improvement of the worst; NaN if the worst does not improve."""
-        return self.rise[0] / self.fall[0] if self.fall[0] > 0 else float("nan")
+        """Relative improvement of the worst group minus the relative cost."""
+        return self.relative_gain - self.relative_cost
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Models evaluated on the same held-out data, and whether robustness was worth it.
+    """Models evaluated on the same held-out data, and the one to use.
+
+    Prints as text and shows as HTML in notebooks: what to use, in a sentence, and a table of the metrics.
+    `summary(details=True)` adds the evidence.
 
     Attributes
     ----------
     columns : dict of str to list
-        One row per model: `mean_risk` over all rows, `worst_risk` and `worst_group`; `gain`, the improvement of the
-        worst risk over ERM, with a confidence interval from `gain_low` to `gain_high`, simultaneous over all models;
-        `price`, the increase of the average risk; `worst_regret`, the worst excess risk over the smallest training risk
-        that any linear model reaches in a group; `accuracy` and `worst_accuracy` (or `rmse` and `worst_rmse`); `gap`,
-        the certified relative gap of the fit; and `seconds`. NaN if a model lacks the value.
+        One row per model. For each metric: its value over all rows, `mean_<metric>`, and in the worst group,
+        `worst_<metric>`. `worst_group`, by the first metric; `gain`, by how much its worst group improves on that of
+        the baseline, with a confidence interval from `gain_low` to `gain_high`, simultaneous over all models; `cost`,
+        by how much it is worse over all rows; `worst_regret`, the worst excess risk over the smallest training risk
+        that any linear model reaches in a group; `gap`, the certified relative gap of the fit; and `seconds`. NaN if a
+        model lacks the value.
     verdict : str
-        What robustness gains on these data, and at what price.
+        What to use, and why, in plain words.
+    evidence : str
+        The confidence intervals and bounds behind the verdict.
     recommended : str
-        The linear model to use: the one that cross-validation preferred to plain training, unless the held-out data
-        contradict it; otherwise the one that is worth its price on the held-out data; otherwise ERM.
+        The model to use: the baseline, unless the data support another one.
+    baseline : str
+        The model that the others are compared with.
+    metrics : tuple of str
+        The metrics; the first one decides.
     changes : dict of str to Change
-        Changes of each model relative to ERM, with confidence intervals for worst and average risk.
+        Changes of each model relative to the baseline.
     differences : dict of str to list
-        One row per model and group: `difference`, the group's risk minus that under ERM, with a confidence interval
-        from `low` to `high`, simultaneous over all groups of a model.
+        One row per model and group: `difference`, the first metric minus that under the baseline, with a confidence
+        interval from `low` to `high`, simultaneous over all groups of a model.
     models : dict of str to estimator
         The fitted models.
     reports : dict of str to GroupReport
         Their reports on the held-out data.
     left_out : list
-        Groups with too few held-out rows, or too few errors under ERM, to count as the worst.
+        Groups with too few held-out rows, or too few errors under the baseline, to count as the worst.
     confidence : float
         Level of the confidence intervals.
     headroom : Headroom or None
-        Upper bound on what ERM's worst held-out group could gain from any linear model. None for losses other than the
-        estimator's own logistic or squared one, and if no group has enough rows.
+        Upper bound on what the worst held-out group of the recommended model could gain from any linear model. None for
+        other losses than the logistic or squared one, and if no group has enough rows.
     """
 
     columns: dict[str, list[Any]]
     verdict: str
+    evidence: str
     recommended: str
+    baseline: str
+    metrics: tuple[str, ...]
     changes: dict[str, Change]
     differences: dict[str, list[Any]]
     models: dict[str, Any]
@@ -120,10 +124,10 @@ class Comparison:
 
     @property
     def worth_it(self) -> bool:
-        """Whether a robust linear model is recommended and worth its price on the held-out data alone."""
-        return self.changes[self.recommended].worth_it
+        """Whether another model than the baseline is recommended."""
+        return self.recommended != self.baseline
 
-    def to_pandas(self) -> Any:
+    def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame.
 
         Returns
@@ -133,22 +137,10 @@ class Comparison:
         """
         import pandas as pd
 
-        return pd.DataFrame(self.columns)
-
-    def to_polars(self) -> Any:
-        """Return the table as a polars DataFrame.
-
-        Returns
-        -------
-        polars.DataFrame
-            One row per model.
-        """
-        import polars as pl
-
-        return pl.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
+        return pd.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
 
     def plot(self, *, ax: Any = None) -> ChangeDisplay:
-        """Plot the changes of each model for the worst group and on average.
+        """Plot the changes of each model for the worst group and over all rows.
 
         Parameters
         ----------
@@ -160,17 +152,48 @@ class Comparison:
         ChangeDisplay
             The display.
         """
-        others = {name: change for name, change in self.changes.items() if name != self.columns["model"][0]}
+        others = {name: change for name, change in self.changes.items() if name != self.baseline}
         return ChangeDisplay(
             models=[IN_WORDS.get(name, name) for name in others],
-            worst=[(-fall, -high, -low) for fall, low, high in (change.fall for change in others.values())],
-            mean=[change.rise for change in others.values()],
-            baseline=IN_WORDS[self.columns["model"][0]],
+            worst=[(-gain, -high, -low) for gain, low, high in (change.gain for change in others.values())],
+            mean=[change.cost for change in others.values()],
+            baseline=IN_WORDS.get(self.baseline, self.baseline),
+            metric=self.metrics[0],
             confidence=self.confidence,
         ).plot(ax=ax)
 
+    def summary(self, *, details: bool = False) -> str:
+        """Return the comparison as text.
+
+        Parameters
+        ----------
+        details : bool
+            Whether to add the gains with their intervals, and the evidence.
+
+        Returns
+        -------
+        str
+            Several lines.
+        """
+        text = f"{printable(self.verdict)}\n{table_text('Held-out rows', self._main)}"
+        return f"{text}\n\n{table_text('Details', self._more)}\n{printable(self.evidence)}" if details else text
+
+    @property
+    def _main(self) -> dict[str, list[Any]]:
+        names = [f"{kind}_{metric}" for metric in self.metrics for kind in ("mean", "worst")]
+        return {name: self.columns[name] for name in ("model", *names, "worst_group")}
+
+    @property
+    def _more(self) -> dict[str, list[Any]]:
+        shown = [name for name in self._main if name != "model"]
+        return {name: values for name, values in self.columns.items() if name not in shown}
+
     def __repr__(self) -> str:
-        return f"{table_text('Held-out rows', self.columns)}\n{printable(self.verdict)}"
+        return self.summary()
 
     def _repr_html_(self) -> str:
-        return f"{table_html('Held-out rows', self.columns)}<p>{html.escape(self.verdict)}</p>"
+        return (
+            f"<p>{html.escape(self.verdict)}</p>{table_html('Held-out rows', self._main)}"
+            f"<details><summary>Intervals and proofs</summary>{table_html('', self._more)}"
+            f"<p>{html.escape(self.evidence)}</p></details>"
+        )

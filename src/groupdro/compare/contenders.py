@@ -20,7 +20,7 @@ from groupdro.estimators import (
     GroupDRORegressor,
     GroupDRORegressorCV,
 )
-from groupdro.evaluation.metrics import check_model, final_estimator
+from groupdro.evaluation.models import check_model, final_estimator
 from groupdro.utils.arguments import error_prefix, short_repr
 from groupdro.utils.types import Floats
 

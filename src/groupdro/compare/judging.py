@@ -1,46 +1,72 @@
-"""Evaluation of models on held-out data: risks, gains and prices, with confidence intervals."""
+"""Evaluation of fitted models on the same held-out rows."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.preprocessing import FunctionTransformer
 
 from groupdro.compare.comparison import Change, Comparison
 from groupdro.compare.contenders import CHOSEN, ERM, MERO
-from groupdro.compare.verdict import Choice, recommend, verdict_on
+from groupdro.compare.verdict import Choice, Rule, evidence_of, recommend, verdict_on
 from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
-from groupdro.evaluation.headroom import Headroom, headroom
+from groupdro.evaluation.by_group import why_not_judged
+from groupdro.evaluation.headroom import Headroom, headroom, linear_columns
 from groupdro.evaluation.inference import (
+    Intervals,
     Resampled,
+    effective_sizes,
     falls_of_worst,
-    has_few,
     resample,
+    resample_statistics,
     simultaneous_intervals,
 )
-from groupdro.evaluation.metrics import final_estimator, row_losses
+from groupdro.evaluation.metrics import Metric, Outputs
+from groupdro.evaluation.models import final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.evaluation.statistics import Average, Statistic
 from groupdro.run.result import relative_gap
-from groupdro.utils.types import Floats, Mask
+from groupdro.utils.arguments import error_prefix
+from groupdro.utils.types import Array, Mask
 
-__all__ = ["judge"]
+__all__ = ["Judging", "judge"]
 
 _SAME_AS_OURS = {"logistic": "log", "squared": "squared"}  # losses that models of other kinds can be evaluated with
 
 
-def judge(
-    models: dict[str, Any],
-    seconds: dict[str, float],
-    given: set[str],
-    rows: GivenRows,
-    *,
-    loss: Any,
-    min_rows: int,
-    n_bootstrap: int,
-    confidence: float,
-    seed: int,
-) -> Comparison:
+@dataclass(frozen=True)
+class Judging:
+    """How models are compared.
+
+    Attributes
+    ----------
+    metrics : tuple of Metric
+        The metrics; the first one decides.
+    baseline : str
+        The model that the others are compared with.
+    loss : str or callable
+        The loss behind "risk".
+    mean_budget, floor : float or None
+        As in `compare`.
+    min_rows, n_bootstrap, confidence, seed : int, int, float, int
+        As in `compare`.
+    """
+
+    metrics: tuple[Metric, ...]
+    baseline: str
+    loss: Any
+    mean_budget: float | None
+    floor: float | None
+    min_rows: int
+    n_bootstrap: int
+    confidence: float
+    seed: int
+
+
+def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, how: Judging) -> Comparison:
     """Evaluate fitted models on held-out data.
 
     Parameters
@@ -49,68 +75,92 @@ def judge(
         The models, plain training first.
     seconds : dict of str to float
         Their fitting times.
-    given : set of str
-        Names of the user's models.
     rows : GivenRows
         The held-out rows.
-    loss : str or callable
-        Loss behind all risks.
-    min_rows, n_bootstrap, confidence, seed : object
-        As in `compare`.
+    how : Judging
+        How to compare them.
 
     Returns
     -------
     Comparison
         The comparison.
     """
-    grouping, weights, clusters = rows.groups, rows.weights, rows.clusters
-    losses = _losses(models, rows, loss)
+    metric = how.metrics[0]
     names = list(models)
-    options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed, "clusters": clusters, "weights": weights}
-    found = resample(losses, grouping, **options)
-    judged = found.judged(min_rows)
-    if is_classifier(models[ERM]) and not found.binary.all():
-        judged &= ~has_few(models[ERM].predict(rows.X) != rows.y, grouping, clusters, weights)
-    left_out = [name for name, enough in zip(grouping.names, judged, strict=True) if not enough]
+    place = names.index(how.baseline)
+    losses = {name: _loss_of(model, models[ERM], name, how.loss) for name, model in models.items()}
+    outputs = {name: Outputs(model, rows.X, rows.y, loss=losses[name]) for name, model in models.items()}
+    statistics = []
+    for name in names:
+        with error_prefix(f"models[{name!r}]"):
+            statistics.append(metric.of(outputs[name]))
+    found = _resample(metric, statistics, rows, rows.groups, how)
+    overall = _resample(metric, statistics, rows, _of_all(len(rows.y)), how)
+    large = effective_sizes(rows.groups, rows.clusters, rows.weights) >= how.min_rows - 1e-9
+    notes = [why_not_judged(s, outputs[name], rows, large) for s, name in zip(statistics, names, strict=True)]
+    judged = (notes[place] == "") & ~np.isnan(found.means[:, place])
+    left_out = [name for name, enough in zip(rows.groups.names, judged, strict=True) if not enough]
     some = bool(judged.any())
     judged |= not some  # if no group has enough rows, the table still shows all of them
-    overall = resample(losses, _of_all(len(rows.y)), **options)
-    changes = _changes(names, found, overall, judged, confidence, known=some)
     reports = {
         name: group_report(
-            model, rows.X, rows.y, rows.groups, sample_weight=weights, cluster=clusters,
-            loss=_loss_of(model, models[ERM], name, loss), min_rows=min_rows, n_bootstrap=n_bootstrap,
-            confidence=confidence, random_state=seed,
+            model,
+            rows.X,
+            rows.y,
+            rows.groups,
+            metrics=how.metrics,
+            sample_weight=rows.weights,
+            cluster=rows.clusters,
+            loss=losses[name],
+            min_rows=how.min_rows,
+            n_bootstrap=how.n_bootstrap,
+            confidence=how.confidence,
+            random_state=how.seed,
         )
         for name, model in models.items()
-    }  # fmt: skip
-    own_loss = isinstance(loss, str) and loss == "auto"
-    room = _headroom(models[ERM], rows, grouping, judged) if own_loss and some else None
-    linear = {name: change for name, change in changes.items() if name not in given}
+    }
+    differences = {name: _differences(found, k, place, judged, how) for k, name in enumerate(names) if k != place}
+    changes = _changes(names, found, overall, judged, differences, notes, rows.groups, place, how, known=some)
+    columns = _columns(models, seconds, reports, changes, found, rows.groups, judged, how)
     search = _inside(models[CHOSEN]) if CHOSEN in models else None
     choice = None if search is None else Choice(search.robustness_, search.message_)
-    recommended = recommend(linear, choice) if some else ERM
-    verdict = verdict_on(
-        linear,
-        recommended,
-        confidence=confidence,
-        choice=choice,
-        better=_better(names, given, found, overall, judged, recommended, confidence) if some else {},
-        left_out=left_out,
-        judged=some,
+    rule = Rule(metric, how.baseline, how.mean_budget, how.floor)
+    worst, mean, worst_group = (
+        dict(zip(names, columns[key], strict=True))
+        for key in (f"worst_{metric.name}", f"mean_{metric.name}", "worst_group")
     )
-    if room is not None:
-        verdict += f" The headroom of ERM: {room.message}"
+    if some:
+        recommended = recommend(changes, worst, rule, choice)
+        room = _headroom(models[recommended], models[ERM], rows, judged, how)
+        verdict = verdict_on(
+            changes,
+            recommended,
+            rule,
+            worst=worst,
+            mean=mean,
+            worst_group=worst_group,
+            word=_in_words(metric, outputs[recommended], losses[recommended]),
+            room=room,
+            by_choice=recommended != how.baseline and not rule.supports(changes[recommended]),
+        )
+    else:
+        recommended, room = how.baseline, None
+        verdict = f"Keep {how.baseline}: no group has enough held-out rows to be judged."
     return Comparison(
-        columns=_columns(models, seconds, reports, changes, found, grouping, judged, with_regrets=own_loss),
+        columns=columns,
         verdict=verdict,
+        evidence=evidence_of(
+            changes, recommended, confidence=how.confidence, choice=choice, room=room, left_out=left_out
+        ),
         recommended=recommended,
+        baseline=how.baseline,
+        metrics=tuple(metric.name for metric in how.metrics),
         changes=changes,
-        differences=_differences(names, found, grouping, judged, confidence),
+        differences=_table_of(differences, rows.groups, judged, metric),
         models=models,
         reports=reports,
         left_out=left_out,
-        confidence=confidence,
+        confidence=how.confidence,
         headroom=room,
     )
 
@@ -119,11 +169,23 @@ def _of_all(n_rows: int) -> Grouping:
     return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
 
 
-def _losses(models: dict[str, Any], rows: GivenRows, loss: Any) -> Floats:
-    columns = [
-        row_losses(model, rows.X, rows.y, _loss_of(model, models[ERM], name, loss)) for name, model in models.items()
-    ]
-    return np.stack(columns, axis=1)
+def _resample(
+    metric: Metric, statistics: list[Statistic], rows: GivenRows, grouping: Grouping, how: Judging
+) -> Resampled:
+    """Resample the metric of all models, negated if larger values are better."""
+    options: dict[str, Any] = {"n_bootstrap": how.n_bootstrap, "seed": how.seed}
+    options |= {"clusters": rows.clusters, "weights": rows.weights}
+    averages = [each for each in statistics if isinstance(each, Average) and each.counted.all()]
+    if len(averages) == len(statistics):
+        found = resample(np.stack([each.values for each in averages], axis=1), grouping, **options)
+    else:
+        found = resample_statistics(statistics, grouping, **options)
+    means, again = found.means, found.resampled_means
+    if metric.scale == "square root":
+        means, again = np.sqrt(means), np.sqrt(np.maximum(again, 0.0))
+    if metric.larger_is_better:
+        means, again = -means, -again
+    return replace(found, means=means, resampled_means=again)
 
 
 def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
@@ -147,53 +209,70 @@ def _inside(model: Any) -> Any:
     return model
 
 
+def _in_words(metric: Metric, outputs: Outputs, loss: Any) -> str:
+    """Return what the metric is called in a sentence."""
+    if metric.name != "risk":
+        return metric.name.replace("_", " ")
+    own = getattr(final_estimator(outputs.model), "loss", None) if isinstance(loss, str) and loss == "auto" else loss
+    known = {"logistic": "log loss", "log": "log loss", "squared": "half mean squared error", "zero_one": "error rate"}
+    return known.get(own, "average loss") if isinstance(own, str) else "average loss"
+
+
+def _differences(found: Resampled, k: int, place: int, judged: Mask, how: Judging) -> Intervals:
+    """Return intervals for how much worse each group is under a model than under the baseline."""
+    return simultaneous_intervals(found, how.confidence, kind=k, against=place, groups=judged)
+
+
 def _changes(
-    names: list[str], found: Resampled, overall: Resampled, judged: Mask, confidence: float, *, known: bool
-) -> dict[str, Change]:
-    """Return the changes of each model. The interval of the worst is NaN if no group has enough rows."""
-    worst = falls_of_worst(found, confidence, against=0, groups=judged)
-    if not known:
-        worst.low[1:] = worst.high[1:] = np.nan
-    mean = falls_of_worst(overall, confidence, against=0, groups=np.ones(1, dtype=bool))
-    before = float(found.means[judged, 0].max()), float(overall.means[0, 0])
-    return {
-        name: Change(
-            (float(worst.estimates[k]), float(worst.low[k]), float(worst.high[k])),
-            (0.0 - float(mean.estimates[k]), 0.0 - float(mean.high[k]), 0.0 - float(mean.low[k])),
-            *before,
-        )
-        for k, name in enumerate(names)
-    }
-
-
-def _better(
     names: list[str],
-    given: set[str],
     found: Resampled,
     overall: Resampled,
     judged: Mask,
-    recommended: str,
-    confidence: float,
-) -> dict[str, tuple[float, float]]:
-    """Return worst and average risk of the user's models that are better on the worst group, best first."""
-    falls = falls_of_worst(found, confidence, against=names.index(recommended), groups=judged)
-    better = {
-        name: (float(found.means[judged, k].max()), float(overall.means[0, k]))
-        for k, name in enumerate(names)
-        if name in given and falls.low[k] > 0
-    }
-    return dict(sorted(better.items(), key=lambda item: item[1]))
+    differences: dict[str, Intervals],
+    notes: list[Array],
+    grouping: Grouping,
+    place: int,
+    how: Judging,
+    *,
+    known: bool,
+) -> dict[str, Change]:
+    """Return the changes of each model. Intervals of the worst group are NaN if no group has enough rows."""
+    worst = falls_of_worst(found, how.confidence, against=place, groups=judged)
+    others = np.arange(len(names)) != place
+    if not known:
+        worst.low[others] = worst.high[others] = np.nan
+    mean = falls_of_worst(overall, how.confidence, against=place, groups=np.ones(1, dtype=bool))
+    before = float(found.means[judged, place].max()), float(overall.means[0, place])
+    scales = [1.0 if how.metrics[0].larger_is_better else abs(value) or 1.0 for value in before]
+    changes = {}
+    for k, name in enumerate(names):
+        apart = differences.get(name)
+        harmed = [] if apart is None else [grouping.names[i] for i in np.flatnonzero(apart.low > 0)]
+        undefined = np.isnan(found.means[judged, k]).any()
+        few = undefined or bool((notes[k][judged] != "").any())
+        gain = float(worst.estimates[k]), float(worst.low[k]), float(worst.high[k])
+        cost = 0.0 - float(mean.estimates[k]), 0.0 - float(mean.high[k]), 0.0 - float(mean.low[k])
+        changes[name] = Change(
+            gain,
+            cost,
+            gain[0] / scales[0],
+            cost[0] / scales[1],
+            harmed,
+            "cannot be judged: a few rows have most of its loss" if few and k != place and known else "",
+        )
+    return changes
 
 
-def _differences(
-    names: list[str], found: Resampled, grouping: Grouping, judged: Mask, confidence: float
+def _table_of(
+    differences: dict[str, Intervals], grouping: Grouping, judged: Mask, metric: Metric
 ) -> dict[str, list[Any]]:
     table: dict[str, list[Any]] = {"model": [], "group": [], "difference": [], "low": [], "high": []}
-    for k, name in enumerate(names[1:], start=1):
-        intervals = simultaneous_intervals(found, confidence, kind=k, against=0, groups=judged)
+    for name, apart in differences.items():
         for i in np.flatnonzero(judged):
-            ends = intervals.estimates[i], intervals.low[i], intervals.high[i]
-            for key, value in zip(table, (name, grouping.names[i], *map(float, ends)), strict=True):
+            values = apart.estimates[i], apart.low[i], apart.high[i]
+            if metric.larger_is_better:
+                values = -values[0], -values[2], -values[1]
+            for key, value in zip(table, (name, grouping.names[i], *map(float, values)), strict=True):
                 table[key].append(value)
     return table
 
@@ -206,47 +285,53 @@ def _columns(
     found: Resampled,
     grouping: Grouping,
     judged: Mask,
-    *,
-    with_regrets: bool,
+    how: Judging,
 ) -> dict[str, list[Any]]:
     """Return the table of the models. Excess risks are NaN if risks and group minima use different losses."""
     inner = final_estimator(models[MERO])
-    minima = dict(zip(inner.groups_.tolist(), inner.group_minima_, strict=True)) if with_regrets else {}
-    measure = "accuracy" if is_classifier(models[ERM]) else "rmse"
+    auto = isinstance(how.loss, str) and how.loss == "auto"
+    minima = dict(zip(inner.groups_.tolist(), inner.group_minima_, strict=True)) if auto else {}
     groups = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
     table = []
     for k, (name, model) in enumerate(models.items()):
-        report, change, risks = reports[name], changes[name], found.means[judged, k]
-        measured = [report.by_group[group][measure] for group in groups]
-        regrets = [risk - minima[group] for risk, group in zip(risks, groups, strict=True) if group in minima]
+        report, change = reports[name], changes[name]
+        row: dict[str, Any] = {"model": name}
+        for metric in how.metrics:
+            values = np.array([report.by_group[group][metric.name] for group in groups])
+            row[f"mean_{metric.name}"] = report.overall[metric.name]
+            row[f"worst_{metric.name}"] = float(np.nanmin(values) if metric.larger_is_better else np.nanmax(values))
+        own = found.means[judged, k]
+        regrets = [report.by_group[group]["risk"] - minima[group] for group in groups if group in minima]
         fitted = final_estimator(model)
         certified = hasattr(fitted, "upper_bound_")
-        table.append(
-            {
-                "model": name,
-                "mean_risk": report.overall["risk"],
-                "worst_risk": float(risks.max()),
-                "worst_group": groups[int(risks.argmax())],
-                "gain": change.fall[0],
-                "gain_low": change.fall[1],
-                "gain_high": change.fall[2],
-                "price": change.rise[0],
-                "worst_regret": float(max(regrets, default=np.nan)),
-                measure: report.overall[measure],
-                f"worst_{measure}": (min if measure == "accuracy" else max)(measured),
-                "gap": relative_gap(fitted.gap_, fitted.upper_bound_) if certified else np.nan,
-                "seconds": seconds[name],
-            }
-        )
+        row |= {
+            "worst_group": groups[int(np.nanargmax(own))],
+            "gain": change.gain[0],
+            "gain_low": change.gain[1],
+            "gain_high": change.gain[2],
+            "cost": change.cost[0],
+            "worst_regret": float(max(regrets, default=np.nan)),
+            "gap": relative_gap(fitted.gap_, fitted.upper_bound_) if certified else np.nan,
+            "seconds": seconds[name],
+        }
+        table.append(row)
     return {key: [row[key] for row in table] for key in table[0]}
 
 
-def _headroom(plain: Any, rows: GivenRows, grouping: Grouping, judged: Mask) -> Headroom | None:
-    """Return how much plain training's worst group could gain; None for losses and labels without such a bound."""
+def _headroom(model: Any, plain: Any, rows: GivenRows, judged: Mask, how: Judging) -> Headroom | None:
+    """Return how much a model's worst group could gain from a linear model of the columns of plain training.
+
+    None for losses, labels and models without such a bound.
+    """
     loss = final_estimator(plain).loss
+    if not (isinstance(how.loss, str) and how.loss == "auto") or how.metrics[0].name != "risk":
+        return None
     if loss != "squared" and not (loss == "logistic" and len(np.unique(rows.y)) > 1):
         return None
-    large = grouping.only(np.flatnonzero(judged))
+    if is_classifier(model) and not hasattr(model, "predict_proba"):
+        return None
+    large = rows.groups.only(np.flatnonzero(judged))
     members = np.unique(large.members)
     part = rows.take(members)
-    return headroom(plain, part.X, part.y, large.restrict(members), sample_weight=part.weights)
+    columns = FunctionTransformer(lambda X: linear_columns(plain, X))
+    return headroom(model, part.X, part.y, large.restrict(members), linear=columns, sample_weight=part.weights)

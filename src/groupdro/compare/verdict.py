@@ -1,13 +1,15 @@
-"""The verdict of a comparison in words: gain and price, with their numbers."""
+"""Which model the data support, and why, in words."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from groupdro.compare.comparison import Change
-from groupdro.compare.contenders import CHOSEN, ERM, GDRO
-from groupdro.utils.text import percent
+from groupdro.compare.contenders import CHOSEN, ERM, IN_WORDS
+from groupdro.evaluation.headroom import Headroom
+from groupdro.evaluation.metrics import Metric
+from groupdro.utils.text import group_name, percent
 
-__all__ = ["Choice", "recommend", "verdict_on"]
+__all__ = ["Choice", "Rule", "evidence_of", "recommend", "verdict_on"]
 
 
 @dataclass(frozen=True)
@@ -18,16 +20,61 @@ class Choice:
     message: str
 
 
-def recommend(changes: dict[str, Change], choice: Choice | None) -> str:
-    """Return the recommended robust model, or plain training if none is worth its price.
+@dataclass(frozen=True)
+class Rule:
+    """What makes a model better than the baseline.
 
-    If cross-validation significantly prefers a model, that one comes first, unless the held-out data contradict it.
-    Otherwise it is the model that is worth its price on the held-out data, with the largest net gain.
+    Attributes
+    ----------
+    metric : Metric
+        The deciding metric.
+    baseline : str
+        Name of the baseline.
+    mean_budget : float or None
+        Largest relative cost over all rows; None for the relative gain of the worst group.
+    floor : float or None
+        Value of the metric that the worst group must reach.
+    """
+
+    metric: Metric
+    baseline: str
+    mean_budget: float | None
+    floor: float | None
+
+    def affordable(self, change: Change) -> bool:
+        """Return whether a model costs no more than is allowed over all rows."""
+        budget = change.relative_gain if self.mean_budget is None else self.mean_budget
+        return change.relative_cost <= budget
+
+    def supports(self, change: Change) -> bool:
+        """Return whether the held-out data support a model: a better worst group, or a better average without harm."""
+        if change.note:
+            return False
+        harmless = not change.harmed and not change.worse
+        return (change.better and self.affordable(change)) or (change.better_on_average and harmless)
+
+    def reaches(self, worst: float) -> bool:
+        """Return whether a worst group reaches the floor."""
+        if self.floor is None:
+            return True
+        return worst >= self.floor if self.metric.larger_is_better else worst <= self.floor
+
+
+def recommend(changes: dict[str, Change], worst: dict[str, float], rule: Rule, choice: Choice | None) -> str:
+    """Return the model to use.
+
+    Of the models that the held-out data support, it is the one with the largest net gain; one whose worst group reaches
+    the floor comes first. If there is none, it is the model that cross-validation preferred to plain training on the
+    training rows, unless the held-out data contradict it; otherwise the baseline.
 
     Parameters
     ----------
     changes : dict of str to Change
-        Changes of each linear model relative to plain training.
+        Changes of each model relative to the baseline.
+    worst : dict of str to float
+        The deciding metric in each model's worst group.
+    rule : Rule
+        What makes a model better.
     choice : Choice or None
         The choice of cross-validation.
 
@@ -36,94 +83,146 @@ def recommend(changes: dict[str, Change], choice: Choice | None) -> str:
     str
         The name of the model.
     """
-    if choice is not None and choice.robustness > 0 and changes[CHOSEN].net >= 0 and not changes[CHOSEN].worse:
-        return CHOSEN
-    worth = [name for name, change in changes.items() if name != ERM and change.worth_it]
-    return max(worth, key=lambda name: changes[name].net) if worth else ERM
+    supported = [name for name, change in changes.items() if name != rule.baseline and rule.supports(change)]
+    reaching = [name for name in supported if rule.reaches(worst[name])]
+    if reaching or (supported and not rule.reaches(worst[rule.baseline])):
+        return max(reaching or supported, key=lambda name: changes[name].net)
+    chosen = changes.get(CHOSEN)
+    if chosen is None or choice is None or choice.robustness == 0 or rule.baseline != ERM:
+        return rule.baseline
+    agrees = chosen.net >= 0 and not chosen.worse and not chosen.note
+    return CHOSEN if agrees and rule.reaches(worst[CHOSEN]) else rule.baseline
 
 
 def verdict_on(
     changes: dict[str, Change],
     recommended: str,
+    rule: Rule,
     *,
-    confidence: float,
-    choice: Choice | None,
-    better: dict[str, tuple[float, float]],
-    left_out: list[Any],
-    judged: bool,
+    worst: dict[str, float],
+    mean: dict[str, float],
+    worst_group: dict[str, Any],
+    word: str,
+    room: Headroom | None,
+    by_choice: bool,
 ) -> str:
-    """Return the verdict.
+    """Return the verdict in plain words.
 
     Parameters
     ----------
     changes : dict of str to Change
-        Changes of each linear model relative to plain training.
+        Changes of each model relative to the baseline.
     recommended : str
-        The recommended model.
-    confidence : float
-        Level of the intervals.
-    choice : Choice or None
-        The choice of cross-validation.
-    better : dict of str to tuple of float
-        Worst and average risk of models of other kinds whose worst group does significantly better than under the
-        recommended model.
-    left_out : list
-        Groups with too few rows to be compared.
-    judged : bool
-        Whether any group has enough rows.
+        The model to use.
+    rule : Rule
+        What makes a model better.
+    worst, mean, worst_group : dict
+        The deciding metric in each model's worst group and over all rows, and that group.
+    word : str
+        The metric in words.
+    room : Headroom or None
+        What the worst group of the recommended model could gain from a linear model.
+    by_choice : bool
+        Whether only cross-validation on the training rows supports the model.
 
     Returns
     -------
     str
-        The verdict, as several sentences.
+        One to three sentences.
     """
-    if not judged:
-        return "No group has enough held-out rows to be judged, so nothing can be said about the worst. Prefer ERM."
-    gaining = {name: change for name, change in changes.items() if change.better}
-    if changes[recommended].worth_it:
-        shown, text = recommended, "Robustness helps"
-    elif recommended != ERM:
-        shown, text = recommended, "Cross-validation shows a gain that these held-out rows alone cannot confirm"
-    elif gaining:
-        shown = max(gaining, key=lambda name: gaining[name].net)
-        text = "Robustness costs more than it gains here; this is the best trade"
-    elif changes[GDRO].worse:
-        shown, text = GDRO, "Robustness hurts here"
+    name, base = (IN_WORDS.get(key, key) for key in (recommended, rule.baseline))
+    if recommended == rule.baseline:
+        text = f"Keep {base}: {_why_not(changes, rule, worst)}."
     else:
-        shown, text = GDRO, "Robustness brings no significant improvement on the held-out rows"
-    text += f": under {shown} {_trade(changes[shown], confidence)}"
-    if shown != GDRO:
-        text += f" GDRO changes the worst risk by {-changes[GDRO].relative_fall:+.1%}, the average by "
-        text += f"{changes[GDRO].relative_rise:+.1%}."
-    if recommended == ERM:
-        text += " Prefer ERM."
-    for name, (worst, mean) in better.items():
-        text += (
-            f" {name} is significantly better on its worst group than {recommended}: {worst:.4g}, with an average of "
-            f"{mean:.4g}."
+        change = changes[recommended]
+        text = (
+            f"Use {name} instead of {base}: the {word} of its worst group ({group_name(worst_group[recommended])}) is "
+            f"{worst[recommended]:.3g} instead of {worst[rule.baseline]:.3g}, and {mean[recommended]:.3g} instead of "
+            f"{mean[rule.baseline]:.3g} over all rows."
         )
+        if by_choice:
+            text += " Cross-validation on the training rows shows this gain; the held-out rows alone cannot confirm it."
+        elif not change.better:
+            text += " The improvement over all rows is significant, that of the worst group is not."
+        elif change.cost[0] < 0 and not change.better_on_average:
+            text += " The improvement of the worst group is significant, that over all rows is not."
+    if rule.floor is not None and not rule.reaches(worst[recommended]):
+        side = "below" if rule.metric.larger_is_better else "above"
+        text += f" Its worst group is still {side} {rule.floor:g}."
+    if room is not None and room.least > room.worst:
+        text += " No linear model of these columns can reach its worst group's risk."
+    return text
+
+
+def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) -> str:
+    others = {name: change for name, change in changes.items() if name != rule.baseline}
+    gaining = {name: change for name, change in others.items() if change.better and not change.note}
+    if not gaining:
+        return "no other model is significantly better, neither for its worst group nor over all rows"
+    best = max(gaining, key=lambda name: gaining[name].net)
+    who = IN_WORDS.get(best, best)
+    if rule.supports(gaining[best]) and not rule.reaches(worst[best]):
+        return f"{who} improves the worst group, but does not reach {rule.floor:g} there"
+    limit = "" if rule.mean_budget is None else f", and more than {rule.mean_budget:.3g} is not allowed"
+    return (
+        f"{who} improves the worst group by {_share(gaining[best].relative_gain, rule)}, but is worse over all rows by "
+        f"{_share(gaining[best].relative_cost, rule)}{limit}"
+    )
+
+
+def _share(relative: float, rule: Rule) -> str:
+    return f"{relative:.3g}" if rule.metric.larger_is_better else f"{relative:.1%}"
+
+
+def evidence_of(
+    changes: dict[str, Change],
+    recommended: str,
+    *,
+    confidence: float,
+    choice: Choice | None,
+    room: Headroom | None,
+    left_out: list[Any],
+) -> str:
+    """Return the intervals and bounds behind the verdict.
+
+    Parameters
+    ----------
+    changes : dict of str to Change
+        Changes of each model relative to the baseline, whose own are 0.
+    recommended : str
+        The model to use.
+    confidence : float
+        Level of the intervals.
+    choice : Choice or None
+        The choice of cross-validation.
+    room : Headroom or None
+        What the worst group of the recommended model could gain from a linear model.
+    left_out : list
+        Groups with too few rows to be compared.
+
+    Returns
+    -------
+    str
+        Several sentences.
+    """
+    text = f"Gains and costs with {percent(confidence)} confidence intervals that hold for all models together:"
+    for name, change in changes.items():
+        if change.gain == change.cost == (0.0, 0.0, 0.0):
+            continue
+        text += f" {name}: worst group {_interval(change.gain)}, all rows {_interval(change.cost, sign=-1.0)}"
+        text += f" ({change.note})." if change.note else "."
+        if change.harmed:
+            text += f" It harms {', '.join(group_name(group) for group in change.harmed[:5])}."
     if choice is not None:
         text += f" Cross-validation on the training rows: {choice.message}"
+    if room is not None:
+        text += f" Headroom of {recommended}: {room.message}"
     if left_out:
         groups = "1 group has" if len(left_out) == 1 else f"{len(left_out)} groups have"
         text += f" {groups} too few held-out rows, or too few errors, to be judged."
     return text
 
 
-def _trade(change: Change, confidence: float) -> str:
-    """Describe how the worst and the average risk change, and the price of the gain."""
-    (fall, low, high), (rise, rise_low, rise_high) = change.fall, change.rise
-    level = f"{percent(confidence)} confidence interval"
-    text = (
-        f"the worst held-out group's risk {_moves(change.worst, -fall)} "
-        f"({level} of the change {0.0 - high:+.2g} to {0.0 - low:+.2g}), and the average "
-        f"{_moves(change.mean, rise)} ({rise_low:+.2g} to {rise_high:+.2g})"
-    )
-    if fall > 0 and rise > 0:
-        text += f": each unit of gain costs {change.price:.2g} units of the average"
-    return f"{text}."
-
-
-def _moves(before: float, by: float) -> str:
-    share = f", by {abs(by / before):.1%}" if before else ""
-    return f"{'rises' if by > 0 else 'falls'} from {before:.4g} to {before + by:.4g}{share}"
+def _interval(change: tuple[float, float, float], sign: float = 1.0) -> str:
+    estimate, *ends = (sign * value + 0.0 for value in change)
+    return f"{estimate:+.3g} ({min(ends):+.2g} to {max(ends):+.2g})"

@@ -14,7 +14,7 @@ from groupdro.data.given import GivenRows
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.evaluation.folds import divide, keep_classes
-from groupdro.evaluation.metrics import row_losses
+from groupdro.evaluation.models import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats, Indices

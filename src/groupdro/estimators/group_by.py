@@ -9,7 +9,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.evaluation.metrics import call_inner, final_estimator, predictions_of, row_losses, take_columns
+from groupdro.evaluation.models import call_inner, final_estimator, predictions_of, row_losses, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag
 

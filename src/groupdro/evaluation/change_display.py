@@ -15,18 +15,21 @@ Interval = tuple[float, float, float]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ChangeDisplay(Display):
-    """Changes of the worst and of the average risk, with confidence intervals; left of zero is better.
+    """Changes of a metric for the worst group and over all rows, with confidence intervals; left of zero is better.
 
     Parameters
     ----------
     models : list of str
         Names of the models.
     worst, mean : list of tuple of float
-        Change of the worst group's and of the average risk: estimate, and both ends of its confidence interval.
+        How much worse each model is for its worst group and over all rows: estimate, and both ends of its confidence
+        interval.
     baseline : str
         Name of the baseline model.
     confidence : float
         Level of the confidence intervals.
+    metric : str
+        The metric.
 
     Attributes
     ----------
@@ -41,6 +44,7 @@ class ChangeDisplay(Display):
     mean: list[Interval]
     baseline: str
     confidence: float
+    metric: str = "risk"
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw the display.
@@ -59,8 +63,8 @@ class ChangeDisplay(Display):
         (ax,) = axes_for(ax, (6.5, 1.4 + 0.45 * n))
         place, points = np.arange(n)[::-1], []
         for changes, colour, marker, label, shift in (
-            (self.worst, ORANGE, "D", "worst group's risk", 0.16),
-            (self.mean, BLUE, "o", "average risk", -0.16),
+            (self.worst, ORANGE, "D", f"worst group's {self.metric.replace('_', ' ')}", 0.16),
+            (self.mean, BLUE, "o", "over all rows", -0.16),
         ):
             values = np.array(changes).reshape(n, 3)
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)

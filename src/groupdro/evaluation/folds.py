@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.metrics import take_columns
+from groupdro.evaluation.models import take_columns
 from groupdro.utils.arguments import check_flag, check_whole, error_prefix, number_of_rows
 from groupdro.utils.types import Array, Indices, Mask
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for
-from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
+from groupdro.evaluation.models import check_model, means_by_group, row_losses
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.types import Floats
 

@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from groupdro.data import GroupedData
 from groupdro.data.given import read_given
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.metrics import check_model, means_by_group, row_losses
+from groupdro.evaluation.models import check_model, means_by_group, row_losses
 from groupdro.problem import L2Domain, Logistic, Loss, Problem, Softmax, Squared
 from groupdro.solvers import solve
 from groupdro.utils.arguments import check_number, check_whole, printable
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Indices
 
-__all__ = ["Headroom", "headroom"]
+__all__ = ["Headroom", "headroom", "linear_columns"]
 
 _ALPHA = 1e-4  # penalty of the fit that finds a radius
 
@@ -138,7 +138,7 @@ def headroom(
     given = read_given(
         X, y, groups, sample_weight=sample_weight, offset=offset, numeric=not classifier, missing="own"
     ).with_weight()
-    columns = _own_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
+    columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
     columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
     losses = row_losses(model, given.X, given.y, "log" if classifier else "squared", offset=given.offset)
     rows, grouping = _large_groups(given.groups, min_rows)
@@ -166,7 +166,7 @@ def headroom(
     )
 
 
-def _own_columns(model: Any, X: Any) -> Any:
+def linear_columns(model: Any, X: Any) -> Any:
     """Return the columns that reach the last step of a pipeline."""
     while True:
         if isinstance(model, Pipeline):

@@ -5,13 +5,17 @@ clusters of rows) are resampled with Poisson weights, and the largest studentise
 intervals that hold simultaneously with the stated confidence.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, logit
 from scipy.stats import beta, poisson
 
 from groupdro.data.grouping import Grouping
+from groupdro.evaluation.statistics import Statistic
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = [
@@ -19,10 +23,14 @@ __all__ = [
     "Resampled",
     "effective_sizes",
     "falls_of_worst",
-    "has_few",
+    "few_carry",
+    "has_enough",
     "resample",
+    "resample_statistics",
     "simultaneous_intervals",
 ]
+
+Scale = Literal["plain", "logit", "square root"]
 
 _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
 # Poisson numbers of mean 1 from the quantiles of 16 random bits, which is ten times as fast as sampling them.
@@ -31,12 +39,17 @@ _MOST_UNITS = 1 << 17  # rows or clusters drawn separately; beyond that, random 
 _SHARE_OF_RANKING = 0.2  # of the allowed error, spent on which group is the worst
 _LEAST_ERROR = 0.25  # smallest standard error of a resample relative to the sample's; smaller ones mean nothing
 _MOST_PAIRED = 40  # candidates for the worst up to which all pairs are compared
-# Effective rows with an error that a group needs for an interval of another loss than zero-one. At 3, intervals of log
-# losses hold where errors are 2 to 20% of 60 to 1,000 rows, with and without weights (benchmarks/held_out/reports.py).
-_FEWEST_HITS = 3.0
+# Effective rows with an error, and effective rows that carry the loss, which a group needs for an interval of another
+# loss than zero-one, of a classifier and of a regressor (benchmarks/held_out/reports.py has the coverage).
+_FEWEST_ERRORS = 3.0
+_FEWEST_OF_CLASSES = 5.0
+_FEWEST_CARRYING = 10.0
 # Clusters with an error at which its estimated variance is doubled: few of them say little of how errors cluster.
 _ERRING_CLUSTERS = 10.0
 _NO_SPREAD = 1e-12  # standard error relative to the mean below which all rows count as equal
+# Effective rows of every required kind, such as positive ones, below which a group's metric is not judged.
+_FEWEST_OF_KIND = 10.0
+_EDGE = 1e-12  # distance from 0 and 1 at which log-odds are cut off
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +100,8 @@ class Intervals:
         Means, and both ends of simultaneous intervals.
     most, least : float
         No mean exceeds `most`, and the largest is at least `least`, each individually with the stated confidence.
+    none_below : float
+        No mean is smaller, with the stated confidence.
     confidence : float
         Confidence level.
     """
@@ -96,10 +111,34 @@ class Intervals:
     high: Floats
     most: float
     least: float
+    none_below: float
     confidence: float
 
+    @classmethod
+    def nothing(cls, n: int, confidence: float) -> "Intervals":
+        """Return what is known without any resample."""
+        estimates, low, high = np.full((3, n), np.nan)
+        return cls(estimates, low, high, np.nan, np.nan, np.nan, confidence)
 
-def effective_sizes(grouping: Grouping, clusters: Indices | None = None, weights: Floats | None = None) -> Floats:
+    def within(self, least: float, most: float) -> "Intervals":
+        """Return the same intervals without impossible values."""
+        low, high = (np.clip(end, least, most) for end in (self.low, self.high))
+        highest, largest, none_below = np.clip([self.most, self.least, self.none_below], least, most).tolist()
+        return Intervals(self.estimates, low, high, highest, largest, none_below, self.confidence)
+
+    def spread(self, chosen: Mask) -> "Intervals":
+        """Return the same intervals in the places of the chosen groups; NaN elsewhere."""
+        wide = np.full((3, len(chosen)), np.nan)
+        wide[:, chosen] = self.estimates, self.low, self.high
+        return replace(self, estimates=wide[0], low=wide[1], high=wide[2])
+
+
+def effective_sizes(
+    grouping: Grouping,
+    clusters: Indices | None = None,
+    weights: Floats | None = None,
+    counted: Mask | None = None,
+) -> Floats:
     """Return the effective number of independent units (rows or clusters) per group; smaller if weights differ.
 
     Parameters
@@ -110,16 +149,43 @@ def effective_sizes(grouping: Grouping, clusters: Indices | None = None, weights
         Cluster of each row.
     weights : ndarray of shape (n_rows,), optional
         Weights of the rows.
+    counted : ndarray of bool of shape (n_rows,), optional
+        Rows to count; by default all.
 
     Returns
     -------
     ndarray of shape (n_groups,)
         The squared sum of the units' weights over the sum of their squares.
     """
+    if counted is not None:
+        weights = counted.astype(np.float64) if weights is None else counted * weights
     group, mass, _ = _units(grouping, clusters, weights)
     m = len(grouping.names)
     total, squares = (np.bincount(group, weights=each, minlength=m) for each in (mass, np.square(mass)))
-    return np.asarray(np.square(total) / squares)
+    return np.divide(np.square(total), squares, out=np.zeros(m), where=squares > 0)
+
+
+def has_enough(
+    statistic: Statistic, grouping: Grouping, clusters: Indices | None = None, weights: Floats | None = None
+) -> Mask:
+    """Return which groups have enough effective rows of every kind that a statistic requires, to judge it.
+
+    Parameters
+    ----------
+    statistic : Statistic
+        The statistic.
+    grouping, clusters, weights : object
+        As for `effective_sizes`.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_groups,)
+        Groups with ten effective rows (or clusters of rows) of every kind.
+    """
+    enough = np.ones(len(grouping.names), dtype=bool)
+    for kind in statistic.required.T:
+        enough &= effective_sizes(grouping, clusters, weights, kind) >= _FEWEST_OF_KIND - 1e-9
+    return enough
 
 
 def _units(
@@ -138,32 +204,50 @@ def _units(
     return group, mass, inside
 
 
-def has_few(hits: Mask, grouping: Grouping, clusters: Indices | None = None, weights: Floats | None = None) -> Mask:
-    """Return the groups with too few hits, such as prediction errors, to judge an average loss by.
+def few_carry(
+    sizes: Floats,
+    grouping: Grouping,
+    clusters: Indices | None = None,
+    weights: Floats | None = None,
+    errors: Mask | None = None,
+) -> Mask:
+    """Return the groups in which too few rows carry an average loss to judge it by.
 
-    A few rows that the model gets wrong may have most of a group's loss. A sample with one or two of them, or none,
-    shows neither how large their losses are nor how many there are.
+    A sample in which a few rows have most of the loss shows neither how large such losses are nor how many there are,
+    and another sample of the same size may have none of them. So this is decided for all groups together, each relative
+    to its mean: groups without such rows may just not have met them.
 
     Parameters
     ----------
-    hits : ndarray of bool of shape (n_rows,)
-        The rows that count.
+    sizes : ndarray of shape (n_rows,)
+        Nonnegative losses.
     grouping : Grouping
         The groups.
     clusters : ndarray of shape (n_rows,), optional
         Cluster of each row.
     weights : ndarray of shape (n_rows,), optional
         Weights of the rows.
+    errors : ndarray of bool of shape (n_rows,), optional
+        The rows that a classifier gets wrong; None for a regression.
 
     Returns
     -------
     ndarray of bool of shape (n_groups,)
-        Groups in which fewer than three effective rows (or clusters of rows) count.
+        The groups in which the losses are those of fewer than ten effective rows (or clusters of rows); for a
+        classifier, of fewer than five, or with fewer than three effective errors.
     """
-    group, _, hit = _units(grouping, clusters, weights, hits[grouping.members])
-    m = len(grouping.names)
-    share = np.bincount(group, weights=hit, minlength=m) / np.bincount(group, minlength=m)
-    return np.asarray(effective_sizes(grouping, clusters, weights) * share < _FEWEST_HITS)
+    n = effective_sizes(grouping, clusters, weights)
+    largest = float(sizes.max(initial=0.0))
+    if not largest > 0:
+        return np.zeros(len(n), dtype=bool)
+    mass = sizes / largest * (1.0 if weights is None else weights)
+    carrying = effective_sizes(grouping, clusters, mass)
+    share = 1.0 / np.mean(n[carrying > 0] / carrying[carrying > 0])
+    if errors is None:
+        return np.asarray(n * share < _FEWEST_CARRYING)
+    group, _, hit = _units(grouping, clusters, weights, errors[grouping.members])
+    wrong = np.bincount(group, weights=hit, minlength=len(n)) / np.bincount(group, minlength=len(n))
+    return np.asarray((n * share < _FEWEST_OF_CLASSES) | (n * wrong < _FEWEST_ERRORS))
 
 
 def resample(
@@ -197,20 +281,14 @@ def resample(
     Resampled
         Means and standard errors. All quantities of a row are resampled together, so differences are paired.
     """
-    rng = np.random.default_rng(seed)
     n_rows, n_kinds = quantities.shape
     m = len(grouping.names)
-    units = np.arange(n_rows) if clusters is None else clusters
-    n_units = int(units.max()) + 1
-    if n_units > _MOST_UNITS:
-        units = (rng.permutation(n_units) % _MOST_UNITS)[units]
-        n_units = _MOST_UNITS
+    units, draws = _draws(n_rows, clusters, n_bootstrap, seed)
     row_weights = np.ones(n_rows) if weights is None else weights / weights.max()  # so that no square overflows
     # For each group: sums of weights and of weighted quantities, per unit.
     groups = [_unit_sums(quantities, row_weights, units, grouping.rows_of(i)) for i in range(m)]
     means, errors, mixed, sizes = *(np.empty((m, n_kinds)) for _ in range(3)), np.empty(m)
     resampled_means, resampled_errors = (np.empty((n_bootstrap, m, n_kinds)) for _ in range(2))
-    at_once = max(1, _DRAWN_AT_ONCE // n_units)
     for i, (_, mass, sums) in enumerate(groups):
         means[i] = sums.sum(axis=0) / mass.sum()
         hits = np.minimum((sums > 0).mean(axis=0), (sums < mass[:, None]).mean(axis=0))
@@ -223,9 +301,7 @@ def resample(
     if weights is not None:
         spread = np.array([quantities[grouping.rows_of(i)].std(axis=0) for i in range(m)])
         least_errors = spread / np.sqrt(effective_rows)[:, None]
-    for start in range(0, n_bootstrap, at_once):
-        place = slice(start, min(start + at_once, n_bootstrap))
-        drawn = _POISSON[rng.integers(0, len(_POISSON), size=(place.stop - start, n_units), dtype=np.uint16)]
+    for place, drawn in draws:
         for i, (own, mass, sums) in enumerate(groups):
             strayed, resampled_errors[place, i] = _deviation(drawn[:, own], mass, sums)
             resampled_means[place, i] = means[i] + strayed
@@ -234,6 +310,122 @@ def resample(
     return Resampled(
         means, errors, least_errors, resampled_means, resampled_errors, sizes, effective_rows, mixed, binary
     )
+
+
+def _draws(
+    n_rows: int, clusters: Indices | None, n_bootstrap: int, seed: int
+) -> tuple[Indices, Iterator[tuple[slice, Floats]]]:
+    """Return the unit that each row is resampled with, and how often each unit is drawn, for some resamples at once."""
+    rng = np.random.default_rng(seed)
+    units = np.arange(n_rows) if clusters is None else clusters
+    n_units = int(units.max()) + 1
+    if n_units > _MOST_UNITS:
+        units = (rng.permutation(n_units) % _MOST_UNITS)[units]
+        n_units = _MOST_UNITS
+    at_once = max(1, _DRAWN_AT_ONCE // n_units)
+
+    def draws() -> Iterator[tuple[slice, Floats]]:
+        for start in range(0, n_bootstrap, at_once):
+            place = slice(start, min(start + at_once, n_bootstrap))
+            yield place, _POISSON[rng.integers(0, len(_POISSON), (place.stop - start, n_units), dtype=np.uint16)]
+
+    return units, draws()
+
+
+def resample_statistics(
+    statistics: Sequence[Statistic],
+    grouping: Grouping,
+    *,
+    n_bootstrap: int,
+    seed: int,
+    clusters: Indices | None = None,
+    weights: Floats | None = None,
+) -> Resampled:
+    """Resample rows, or clusters of rows, and compute statistics of every group.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+        The statistics, such as a metric of several models.
+    grouping, n_bootstrap, seed, clusters, weights : object
+        As for `resample`.
+
+    Returns
+    -------
+    Resampled
+        The statistics in place of means. Standard errors follow from the influence of rows; if it is unknown, all
+        resamples share that of the statistic over the resamples.
+    """
+    m, n_kinds, n_rows = len(grouping.names), len(statistics), len(statistics[0].required)
+    units, draws = _draws(n_rows, clusters, n_bootstrap, seed)
+    row_weights = np.ones(n_rows) if weights is None else weights / weights.max()
+    values, errors = np.full((2, m, n_kinds), np.nan)
+    again, errors_again = np.full((2, n_bootstrap, m, n_kinds), np.nan)
+    groups = [_GroupUnits.of(units, rows, row_weights) for rows in map(grouping.rows_of, range(m))]
+    for i, group in enumerate(groups):
+        for k, statistic in enumerate(statistics):
+            (values[i, k],), (errors[i, k],) = group.evaluate(statistic, np.ones((1, len(group.units))))
+    for place, drawn in draws:
+        for i, group in enumerate(groups):
+            for k, statistic in enumerate(statistics):
+                again[place, i, k], errors_again[place, i, k] = group.evaluate(statistic, drawn[:, group.units])
+    # A resample without any row of a required kind says nothing.
+    again = np.where(np.isnan(again), values, again)
+    if n_bootstrap:
+        errors = np.where(np.isnan(errors), again.std(axis=0), errors)
+    errors_again = np.where(np.isnan(errors_again), errors, errors_again)
+    nothing = np.zeros_like(values)
+    return Resampled(
+        values,
+        errors,
+        nothing,
+        again,
+        errors_again,
+        effective_sizes(grouping, clusters, weights),
+        effective_sizes(grouping, weights=weights),
+        nothing,
+        np.zeros(n_kinds, dtype=bool),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _GroupUnits:
+    """The rows of a group, and the units in which they are resampled.
+
+    Attributes
+    ----------
+    rows, weights : ndarray of shape (n,)
+        The rows, and their weights.
+    units : ndarray of shape (n_units,)
+        The units.
+    place : ndarray of shape (n,)
+        Index of each row's unit.
+    """
+
+    rows: Indices
+    weights: Floats
+    units: Indices
+    place: Indices
+
+    @classmethod
+    def of(cls, units: Indices, rows: Indices, weights: Floats) -> "_GroupUnits":
+        own, place = np.unique(units[rows], return_inverse=True)
+        return cls(rows, weights[rows], own, place)
+
+    def evaluate(self, statistic: Statistic, drawn: Floats) -> tuple[Floats, Floats]:
+        """Return a statistic on resamples that have each unit so often, and its standard errors; NaN if unknown."""
+        values, influence = statistic(self.rows, drawn[:, self.place] * self.weights)
+        if influence is None:
+            return values, np.full_like(values, np.nan)
+        if len(self.units) < len(self.rows):
+            shape = len(self.units), len(self.rows)
+            summing = sp.csr_array((np.ones(len(self.rows)), (self.place, np.arange(len(self.rows)))), shape=shape)
+            influence = (summing @ influence.T).T
+        else:
+            influence = influence[:, np.argsort(self.place)]
+        # The copies of a unit in a resample count as independent.
+        variance = np.divide(np.square(influence), drawn, out=np.zeros_like(drawn), where=drawn > 0).sum(axis=1)
+        return values, np.sqrt(variance)
 
 
 def _unit_sums(quantities: Floats, weights: Floats, units: Indices, rows: Indices) -> tuple[Indices, Floats, Floats]:
@@ -261,7 +453,13 @@ def _deviation(drawn: Floats, mass: Floats, deviations: Floats) -> tuple[Floats,
 
 
 def simultaneous_intervals(
-    found: Resampled, confidence: float, *, kind: int = 0, against: int | None = None, groups: Mask | None = None
+    found: Resampled,
+    confidence: float,
+    *,
+    kind: int = 0,
+    against: int | None = None,
+    groups: Mask | None = None,
+    scale: Scale = "plain",
 ) -> Intervals:
     """Return simultaneous confidence intervals for the means of all groups.
 
@@ -278,6 +476,9 @@ def simultaneous_intervals(
     groups : ndarray of bool, optional
         Groups to include; by default all. The others have NaN, as do groups whose rows are all equal: resampling says
         nothing about values that were not observed.
+    scale : {"plain", "logit", "square root"}
+        Whether to compute intervals for the means themselves; for their log-odds; or for their logarithms, and return
+        square roots.
 
     Returns
     -------
@@ -297,12 +498,13 @@ def simultaneous_intervals(
         estimates, resampled = estimates - found.means[:, against], resampled - found.resampled_means[:, :, against]
         errors = _spread_of(resampled, counted)
         spread = np.broadcast_to(errors, resampled.shape)
-    floor = _NO_SPREAD * np.maximum(np.abs(estimates), 1e-300)
     if against is None:
-        counted &= errors > floor
+        counted &= errors > _NO_SPREAD * np.maximum(np.abs(estimates), 1e-300)
     if not counted.any():
-        nothing = np.full(m, np.nan)
-        return Intervals(nothing, nothing, nothing, np.nan, np.nan, confidence)
+        return Intervals.nothing(m, confidence)
+    estimates, errors = _to_scale(scale, estimates, errors)
+    resampled, spread = _to_scale(scale, resampled, spread)
+    floor = _NO_SPREAD * np.maximum(np.abs(estimates), 1e-300)
     deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), _LEAST_ERROR * errors)
     highest, lowest = deviations[:, counted].max(axis=1), deviations[:, counted].min(axis=1)
     tail = 0.5 * (1.0 - confidence)
@@ -310,14 +512,35 @@ def simultaneous_intervals(
     below, above = np.quantile(highest, 1.0 - tail), -np.quantile(lowest, tail)
     low, high = estimates - below * errors, estimates + above * errors
     once_below, once_above = np.quantile(highest, confidence), -np.quantile(lowest, 1.0 - confidence)
+    ends = estimates, low, high, estimates + once_above * errors, estimates - once_below * errors
+    estimates, low, high, highest, lowest = (np.where(counted, _BACK[scale](end), np.nan) for end in ends)
     return Intervals(
-        estimates=np.where(counted, estimates, np.nan),
-        low=np.where(counted, low, np.nan),
-        high=np.where(counted, high, np.nan),
-        most=float((estimates + once_above * errors)[counted].max()),
-        least=float((estimates - once_below * errors)[counted].max()),
+        estimates,
+        low,
+        high,
+        most=float(np.nanmax(highest)),
+        least=float(np.nanmax(lowest)),
+        none_below=float(np.nanmin(lowest)),
         confidence=confidence,
     )
+
+
+_BACK: dict[str, Callable[[Floats], Floats]] = {
+    "plain": lambda values: values,
+    "logit": expit,
+    "square root": lambda logarithms: np.exp(0.5 * logarithms),
+}
+
+
+def _to_scale(scale: Scale, values: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """Return values on another scale, with their standard errors."""
+    if scale == "plain":
+        return values, errors
+    if scale == "logit":
+        values = np.clip(values, _EDGE, 1.0 - _EDGE)
+        return logit(values), errors / (values * (1.0 - values))
+    values = np.maximum(values, 1e-300)
+    return np.log(values), errors / values
 
 
 def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted: Mask) -> Intervals:
@@ -342,7 +565,8 @@ def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted:
 
     low, high = (np.where(counted, end(0.5 * tail), np.nan) for end in (lower, upper))
     most, least = (float(end(tail)[counted].max()) for end in (upper, lower))
-    return Intervals(np.where(counted, shares, np.nan), low, high, most, least, confidence)
+    none_below = float(lower(tail)[counted].min())
+    return Intervals(np.where(counted, shares, np.nan), low, high, most, least, none_below, confidence)
 
 
 def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups: Mask) -> Intervals:
@@ -398,7 +622,7 @@ def falls_of_worst(found: Resampled, confidence: float, *, against: int, groups:
     )
     for values in (estimates, low, high):
         values[same] = 0.0
-    return Intervals(estimates, low, high, float(high.max()), float(low.max()), confidence)
+    return Intervals(estimates, low, high, float(high.max()), float(low.max()), float(low.min()), confidence)
 
 
 def _least_of_each(ends: Floats) -> Floats:

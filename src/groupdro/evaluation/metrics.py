@@ -1,223 +1,344 @@
-"""Row losses, and helpers that query models."""
+"""Metrics by name, of scikit-learn or of the user: what reports, comparisons and scorers compute for each group."""
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from inspect import signature
 from typing import Any
 
-import narwhals.stable.v1 as nw
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.model_selection._search import BaseSearchCV
-from sklearn.pipeline import Pipeline
+from sklearn.metrics import get_scorer, get_scorer_names
 
-from groupdro.data import GroupedData
-from groupdro.data.grouping import Grouping
-from groupdro.utils.arguments import check_choice, short_repr
-from groupdro.utils.types import Floats
+from groupdro.evaluation.inference import Scale
+from groupdro.evaluation.models import predictions_of, row_losses
+from groupdro.evaluation.statistics import (
+    AnyFunction,
+    AreaUnderROC,
+    Average,
+    AveragePrecision,
+    FunctionOfMeans,
+    Median,
+    Statistic,
+)
+from groupdro.utils.arguments import short_repr
+from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import class_codes
 
-__all__ = [
-    "call_inner",
-    "check_model",
-    "final_estimator",
-    "means_by_group",
-    "predictions_of",
-    "row_losses",
-    "take_columns",
-]
+__all__ = ["METRICS", "Metric", "Outputs", "read_metrics"]
 
 
-def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
-    """Split a DataFrame into the named columns and the rest.
-
-    Parameters
-    ----------
-    X : DataFrame
-        A pandas or polars DataFrame, or any other that narwhals supports.
-    names : str or list of str
-        Columns to take.
-
-    Returns
-    -------
-    taken, rest : Series or DataFrame or ndarray, DataFrame
-        A Series for a single name. Boolean columns are returned as an array of tuples, because their combinations are
-        the groups; a boolean frame would be read as a membership matrix.
-    """
-    wanted = [names] if isinstance(names, str) else names
-    if not (isinstance(wanted, list | tuple) and wanted and all(isinstance(name, str) for name in wanted)):
-        raise TypeError(f"group_by must be the name of a column or a list of names, got {short_repr(names)}.")
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        raise TypeError(f"group_by={names!r} names a column, so X must be a DataFrame; got {type(X).__name__}.")
-    absent = [name for name in wanted if name not in frame.columns]
-    if absent:
-        raise ValueError(f"group_by names columns that X does not have: {absent}.")
-    rest = nw.to_native(frame.drop(wanted))
-    if isinstance(names, str):
-        return nw.to_native(frame.get_column(names)), rest
-    if all(frame.schema[name] == nw.Boolean for name in wanted):
-        tuples = np.empty(len(frame), dtype=object)
-        tuples[:] = list(zip(*(frame.get_column(name).to_list() for name in wanted), strict=True))
-        return tuples, rest
-    return nw.to_native(frame.select(wanted)), rest
-
-
-def final_estimator(model: Any) -> Any:
-    """Return the estimator inside pipelines, searches and wrappers."""
-    for _ in range(20):
-        if isinstance(model, Pipeline):
-            model = model[-1]
-        elif hasattr(model, "best_estimator_") or hasattr(model, "estimator_"):
-            model = model.best_estimator_ if hasattr(model, "best_estimator_") else model.estimator_
-        else:
-            break
-    return model
-
-
-def call_inner(model: Any, X: Any, method: str, *more: Any) -> Any:
-    """Call a method of a model, or of the first model inside pipelines and searches that has it.
+class Outputs:
+    """What a model predicts for some rows, computed when first needed.
 
     Parameters
     ----------
     model : fitted estimator
-        The model to query.
-    X : array-like
-        Rows in the form that `model` takes. The method receives them as transformed on the way to its model.
-    method : str
-        Name of the method.
-    *more
-        Further arguments of the method.
-
-    Returns
-    -------
-    object
-        The method's return value; None if no model has the method.
-    """
-    steps = []
-    while not hasattr(model, method):
-        if isinstance(model, Pipeline):
-            steps += [model[:-1].transform] if len(model) > 1 else []
-            model = model[-1]
-        elif hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        else:
-            return None
-    for step in steps:
-        X = step(X)
-    return getattr(model, method)(X, *more)
-
-
-def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
-    """Return a model's predictions, with offsets of the rows if given.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The model. A model inside pipelines and searches may be the one that takes offsets.
-    method : str
-        Name of the method, such as "predict".
-    X : array-like
-        Rows.
-    offset : array-like, optional
-        Offsets of the rows.
-
-    Returns
-    -------
-    ndarray
-        The predictions.
-    """
-    if offset is None:
-        return np.asarray(getattr(model, method)(X))
-    inner = final_estimator(model)
-    # Do not just try: some models accept any keyword and ignore it.
-    if "offset" not in signature(inner.predict).parameters:
-        raise TypeError(f"offset requires a model fitted with one, but {type(inner).__name__} takes none.")
-    while isinstance(model, BaseSearchCV):
-        model = model.best_estimator_
-    return np.asarray(getattr(model, method)(X, offset=offset))
-
-
-def check_model(model: Any, name: str) -> None:
-    """Raise unless a model can predict. Catches a class passed in place of an instance.
-
-    Parameters
-    ----------
-    model : object
-        The argument.
-    name : str
-        Name of the argument.
-    """
-    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
-        raise TypeError(f"{name} must be a fitted estimator, got {short_repr(model)}.")
-
-
-def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
-    """Average a quantity of the rows over each group.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows,)
-        The quantity.
-    grouping : Grouping
-        The groups.
-    sample_weight : array-like of shape (n_rows,), optional
-        Weights of the rows, relative to the total of their group.
-
-    Returns
-    -------
-    ndarray of shape (n_groups,)
-        The means.
-    """
-    column = np.asarray(values, dtype=np.float64)
-    data = GroupedData.from_arrays(np.zeros((len(column), 1)), column, grouping, sample_weight)
-    return data.group_means(data.y)
-
-
-def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = None) -> Floats:
-    """Return the loss of each row.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        Any classifier or regressor with the scikit-learn interface.
-    X, y : array-like
+        The model.
+    X, y : array-like, ndarray of shape (n_rows,)
         Rows and labels.
-    loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
-        "auto" means the model's own loss for an estimator of this package, alone or inside pipelines and searches.
-        Otherwise it is the log loss for classifiers with probabilities (clipped below at machine epsilon), zero-one for
-        other classifiers, and half the squared residual for regressors. A callable takes y and the predictions.
-    offset : array-like, optional
-        Offsets of the rows, if the model was fitted with them.
+    loss : str or callable
+        The loss behind "risk", as in `row_losses`.
+    offset : ndarray, optional
+        Offsets of the rows.
+    """
+
+    def __init__(self, model: Any, X: Any, y: Array, *, loss: Any = "auto", offset: Floats | None = None):
+        self.model = model
+        self.y = y
+        self.classifies = bool(is_classifier(model))
+        self._X = X
+        self._loss = loss
+        self._offset = offset
+
+    def _response(self, method: str) -> Array:
+        return np.asarray(predictions_of(self.model, method, self._X, self._offset))
+
+    @cached_property
+    def risk(self) -> Floats:
+        """Loss of each row."""
+        return row_losses(self.model, self._X, self.y, self._loss, offset=self._offset)
+
+    @cached_property
+    def predicted(self) -> Array:
+        """The predictions."""
+        return self._response("predict")
+
+    @cached_property
+    def right(self) -> Mask:
+        """Whether the predicted class is the label."""
+        return np.asarray(self.predicted == self.y)
+
+    @cached_property
+    def residual(self) -> Floats:
+        """Prediction minus target."""
+        return np.asarray(self.predicted - self.y.astype(np.float64))
+
+    @cached_property
+    def has_probabilities(self) -> bool:
+        """Whether the model is a classifier with probabilities."""
+        return self.classifies and hasattr(self.model, "predict_proba")
+
+    @cached_property
+    def probabilities(self) -> Floats:
+        """Probability of each class."""
+        if not self.has_probabilities:
+            raise TypeError(f"{type(self.model).__name__} has no predict_proba")
+        return self._response("predict_proba").astype(np.float64)
+
+    @cached_property
+    def codes(self) -> tuple[Array, Mask]:
+        """Index of each label among the model's classes, and whether it is one."""
+        return class_codes(self.y, np.asarray(self.model.classes_))
+
+    @cached_property
+    def indicators(self) -> Mask:
+        """Whether each label is each of the model's classes."""
+        codes, known = self.codes
+        return (codes[:, None] == np.arange(len(self.model.classes_))) & known[:, None]
+
+    @property
+    def second_class(self) -> Any:
+        """The second of two classes, which counts as positive."""
+        classes = np.asarray(self.model.classes_)
+        if len(classes) != 2:
+            raise ValueError(f"it requires two classes, and the model has {len(classes)}")
+        return classes[1]
+
+    @property
+    def positive(self) -> Mask:
+        """Whether the label is the second class."""
+        return np.asarray(self.y == self.second_class)
+
+    @property
+    def chosen(self) -> Mask:
+        """Whether the second class is predicted."""
+        return np.asarray(self.predicted == self.second_class)
+
+    def scores(self, method: str | Iterable[str] = ("decision_function", "predict_proba")) -> Array:
+        """Return the response of the first method that the model has; of two classes, the probability of the second."""
+        methods = [method] if isinstance(method, str) else list(method)
+        found = next((name for name in methods if hasattr(self.model, name)), None)
+        if found is None:
+            raise TypeError(
+                f"{type(self.model).__name__} has no {' and no '.join(methods)}, which the metric requires."
+            )
+        response = self.predicted if found == "predict" else self._response(found)
+        return response[:, 1] if found == "predict_proba" and response.shape[1] == 2 else response
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number for the rows of a group.
+
+    Attributes
+    ----------
+    name : str
+        Its name in tables.
+    larger_is_better : bool
+        Whether larger values are better.
+    statistic : callable
+        Returns the statistic for the outputs of a model.
+    task : {"classification", "regression"} or None
+        The task that it requires.
+    scale : {"plain", "logit", "square root"}
+        Confidence intervals are computed for the statistic itself, for its log-odds, or for the logarithm of the
+        statistic, of which the metric is the square root.
+    bounds : tuple of float
+        Smallest and largest value that it can have.
+    """
+
+    name: str
+    larger_is_better: bool
+    statistic: Callable[[Outputs], Statistic]
+    task: str | None = None
+    scale: Scale = "plain"
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+
+    def of(self, outputs: Outputs) -> Statistic:
+        """Return the statistic for the outputs of a model, or raise if it has no such metric."""
+        task = "classification" if outputs.classifies else "regression"
+        if self.task not in (None, task):
+            raise ValueError(f"metric {self.name!r} requires {self.task}, but the model is for {task}.")
+        if self.name == "risk":  # whose errors name the loss
+            return self.statistic(outputs)
+        try:
+            return self.statistic(outputs)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"metric {self.name!r} cannot be computed: {error}.") from None
+
+
+def _mean(values: Array, counted: Mask | None = None) -> Average:
+    return Average(
+        np.asarray(values, dtype=np.float64), np.ones(len(values), dtype=bool) if counted is None else counted
+    )
+
+
+def _brier(outputs: Outputs) -> Average:
+    if outputs.indicators.shape[1] == 2:
+        return _mean((outputs.probabilities[:, 1] - outputs.positive) ** 2)
+    return _mean(((outputs.probabilities - outputs.indicators) ** 2).sum(axis=1))
+
+
+def _log_losses(outputs: Outputs) -> Floats:
+    of_label = np.where(outputs.indicators, outputs.probabilities, 0.0).sum(axis=1)
+    return -np.log(np.maximum(of_label, np.finfo(np.float64).eps))
+
+
+def _balanced_accuracy(outputs: Outputs) -> FunctionOfMeans:
+    kinds = outputs.indicators
+    n_classes = kinds.shape[1]
+    columns = np.hstack([kinds, kinds & outputs.right[:, None]]).astype(np.float64)
+
+    def function(means: Floats) -> tuple[Floats, Floats]:
+        shares, hits = means[:, :n_classes], means[:, n_classes:]
+        slopes = np.hstack([-hits / shares**2, 1.0 / shares]) / n_classes
+        return (hits / shares).mean(axis=1), slopes
+
+    return FunctionOfMeans(columns, function, kinds)
+
+
+def _f1(outputs: Outputs) -> FunctionOfMeans:
+    positive, chosen = outputs.positive, outputs.chosen
+    columns = np.column_stack([2.0 * (positive & chosen), 1.0 * positive + chosen])
+
+    def function(means: Floats) -> tuple[Floats, Floats]:
+        hits, total = means.T
+        return hits / total, np.column_stack([1.0 / total, -hits / total**2])
+
+    return FunctionOfMeans(columns, function, (positive | chosen)[:, None])
+
+
+def _explained_squares(outputs: Outputs) -> FunctionOfMeans:
+    target = outputs.y.astype(np.float64) - np.mean(outputs.y)
+    columns = np.column_stack([outputs.residual**2, target, target**2])
+
+    def function(means: Floats) -> tuple[Floats, Floats]:
+        errors, mean, squares = means.T
+        spread = squares - mean**2
+        share = errors / spread
+        return 1.0 - share, np.column_stack([-1.0 / spread, -2.0 * share * mean / spread, share / spread])
+
+    return FunctionOfMeans(columns, function, np.ones((len(target), 1), dtype=bool), outputs.residual**2)
+
+
+def _explained_log_loss(outputs: Outputs) -> FunctionOfMeans:
+    kinds = outputs.indicators
+    columns = np.column_stack([_log_losses(outputs), kinds])
+
+    def function(means: Floats) -> tuple[Floats, Floats]:
+        loss, shares = means[:, 0], means[:, 1:]
+        logs = np.log(np.maximum(shares, 1e-300))
+        null = -(shares * logs).sum(axis=1)
+        share = loss / null
+        return 1.0 - share, np.column_stack([-1.0 / null, -(share / null)[:, None] * (logs + 1.0)])
+
+    return FunctionOfMeans(columns, function, kinds, columns[:, 0])
+
+
+def _d2(outputs: Outputs) -> FunctionOfMeans:
+    return _explained_log_loss(outputs) if outputs.classifies else _explained_squares(outputs)
+
+
+_of_classes = partial(Metric, task="classification")
+_of_numbers = partial(Metric, task="regression")
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("risk", larger_is_better=False, statistic=lambda out: _mean(out.risk)),
+        _of_classes("accuracy", larger_is_better=True, statistic=lambda out: _mean(out.right)),
+        _of_classes("balanced_accuracy", larger_is_better=True, statistic=_balanced_accuracy, bounds=(0.0, 1.0)),
+        _of_classes("recall", larger_is_better=True, statistic=lambda out: _mean(out.chosen, out.positive)),
+        _of_classes("precision", larger_is_better=True, statistic=lambda out: _mean(out.positive, out.chosen)),
+        _of_classes("f1", larger_is_better=True, statistic=_f1, bounds=(0.0, 1.0)),
+        _of_classes("selection_rate", larger_is_better=True, statistic=lambda out: _mean(out.chosen)),
+        _of_classes(
+            "false_positive_rate", larger_is_better=False, statistic=lambda out: _mean(out.chosen, ~out.positive)
+        ),
+        _of_classes(
+            "false_negative_rate", larger_is_better=False, statistic=lambda out: _mean(~out.chosen, out.positive)
+        ),
+        _of_classes(
+            "roc_auc",
+            larger_is_better=True,
+            statistic=lambda out: AreaUnderROC(out.positive, out.scores()),
+            scale="logit",
+        ),
+        _of_classes(
+            "average_precision",
+            larger_is_better=True,
+            statistic=lambda out: AveragePrecision(out.positive, out.scores()),
+            scale="logit",
+        ),
+        _of_classes("brier", larger_is_better=False, statistic=_brier),
+        _of_classes("log_loss", larger_is_better=False, statistic=lambda out: _mean(_log_losses(out))),
+        _of_numbers("rmse", larger_is_better=False, statistic=lambda out: _mean(out.residual**2), scale="square root"),
+        _of_numbers("mae", larger_is_better=False, statistic=lambda out: _mean(np.abs(out.residual))),
+        _of_numbers("median_error", larger_is_better=False, statistic=lambda out: Median(np.abs(out.residual))),
+        Metric("d2", larger_is_better=True, statistic=_d2, bounds=(-np.inf, 1.0)),
+    )
+}
+
+
+def read_metrics(metrics: Any, weights: Floats | None = None) -> tuple[Metric, ...]:
+    """Return metrics, given by name or as functions.
+
+    Parameters
+    ----------
+    metrics : str, callable, or sequence or mapping of these
+        A name of `METRICS` or of a scikit-learn scorer; a scorer made by ``make_scorer``; or a function of labels,
+        predictions and, if it has such a parameter, `sample_weight`, of which larger values are better. A mapping gives
+        them names.
+    weights : ndarray, optional
+        Weights of the rows, if they have any: functions must then take `sample_weight`.
 
     Returns
     -------
-    ndarray of shape (n_rows,)
-        The losses.
+    tuple of Metric
+        The metrics.
     """
-    if not callable(loss):
-        check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
-    if isinstance(loss, str) and loss == "auto":
-        own = call_inner(model, X, "_row_losses", y, *([] if offset is None else [offset]))
-        if own is not None:
-            return np.asarray(own)
-        loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
-    labels = np.asarray(y)
-    if callable(loss):
-        losses = np.asarray(loss(labels, predictions_of(model, "predict", X, offset)), dtype=np.float64)
-        if losses.shape != (len(labels),):
-            raise ValueError(f"loss must return one number per row, got shape {losses.shape}.")
-        if not np.isfinite(losses).all():
-            raise ValueError("loss returned NaN or infinite values.")
-        return losses
-    if loss == "log":
-        if not hasattr(model, "predict_proba"):
-            raise TypeError(f"loss='log' requires predict_proba, which {type(model).__name__} does not have.")
-        probability = predictions_of(model, "predict_proba", X, offset)
-        codes, known = class_codes(labels, np.asarray(model.classes_))
-        of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
-        return -np.log(np.maximum(of_label, np.finfo(np.result_type(probability, np.float32)).eps))
-    predicted = predictions_of(model, "predict", X, offset)
-    if loss == "zero_one":
-        return (predicted != labels).astype(np.float64)
-    if loss == "squared":
-        return np.asarray(0.5 * (predicted - labels.astype(np.float64)) ** 2)
-    return np.abs(predicted - labels.astype(np.float64))
+    if isinstance(metrics, str) or callable(metrics):
+        metrics = [metrics]
+    if isinstance(metrics, dict):
+        given = list(metrics.items())
+    else:
+        try:
+            given = [(None, metric) for metric in metrics]
+        except TypeError:
+            raise TypeError(f"metrics must be names or functions, got {short_repr(metrics)}.") from None
+    found = [_read_metric(metric, name, weighted=weights is not None) for name, metric in given]
+    names = [metric.name for metric in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"metrics has the same name twice: {names}. Pass a mapping from names to functions.")
+    return tuple(found)
+
+
+def _read_metric(metric: Any, name: str | None, *, weighted: bool) -> Metric:
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, str) and metric in METRICS:
+        return METRICS[metric] if name is None else Metric(**{**vars(METRICS[metric]), "name": name})
+    if isinstance(metric, str) and metric in get_scorer_names():
+        name, metric = name or metric, get_scorer(metric)
+    if not callable(metric):
+        raise ValueError(
+            f"metrics has {short_repr(metric)}, which is not a function, nor one of {sorted(METRICS)}, nor the name of "
+            "a scikit-learn scorer."
+        )
+    function = getattr(metric, "_score_func", metric)
+    label = name or str(getattr(function, "__name__", type(metric).__name__))
+    takes_weights = "sample_weight" in signature(function).parameters
+    if weighted and not takes_weights:
+        raise ValueError(f"metric {label!r} takes no sample_weight, but rows have weights.")
+    sign = getattr(metric, "_sign", 1)
+    more = getattr(metric, "_kwargs", {})
+    method = getattr(metric, "_response_method", "predict")
+
+    def statistic(outputs: Outputs) -> AnyFunction:
+        def signed(*args: Any, **weights: Any) -> float:
+            return sign * float(function(*args, **more, **weights))
+
+        return AnyFunction(signed, outputs.y, outputs.scores(method), takes_weights)
+
+    return Metric(label, larger_is_better=True, statistic=statistic)

@@ -19,7 +19,7 @@ from groupdro.evaluation.drawing import (
     drawn_gaps,
     heaviest_groups,
 )
-from groupdro.evaluation.metrics import check_model, final_estimator
+from groupdro.evaluation.models import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
 from groupdro.utils.arguments import check_choice, check_kind, check_whole, short_repr

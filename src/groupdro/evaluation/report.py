@@ -2,7 +2,7 @@
 
 import html
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,24 +12,20 @@ from sklearn.utils.validation import check_scalar
 
 from groupdro.data.given import GivenRows, read_given
 from groupdro.data.grouping import MERGED, Grouping
+from groupdro.evaluation.by_group import MetricByGroup, metric_by_group
+from groupdro.evaluation.calibration import calibration
 from groupdro.evaluation.headroom import Headroom, headroom
-from groupdro.evaluation.inference import (
-    Intervals,
-    effective_sizes,
-    has_few,
-    resample,
-    simultaneous_intervals,
-)
-from groupdro.evaluation.metrics import call_inner, check_model, final_estimator
-from groupdro.evaluation.summaries import measure, summarise
+from groupdro.evaluation.inference import effective_sizes
+from groupdro.evaluation.metrics import METRICS, Outputs, read_metrics
+from groupdro.evaluation.models import call_inner, check_model, final_estimator
+from groupdro.utils.arguments import printable
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
-from groupdro.utils.types import Floats, Indices, Mask
+from groupdro.utils.types import Floats, Indices
 
 __all__ = ["GroupReport", "check_resampling", "group_report"]
 
 
 _LEAST_RESAMPLED = 10  # rows; with fewer, the bootstrap is far too optimistic
-_NOT_JUDGED = "small", "few errors", "absent"  # notes on groups that cannot be the worst
 _MOST_SHOWN = 50  # groups of a printed table
 
 
@@ -37,35 +33,43 @@ _MOST_SHOWN = 50  # groups of a printed table
 class GroupReport:
     """One row per group, worst first.
 
-    Prints as text, shows as HTML in notebooks, and converts to a DataFrame. Of more than 50 groups, the printed table
-    has the 50 worst of those with enough rows to judge; the data frames have all.
+    Prints as text and shows as HTML in notebooks: a sentence about the worst group, and the metrics of each group.
+    `summary(details=True)` adds intervals and everything else; `to_frame` converts the whole table. Of more than 50
+    groups, the printed table has the 50 worst of those with enough rows to judge.
 
     Attributes
     ----------
     columns : dict of str to list
         The table. `group`, `n`; `effective_n`, the effective number of independent rows, if weights or clusters were
-        given; `risk`, the average loss, with a confidence interval from `risk_low` to `risk_high` (simultaneous over
-        all judged groups; others have none); `regret`, the excess risk, if the model has `group_minima_`; `accuracy` or
-        `rmse`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted class minus
-        the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the mean residual;
-        `weight`, the group's weight q in the certificate; `note`: "small" (too few rows to judge), "few errors" (of a
-        classifier: too few wrong predictions to judge a loss other than zero-one by), "unseen" (not a group of the
-        fit), "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
+        given; each metric, with a confidence interval from `<metric>_low` to `<metric>_high` (simultaneous over all
+        judged groups; others have none); `risk`, the average loss, likewise; `regret`, the excess risk, if the model
+        has `group_minima_`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted
+        class minus the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the
+        mean residual; `weight`, the group's weight q in the certificate; and `note`, why the group is not judged by the
+        first metric: "small" (too few rows), "few rows" (too few of the kind that the metric requires, such as positive
+        ones), "few errors" (too few rows carry the loss), "equal values" or "undefined"; and "unseen" (not a group of
+        the fit), "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
     overall : dict of str to float
         The same quantities over all rows.
+    metrics : tuple of str
+        The metrics. The first one decides which group is the worst.
+    larger_is_better : bool
+        Whether that is so for the first metric.
+    judged : list of bool
+        Whether each group has enough rows to be judged by the first metric.
     confidence : float
         Level of the confidence intervals.
-    worst_risk : tuple of float
-        The largest risk of a group with an interval, and a confidence interval for it that accounts for the selection
-        of the worst group.
-    risk_at_most : float
-        With the stated confidence, no judged group's risk is larger; NaN if no group could be judged.
+    worst_value : tuple of float
+        The first metric of the worst judged group, and a confidence interval that accounts for the selection of that
+        group.
+    limit : float
+        With the stated confidence, no judged group is worse than this; NaN if no group could be judged.
     resampled : bool
         Whether there are intervals.
     title : str
         The line above the table.
     in_sample : bool or None
-        True if these are exactly the training data, in the same order; the risks are then optimistic for new data.
+        True if these are exactly the training data, in the same order; the results are then optimistic for new data.
         False if they are not, although some rows may be. None if the model cannot know.
     headroom : Headroom or None
         Upper bound on what the worst group could gain from a linear model, if requested.
@@ -73,9 +77,12 @@ class GroupReport:
 
     columns: dict[str, list[Any]]
     overall: dict[str, Any]
+    metrics: tuple[str, ...]
+    larger_is_better: bool
+    judged: list[bool]
     confidence: float
-    worst_risk: tuple[float, float, float] = (np.nan, np.nan, np.nan)
-    risk_at_most: float = np.nan
+    worst_value: tuple[float, float, float] = (np.nan, np.nan, np.nan)
+    limit: float = np.nan
     resampled: bool = False
     title: str = ""
     in_sample: bool | None = None
@@ -83,19 +90,14 @@ class GroupReport:
 
     @property
     def worst_group(self) -> Any:
-        """The group with the largest risk among those that can be judged; None if there are none."""
+        """The worst group by the first metric among those that can be judged; None if there are none."""
         return self.columns["group"][self.judged.index(True)] if True in self.judged else None
 
     @property
     def worst_row(self) -> dict[str, Any]:
-        """The row of the worst group; if no group has enough rows to judge, of that with the largest risk."""
+        """The row of the worst group; if no group has enough rows to judge, the first row of the table."""
         place = self.judged.index(True) if True in self.judged else 0
         return {key: values[place] for key, values in self.columns.items()}
-
-    @property
-    def judged(self) -> list[bool]:
-        """Whether each group has enough rows to be judged."""
-        return [not any(word in note for word in _NOT_JUDGED) for note in self.columns["note"]]
 
     @property
     def by_group(self) -> dict[Any, dict[str, Any]]:
@@ -104,46 +106,76 @@ class GroupReport:
 
     @property
     def message(self) -> str:
-        """The conclusion about all groups, as a sentence; empty if nothing was resampled."""
-        if not self.resampled:
-            return ""
-        if self.in_sample:
-            return "These are the training data: expect larger risks on new data."
+        """The worst group, and what holds for all of them, as sentences."""
         there = [k for k, n in enumerate(self.columns["n"]) if n]
-        left = sum(np.isnan(self.columns["risk_low"][k]) for k in there)
+        left = sum(not self.judged[k] for k in there)
         if left == len(there):
-            return "No group can be judged: all have too few rows, too few errors, or equal losses."
-        whose = "the risk does not exceed" if len(there) == 1 else "no judged group's risk exceeds"
-        text = f"With {percent(self.confidence)} confidence {whose} {self.risk_at_most:.4g}."
+            return "No group can be judged: all have too few rows, or too few errors."
+        metric, worst = self.metrics[0], self.worst_row
+        text = f"Worst group: {group_name(worst['group'])}, with {_words(metric)} {worst[metric]:.3g}"
+        text += f" ({self.overall[metric]:.3g} over all rows)." if len(there) > 1 else "."
+        if self.in_sample:
+            text += " These are the training data: expect worse results on new data."
+        elif self.resampled:
+            side = "at least" if self.larger_is_better else "at most"
+            where = "" if len(there) == 1 else " in every group"
+            where += " with enough rows" if left else ""
+            text += f" With {percent(self.confidence)} confidence it is {side} {self.limit:.3g}{where}."
         if left:
-            groups = "1 group" if left == 1 else f"{left} groups"
-            text += f" {groups} cannot be judged: too few rows, too few errors, or equal losses."
+            groups = "1 group has" if left == 1 else f"{left} groups have"
+            text += f" {groups} too few rows or errors to say; see the column note."
         return text
 
+    def summary(self, *, details: bool = False) -> str:
+        """Return the report as text.
+
+        Parameters
+        ----------
+        details : bool
+            Whether to add the intervals of all metrics, calibration, group weights and the headroom.
+
+        Returns
+        -------
+        str
+            Several lines.
+        """
+        text = f"{printable(self.message)}\n{table_text(self.title, *self._table(self._main))}"
+        if self._omitted:
+            text += f"\n{self._omitted}"
+        if not details:
+            return text
+        more = self._table([key for key in self.columns if key not in self._main[1:]])
+        headroom = "" if self.headroom is None else f"\n{printable(self.headroom.message)}"
+        return f"{text}\n\n{table_text('Details', *more)}{headroom}"
+
     @property
-    def _shown(self) -> dict[str, list[Any]]:
-        """The rows of the table that are printed."""
+    def _main(self) -> list[str]:
+        """The columns that are always printed."""
+        first = [name for name in ("group", "n", "effective_n", *self.metrics) if name in self.columns]
+        return [*first, *(["note"] if any(self.columns["note"]) else [])]
+
+    @property
+    def _kept(self) -> list[int]:
+        """The rows that are printed."""
         n_groups = len(self.columns["group"])
         if n_groups <= _MOST_SHOWN:
-            return dict(self.columns)
-        first = [k for k, judged in enumerate(self.judged) if judged][:_MOST_SHOWN]
-        kept = first or range(_MOST_SHOWN)
-        return {key: [values[k] for k in kept] for key, values in self.columns.items()}
+            return list(range(n_groups))
+        return [k for k, judged in enumerate(self.judged) if judged][:_MOST_SHOWN] or list(range(_MOST_SHOWN))
+
+    def _table(self, names: list[str]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+        """Return some columns of the printed rows, and the row of all rows."""
+        columns = {name: [self.columns[name][k] for k in self._kept] for name in names}
+        return columns, {"group": "(all rows)", **self.overall}
 
     @property
-    def _below(self) -> list[str]:
-        """The sentences below the table."""
-        n_groups, n_shown = len(self.columns["group"]), len(self._shown["group"])
-        shown = ""
-        if n_shown < n_groups:
-            which = (
-                "the worst with enough rows to judge" if any(self.judged) else "the worst, none of which can be judged"
-            )
-            shown = f"{n_shown} of {n_groups} groups are shown, {which}; to_pandas() and to_polars() return all."
-        headroom = "" if self.headroom is None else self.headroom.message
-        return [text for text in (shown, self.message, headroom) if text]
+    def _omitted(self) -> str:
+        n_groups = len(self.columns["group"])
+        if len(self._kept) == n_groups:
+            return ""
+        which = "the worst with enough rows to judge" if any(self.judged) else "the worst, none of which can be judged"
+        return f"{len(self._kept)} of {n_groups} groups are shown, {which}; to_frame() returns all."
 
-    def to_pandas(self) -> Any:
+    def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame.
 
         Returns
@@ -153,35 +185,27 @@ class GroupReport:
         """
         import pandas as pd
 
-        return pd.DataFrame(self._with_text_groups())
-
-    def to_polars(self) -> Any:
-        """Return the table as a polars DataFrame.
-
-        Returns
-        -------
-        polars.DataFrame
-            One row per group. Groups of several columns are text here, and tuples in `columns`.
-        """
-        import polars as pl
-
-        return pl.DataFrame(self._with_text_groups(), strict=False)
-
-    def _with_text_groups(self) -> dict[str, list[Any]]:
-        """Convert groups of mixed types, or of several columns, to text: data frames have one type per column."""
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
-        if len(kinds) == 1 and not kinds & {tuple}:
-            return dict(self.columns)
-        return {**self.columns, "group": [group_name(group) for group in groups]}
+        if len(kinds) > 1 or tuple in kinds:  # a column of a frame has one type
+            groups = [group_name(group) for group in groups]
+        return pd.DataFrame({**self.columns, "group": groups})
 
     def __repr__(self) -> str:
-        text = table_text(self.title, self._shown, {"group": "(all rows)", **self.overall})
-        return "\n".join([text, *self._below])
+        return self.summary()
 
     def _repr_html_(self) -> str:
-        table = table_html(self.title, self._shown, {"group": "(all rows)", **self.overall})
-        return "".join([table, *(f"<p>{html.escape(text)}</p>" for text in self._below)])
+        headroom = "" if self.headroom is None else f"<p>{html.escape(self.headroom.message)}</p>"
+        omitted = f"<p>{html.escape(self._omitted)}</p>" if self._omitted else ""
+        more = self._table([key for key in self.columns if key not in self._main[1:]])
+        return (
+            f"<p>{html.escape(self.message)}</p>{table_html(self.title, *self._table(self._main))}{omitted}"
+            f"<details><summary>Intervals and details</summary>{table_html('', *more)}{headroom}</details>"
+        )
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def group_report(
@@ -190,6 +214,7 @@ def group_report(
     y: Any,
     groups: Any = None,
     *,
+    metrics: Any = None,
     sample_weight: Any = None,
     cluster: Any = None,
     offset: Any = None,
@@ -211,6 +236,14 @@ def group_report(
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
         Groups of the rows, as in `fit`. Missing labels get a row of their own. The default is the columns of a
         `GroupBy` model; for other models, all rows form one group.
+    metrics : str, callable, or sequence or dict of these, optional
+        What to report for each group; the first one decides which group is the worst. Classification: "accuracy",
+        "balanced_accuracy", "recall", "precision", "f1", "roc_auc", "average_precision", "brier", "log_loss", "d2", and
+        the rates "selection_rate", "false_positive_rate" and "false_negative_rate", where the second class is the
+        positive one. Regression: "rmse", "mae", "median_error", "d2". Also "risk", the average loss; the name of any
+        scorer of scikit-learn; a scorer made by ``make_scorer``; and functions ``f(y_true, y_pred, sample_weight=...)``
+        whose larger values are better. A dict gives them names. The default is the risk, followed by the accuracy or
+        the RMSE.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows, such as survey weights. By default all rows have equal weight, whatever their weights in
         the fit.
@@ -219,14 +252,16 @@ def group_report(
         they would be too narrow.
     offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
         Offsets of the rows, if the model was fitted with them.
-    loss : str or callable
-        Loss behind `risk`, as in `groupdro.evaluation.metrics.row_losses`.
+    loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
+        Loss behind `risk`. "auto" is the model's own loss for an estimator of this package; otherwise the log loss for
+        classifiers with probabilities, zero-one for other classifiers, and half the squared residual for regressors. A
+        callable takes labels and predictions, and returns a loss per row.
     n_bootstrap : int
         Number of bootstrap resamples for the confidence intervals; 0 for no intervals.
     confidence : float
         Level of the confidence intervals.
     min_rows : int
-        Effective number of rows below which a group is marked as small and not judged. Risks of smaller groups are
+        Effective number of rows below which a group is marked as small and not judged. Metrics of smaller groups are
         mostly noise.
     random_state : int
         Seed for the resamples.
@@ -243,9 +278,14 @@ def group_report(
     -----
     Confidence intervals use the bootstrap of the largest studentised deviation. Rows, or clusters of rows, are
     resampled with Poisson weights. The distribution of the largest deviation over the judged groups, each in units of
-    its standard error, determines how wide intervals must be to hold for all groups simultaneously. If all losses are 0
-    or 1, Clopper-Pearson intervals with Bonferroni correction are used instead. For other losses of a classifier, a
-    group with fewer than three effective errors is not judged (note "few errors").
+    its standard error, determines how wide intervals must be to hold for all groups simultaneously. Proportions, such
+    as recall, have Clopper-Pearson intervals with Bonferroni correction instead, and medians have quantiles at the ends
+    of such intervals. Areas under curves are resampled as log-odds, and the RMSE as a logarithm. Functions are called
+    once per resample and group.
+
+    A group is not judged by an average loss if too few rows carry it: fewer than ten effective rows of a regression, or
+    five of a classification, in proportion to how concentrated the losses of all groups are; or, in classification, if
+    the model is wrong on fewer than three effective rows.
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
@@ -255,66 +295,125 @@ def group_report(
         X, y, groups, sample_weight=sample_weight, cluster=cluster, offset=offset, numeric=not classes, missing="own"
     )
     given = whole.with_weight()
-    grouping, weights, clusters = given.groups, given.weights, given.clusters
-    measured = measure(model, given.X, given.y, loss, given.offset)
-    sizes = effective_sizes(grouping, clusters, weights)
+    wanted = read_metrics(("risk", "accuracy" if classes else "rmse") if metrics is None else metrics, given.weights)
+    own = (*wanted, *(() if any(metric.name == "risk" for metric in wanted) else (METRICS["risk"],)))
+    outputs = Outputs(model, given.X, given.y, loss=loss, offset=given.offset)
+    sizes = effective_sizes(given.groups, given.clusters, given.weights)
     large = sizes >= min_rows - 1e-9
-    few_errors = np.zeros_like(large)
-    zero_one = classes and np.array_equal(measured["risk"], 1.0 - measured["right"])
-    if classes and not zero_one:
-        few_errors = large & has_few(measured["right"] == 0, grouping, clusters, weights)
-    intervals = _intervals(
-        measured["risk"], grouping, large & ~few_errors & (sizes >= _LEAST_RESAMPLED), n_bootstrap, confidence,
-        random_state, clusters, weights, zero_one=zero_one,
-    )  # fmt: skip
-    summaries = summarise(measured, weights, grouping)
-    inner = final_estimator(model)
-    known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
-    if groups is None or len(known) < 2:
-        known = {}  # fitted without groups, so no group counts as unseen
-    minima = getattr(inner, "group_minima_", None) if isinstance(loss, str) and loss == "auto" else None
-    merged = set(getattr(inner, "merged_groups_", ()))
-
-    rows, counts = [], grouping.sizes
-    for i, name in enumerate(grouping.names):
-        k = known.get(name)
-        row: dict[str, Any] = {"group": name, "n": int(counts[i])}
-        if weights is not None or clusters is not None:
-            row["effective_n"] = float(sizes[i])
-        row["risk"] = float(summaries["risk"][i])
-        ends = (np.nan if np.isnan(end[i]) else float(end[i]) for end in (intervals.low, intervals.high))
-        row |= dict(zip(("risk_low", "risk_high"), ends, strict=True))
-        if minima is not None:
-            row["regret"] = np.nan if k is None else row["risk"] - float(minima[k])
-        row |= {key: float(values[i]) for key, values in summaries.items() if key != "risk"}
-        row["weight"] = np.nan if k is None else float(inner.group_weights_[k])
-        notes = [note for note, applies in (("small", not large[i]), ("few errors", few_errors[i])) if applies]
-        if known and k is None:
-            notes.append("merged" if name in merged else "unseen")
-        row["note"] = ", ".join(notes)
-        rows.append(row)
-    rows.sort(key=lambda row: -row["risk"])
-    here = {*grouping.names, MERGED}
-    for name in [name for name in known if name not in here]:
-        weight = float(inner.group_weights_[known[name]])
-        rows.append({**dict.fromkeys(rows[0], np.nan), "group": name, "n": 0, "weight": weight, "note": "absent"})
-
-    n_rows = len(measured["risk"])
+    found = [
+        metric_by_group(
+            metric,
+            outputs,
+            given,
+            large & (sizes >= _LEAST_RESAMPLED),
+            n_bootstrap=n_bootstrap,
+            confidence=confidence,
+            seed=random_state,
+        )
+        for metric in own
+    ]
+    table = _Table(final_estimator(model), given, fitted_in_groups=groups is not None, own_loss=_is_auto(loss))
+    order = _worst_first(found[0])
+    columns = table.columns(found, calibration(outputs, given.weights, given.groups), sizes, order)
+    n_rows = len(given.y)
     everything = Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
-    overall = {"n": n_rows, **{key: float(v[0]) for key, v in summarise(measured, weights, everything).items()}}
+    overall = {"n": n_rows, **{each.metric.name: each.overall for each in found}}
+    overall |= {key: float(v[0]) for key, v in calibration(outputs, given.weights, everything).items()}
     in_sample = call_inner(model, X, "_are_training_rows", whole.y)
-    rows_named = f"{len(whole.y)} {'training rows (in-sample)' if in_sample else 'rows'}"
+    first = found[0]
     return GroupReport(
-        columns={key: [row[key] for row in rows] for key in rows[0]},
+        columns=columns,
         overall=overall,
+        metrics=tuple(metric.name for metric in wanted),
+        larger_is_better=first.metric.larger_is_better,
+        judged=[*first.judged[order].tolist(), *[False] * (len(columns["group"]) - len(order))],
         confidence=confidence,
-        worst_risk=_worst(intervals, summaries["risk"]),
-        risk_at_most=intervals.most,
+        worst_value=_worst(first),
+        limit=first.intervals.none_below if first.metric.larger_is_better else first.intervals.most,
         resampled=n_bootstrap > 0,
-        title=f"{type(inner if hasattr(inner, 'groups_') else model).__name__} on {rows_named}",
+        title=f"{type(table.inner if table.known else model).__name__} on {len(whole.y)} rows",
         in_sample=in_sample,
         headroom=_headroom(model, given, linear, min_rows),
     )
+
+
+def _is_auto(loss: Any) -> bool:
+    return isinstance(loss, str) and loss == "auto"
+
+
+def _worst_first(found: MetricByGroup) -> Indices:
+    """Return the groups in the order of the table: by descending loss, undefined ones last."""
+    losses = np.where(np.isnan(found.losses), -np.inf, found.losses)
+    return np.argsort(-losses, kind="stable")
+
+
+class _Table:
+    """The table of a report, with what the fit knows of its groups.
+
+    Parameters
+    ----------
+    inner : fitted estimator
+        The model inside pipelines and searches.
+    given : GivenRows
+        The rows.
+    fitted_in_groups : bool
+        Whether the rows have groups.
+    own_loss : bool
+        Whether risks are averages of the loss of the fit.
+    """
+
+    def __init__(self, inner: Any, given: GivenRows, *, fitted_in_groups: bool, own_loss: bool):
+        self.inner = inner
+        self.given = given
+        known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
+        # A fit without groups knows none that others could be compared with.
+        self.known = known if fitted_in_groups and len(known) > 1 else {}
+        self.minima = getattr(inner, "group_minima_", None) if own_loss else None
+
+    def columns(
+        self, found: list[MetricByGroup], more: dict[str, Floats], sizes: Floats, order: Indices
+    ) -> dict[str, list[Any]]:
+        """Return the columns of the table, the groups in the given order."""
+        names = self.given.groups.names
+        place = [self.known.get(name) for name in names]
+        columns: dict[str, Any] = {"group": list(names), "n": self.given.groups.sizes.tolist()}
+        if self.given.weights is not None or self.given.clusters is not None:
+            columns["effective_n"] = sizes.tolist()
+        for each in found:
+            columns[each.metric.name] = each.values.tolist()
+            columns[f"{each.metric.name}_low"] = each.intervals.low.tolist()
+            columns[f"{each.metric.name}_high"] = each.intervals.high.tolist()
+        if self.minima is not None:
+            risk = columns["risk"]
+            columns["regret"] = [np.nan if k is None else risk[i] - float(self.minima[k]) for i, k in enumerate(place)]
+        columns |= {key: values.tolist() for key, values in more.items()}
+        columns["weight"] = [np.nan if k is None else float(self.inner.group_weights_[k]) for k in place]
+        columns["note"] = [self._note(name, found[0].notes[i]) for i, name in enumerate(names)]
+        columns = {key: [values[i] for i in order] for key, values in columns.items()}
+        for name in [name for name in self.known if name not in {*names, MERGED}]:
+            absent = {"group": name, "n": 0, "weight": float(self.inner.group_weights_[self.known[name]])}
+            absent["note"] = "absent"
+            for key, values in columns.items():
+                values.append(absent.get(key, np.nan))
+        return columns
+
+    def _note(self, name: Any, note: str) -> str:
+        unseen = ""
+        if self.known and name not in self.known:
+            unseen = "merged" if name in getattr(self.inner, "merged_groups_", ()) else "unseen"
+        return ", ".join(part for part in (note, unseen) if part)
+
+
+def _worst(found: MetricByGroup) -> tuple[float, float, float]:
+    """Return the worst value of a judged group, and a confidence interval for it."""
+    known = found.judged & ~np.isnan(found.intervals.low)
+    if not known.any():
+        return np.nan, np.nan, np.nan
+    ends = found.values, found.intervals.low, found.intervals.high
+    estimate, low, high = (
+        float(end[known].min() if found.metric.larger_is_better else end[known].max()) for end in ends
+    )
+    return estimate, low, high
 
 
 def _headroom(model: Any, given: GivenRows, linear: Any, min_rows: int) -> Headroom | None:
@@ -345,35 +444,3 @@ def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_
             f"n_bootstrap={n_bootstrap} is too small for a confidence of {confidence!r}: use at least "
             f"{math.ceil(1.0 / (1.0 - confidence) - 1e-6)}."
         )
-
-
-def _intervals(
-    losses: Floats, grouping: Grouping, chosen: Mask, n_bootstrap: int, confidence: float, seed: int,
-    clusters: Indices | None, weights: Floats | None, *, zero_one: bool,
-) -> Intervals:  # fmt: skip
-    """Return simultaneous intervals for the chosen groups, which alone are resampled; NaN for the others."""
-    estimates, low, high = (np.full(len(chosen), np.nan) for _ in range(3))
-    if not n_bootstrap or not chosen.any():
-        return Intervals(estimates, low, high, np.nan, np.nan, confidence)
-    found = resample(
-        losses[:, None],
-        grouping.only(np.flatnonzero(chosen)),
-        n_bootstrap=0 if zero_one else n_bootstrap,  # their intervals are exact
-        seed=seed,
-        clusters=clusters,
-        weights=weights,
-    )
-    if zero_one:
-        found = replace(found, binary=np.ones(1, dtype=bool))  # also where no error was observed
-    own = simultaneous_intervals(found, confidence)
-    estimates[chosen], low[chosen], high[chosen] = own.estimates, own.low, own.high
-    return replace(own, estimates=estimates, low=low, high=high)
-
-
-def _worst(intervals: Intervals, risks: Floats) -> tuple[float, float, float]:
-    """Return the largest risk of the groups with an interval, and a confidence interval for it."""
-    known = ~np.isnan(intervals.low)
-    if not known.any():
-        return np.nan, np.nan, np.nan
-    estimate, low, high = (float(each[known].max()) for each in (risks, intervals.low, intervals.high))
-    return estimate, low, high

@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.metrics import (
+from groupdro.evaluation.models import (
     call_inner,
     check_model,
     final_estimator,

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier
-from groupdro.evaluation.inference import falls_of_worst, has_few, resample
+from groupdro.evaluation.inference import falls_of_worst, few_carry, resample
 from groupdro.evaluation.plots import GroupRiskDisplay
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.text import group_name, percent, table_html, table_text
@@ -89,7 +89,9 @@ def compare_scores(
     )
     losses = np.column_stack([model._row_losses(some, y) for some in scores])
     found = resample(losses, groups, n_bootstrap=1000, seed=seed)
-    judged = found.judged(_LEAST) & ~has_few(model.predict(scores[0]) != y, groups)
+    judged = found.judged(_LEAST)
+    for some, own in zip(scores, losses.T, strict=True):
+        judged &= ~few_carry(own, groups, errors=model.predict(some) != y)
     fall = (np.nan, np.nan, np.nan)
     if judged.any():
         falls = falls_of_worst(found, confidence, against=0, groups=judged)
