@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from sklearn.utils import _safe_indexing
 
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.utils.arguments import number_of_rows
+from groupdro.utils.arguments import as_table, number_of_rows
 from groupdro.utils.types import Array, Floats, Indices
-from groupdro.utils.vectors import is_missing, read_finite, read_offset, read_target, read_vector
+from groupdro.utils.vectors import LARGEST, read_finite, read_offset, read_target
 
 __all__ = ["GivenRows", "read_clusters", "read_given", "read_weights"]
 
@@ -68,7 +68,7 @@ class GivenRows:
             self.y[rows],
             self.groups.present_in(rows),
             None if self.weights is None else self.weights[rows],
-            None if self.clusters is None else self.clusters[rows],
+            None if self.clusters is None else np.unique(self.clusters[rows], return_inverse=True)[1],
             None if self.offset is None else self.offset[rows],
         )
 
@@ -115,6 +115,7 @@ def read_given(
     """
     if sp.issparse(X) and X.format not in ("csr", "csc"):
         X = X.tocsr()
+    X = as_table(X)
     n_rows = number_of_rows(X, "X")
     target = read_target(y, n_rows, numeric=numeric)
     return GivenRows(
@@ -132,8 +133,8 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
 
     Parameters
     ----------
-    cluster : array-like of shape (n_rows,) or None
-        Label of the patient, user or site of each row.
+    cluster : array-like, Series, DataFrame or None
+        Label of the patient, user or site of each row; of several columns, each combination is a cluster.
     n_rows : int
         Number of rows.
 
@@ -144,14 +145,15 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
     """
     if cluster is None:
         return None
-    labels = read_vector(cluster, "cluster", n_rows)
-    if labels.dtype == object:
-        missing = any(map(is_missing, labels))
-    else:
-        missing = labels.dtype.kind == "f" and bool(np.isnan(labels).any())
-    if missing:
-        raise ValueError("cluster has missing labels; give each of these rows its own label.")
-    return np.unique(labels.astype(str) if labels.dtype == object else labels, return_inverse=True)[1].astype(np.int64)
+    try:
+        found = read_groups(cluster, n_rows)
+    except (TypeError, ValueError) as error:  # which name the argument groups
+        raise type(error)(str(error).replace("groups", "cluster")) from None
+    if found.overlapping:
+        raise ValueError("cluster must have one label per row, not a membership matrix.")
+    codes = np.empty(n_rows, np.int64)
+    codes[found.members] = np.repeat(np.arange(len(found.names)), found.sizes)
+    return codes
 
 
 def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
@@ -163,7 +165,8 @@ def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
         raise ValueError("sample_weight has negative values.")
     if not weights.any():
         raise ValueError("sample_weight is zero on all rows.")
-    return weights
+    # Only ratios of weights matter, and sums of larger ones would overflow.
+    return weights / weights.max() if weights.max() > LARGEST else weights
 
 
 def _take_rows(X: Any, rows: Indices) -> Any:

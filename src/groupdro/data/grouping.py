@@ -7,8 +7,9 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.utils.arguments import error_prefix
+from groupdro.utils.arguments import as_table, error_prefix
 from groupdro.utils.types import Array, Indices, Mask
+from groupdro.utils.vectors import series_values
 
 __all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "names_array", "read_groups"]
 
@@ -114,7 +115,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
         return _read_membership(groups, None, n_rows)
 
     with error_prefix("groups"):  # which names duplicate columns
-        native = nw.from_native(groups, pass_through=True, allow_series=True)
+        native = nw.from_native(as_table(groups), pass_through=True, allow_series=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
@@ -241,13 +242,13 @@ def _refuse_dummies(columns: "list[nw.Series[Any]]") -> None:
 def _read_series(series: "nw.Series[Any]") -> tuple[Indices, list[Any]]:
     absent = series.is_null().to_numpy().astype(bool)
     if not absent.any():
-        return _read_array(series.to_numpy())
-    return _read_present(series.filter(~series.is_null()).to_numpy(), absent)
+        return _read_array(series_values(series))
+    return _read_present(series_values(series.filter(~series.is_null())), absent)
 
 
 def _read_array(values: Array) -> tuple[Indices, list[Any]]:
     """Return integer codes, -1 for a missing value, and the sorted distinct values."""
-    if values.dtype.kind == "O":
+    if values.dtype.kind in "OT":  # objects, and NumPy's text of any length
         return _read_objects(values.tolist())
     absent = _missing(values)
     if absent.any():

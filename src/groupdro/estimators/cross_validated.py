@@ -107,9 +107,9 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         if not (self.scoring is None or callable(self.scoring)):
             check_choice(self.scoring, "scoring", self._scores)
         check_choice(self.prefer, "prefer", ("caution", "gain"))
-        rough = clone(own).set_params(tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, verbose=0)
         probe = clone(own)
         probe._check_parameters()
+        rough = clone(own).set_params(tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, verbose=0)
         _, given = probe._read(X, y, sample_weight, groups, offset, cluster)  # raises on unusable data, and warns once
         if given is None:
             raise TypeError("X is a store, which only the fit of a single model accepts; use its rows, store.X.")
@@ -220,8 +220,8 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
         The model fitted on all rows, with its certificate.
     cv_results_ : dict of str to ndarray
         One entry per cell: penalty, robustness, average and worst group's held-out loss, the worst group, the gain over
-        plain training, its lower confidence bound, whether a robust model's gain is significant, and whether its
-        average is affordable. NaN for penalties that were discarded early because their plain training is clearly
+        plain training, its lower confidence bound, whether a robust model's gain is significant (with twice the error
+        for groups other than the worst, so that the bound may be below zero), and whether its average is affordable. NaN for penalties that were discarded early because their plain training is clearly
         worse.
     best_index_, n_splits_ : int
         Index of the chosen cell, and the number of folds.
@@ -285,13 +285,17 @@ def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
     results, k, plain = search.cv_results_, chosen.best, chosen.plain
     before = f"plain training (alpha {search.plain_alpha_:g})"
     n_small = int((~chosen.judged).sum())
-    small = f" {n_small} of {n_groups} groups have fewer than {search.min_rows} effective rows and were not judged."
+    small = f" {n_small} of {n_groups} groups were not judged: they have fewer than {search.min_rows} effective rows, "
+    small += "or a few rows have most of the loss."
     small = small if n_small else ""
     if k == plain:
         if n_groups == 1:
             return f"Kept {before}: there is only one group."
         if not chosen.judged.any():
-            return f"Kept {before}: no group has {search.min_rows} effective rows, so none could be judged."
+            return (
+                f"Kept {before}: no group could be judged, because they have fewer than {search.min_rows} effective "
+                "rows, or because a few rows have most of the loss."
+            )
         n_dear = int(chosen.significant.sum())
         if n_dear:
             limit = "than the worst falls" if search.mean_budget is None else f"than {search.mean_budget:g}"

@@ -67,24 +67,25 @@ class RobustnessFrontier:
 
     # ------------------------------------------------------------------ construction
 
-    def _enclose(self, max_fits: int) -> None:
-        """Add points and half-planes where the enclosure is widest.
+    def _enclose(self, max_fits: int) -> bool:
+        """Add points and half-planes where the enclosure is widest; return whether that was interrupted.
 
         Between two neighbours, a pass at the mixture of their models and weights usually proves as much as a fit.
         """
         for t in (0.0, 1.0):
             if self._fit(t):
-                return
+                return True
         while self.n_fits < max_fits and len(self._outcomes) < _LOOKS * max_fits:
             t, width = self._enclosed.next_t()
             if width <= self._tol or np.abs(self.robustness - t).min() < _APART:
-                return
+                return False
             try:
                 seen = self._look(t).result
             except KeyboardInterrupt:
-                return  # keep what is known so far
+                return True  # keep what is known so far
             if relative_gap(seen.gap, seen.upper_bound) > _GOOD_LOOK * self._tol and self._fit(t):
-                return
+                return True
+        return False
 
     def _fit(self, t: float) -> bool:
         """Fit at one robustness, starting from the nearest model; return whether it was interrupted."""
@@ -403,18 +404,19 @@ def robustness_frontier(
     estimator = estimator_for(y) if estimator is None else estimator
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
+    estimator._check_parameters()
     own = clone(estimator).set_params(tol=min(float(estimator.tol), _FINER * float(tol)), robustness=0.5)
-    own._check_parameters()
     task, _ = own._read(X, y, sample_weight, groups, offset)
     task = own._with_minima(task, group_minima)
     if task.blend.over_all and own.objective == "excess_risk":
         raise ValueError("excess risks of overlapping groups have no average over rows: use average='groups'.")
     frontier = RobustnessFrontier(own, task, float(tol))
-    frontier._enclose(max_fits)
+    interrupted = frontier._enclose(max_fits)
     late = [t for t, outcome in frontier._outcomes if outcome.result.status is not Status.CONVERGED]
     if late or not frontier.converged:
         of = f", and {len(late)} of {len(frontier._outcomes)} fits did not converge" if late else ""
         remedy = "Increase max_passes." if late else "Increase max_fits."
+        remedy = "It was interrupted." if interrupted else remedy
         found = f"The frontier is enclosed to {frontier.enclosure:.2g}, not to tol={tol:g}{of}. {remedy}"
         warn_caller(found, ConvergenceWarning)
     return frontier

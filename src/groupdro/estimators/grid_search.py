@@ -67,6 +67,7 @@ class GridSearch:
             mean_budget=about.mean_budget,
             prefer=about.prefer,
             seed=about.random_state,
+            classes=is_classifier(self.rough),
         )
 
     def held_out_losses(self) -> tuple[Indices, Floats]:

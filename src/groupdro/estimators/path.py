@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.data.grouping import names_array
 from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.fitting import warn_caller
 from groupdro.solvers import Result
 from groupdro.utils.arguments import check_flag, error_prefix
 from groupdro.utils.types import Array, Floats
@@ -79,7 +81,7 @@ def regularization_path(
     """Fit an estimator for each of several penalties, with a certified gap at each.
 
     The rows are read and ordered once, and each fit starts from an extrapolation of the last two solutions. Ctrl-C ends
-    the path with the interrupted fit.
+    the path with the interrupted fit, and a warning.
 
     Parameters
     ----------
@@ -117,6 +119,8 @@ def regularization_path(
         results.append(model._solve(task, float(alpha), start).result)
         if results[-1].interrupted:
             break
+    if results[-1].interrupted:
+        warn_caller(f"Interrupted after {len(results)} of {len(values)} penalties.", ConvergenceWarning)
     models = [model._attributes(result.w) for result in results]
     return RegularizationPath(
         alphas=values[: len(results)].copy(),

@@ -127,7 +127,7 @@ def why_not_judged(statistic: Statistic, outputs: Outputs, given: GivenRows, lar
     notes = np.full(len(large), "", dtype=object)
     if statistic.sizes is not None:
         errors = ~outputs.right if outputs.classifies else None
-        notes[few_carry(statistic.sizes, *of, errors=errors)] = "few errors"
+        notes[few_carry(statistic.sizes, *of, classes=outputs.classifies, errors=errors)] = "few errors"
     notes[~has_enough(statistic, *of)] = "few rows"
     notes[~large] = "small"
     return notes

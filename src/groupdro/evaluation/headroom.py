@@ -15,7 +15,7 @@ from groupdro.data.grouping import Grouping
 from groupdro.evaluation.models import check_model, means_by_group, row_losses
 from groupdro.problem import L2Domain, Logistic, Loss, Problem, Softmax, Squared
 from groupdro.solvers import solve
-from groupdro.utils.arguments import check_number, check_whole, printable
+from groupdro.utils.arguments import check_number, check_whole, error_prefix, printable
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Indices
 
@@ -138,8 +138,9 @@ def headroom(
     given = read_given(
         X, y, groups, sample_weight=sample_weight, offset=offset, numeric=not classifier, missing="own"
     ).with_weight()
-    columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
-    columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
+    with error_prefix("X"):
+        columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
+        columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
     losses = row_losses(model, given.X, given.y, "log" if classifier else "squared", offset=given.offset)
     rows, grouping = _large_groups(given.groups, min_rows)
     columns, labels, losses = columns[rows], given.y[rows], losses[rows]

@@ -209,6 +209,8 @@ def few_carry(
     grouping: Grouping,
     clusters: Indices | None = None,
     weights: Floats | None = None,
+    *,
+    classes: bool = False,
     errors: Mask | None = None,
 ) -> Mask:
     """Return the groups in which too few rows carry an average loss to judge it by.
@@ -227,8 +229,10 @@ def few_carry(
         Cluster of each row.
     weights : ndarray of shape (n_rows,), optional
         Weights of the rows.
+    classes : bool
+        Whether the losses are those of a classifier.
     errors : ndarray of bool of shape (n_rows,), optional
-        The rows that a classifier gets wrong; None for a regression.
+        The rows that a classifier gets wrong.
 
     Returns
     -------
@@ -243,11 +247,12 @@ def few_carry(
     mass = sizes / largest * (1.0 if weights is None else weights)
     carrying = effective_sizes(grouping, clusters, mass)
     share = 1.0 / np.mean(n[carrying > 0] / carrying[carrying > 0])
-    if errors is None:
-        return np.asarray(n * share < _FEWEST_CARRYING)
-    group, _, hit = _units(grouping, clusters, weights, errors[grouping.members])
-    wrong = np.bincount(group, weights=hit, minlength=len(n)) / np.bincount(group, minlength=len(n))
-    return np.asarray((n * share < _FEWEST_OF_CLASSES) | (n * wrong < _FEWEST_ERRORS))
+    few = n * share < (_FEWEST_OF_CLASSES if classes else _FEWEST_CARRYING)
+    if errors is not None:
+        group, _, hit = _units(grouping, clusters, weights, errors[grouping.members])
+        wrong = np.bincount(group, weights=hit, minlength=len(n)) / np.bincount(group, minlength=len(n))
+        few |= n * wrong < _FEWEST_ERRORS
+    return np.asarray(few)
 
 
 def resample(

@@ -25,7 +25,7 @@ from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import class_codes
 
-__all__ = ["METRICS", "Metric", "Outputs", "read_metrics"]
+__all__ = ["METRICS", "Metric", "Outputs", "Predictions", "read_metrics"]
 
 
 class Outputs:
@@ -87,23 +87,22 @@ class Outputs:
         return self._response("predict_proba").astype(np.float64)
 
     @cached_property
-    def codes(self) -> tuple[Array, Mask]:
-        """Index of each label among the model's classes, and whether it is one."""
-        return class_codes(self.y, np.asarray(self.model.classes_))
+    def classes(self) -> Array:
+        """The classes of the model."""
+        return np.asarray(self.model.classes_)
 
     @cached_property
     def indicators(self) -> Mask:
         """Whether each label is each of the model's classes."""
-        codes, known = self.codes
-        return (codes[:, None] == np.arange(len(self.model.classes_))) & known[:, None]
+        codes, known = class_codes(self.y, self.classes)
+        return (codes[:, None] == np.arange(len(self.classes))) & known[:, None]
 
     @property
     def second_class(self) -> Any:
         """The second of two classes, which counts as positive."""
-        classes = np.asarray(self.model.classes_)
-        if len(classes) != 2:
-            raise ValueError(f"it requires two classes, and the model has {len(classes)}")
-        return classes[1]
+        if len(self.classes) != 2:
+            raise ValueError(f"it requires two classes, and the model has {len(self.classes)}")
+        return self.classes[1]
 
     @property
     def positive(self) -> Mask:
@@ -125,6 +124,29 @@ class Outputs:
             )
         response = self.predicted if found == "predict" else self._response(found)
         return response[:, 1] if found == "predict_proba" and response.shape[1] == 2 else response
+
+
+class Predictions(Outputs):
+    """Predicted classes without the model that made them.
+
+    Parameters
+    ----------
+    predicted, y : ndarray of shape (n_rows,)
+        Predictions and labels.
+    """
+
+    def __init__(self, predicted: Array, y: Array):
+        self.model = None
+        self.y = y
+        self.classifies = True
+        self.has_probabilities = False
+        self.predicted = predicted
+        self.classes = np.unique(np.concatenate([predicted, y]))
+
+    @property
+    def risk(self) -> Floats:
+        """Loss of each row, which predictions do not show."""
+        raise TypeError("metric 'risk' requires a model, but only predictions are known")
 
 
 @dataclass(frozen=True)

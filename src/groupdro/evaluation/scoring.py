@@ -8,29 +8,17 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
-from sklearn.metrics import get_scorer, get_scorer_names
-from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
-from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.models import (
-    call_inner,
-    check_model,
-    final_estimator,
-    means_by_group,
-    predictions_of,
-    row_losses,
-    take_columns,
-)
-from groupdro.utils.arguments import check_whole, number_of_rows, short_repr
+from groupdro.data.given import GivenRows, read_given
+from groupdro.evaluation.metrics import METRICS, Metric, Outputs, Predictions, read_metrics
+from groupdro.evaluation.models import call_inner, check_model, final_estimator, take_columns
+from groupdro.utils.arguments import check_whole, short_repr
 from groupdro.utils.text import group_name
-from groupdro.utils.types import Array, Floats, Mask
-from groupdro.utils.vectors import read_by_group, read_target
+from groupdro.utils.types import Floats
+from groupdro.utils.vectors import read_by_group
 
 __all__ = ["worst_group_scorer"]
-
-
-_OWN_METRICS = ("risk", "accuracy", "regret")
 
 
 @dataclass(eq=False, repr=False)
@@ -43,14 +31,13 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
 
     Parameters
     ----------
-    metric : {"risk", "accuracy", "regret"}, name of a scikit-learn scorer, or callable, default="risk"
-        "risk" is minus the largest average loss of a group, "accuracy" the smallest accuracy, and "regret" minus the
-        largest excess risk, the average loss minus the smallest risk of the group. Any other scorer gives the smallest
-        score of a group: a name such as "roc_auc" or "neg_mean_absolute_error", or a callable ``scorer(estimator, X,
-        y)``. A group for which such a score is undefined, like "roc_auc" with a single class, is left out with a
-        warning; if no group is left, an error is raised.
+    metric : str or callable, default="risk"
+        A metric as in `group_report`, such as "recall" or "rmse", or "regret", the excess risk: the average loss minus
+        the smallest risk of the group. The score is the smallest value of a group or, if smaller values are better,
+        minus the largest one. A group for which the metric is undefined, like "roc_auc" with a single class, is left
+        out with a warning; if no group is left, an error is raised.
     loss : str or callable, default="auto"
-        Loss of "risk" and "regret", as in `row_losses`.
+        Loss of "risk" and "regret", as in `group_report`.
     group_minima : mapping, default=None
         The smallest risk of each group for "regret". The default is the `group_minima_` of the model's own fit, which
         include its penalty: to choose `alpha`, pass the same values for all candidates.
@@ -58,6 +45,11 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         Columns of X with the groups, used if no groups are passed.
     min_group_size : int, default=1
         Groups with fewer rows are left out. Increase it so that the noisy scores of tiny groups do not decide.
+
+    Notes
+    -----
+    ``TunedThresholdClassifierCV`` passes only labels and predictions to a scorer, not X: enable metadata routing and
+    pass `groups` to its `fit`.
     """
 
     __metadata_request__score = {"groups": True, "offset": True, "estimator": UNUSED}  # noqa: RUF012
@@ -70,7 +62,14 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
     min_group_size: int = 1
 
     def __post_init__(self) -> None:
-        _check_metric(self.metric)
+        self._metric()
+
+    def _metric(self, weights: Floats | None = None) -> Metric:
+        """Return the metric, or raise if it is unknown."""
+        if isinstance(self.metric, str) and self.metric == "regret":
+            return METRICS["risk"]
+        (metric,) = read_metrics(self.metric, weights)
+        return metric
 
     def __call__(
         self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, offset: Any = None
@@ -101,8 +100,7 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         float
             The score of the worst group.
         """
-        _check_metric(self.metric)  # it may have been changed by set_params
-        check_whole(self.min_group_size, "min_group_size")
+        self._metric()  # it may have been changed by set_params
         check_model(estimator, "estimator")
         if groups is None:
             groups = (
@@ -113,26 +111,44 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
                 "groups did not reach the scorer: enable metadata routing "
                 "(sklearn.set_config(enable_metadata_routing=True)), or name columns of X with group_by."
             )
-        y = read_target(y, number_of_rows(X, "X"), numeric=not is_classifier(estimator))
-        grouping = read_groups(groups, len(y), missing="own")
-        judged = grouping.sizes >= self.min_group_size
-        if not judged.any():
+        numeric = not is_classifier(estimator)
+        given = read_given(
+            X, y, groups, sample_weight=sample_weight, offset=offset, numeric=numeric, missing="own"
+        ).with_weight()
+        return self._worst(Outputs(estimator, given.X, given.y, loss=self.loss, offset=given.offset), given)
+
+    def _worst(self, outputs: Outputs, given: GivenRows) -> float:
+        """Return the score of the worst group that has enough rows."""
+        check_whole(self.min_group_size, "min_group_size")
+        metric, grouping = self._metric(given.weights), given.groups
+        judged = np.flatnonzero(grouping.sizes >= self.min_group_size)
+        if not len(judged):
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
-        if self.metric not in _OWN_METRICS:
-            if offset is not None:
-                raise ValueError("offset requires metric 'risk', 'accuracy' or 'regret'; others do not support it.")
-            scorer = get_scorer(self.metric) if isinstance(self.metric, str) else self.metric
-            return _least_score(scorer, estimator, X, y, sample_weight, grouping, judged)
-        if self.metric == "accuracy":
-            if not is_classifier(estimator):
-                raise ValueError("metric 'accuracy' requires a classifier; use 'risk' for a regressor.")
-            right = (predictions_of(estimator, "predict", X, offset) == y).astype(np.float64)
-            return float(means_by_group(right, grouping, sample_weight)[judged].min())
-        risks = means_by_group(row_losses(estimator, X, y, self.loss, offset=offset), grouping, sample_weight)
-        if self.metric == "regret":
-            names = [name for name, enough in zip(grouping.names, judged, strict=True) if enough]
-            return -float((risks[judged] - self._minima_of(estimator, names)).max())
-        return -float(risks[judged].max())
+        statistic = metric.of(outputs)
+        weights = np.ones(len(given.y)) if given.weights is None else given.weights
+        rows = [grouping.rows_of(int(i)) for i in judged]
+        values = np.array([statistic(own, weights[own][None])[0][0] for own in rows])
+        names = [grouping.names[i] for i in judged]
+        if metric.scale == "square root":
+            values = np.sqrt(values)
+        if isinstance(self.metric, str) and self.metric == "regret":
+            values -= self._minima_of(outputs.model, names)
+        undefined = [name for name, value in zip(names, values, strict=True) if np.isnan(value)]
+        if undefined:
+            self._warn(undefined, len(names))
+        return float(np.nanmin(values) if metric.larger_is_better else -np.nanmax(values))
+
+    @staticmethod
+    def _warn(undefined: list[Any], n_groups: int) -> None:
+        named = ", ".join(map(group_name, undefined[:5])) + (", ..." if len(undefined) > 5 else "")
+        if len(undefined) == n_groups:
+            raise ValueError(f"metric is not defined for any group ({named}): each may have rows of one class only.")
+        warnings.warn(
+            f"metric is not defined for {len(undefined)} groups, which are left out: {named}. They may have rows of "
+            "one class only.",
+            UndefinedMetricWarning,
+            stacklevel=5,
+        )
 
     def _minima_of(self, estimator: Any, names: list[Any]) -> Floats:
         known = self.group_minima
@@ -147,46 +163,28 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
             raise TypeError(f"group_minima must be a mapping from group to number, got {short_repr(known)}.")
         return read_by_group(known, names, "group_minima")
 
+    # ------------------------------------------------------------------ thresholds
 
-def _check_metric(metric: Any) -> None:
-    """Raise unless `metric` is one of this module or a scorer."""
-    if not callable(metric) and not (isinstance(metric, str) and metric in (*_OWN_METRICS, *get_scorer_names())):
-        raise ValueError(
-            f"metric must be 'risk', 'accuracy' or 'regret', the name of a scikit-learn scorer, or a callable "
-            f"scorer(estimator, X, y), got {short_repr(metric)}."
-        )
+    # What scikit-learn's TunedThresholdClassifierCV takes from a scorer.
+    _sign = 1
 
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        return {}
 
-def _least_score(
-    scorer: Callable[..., float], estimator: Any, X: Any, y: Array, sample_weight: Any, grouping: Grouping, judged: Mask
-) -> float:
-    """Score each group separately, and return the smallest defined score."""
-    scores, undefined = [], []
-    classes = len(getattr(estimator, "classes_", np.unique(y))) if is_classifier(estimator) else 0
-    for i in np.flatnonzero(judged).tolist():
-        own = grouping.rows_of(i)
-        more = {} if sample_weight is None else {"sample_weight": np.asarray(sample_weight)[own]}
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UndefinedMetricWarning)
-                score = float(scorer(estimator, _safe_indexing(X, own), y[own], **more))
-        except ValueError:
-            # Some scorers raise for a group that lacks a class, others return NaN.
-            if len(np.unique(y[own])) >= classes:
-                raise
-            score = np.nan
-        if np.isnan(score):
-            undefined.append(grouping.names[i])
-        else:
-            scores.append(score)
-    if undefined:
-        names = ", ".join(map(group_name, undefined[:5])) + (", ..." if len(undefined) > 5 else "")
-        if not scores:
-            raise ValueError(f"metric is not defined for any group ({names}): each may have rows of one class only.")
-        warnings.warn(
-            f"metric is not defined for {len(undefined)} groups, which are left out: {names}. They may have rows of "
-            "one class only.",
-            UndefinedMetricWarning,
-            stacklevel=4,
-        )
-    return min(scores)
+    @property
+    def _score_func(self) -> Callable[..., float]:
+        return self._score_of_predictions
+
+    def _score_of_predictions(
+        self, y_true: Any, y_pred: Any, *, groups: Any = None, sample_weight: Any = None
+    ) -> float:
+        if groups is None:
+            raise ValueError(
+                "groups did not reach the scorer: a search for thresholds passes only labels and predictions to it. "
+                "Enable metadata routing (sklearn.set_config(enable_metadata_routing=True)), and pass groups to fit."
+            )
+        given = read_given(
+            np.asarray(y_pred), y_true, groups, sample_weight=sample_weight, numeric=False, missing="own"
+        ).with_weight()
+        return self._worst(Predictions(given.X, given.y), given)

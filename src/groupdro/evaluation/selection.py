@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.data.given import GivenRows
-from groupdro.evaluation.inference import Resampled, resample
+from groupdro.evaluation.inference import Resampled, few_carry, resample
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["Selection", "least_falls", "select_cell"]
@@ -35,7 +35,7 @@ class Selection:
     affordable : ndarray of shape (n_cells,)
         Whether its average is within the budget.
     judged : ndarray of shape (n_groups,)
-        Whether each group has enough rows to be judged.
+        Whether each group has enough rows to be judged, and not only a few that have most of the loss.
     """
 
     best: int
@@ -61,6 +61,7 @@ def select_cell(
     mean_budget: float | None,
     prefer: str,
     seed: int,
+    classes: bool = False,
 ) -> Selection:
     """Select a cell conservatively.
 
@@ -89,6 +90,8 @@ def select_cell(
         Effective number of rows a group needs to be judged.
     mean_budget : float or None
         Largest relative increase of the average loss; None for the relative decrease of the worst.
+    classes : bool
+        Whether the rows are those of a classification, whose losses are less skewed.
 
     Returns
     -------
@@ -110,6 +113,11 @@ def select_cell(
         weights=given.weights,
     )
     judged = found.judged(min_rows)
+    if not found.binary.all():
+        # Both the losses and what distinguishes the cells must not be those of a few rows, such as outliers in X.
+        apart = np.abs(losses[:, cells] - losses[:, [plain]])
+        for sizes in (losses[:, cells].max(axis=1), apart.max(axis=1)):
+            judged &= ~few_carry(sizes, given.groups, given.clusters, given.weights, classes=classes)
     shown = judged if judged.any() else np.ones_like(judged)
     worst, group = np.full(len(robustness), np.nan), np.full(len(robustness), -1)
     worst[cells] = found.means[shown].max(axis=0)

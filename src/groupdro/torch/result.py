@@ -91,7 +91,7 @@ def compare_scores(
     found = resample(losses, groups, n_bootstrap=1000, seed=seed)
     judged = found.judged(_LEAST)
     for some, own in zip(scores, losses.T, strict=True):
-        judged &= ~few_carry(own, groups, errors=model.predict(some) != y)
+        judged &= ~few_carry(own, groups, classes=True, errors=model.predict(some) != y)
     fall = (np.nan, np.nan, np.nan)
     if judged.any():
         falls = falls_of_worst(found, confidence, against=0, groups=judged)

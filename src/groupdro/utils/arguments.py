@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from groupdro.utils.optional import import_extra
+
 __all__ = [
+    "as_table",
     "check_choice",
     "check_flag",
     "check_kind",
@@ -172,6 +175,13 @@ def check_path(value: Any, name: str) -> Path:
     if "\0" in os.fspath(value):
         raise ValueError(f"{name} must be a path without null characters, got {short_repr(value)}.")
     return Path(value)
+
+
+def as_table(values: Any) -> Any:
+    """Return a pyarrow RecordBatch as a Table, which narwhals and scikit-learn can index; anything else unchanged."""
+    if type(values).__module__.startswith("pyarrow") and type(values).__name__ == "RecordBatch":
+        return import_extra("pyarrow", extra="store").Table.from_batches([values])
+    return values
 
 
 def number_of_rows(values: Any, name: str) -> int:

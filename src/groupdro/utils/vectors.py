@@ -21,6 +21,7 @@ __all__ = [
     "read_target",
     "read_vector",
     "refuse_masked",
+    "series_values",
 ]
 
 LARGEST = 1e150  # squares of numbers up to this are finite
@@ -54,7 +55,9 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
     plain = isinstance(values, np.ndarray)
     native = values if plain else nw.from_native(values, pass_through=True, allow_series=True)
     with error_prefix(argument):
-        array: Array = native.to_numpy() if isinstance(native, nw.Series) else np.asarray(values)
+        array: Array = series_values(native) if isinstance(native, nw.Series) else np.asarray(values)
+    if array.dtype.kind == "T":  # NumPy's text of any length
+        array = array.astype(object)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
@@ -62,11 +65,21 @@ def read_vector(values: Any, argument: str, n_rows: int) -> Array:
     return array
 
 
+def series_values(series: "nw.Series[Any]") -> Array:
+    """Return the values of a series as an array; of objects if its library has no conversion for their type."""
+    try:
+        return series.to_numpy()
+    except Exception:  # each library has errors of its own
+        return np.array([*series.to_list(), None], dtype=object)[:-1]
+
+
 def read_finite(values: Any, argument: str, n_rows: int) -> Array:
     """Return one finite number per row as an array, with its dtype unchanged."""
     array = read_vector(values, argument, n_rows)
     if array.dtype == object:
         array = _of_numbers(array)
+    if array.dtype == object and any(map(is_missing, array)):
+        raise ValueError(f"{argument} has missing values.")
     if array.dtype.kind not in "fiub":
         hint = " Pass groups by keyword, as groups=." if argument == "sample_weight" else ""
         raise ValueError(f"{argument} must be numeric, got dtype {array.dtype}.{hint}")
@@ -138,6 +151,10 @@ def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
         raise ValueError("y has missing labels; give them a name or drop the rows. Input contains NaN or None.")
     target = read_vector(y, "y", n_rows)
     target = _of_numbers(target) if target.dtype == object else target
+    if not numeric and target.dtype.kind in "mM" and np.isnat(target).any():
+        raise ValueError("y has missing labels; give them a name or drop the rows.")
+    if not numeric and target.dtype == object and len({str if isinstance(y, str) else float for y in target}) > 1:
+        raise ValueError("y has labels that are text and others that are not; convert all to text.")
     if target.dtype.kind in ("cmM" if numeric else "c"):
         raise ValueError(f"y must be {'numbers' if numeric else 'labels'}, got dtype {target.dtype}.")
     with error_prefix("y"):
@@ -208,8 +225,10 @@ def _objects_in(y: Any) -> list[Any]:
     if isinstance(y, list | tuple):
         return list(y)
     if isinstance(y, np.ndarray):
-        return y.ravel().tolist() if y.dtype == object else []
+        return y.ravel().tolist() if y.dtype.kind in "OT" else []
     native = nw.from_native(y, pass_through=True, allow_series=True)
+    if type(y).__module__.startswith("pyarrow") and hasattr(y, "null_count"):
+        return [None] if y.null_count else []
     if isinstance(native, nw.Series):
         return native.to_list() if native.is_null().any() or native.dtype == nw.Object else []
     return []
