@@ -11,6 +11,7 @@ from groupdro.estimators import (
     GroupDRORegressorCV,
     MissingGroupsWarning,
     SmallGroupWarning,
+    UselessModelWarning,
     regularization_path,
     robustness_frontier,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "MissingGroupsWarning",
     "Problem",
     "SmallGroupWarning",
+    "UselessModelWarning",
     "certificate",
     "compare",
     "datasets",

@@ -1,9 +1,11 @@
 import functools
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
@@ -240,8 +242,12 @@ def test_an_interrupt_ends_the_path_with_the_fit_that_it_interrupts(how):
 
     X, y, groups = arrays("binary")
     alphas = np.sort(ALPHAS)[::-1]
-    path = regularization_path(GroupDROClassifier(callbacks=[callback]), X, y, groups=groups, alphas=alphas)
     kept = 2 if how == "ctrl-c" else len(alphas)  # a callback ends its own fit alone
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        path = regularization_path(GroupDROClassifier(callbacks=[callback]), X, y, groups=groups, alphas=alphas)
+    told = [str(w.message) for w in caught if w.category is ConvergenceWarning]
+    assert told == ([f"Interrupted after 2 of {len(alphas)} penalties."] if how == "ctrl-c" else [])
     assert path.alphas.tolist() == alphas[:kept].tolist()
     assert path.statuses[:2] == ["converged", "interrupted"]
     assert len(path.coefs) == len(path.gaps) == len(path.group_risks) == kept

@@ -2,7 +2,7 @@
 
 from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.cross_validated import GroupDROClassifierCV, GroupDRORegressorCV
-from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
+from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning, UselessModelWarning
 from groupdro.estimators.frontier import RobustnessFrontier, robustness_frontier
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.group_by import GroupBy
@@ -21,6 +21,7 @@ __all__ = [
     "RegularizationPath",
     "RobustnessFrontier",
     "SmallGroupWarning",
+    "UselessModelWarning",
     "regularization_path",
     "robustness_frontier",
 ]

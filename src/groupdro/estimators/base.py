@@ -15,6 +15,7 @@ from groupdro.estimators.blend import Blend, row_shares
 from groupdro.estimators.fitted import FittedModel, adopt, unfitted
 from groupdro.estimators.fitting import (
     Task,
+    check_usefulness,
     check_weights,
     choose_solver,
     merge_groups,
@@ -141,6 +142,8 @@ class GroupDROEstimator(FittedModel, Parameters):
         result = fitted._store(fitted._solve(task, self.alpha, start))
         adopt(self, fitted)
         check_weights(float(self.small_group_bonus), task.data.names, task.data.counted_sizes, result.q)
+        if task.data.is_whole:
+            check_usefulness(task, result, robustness=float(self.robustness))
         if not result.converged:
             self._warn(result)
         return self

@@ -221,8 +221,8 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
     cv_results_ : dict of str to ndarray
         One entry per cell: penalty, robustness, average and worst group's held-out loss, the worst group, the gain over
         plain training, its lower confidence bound, whether a robust model's gain is significant (with twice the error
-        for groups other than the worst, so that the bound may be below zero), and whether its average is affordable. NaN for penalties that were discarded early because their plain training is clearly
-        worse.
+        for groups other than the worst, so that the bound may be below zero), and whether its average is affordable.
+        NaN for penalties that were discarded early because their plain training is clearly worse.
     best_index_, n_splits_ : int
         Index of the chosen cell, and the number of folds.
     message_ : str
