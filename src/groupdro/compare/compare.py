@@ -10,12 +10,13 @@ from groupdro.compare.comparison import Comparison
 from groupdro.compare.contenders import ERM, check_models, fit_given, fit_own, place_of_model
 from groupdro.compare.judging import Judging, judge
 from groupdro.data.given import read_given
-from groupdro.estimators import GroupBy
+from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.defaults import estimator_for
 from groupdro.evaluation.folds import divide
 from groupdro.evaluation.metrics import read_metrics
 from groupdro.evaluation.models import take_columns
 from groupdro.evaluation.report import check_resampling
+from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_flag, check_number, check_whole, error_prefix, number_of_rows, short_repr
 from groupdro.utils.vectors import read_target
 
@@ -24,7 +25,7 @@ __all__ = ["compare"]
 
 def compare(
     X: Any,
-    y: Any,
+    y: Any = None,
     groups: Any = None,
     *,
     estimator: Any = None,
@@ -35,7 +36,7 @@ def compare(
     floor: float | None = None,
     sample_weight: Any = None,
     cluster: Any = None,
-    held_out: tuple[Any, ...] | None = None,
+    held_out: tuple[Any, ...] | GroupedStore | None = None,
     loss: Any = "auto",
     cv: int | None = 5,
     n_splits: int = 4,
@@ -57,6 +58,7 @@ def compare(
     ----------
     X, y, groups : array-like
         Training data, labels and groups. Groups may be None if the estimator is a `GroupBy`, which takes them from X.
+        A `GroupedStore` as X has its own labels and groups; then models of yours must be fitted already.
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, a pipeline that ends in one, or a
         `GroupBy` around either. The default is a classifier if y is text, boolean or has at most ten distinct integers,
@@ -81,7 +83,7 @@ def compare(
         Weights of the rows, in training and in evaluation.
     cluster : array-like of shape (n_rows,), optional
         Labels of patients, users or sites whose rows are dependent. They are kept together in splits and resamples.
-    held_out : tuple (X, y, groups), optional
+    held_out : tuple (X, y, groups) or GroupedStore, optional
         Held-out data on which to compare; groups as above, followed by sample_weight and cluster if used, since those
         of the training rows do not apply here. By default one fold of the training data is held out, stratified by
         group and class, except for rows whose class the training part would lack.
@@ -134,13 +136,21 @@ def compare(
         check_number(mean_budget, "mean_budget")
     if floor is not None:
         check_number(abs(floor), "floor")  # of some metrics, all values are negative
-    if held_out is not None and not (isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5):
+    listed = isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5
+    if held_out is not None and not (listed or isinstance(held_out, GroupedStore)):
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     others = check_models(models, held_out=held_out is not None)
     if baseline is not None and not isinstance(baseline, str):
         others |= check_models({"baseline": baseline}, held_out=held_out is not None)
         baseline = "baseline"
-    if estimator is None:
+    stored = isinstance(X, GroupedStore)
+    if stored and held_out is None:
+        raise ValueError(
+            "held_out is required if X is a store: write both with GroupedStore.write(..., test_size=0.2)."
+        )
+    if estimator is None and stored:
+        estimator = GroupDRORegressor() if X.classes is None else GroupDROClassifier()
+    elif estimator is None:
         estimator = estimator_for(read_target(y, number_of_rows(X, "X"), numeric=False))
     wrapper = estimator if isinstance(estimator, GroupBy) else None
     inner = estimator if wrapper is None else wrapper.estimator
@@ -149,17 +159,20 @@ def compare(
     train = read_given(
         X,
         y,
-        _groups_of(wrapper, X, groups, "groups"),
+        groups if stored else _groups_of(wrapper, X, groups, "groups"),
         sample_weight=sample_weight,
         cluster=cluster,
         numeric=not classes,
     )
-    train.check_weight_of_groups()
-    train = train.with_weight()
+    if not stored:
+        train.check_weight_of_groups()
+        train = train.with_weight()
     wanted = read_metrics(("risk", "accuracy" if classes else "rmse") if metrics is None else metrics, train.weights)
     if held_out is None:
         rows, test_rows = next(divide(train, n_splits=n_splits, seed=random_state, classes=classes))
         train, test = train.take(rows), train.take(test_rows)
+    elif isinstance(held_out, GroupedStore):
+        test = held_out.given()
     else:
         X_test, y_test, test_groups, *more = held_out
         weight, clusters = (*more, None, None)[:2]
@@ -176,8 +189,8 @@ def compare(
     selecting = {"min_rows": min_rows, "n_bootstrap": n_bootstrap, "confidence": confidence, "n_jobs": n_jobs}
     fitted, seconds = {}, {}
     for name, model, spent in (
-        *fit_own(inner, wrapper, train, cv=cv, seed=random_state, **selecting),
-        *fit_given(others, train),
+        *fit_own(inner, wrapper, X if stored else train, cv=cv, seed=random_state, **selecting),
+        *fit_given(others, X if stored else train),
     ):
         fitted[name], seconds[name] = model, spent
         if verbose:

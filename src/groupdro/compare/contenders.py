@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -12,7 +11,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from groupdro.data.given import GivenRows
-from groupdro.data.shares import relative_weights
 from groupdro.estimators import (
     GroupBy,
     GroupDROClassifier,
@@ -21,8 +19,8 @@ from groupdro.estimators import (
     GroupDRORegressorCV,
 )
 from groupdro.evaluation.models import check_model, final_estimator
+from groupdro.store import GroupedStore
 from groupdro.utils.arguments import error_prefix, short_repr
-from groupdro.utils.types import Floats
 
 __all__ = [
     "BALANCED",
@@ -70,7 +68,7 @@ def _path(estimator: Any) -> str:
 
 
 def fit_own(
-    inner: Any, wrapper: GroupBy | None, rows: GivenRows, *, cv: int | None, seed: int, **selecting: Any
+    inner: Any, wrapper: GroupBy | None, rows: GivenRows | GroupedStore, *, cv: int | None, seed: int, **selecting: Any
 ) -> Iterator[tuple[str, Any, float]]:
     """Fit plain, balanced and robust models with the parameters of one estimator.
 
@@ -80,7 +78,7 @@ def fit_own(
         An estimator of this package, or a pipeline that ends in one.
     wrapper : GroupBy or None
         The `GroupBy` around it, if any.
-    rows : GivenRows
+    rows : GivenRows or GroupedStore
         Training rows.
     cv : int or None
         Folds for choosing the robustness by cross-validation; None to skip that model.
@@ -94,48 +92,42 @@ def fit_own(
     name, model, seconds : str, estimator, float
         Each fitted model, its name and its fitting time.
     """
-    path, X = place_of_model(inner), rows.X if wrapper is None else wrapper._without_groups(rows.X)
+    path = place_of_model(inner)
     own = final_estimator(inner)
-    for name, groups, weight, changed in _contenders(own, rows, cv, seed, selecting):
+    for name, changed in _contenders(own, cv, seed, selecting):
         model = clone(inner)
         if isinstance(changed, dict):
             model.set_params(**{path + key: value for key, value in changed.items()})
         else:
             model = _with_last(model, path, changed)
-        more = {"groups": groups, "sample_weight": weight, "cluster": rows.clusters if name == CHOSEN else None}
         begun = time.perf_counter()
-        _fit(model, path, X, rows.y, {key: value for key, value in more.items() if value is not None})
+        if isinstance(rows, GroupedStore):
+            model.fit(rows)
+        else:
+            X = rows.X if wrapper is None else wrapper._without_groups(rows.X)
+            more: dict[str, Any] = {"groups": rows.groups, "sample_weight": rows.weights}
+            more["cluster"] = rows.clusters if name == CHOSEN else None
+            _fit(model, path, X, rows.y, {key: value for key, value in more.items() if value is not None})
         fitted = final_estimator(model)
         if fitted._interrupted:
             raise KeyboardInterrupt  # it ended only this fit; there is nothing to compare yet
         yield name, model if wrapper is None else wrapper._holding(model), time.perf_counter() - begun
 
 
-def _contenders(
-    own: Any, rows: GivenRows, cv: int | None, seed: int, selecting: Any
-) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield name, groups, weights, and what differs: parameters, or the estimator itself."""
-    one = np.zeros(len(rows.y), dtype=np.int64)
+def _contenders(own: Any, cv: int | None, seed: int, selecting: Any) -> Iterator[tuple[str, Any]]:
+    """Yield names, and what differs: parameters, or the estimator itself."""
     blend = float(own.robustness) if own.robustness < 1.0 else 0.5
     risk = {"objective": "risk", "random_state": seed}
-    yield ERM, one, rows.weights, {**risk, "robustness": 1.0}
-    yield BALANCED, one, _balance(rows), {**risk, "robustness": 1.0}
-    yield f"blend {blend:g}", rows.groups, rows.weights, {**risk, "robustness": blend}
-    yield GDRO, rows.groups, rows.weights, {**risk, "robustness": 1.0}
-    yield MERO, rows.groups, rows.weights, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
+    yield ERM, {**risk, "robustness": 0.0, "average": "rows"}
+    yield BALANCED, {**risk, "robustness": 0.0, "average": "groups"}
+    yield f"blend {blend:g}", {**risk, "robustness": blend}
+    yield GDRO, {**risk, "robustness": 1.0}
+    yield MERO, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
     if cv is not None:
         search = GroupDROClassifierCV if isinstance(own, GroupDROClassifier) else GroupDRORegressorCV
         # Use the same penalty as all others: a gain from a better penalty is not a gain from robustness.
         same = clone(own).set_params(**risk)
-        chosen = search(same, alphas=[own.alpha], cv=cv, random_state=seed, **selecting)
-        yield CHOSEN, rows.groups, rows.weights, chosen
-
-
-def _balance(rows: GivenRows) -> Floats:
-    """Return weights that give every group the same total weight."""
-    weights = np.ones(len(rows.y)) if rows.weights is None else rows.weights
-    members = relative_weights(weights[rows.groups.members], rows.groups.offsets, rows.groups.names)
-    return np.bincount(rows.groups.members, weights=members, minlength=len(rows.y)).astype(np.float64)
+        yield CHOSEN, search(same, alphas=[own.alpha], cv=cv, random_state=seed, **selecting)
 
 
 def _with_last(model: Any, path: str, last: Any) -> Any:
@@ -187,7 +179,7 @@ def _is_fitted(model: Any) -> bool:
     return True
 
 
-def fit_given(models: dict[str, Any], rows: GivenRows) -> Iterator[tuple[str, Any, float]]:
+def fit_given(models: dict[str, Any], rows: GivenRows | GroupedStore) -> Iterator[tuple[str, Any, float]]:
     """Yield name, model and seconds of the user's models, fitting those that are not fitted yet.
 
     Groups, weights and clusters are passed to models that accept them.
@@ -196,6 +188,8 @@ def fit_given(models: dict[str, Any], rows: GivenRows) -> Iterator[tuple[str, An
         if _is_fitted(given):
             yield name, given, float("nan")
             continue
+        if isinstance(rows, GroupedStore):
+            raise ValueError(f"models[{name!r}] is not fitted, and only linear models can be fitted on a store.")
         model, path = clone(given), _path(given)
         last = final_estimator(model)
         known = {

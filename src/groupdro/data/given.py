@@ -1,6 +1,7 @@
 """The rows that a user passes to a fit, a report or a comparison, read in one place."""
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import narwhals.stable.v1 as nw
@@ -13,7 +14,7 @@ from groupdro.utils.arguments import as_table, number_of_rows
 from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import LARGEST, read_finite, read_offset, read_target
 
-__all__ = ["GivenRows", "read_clusters", "read_given", "read_weights"]
+__all__ = ["GivenRows", "RowSource", "read_clusters", "read_given", "read_weights", "refuse_own"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +79,18 @@ class GivenRows:
         return self if len(counted) == len(self.y) else self.take(counted)
 
 
+class RowSource(ABC):
+    """Rows with labels, groups, weights and offsets of their own, such as a store."""
+
+    @abstractmethod
+    def given(self) -> GivenRows:
+        """Return the rows."""
+
+
 def read_given(
     X: Any,
-    y: Any,
-    groups: Any,
+    y: Any = None,
+    groups: Any = None,
     *,
     sample_weight: Any = None,
     cluster: Any = None,
@@ -93,8 +102,8 @@ def read_given(
 
     Parameters
     ----------
-    X : array-like, DataFrame or sparse matrix
-        Rows. Their entries are not read.
+    X : array-like, DataFrame, sparse matrix or RowSource
+        Rows. Their entries are not read. For a source, all others must be None.
     y : array-like of shape (n_rows,)
         Labels or targets.
     groups : array-like, Series, DataFrame, sparse matrix, Grouping or None
@@ -113,6 +122,9 @@ def read_given(
     GivenRows
         The rows.
     """
+    if isinstance(X, RowSource):
+        refuse_own(y=y, sample_weight=sample_weight, groups=groups, offset=offset)
+        return replace(X.given(), clusters=read_clusters(cluster, number_of_rows(X, "X")))
     if sp.issparse(X) and X.format not in ("csr", "csc"):
         X = X.tocsr()
     X = as_table(X)
@@ -126,6 +138,13 @@ def read_given(
         read_clusters(cluster, n_rows),
         None if offset is None else read_offset(offset, n_rows),
     )
+
+
+def refuse_own(**given: Any) -> None:
+    """Refuse arguments that a store has itself."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} must be None if X is a store, which has its own.")
 
 
 def read_clusters(cluster: Any, n_rows: int) -> Indices | None:

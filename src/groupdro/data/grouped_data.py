@@ -346,6 +346,16 @@ class GroupedData:
             key_check=None,
         )
 
+    def restricted(self, rows: Indices) -> "GroupedData":
+        """Return the groups of only some of the stored rows, given in ascending order. X is not copied."""
+        whole = np.arange(self.offsets[-1]) if not self.members.size else self.members
+        kept = np.isin(whole, rows, kind="table")
+        offsets = np.append(0, np.cumsum(kept))[self.offsets]
+        weights = _NO_WEIGHTS
+        if self.weighted:
+            weights = relative_weights(self.weights[kept], offsets, self.names)
+        return replace(self, members=whole[kept], offsets=offsets, weights=weights, key=b"", key_check=None)
+
     def with_group_of_all(self, name: Any, weights: Floats | None) -> "GroupedData":
         """Return the same rows with one more group that contains all of them, with the given or equal weights."""
         n = self.n_rows

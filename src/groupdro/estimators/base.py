@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 
 from groupdro.data import GroupedData
-from groupdro.data.given import GivenRows
+from groupdro.data.given import GivenRows, refuse_own
 from groupdro.data.grouping import names_array
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.blend import Blend, row_shares
@@ -33,7 +33,7 @@ from groupdro.solvers import Result, Status, solve
 from groupdro.solvers.slack import LeastAverage
 from groupdro.store import GroupedStore
 from groupdro.utils.threads import one_blas_thread
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import read_by_group
 
 __all__ = ["GroupDROEstimator"]
@@ -156,10 +156,7 @@ class GroupDROEstimator(FittedModel, Parameters):
         Also return the rows as they were read; None for a store.
         """
         if isinstance(X, GroupedStore):
-            own = {"y": y, "sample_weight": sample_weight, "groups": groups, "offset": offset}
-            for name, given in own.items():
-                if given is not None:
-                    raise ValueError(f"{name} must be None if X is a store, which has its own.")
+            refuse_own(y=y, sample_weight=sample_weight, groups=groups, offset=offset)
             return self._read_store(X), None
         X = read_features(self, X, reset=True)
         rows = read_training_rows(X, y, groups, sample_weight, cluster, offset, numeric=self._regression)
@@ -184,9 +181,9 @@ class GroupDROEstimator(FittedModel, Parameters):
         row_weights = None if given.weights is None else given.weights[data.source]
         return self._task(data, row_shares(data, given.weights), row_weights)
 
-    def _read_store(self, store: GroupedStore) -> Task:
-        """Set the attributes learned from a store, and return the task."""
-        data = store.data()
+    def _read_store(self, store: GroupedStore, rows: Indices | None = None) -> Task:
+        """Set the attributes learned from a store, or from some of its rows in ascending order, and return the task."""
+        data = store.data() if rows is None else store.data().restricted(rows)
         refuse_small_groups(store.names, data.counted_sizes, least=self.min_group_size)
         self.n_features_in_ = store.n_features
         self.merged_groups_ = ()
@@ -197,8 +194,9 @@ class GroupDROEstimator(FittedModel, Parameters):
         if store.offset is not None:
             check_outputs_offset(store.offset, store.n_rows, self._own_loss().n_outputs(data.y))
         # A worker has only the labels of its own rows.
-        self.training_digest_ = rows_digest(store.X, data.y) if len(data.y) == store.n_rows else None
-        return self._task(data, store.group_shares, None)
+        whole = rows is None and len(data.y) == store.n_rows
+        self.training_digest_ = rows_digest(store.X, data.y) if whole else None
+        return self._task(data, store.group_shares if rows is None else _shares_of(store, rows), None)
 
     def _task(self, data: GroupedData, shares: Floats | None, row_weights: Floats | None) -> Task:
         blend = Blend.of(
@@ -321,3 +319,11 @@ class GroupDROEstimator(FittedModel, Parameters):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _shares_of(store: GroupedStore, rows: Indices) -> Floats:
+    """Return each group's share of some rows of a store, or of their total weight."""
+    given = store.given()
+    weights = np.ones(len(rows)) if given.weights is None else given.weights[rows]
+    totals = np.add.reduceat(weights, given.groups.restrict(rows).offsets[:-1])
+    return np.asarray(totals / totals.sum())

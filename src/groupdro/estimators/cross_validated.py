@@ -60,7 +60,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         groups: Any = None,
@@ -71,8 +71,8 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, groups, offset : array-like
-            As in the `fit` of the estimator.
+        X, y, sample_weight, groups, offset : array-like, or a GroupedStore as X
+            As in the `fit` of the estimator. The rows of a store are read in parts.
         cluster : array-like of shape (n_rows,), optional
             Labels of patients, users or sites whose rows are dependent. They stay in one fold and are resampled
             together.
@@ -95,7 +95,13 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _search(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, offset: Any = None, cluster: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        offset: Any = None,
+        cluster: Any = None,
     ) -> GridSearch:
         """Check parameters and data, and return the search."""
         own = self._own()
@@ -111,11 +117,11 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         probe._check_parameters()
         rough = clone(own).set_params(tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, verbose=0)
         _, given = probe._read(X, y, sample_weight, groups, offset, cluster)  # raises on unusable data, and warns once
-        if given is None:
-            raise TypeError("X is a store, which only the fit of a single model accepts; use its rows, store.X.")
         self.n_features_in_ = probe.n_features_in_
         if hasattr(probe, "feature_names_in_"):
             self.feature_names_in_ = probe.feature_names_in_
+        if given is None:
+            return GridSearch(self, rough, X.given(), grid, store=X)
         return GridSearch(self, rough, given.with_weight(), grid)
 
     def _grid(self) -> tuple[Floats, Floats]:

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from groupdro.data.read_rows import read_rows
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.validation import check_outputs_offset, read_features
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.problem import Loss
+from groupdro.store import GroupedStore
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_offset
 
@@ -52,10 +54,17 @@ class FittedModel:
     def _outputs(self, X: Any, offset: Any = None) -> Floats:
         """Return the model's outputs, of shape (n_rows,) or (n_rows, n_outputs)."""
         check_is_fitted(self)
+        if isinstance(X, GroupedStore):
+            offset = X.offset if offset is None else offset
+            X = X.X
         X = read_features(self, X, reset=False)
         coef = np.atleast_2d(self.coef_).astype(np.float64)
-        outputs = X @ coef.T + self.intercept_
-        outputs = outputs[:, 0] if len(coef) == 1 else outputs
+        w = coef[0] if len(coef) == 1 else coef.T
+        outputs = np.empty((X.shape[0], *w.shape[1:]))
+        # Block by block: rows in lower precision, or in a file, may be too large for a copy in float64.
+        for place, block in read_rows(X)[0].blocks():
+            outputs[place] = block.matvec(w)
+        outputs += self.intercept_ if len(coef) > 1 else np.ravel(self.intercept_)[0]
         if offset is None and self.uses_offset_:
             raise ValueError(
                 "offset is missing: the model was fitted with one and corrects it. Pass the same score for these "
@@ -83,18 +92,17 @@ class FittedModel:
         except (TypeError, ValueError):
             return False  # the fit would have refused them
 
-    def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
+    def report(self, X: Any, y: Any = None, groups: Any = None, **options: Any) -> GroupReport:
         """Report the performance on each group, preferably on held-out data.
 
         Parameters
         ----------
-        X, y : array-like
+        X, y : array-like, or GroupedStore and None
             Rows and labels.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             Groups of the rows, as in `fit`.
         **options
-            Passed to `groupdro.group_report`: `offset`, `loss`, `n_bootstrap`, `confidence`, `min_rows`,
-            `random_state`, `linear`.
+            Passed to `groupdro.group_report`, such as `metrics`, `sample_weight`, `cluster` and `offset`.
 
         Returns
         -------

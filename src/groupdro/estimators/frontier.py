@@ -11,15 +11,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.certificate import Certificate
 from groupdro.estimators.base import GroupDROEstimator
+from groupdro.estimators.classifier import GroupDROClassifier
 from groupdro.estimators.defaults import estimator_for
 from groupdro.estimators.enclosure import Enclosure
 from groupdro.estimators.fitting import Task, warn_caller
 from groupdro.estimators.frontier_answers import Attainable, FrontierModel
 from groupdro.estimators.outcome import Outcome
+from groupdro.estimators.regressor import GroupDRORegressor
 from groupdro.oracle import Oracle
 from groupdro.problem.centring import recentre
 from groupdro.run.clock import Clock
 from groupdro.run.result import Status, TraceRow, met_tolerance, relative_gap
+from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_number, check_whole
 from groupdro.utils.text import table_text
 from groupdro.utils.types import Floats
@@ -365,8 +368,8 @@ class RobustnessFrontier:
 
 def robustness_frontier(
     X: Any,
-    y: Any,
-    groups: Any,
+    y: Any = None,
+    groups: Any = None,
     *,
     estimator: GroupDROEstimator | None = None,
     sample_weight: Any = None,
@@ -383,7 +386,7 @@ def robustness_frontier(
 
     Parameters
     ----------
-    X, y, groups, sample_weight, offset, group_minima : array-like
+    X, y, groups, sample_weight, offset, group_minima : array-like, or a GroupedStore as X
         As in `fit`.
     estimator : GroupDROClassifier or GroupDRORegressor, optional
         Estimator that provides all parameters except `robustness`; it is not modified. The default is a classifier if y
@@ -401,7 +404,11 @@ def robustness_frontier(
     """
     check_number(tol, "tol", positive=True)
     check_whole(max_fits, "max_fits", least=2)
-    estimator = estimator_for(y) if estimator is None else estimator
+    if estimator is None:
+        if isinstance(X, GroupedStore):
+            estimator = GroupDRORegressor() if X.classes is None else GroupDROClassifier()
+        else:
+            estimator = estimator_for(y)
     if not isinstance(estimator, GroupDROEstimator):
         raise TypeError(f"estimator must be a GroupDROClassifier or GroupDRORegressor, got {type(estimator).__name__}.")
     estimator._check_parameters()

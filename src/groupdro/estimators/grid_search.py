@@ -2,8 +2,9 @@
 
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -11,18 +12,21 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.parallel import Parallel, delayed
 
 from groupdro.data.given import GivenRows
+from groupdro.data.rows import piece_rows
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
+from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning, Task
 from groupdro.evaluation.folds import divide, keep_classes
 from groupdro.evaluation.models import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
+from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats, Indices
 
-__all__ = ["ROUGH", "FoldFits", "GridSearch"]
+__all__ = ["ROUGH", "FoldFits", "GridSearch", "MemoryFold"]
 
 ROUGH = 1e-3  # tolerance of fits whose held-out losses are only compared
 _HOPELESS = 2.0  # a penalty is dropped if its plain training is this many standard errors worse than the best
+_AT_ONCE = 1 << 26  # bytes of held-out rows of a store that are in memory at once
 _NEARLY = 0.01  # a penalty is kept in any case up to this relative difference from the smallest loss
 
 
@@ -41,8 +45,15 @@ class GridSearch:
         Penalties, descending, and values of robustness, ascending from 0.
     """
 
-    def __init__(self, about: Any, rough: GroupDROEstimator, given: GivenRows, grid: tuple[Floats, Floats]):
-        self.about, self.rough, self.given = about, rough, given
+    def __init__(
+        self,
+        about: Any,
+        rough: GroupDROEstimator,
+        given: GivenRows,
+        grid: tuple[Floats, Floats],
+        store: GroupedStore | None = None,
+    ):
+        self.about, self.rough, self.given, self.store = about, rough, given, store
         self.alphas, self.blends = grid
         if len(given.groups.names) == 1:
             self.blends = self.blends[:1]  # robustness makes no difference
@@ -57,10 +68,11 @@ class GridSearch:
     def run(self) -> Selection:
         """Select a cell by the held-out losses of all rows."""
         about, (rows, losses) = self.about, self.held_out_losses()
+        without_features = replace(self.given, X=np.empty((len(self.given.y), 0)))
         return select_cell(
             losses,
             self.cells[1],
-            self.given.take(rows),
+            without_features.take(rows),
             confidence=about.confidence,
             n_bootstrap=about.n_bootstrap,
             min_rows=about.min_rows,
@@ -120,10 +132,15 @@ class GridSearch:
             train, test = np.sort(train), np.sort(test)
             yield keep_classes(train, test, given.y) if classes else (train, test)
 
+    def _fold(self, train: Indices, test: Indices) -> "Fold":
+        if self.store is None:
+            return MemoryFold(self.given.take(train), self.given.take(test))
+        return StoredFold(self.store, train, test)
+
     def _add(self, totals: Floats, jobs: list[Any]) -> list[Any]:
         """Fit all jobs in every fold, add the held-out losses, and return the solutions."""
         tasks = (
-            delayed(_fit_fold)(self.rough, self.given.take(train), self.given.take(test), self.about.scoring, job)
+            delayed(_fit_fold)(self.rough, self._fold(train, test), self.about.scoring, job)
             for (train, test), job in zip(self.splits, jobs, strict=True)
         )
         found = Parallel(n_jobs=self.about.n_jobs)(tasks)
@@ -137,6 +154,54 @@ class GridSearch:
         return [solutions for _, solutions in found]
 
 
+class Fold(Protocol):
+    """The training and the held-out rows of a fold."""
+
+    def read(self, model: GroupDROEstimator) -> Task:
+        """Return the training rows as a task of a model."""
+        ...
+
+    def losses(self, model: GroupDROEstimator, loss: Any) -> Floats:
+        """Return the losses of a model on the held-out rows."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryFold:
+    """A fold of rows in memory."""
+
+    train: GivenRows
+    test: GivenRows
+
+    def read(self, model: GroupDROEstimator) -> Task:
+        """Return the training rows as a task of a model."""
+        return model._read_rows(self.train)
+
+    def losses(self, model: GroupDROEstimator, loss: Any) -> Floats:
+        """Return the losses of a model on the held-out rows."""
+        return row_losses(model, self.test.X, self.test.y, loss, offset=self.test.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFold:
+    """A fold of a store, whose rows are never in memory together."""
+
+    store: GroupedStore
+    train: Indices
+    test: Indices
+
+    def read(self, model: GroupDROEstimator) -> Task:
+        """Return the training rows as a task of a model."""
+        return model._read_store(self.store, self.train)
+
+    def losses(self, model: GroupDROEstimator, loss: Any) -> Floats:
+        """Return the losses of a model on the held-out rows, read in parts."""
+        given = self.store.given()
+        step = piece_rows(_AT_ONCE, self.store.n_features)
+        parts = (given.take(self.test[start : start + step]) for start in range(0, len(self.test), step))
+        return np.concatenate([row_losses(model, part.X, part.y, loss, offset=part.offset) for part in parts])
+
+
 class FoldFits:
     """Fits on the training rows of a fold, which are read once, and their losses on its held-out rows.
 
@@ -144,16 +209,16 @@ class FoldFits:
     ----------
     rough : GroupDROClassifier or GroupDRORegressor
         The estimator, which is not changed.
-    train, test : GivenRows
+    fold : Fold
         Both parts of the rows.
     scoring : object, optional
         Loss of a row, by default that of the estimator.
     """
 
-    def __init__(self, rough: GroupDROEstimator, train: GivenRows, test: GivenRows, scoring: Any = None):
-        self._model, self._test = clone(rough), test
+    def __init__(self, rough: GroupDROEstimator, fold: Fold, scoring: Any = None):
+        self._model, self._fold = clone(rough), fold
         self._loss = "auto" if scoring is None else scoring
-        self._task = self._model._read_rows(train)
+        self._task = fold.read(self._model)
 
     def fit(self, alpha: float, robustness: float, start: tuple[Any, Any]) -> tuple[Floats, tuple[Floats, Floats]]:
         """Fit from a start, without spending slack on the average.
@@ -177,25 +242,23 @@ class FoldFits:
         KeyboardInterrupt
             If the fit was interrupted: a search cannot choose among models of which some are half fitted.
         """
-        model, test = self._model, self._test
+        model = self._model
         result = model._solve(self._task, float(alpha), start, robustness=float(robustness), spend=False).result
         if result.interrupted:
             raise KeyboardInterrupt
         for name, value in model._attributes(result.w).items():
             setattr(model, name, value)
-        return row_losses(model, test.X, test.y, self._loss, offset=test.offset), (result.w, result.q)
+        return self._fold.losses(model, self._loss), (result.w, result.q)
 
 
-def _fit_fold(
-    rough: GroupDROEstimator, train: GivenRows, test: GivenRows, scoring: Any, job: Any
-) -> tuple[Floats, list[Any]]:
+def _fit_fold(rough: GroupDROEstimator, fold: Fold, scoring: Any, job: Any) -> tuple[Floats, list[Any]]:
     """Return a fold's held-out losses for each penalty and robustness, and the solution for each penalty."""
     alphas, blends, starts = job
     losses, solutions = [], []
     with warnings.catch_warnings():
         for category in (MissingGroupsWarning, SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        fits = FoldFits(rough, train, test, scoring)
+        fits = FoldFits(rough, fold, scoring)
         last: Any = (None, None)
         for k, alpha in enumerate(alphas):
             last = last if starts is None else starts[k]

@@ -69,9 +69,9 @@ def _extrapolated(results: list[Result], alphas: Floats) -> tuple[Floats, Floats
 def regularization_path(
     estimator: GroupDROEstimator,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
-    groups: Any,
+    groups: Any = None,
     alphas: Any = None,
     sample_weight: Any = None,
     offset: Any = None,

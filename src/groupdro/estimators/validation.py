@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from groupdro.store import GroupedStore
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import LARGEST, refuse_masked
@@ -35,8 +34,6 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     ndarray or CSR matrix
         The rows, numeric and finite.
     """
-    if isinstance(X, GroupedStore):
-        raise TypeError("X is a store, which only fit accepts; use its rows, store.X.")
     refuse_masked(X, "X")
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mM":
@@ -49,8 +46,15 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         odd = [name for name, kind in frame.schema.items() if isinstance(kind, _NOT_NUMBERS)]
         if odd:
             raise ValueError(f"X has columns that are not numeric: {odd}. Encode them first.")
+    half = dtype == np.float16  # which becomes float64 elsewhere, as in a data frame or a sparse matrix
     with error_prefix("X"):
-        return validate_data(estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        return validate_data(
+            estimator,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32, *([np.float16] if half else [])],
+            reset=reset,
+        )
 
 
 def read_seed(random_state: Any) -> int:

@@ -11,7 +11,9 @@ from sklearn.pipeline import Pipeline
 
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
-from groupdro.utils.arguments import check_choice, short_repr
+from groupdro.data.mapping import mapping_of
+from groupdro.data.rows import piece_rows
+from groupdro.utils.arguments import check_choice, number_of_rows, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes
 
@@ -24,6 +26,9 @@ __all__ = [
     "row_losses",
     "take_columns",
 ]
+
+
+_AT_ONCE = 1 << 26  # bytes of mapped rows that are passed to a model at once
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
@@ -125,6 +130,14 @@ def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
     ndarray
         The predictions.
     """
+    places = _pieces(X)
+    if len(places) > 1:
+        return np.concatenate(
+            [
+                predictions_of(model, method, np.array(X[place]), None if offset is None else offset[place])
+                for place in places
+            ]
+        )
     if offset is None:
         return np.asarray(getattr(model, method)(X))
     inner = final_estimator(model)
@@ -134,6 +147,14 @@ def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
     while isinstance(model, BaseSearchCV):
         model = model.best_estimator_
     return np.asarray(getattr(model, method)(X, offset=offset))
+
+
+def _pieces(X: Any) -> list[slice]:
+    """Return the parts in which rows are passed to a model: a copy of a mapped file may not fit in memory."""
+    n_rows = number_of_rows(X, "X")
+    mapped = isinstance(X, np.ndarray) and mapping_of(X) is not None
+    step = piece_rows(_AT_ONCE, X.shape[1]) if mapped else max(n_rows, 1)
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
 
 def check_model(model: Any, name: str) -> None:
@@ -193,6 +214,14 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
     ndarray of shape (n_rows,)
         The losses.
     """
+    places = _pieces(X)
+    if len(places) > 1:
+        return np.concatenate(
+            [
+                row_losses(model, np.array(X[place]), y[place], loss, offset=None if offset is None else offset[place])
+                for place in places
+            ]
+        )
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":

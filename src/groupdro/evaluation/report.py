@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_scalar
 
-from groupdro.data.given import GivenRows, read_given
+from groupdro.data.given import GivenRows, RowSource, read_given
 from groupdro.data.grouping import MERGED, Grouping
 from groupdro.evaluation.by_group import MetricByGroup, metric_by_group
 from groupdro.evaluation.calibration import calibration
@@ -211,7 +211,7 @@ def _words(metric: str) -> str:
 def group_report(
     model: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     groups: Any = None,
     *,
     metrics: Any = None,
@@ -231,8 +231,9 @@ def group_report(
     ----------
     model : fitted estimator
         An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
-    X, y : array-like
-        Rows and labels, preferably held-out data. If they are the training data, the report says so.
+    X, y : array-like, or GroupedStore and None
+        Rows and labels, preferably held-out data. If they are the training data, the report says so. A store has its
+        own labels, groups, weights and offsets, and its rows are read in parts.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
         Groups of the rows, as in `fit`. Missing labels get a row of their own. The default is the columns of a
         `GroupBy` model; for other models, all rows form one group.
@@ -289,7 +290,8 @@ def group_report(
     """
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
-    groups = call_inner(model, X, "_own_groups") if groups is None else groups
+    stored = isinstance(X, RowSource)
+    groups = call_inner(model, X, "_own_groups") if groups is None and not stored else groups
     classes = is_classifier(model)
     whole = read_given(
         X, y, groups, sample_weight=sample_weight, cluster=cluster, offset=offset, numeric=not classes, missing="own"
@@ -312,14 +314,16 @@ def group_report(
         )
         for metric in own
     ]
-    table = _Table(final_estimator(model), given, fitted_in_groups=groups is not None, own_loss=_is_auto(loss))
+    table = _Table(
+        final_estimator(model), given, fitted_in_groups=groups is not None or stored, own_loss=_is_auto(loss)
+    )
     order = _worst_first(found[0])
     columns = table.columns(found, calibration(outputs, given.weights, given.groups), sizes, order)
     n_rows = len(given.y)
     everything = Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
     overall = {"n": n_rows, **{each.metric.name: each.overall for each in found}}
     overall |= {key: float(v[0]) for key, v in calibration(outputs, given.weights, everything).items()}
-    in_sample = call_inner(model, X, "_are_training_rows", whole.y)
+    in_sample = call_inner(model, whole.X, "_are_training_rows", whole.y)
     first = found[0]
     return GroupReport(
         columns=columns,

@@ -13,14 +13,16 @@ from groupdro.data import GroupedData
 from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.data.csr_rows import CsrRows, csr_of
 from groupdro.data.dense_rows import dense_rows
+from groupdro.data.given import GivenRows, RowSource
+from groupdro.data.grouping import Grouping
 from groupdro.data.shares import relative_weights
 from groupdro.distributed.sharding import shard
 from groupdro.store.folders import is_being_replaced
 from groupdro.store.manifest import StoreError, classes_array, manifest_bytes
 from groupdro.store.reader import Opened, RowsCheck, read_manifest, read_store
-from groupdro.store.sources import ArraySource, Task
+from groupdro.store.sources import ArraySource, Source, Task
 from groupdro.store.table_source import TableSource
-from groupdro.store.writer import write_store
+from groupdro.store.writer import test_path, write_store
 from groupdro.utils.arguments import check_choice, check_kind, check_path
 from groupdro.utils.types import Array, Floats
 
@@ -29,7 +31,7 @@ __all__ = ["GroupedStore"]
 _MEMORY = 256 * 2**20
 
 
-class GroupedStore:
+class GroupedStore(RowSource):
     """A table on disk whose rows are ordered by group and shuffled within each group.
 
     Any range of a group's rows is a random sample of the group, so mini-batches can be read contiguously. The arrays
@@ -122,8 +124,9 @@ class GroupedStore:
         task: Task = "auto",
         seed: int = 0,
         memory: int = _MEMORY,
+        test_size: float = 0.0,
         overwrite: bool = False,
-    ) -> "GroupedStore":
+    ) -> Any:
         """Write a table of any size to a store. Requires pyarrow (``pip install "groupdro[store]"``).
 
         The source is read twice: first the labels, then everything. Rows that do not fit into `memory` are sorted on
@@ -176,13 +179,16 @@ class GroupedStore:
         memory : int
             Bytes of rows to hold at once. Peak use is up to three times as much, in addition to what pyarrow needs.
             Increase it to sort less on disk.
+        test_size : float
+            Share of each group's rows, drawn at random, to write to a second store instead, whose directory has the
+            name of the first one followed by "-test". Every group keeps at least one row in the first.
         overwrite : bool
             Whether to replace an existing store, atomically. Anything other than a store is never replaced.
 
         Returns
         -------
-        GroupedStore
-            The opened store.
+        GroupedStore, or tuple of two
+            The opened store, followed by that of the held-out rows if `test_size` is positive.
 
         Raises
         ------
@@ -205,8 +211,7 @@ class GroupedStore:
             hashed=hashed,
             task=task,
         )
-        write_store(path, table, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(path)
+        return cls._write(path, table, seed=seed, memory=memory, overwrite=overwrite, test_size=test_size)
 
     @classmethod
     def write_arrays(
@@ -223,8 +228,9 @@ class GroupedStore:
         task: Task = "auto",
         seed: int = 0,
         memory: int = _MEMORY,
+        test_size: float = 0.0,
         overwrite: bool = False,
-    ) -> "GroupedStore":
+    ) -> Any:
         """Write arrays to a store.
 
         Parameters
@@ -241,21 +247,25 @@ class GroupedStore:
             Nonnegative weights, as `weight` of `write`.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
             Numbers that are added to the model's outputs; one per class for more than two classes.
-        dtype, task, seed, memory, overwrite
+        dtype, task, seed, memory, test_size, overwrite
             As in `write`.
         sparse : bool, optional
             Whether to store only nonzero entries. The default is True if X is sparse.
 
         Returns
         -------
-        GroupedStore
-            The opened store.
+        GroupedStore, or tuple of two
+            As for `write`.
         """
         arrays = ArraySource(
             X, y, groups, sample_weight=sample_weight, offset=offset, dtype=dtype, sparse=sparse, task=task
         )
-        write_store(path, arrays, seed=seed, memory=memory, overwrite=overwrite)
-        return cls.open(path)
+        return cls._write(path, arrays, seed=seed, memory=memory, overwrite=overwrite, test_size=test_size)
+
+    @classmethod
+    def _write(cls, path: Any, source: Source, *, test_size: float, **how: Any) -> Any:
+        write_store(path, source, test_size=test_size, **how)
+        return (cls.open(path), cls.open(test_path(Path(path)))) if test_size else cls.open(path)
 
     # ------------------------------------------------------------------ reading
 
@@ -355,6 +365,24 @@ class GroupedStore:
             key_check=RowsCheck(self.path, self._opened, self._comm),
         )
         return shard(whole, self._comm)
+
+    def given(self) -> GivenRows:
+        """Return the rows with labels, groups, weights and offsets, as reports and comparisons take them.
+
+        Returns
+        -------
+        GivenRows
+            The rows in the order of the store. X is mapped, not read.
+        """
+        offsets = self._manifest.group_offsets
+        return GivenRows(
+            self.X,
+            self.y,
+            Grouping(offsets, np.arange(self.n_rows), self.names, overlapping=False),
+            None if self.weight is None else np.array(self.weight),
+            None,
+            None if self.offset is None else np.array(self.offset),
+        )
 
     def shard(self, comm: Communicator) -> "GroupedStore":
         """Return the same store for one of several workers; its `data` is that worker's part of the rows.

@@ -9,7 +9,7 @@
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,18 @@ from groupdro.store.manifest import FileRecord, Manifest, label_to_json, manifes
 from groupdro.store.shuffle import shuffled_places
 from groupdro.store.sorting import Sorter
 from groupdro.store.sources import Coded, Source
-from groupdro.utils.arguments import check_flag, check_path, check_whole
+from groupdro.utils.arguments import check_flag, check_number, check_path, check_whole
 from groupdro.utils.types import Indices
 
-__all__ = ["write_store"]
+__all__ = ["test_path", "write_store"]
 
 _MOST_CLASSES = 2**16
 
 
-def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memory: int, overwrite: bool) -> None:
-    """Write a store, completely or not at all.
+def write_store(
+    path: str | os.PathLike[str], source: Source, *, seed: int, memory: int, overwrite: bool, test_size: float = 0.0
+) -> None:
+    """Write a store, or two with different rows of the same groups, completely or not at all.
 
     Parameters
     ----------
@@ -44,15 +46,72 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
         Bytes of rows to hold at once.
     overwrite : bool
         Whether to replace an existing store.
+    test_size : float
+        Share of each group's rows to write to a second store at `test_path` instead; 0 for none.
     """
     check_whole(seed, "seed", most=2**64 - 1)
     check_whole(memory, "memory", least=1)
     check_flag(overwrite, "overwrite")
+    check_number(test_size, "test_size")
+    if not test_size < 1:
+        raise ValueError(f"test_size must be less than 1, got {test_size!r}.")
     seed = int(seed)
     memory = int(memory)
     target = check_path(path, "path").resolve()
-    with new_folder(target, overwrite=overwrite) as folder:
+    targets = [target, *([test_path(target)] if test_size else [])]
+    with ExitStack() as stack:
+        folders = [stack.enter_context(new_folder(place, overwrite=overwrite)) for place in targets]
         counted = _count(source, memory // 8)
+        held_out = np.minimum(np.round(test_size * counted.sizes).astype(np.int64), counted.sizes - 1)
+        if test_size and not held_out.any():
+            raise ValueError(f"test_size={test_size!r} holds out no rows: the groups are too small.")
+        parts = [
+            _Part(folder, source, sizes, memory // len(folders))
+            for folder, sizes in zip(folders, (counted.sizes - held_out, held_out), strict=False)
+        ]
+        _place_rows(source, counted, seed, parts, memory // 8)
+        manifests = [part.finish(source, counted) for part in parts]
+        source.rounding.warn()
+        for folder, place, manifest in zip(folders, targets, manifests, strict=True):
+            publish(folder, place, manifest, overwrite=overwrite)
+
+
+def test_path(path: Path) -> Path:
+    """Return where the store of held-out rows is written."""
+    return path.with_name(f"{path.name}-test")
+
+
+class _Part:
+    """One of the stores that are written.
+
+    Parameters
+    ----------
+    folder : Path
+        Its folder.
+    source : Source
+        The rows.
+    sizes : ndarray of shape (n_groups,)
+        Rows of each group that belong to it, 0 for groups that it lacks.
+    memory : int
+        Bytes of rows to hold at once.
+    """
+
+    def __init__(self, folder: Path, source: Source, sizes: Indices, memory: int):
+        self.folder = folder
+        self.sizes = sizes
+        self.starts = np.cumsum(sizes) - sizes
+        self.n_rows = int(sizes.sum())
+        self.sorter = Sorter(folder, self.n_rows, *_fields(source), memory)
+        self.has_weight = np.zeros(len(sizes), bool)
+
+    def finish(self, source: Source, counted: "_Counted") -> Manifest:
+        """Write the arrays and return the manifest."""
+        names = [name for name, size in zip(counted.groups, self.sizes, strict=True) if size]
+        if not self.has_weight[self.sizes > 0].all():
+            lacking = names[int(np.argmin(self.has_weight[self.sizes > 0]))]
+            raise ValueError(
+                f"weight is zero on all rows of group {lacking!r} in a part of the rows: use another seed."
+            )
         classes = counted.classes
         manifest = Manifest(
             n_features=source.n_features,
@@ -60,16 +119,12 @@ def write_store(path: str | os.PathLike[str], source: Source, *, seed: int, memo
             target=source.target_name,
             group_columns=source.group_names,
             feature_names=source.feature_names,
-            group_names=tuple(label_to_json(label, "groups") for label in counted.groups),
-            group_sizes=tuple(counted.sizes.tolist()),
-            files={},
+            group_names=tuple(label_to_json(label, "groups") for label in names),
+            group_sizes=tuple(self.sizes[self.sizes > 0].tolist()),
+            files=_write_arrays(self.folder, self.sorter, source, self.n_rows),
         )
-        sorter = Sorter(folder, manifest.n_rows, *_fields(source), memory)
-        _place_rows(source, counted, seed, sorter, memory // 8)
-        manifest = replace(manifest, files=_write_arrays(folder, sorter, source, manifest.n_rows))
         parse_manifest(manifest_bytes(manifest))  # refuse to write what could not be read
-        source.rounding.warn()
-        publish(folder, target, manifest, overwrite=overwrite)
+        return manifest
 
 
 # ---------------------------------------------------------------------- the first pass
@@ -191,11 +246,10 @@ def _index_type(most: int) -> str:
     return "<i4" if most <= np.iinfo(np.int32).max else "<i8"
 
 
-def _place_rows(source: Source, counted: _Counted, seed: int, sorter: Sorter, memory: int) -> None:
-    """Assign every row its position and pass it to the sorter."""
+def _place_rows(source: Source, counted: _Counted, seed: int, parts: list[_Part], memory: int) -> None:
+    """Assign every row its store and its position there, and pass it to the sorter."""
     classes = counted.classes
     sizes = counted.sizes
-    starts = np.cumsum(sizes) - sizes
     seen = np.zeros_like(sizes)
     row = 0
     for labels, X in source.blocks(memory):
@@ -203,9 +257,9 @@ def _place_rows(source: Source, counted: _Counted, seed: int, sorter: Sorter, me
         order = _arrival(codes, seen)
         if (order >= sizes[codes]).any():
             raise _changed()
-        rows = np.zeros(len(codes), sorter.row_dtype)
-        entries = np.empty(X.nnz if source.sparse else 0, sorter.entry_dtype)
-        rows["place"] = starts[codes] + shuffled_places(order, codes, sizes, seed)
+        rows = np.zeros(len(codes), parts[0].sorter.row_dtype)
+        entries = np.empty(X.nnz if source.sparse else 0, parts[0].sorter.entry_dtype)
+        places = shuffled_places(order, codes, sizes, seed)
         rows["source"] = np.arange(row, row + len(codes))
         y = labels.target
         rows["y"] = classes.look_up(y) if classes is not None and isinstance(y, Coded) else y
@@ -220,7 +274,14 @@ def _place_rows(source: Source, counted: _Counted, seed: int, sorter: Sorter, me
                 entries["data"] = X.data
         else:
             rows["X"] = X
-        sorter.add(rows, entries)
+        first = np.zeros(len(codes), np.int64)  # of the places in its group that belong to a part
+        for part in parts:
+            mine = (places >= first) & (places < first + part.sizes[codes])
+            rows["place"] = part.starts[codes] + places - first
+            part.has_weight[codes[mine & (rows["weight"] > 0) if source.weighted else mine]] = True
+            own = np.repeat(mine, rows["n_entries"]) if source.sparse else slice(0)
+            part.sorter.add(rows[mine], entries[own])
+            first += part.sizes[codes]
         row += len(rows)
     if (seen != sizes).any():
         raise _changed()

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, SmallGroupWarning
-from groupdro.estimators.grid_search import ROUGH, FoldFits
+from groupdro.estimators.grid_search import ROUGH, FoldFits, MemoryFold
 from groupdro.evaluation.folds import divide
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
@@ -125,7 +125,7 @@ def _choose_alpha(
     with warnings.catch_warnings():
         for category in (SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        fits = [FoldFits(rough, given.take(train), given.take(test)) for train, test in folds]
+        fits = [FoldFits(rough, MemoryFold(given.take(train), given.take(test))) for train, test in folds]
         solutions: list[Any] = [(None, None)] * len(folds)
         for alpha in alphas:
             losses = np.zeros(len(y))
