@@ -242,7 +242,8 @@ class GroupDROEstimator(FittedModel, Parameters):
             callbacks.append(ProgressLine(self.tol, every=every))
         posed = task.problem(self._domain(float(alpha)), robustness)
         solver = choose_solver(self.solver, objective=self.objective, minima_given=task.group_minima is not None)
-        if spend and robustness == 1.0:
+        # A cap on the weights leaves little freedom, and often more groups than its search could handle.
+        if spend and robustness == 1.0 and task.blend.caps is None:
             solver = LeastAverage(solver, task.blend.base, row_weights=task.row_weights)
         result = solve(
             posed.problem,

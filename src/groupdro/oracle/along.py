@@ -25,9 +25,9 @@ _STRETCH = 1 << 15  # rows
 
 
 def outputs_along(oracle: Oracle, direction: Floats) -> Floats:
-    """Return the change of the stored rows' outputs along a direction, in one pass."""
+    """Return the change of the stored rows' outputs along a direction, or along several for one output, in one pass."""
     problem = oracle.problem
-    out = np.empty((problem.data.n_rows, *problem.shape[1:]))
+    out = np.empty((problem.data.n_rows, *direction.shape[1:]))
     for place, block in problem.data.rows.blocks():
         out[place] = problem.model.outputs(block, direction)
     oracle.count_columns(problem.data.n_features)

@@ -188,6 +188,26 @@ class ColumnCurvature:
         return self._add_up(out)
 
 
+def gram_and_moments(oracle: Oracle, weights: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """Return X' diag(weights) X and X' slopes, with the intercept's column of ones, in one pass, for one output."""
+    problem = oracle.problem
+    model = problem.model
+
+    def visit(place: slice, block: Rows) -> tuple[Floats, Floats]:
+        sums = block.rmatvec(slopes[place])
+        ones = slopes[place].sum(axis=0, keepdims=True) if problem.fit_intercept else sums[:0]
+        return model.gram(block, weights[place]), np.vstack([sums, ones])
+
+    gram = np.zeros((model.size, model.size))
+    moments = np.zeros((model.size, slopes.shape[1]))
+    for product, part in problem.data.rows.map_blocks(visit):
+        gram += product
+        moments += part
+    problem.data.add_up(gram, moments)
+    oracle.count_columns(problem.data.n_features)
+    return gram, moments
+
+
 def output_curvatures(loss: Loss, margins: Array, y: Array) -> Floats:
     """Return the diagonal of l'' of each row, shaped as the outputs."""
     if margins.ndim == 1:

@@ -11,6 +11,7 @@ from groupdro.solvers.auto import Auto
 from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.sketched_sqp import SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
+from groupdro.solvers.tail import TailNewton
 
 __all__ = [
     "ALEG",
@@ -31,6 +32,7 @@ __all__ = [
     "Solver",
     "State",
     "Status",
+    "TailNewton",
     "TraceRow",
     "solve",
 ]

@@ -33,6 +33,7 @@ from groupdro.solvers.compression import Compression, compression_pays
 from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.sketched_sqp import MOST_APART, SketchedSQP
 from groupdro.solvers.sqp import GroupSQP
+from groupdro.solvers.tail import TailNewton
 
 __all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose", "weights_are_costly"]
 
@@ -44,6 +45,7 @@ _LBFGS_EPOCHS = 4.0, 3.7
 _ALEG_EPOCHS = 5.0, 5.0
 _DUAL_PASSES, _DUAL_ENTRY = 35.0, 6.0  # per digit, and the cost of an entry there relative to one in a plain pass
 _HOPELESS = 600.0  # passes after which another solver may as well be tried, without knowing what it needs
+_TAIL_GROUPS = 300  # rows as groups from which the program of the weights takes longer than passes
 _DUAL_GROUPS = 100  # below which the program of the weights is cheap
 _NEWTON_OVERHEAD, _LBFGS_OVERHEAD = 3e5, 1e6  # per epoch, in entries of X that could be read in the same time
 _LOOK_BACK = 5  # epochs over which the decrease of the gap is measured
@@ -87,6 +89,9 @@ def choose(problem: Problem, tol: float) -> Choice:
     m = problem.n_groups
     size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
     aleg = ALEG()
+    if m >= _TAIL_GROUPS and TailNewton().fits(problem):
+        reason = f"interior point: every row is a group, and the subproblem in q would dominate ({size})"
+        return Choice((TailNewton(), GroupSQP()), reason)
     if not GroupSQP().fits(problem):
         return Choice((aleg,), f"aleg: it supports every domain and set of weights ({size})")
     if m * p > MOST_GRADIENT_VALUES:
