@@ -224,3 +224,15 @@ def test_a_store_of_excess_risks_reports_them(tmp_path, frame):
     for group in told["groups"]:
         assert group["regret"] == pytest.approx(regrets[group["group"]], rel=1e-12)
     assert [group["risk"] for group in told["groups"]] == sorted(model.group_risks_, reverse=True)
+
+
+@pytest.mark.parametrize("target", ["y", "k", "true", "x"])
+def test_a_report_on_the_table_of_the_fit_says_so_whatever_the_target(tmp_path, frame, target):
+    frame["true"] = frame["x"] > 0.5
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame[::-1].to_parquet(tmp_path / "reversed.parquet")
+    frame[1:].to_csv(tmp_path / "rest.csv", index=False)
+    fit(tmp_path / "t.csv", "--target", target, "--group", "g", "--test-size", "0.3")
+    for name, expected in (("t.csv", "partly"), ("reversed.parquet", "partly"), ("rest.csv", "unknown")):
+        told = json.loads(call("report", tmp_path / "m.skops", tmp_path / name, "--json").stdout)
+        assert told["in_sample"] == expected

@@ -54,7 +54,8 @@ def encoder_for(numbers: list[str], labels: list[str]) -> ColumnTransformer:
 
 def table_digest(X: Any, y: Array) -> str:
     """Return a digest of features and target in any order, by which a report recognises the table of the fit."""
-    hashes = pd.util.hash_pandas_object(X.assign(target=y), index=False)
+    target = y if y.dtype.kind == "U" else y.astype(np.float64)
+    hashes = pd.util.hash_pandas_object(X.assign(target=target), index=False)
     return f"{hashes.sum():016x}-{len(y)}"
 
 
