@@ -44,7 +44,6 @@ def folder(tmp_path_factory):
     write("fractions.parquet", y=rng.normal(size=n))
     write("more_classes.parquet", y=["maybe"] * n)
     write("coded.parquet", colour=rng.choice(["0", "1"], n))
-    write("dummies.parquet", a=[1, 0] * (n // 2), b=[0, 1] * (n // 2))
     write("predicted.parquet", prediction=["no"] * n)
     write("lists.parquet", x=[[1.0, 2.0]] * n)
     write("with_missing.parquet", x=pa.array([None, *range(n - 1)]))
@@ -57,7 +56,9 @@ def folder(tmp_path_factory):
     (folder / "twice.csv").write_text("x,x,y,g\n1,2,yes,a\n")
     (folder / "latin.csv").write_bytes("x,name,y,g\n1,caf\u00e9,yes,a\n2,t\u00e9,no,b\n".encode("latin-1"))
     (folder / "latin_header.csv").write_bytes("x,n\u00e4me,y,g\n1,a,yes,a\n2,b,no,b\n".encode("latin-1"))
-    (folder / "latin_rest.csv").write_bytes("x,colour,note\n1,red,caf\u00e9\n".encode("latin-1"))
+    late = "x,name,y,g\n" + "1,cafe,yes,a\n2,te,no,b\n" * 1000 + "1,caf\u00e9,yes,a\n"
+    (folder / "latin_late.csv").write_bytes(late.encode("latin-1"))
+    (folder / "utf16.csv").write_text("x,y,g\n1,yes,a\n", encoding="utf-16")
     (folder / "parts").mkdir()
     numbers = table.drop_columns(["colour"])
     pq.write_table(numbers, folder / "parts" / "a.parquet")
@@ -74,20 +75,24 @@ def folder(tmp_path_factory):
 
 MISTAKES = [
     # files
-    ("fit missing.csv {fit}", "'missing.csv' does not exist."),
+    ("fit missing.csv {fit}", "No such file or directory (missing.csv)."),
     ("fit table.xlsx {fit}", "'table.xlsx' must end in one of .csv, .csv.gz,"),
     ("fit not.parquet {fit}", "'not.parquet' cannot be read as Parquet: "),
-    ("fit empty.csv {fit}", "'empty.csv' cannot be read as CSV: Empty CSV file."),
+    ("fit empty.csv {fit}", "'empty.csv' cannot be read as CSV: "),
     ("fit header.csv {fit}", "'header.csv' has no rows."),
     ("fit no_rows.parquet {fit}", "'no_rows.parquet' has no rows."),
     ("fit ragged.csv {fit}", "'ragged.csv' cannot be read as CSV: CSV parse error: "),
-    ("fit twice.csv {fit}", "'twice.csv' has more than one column 'x'."),
+    ("fit twice.csv {fit}", "'twice.csv' cannot be read as CSV: it has more than one column 'x'."),
     ("fit broken.csv.gz {fit}", "'broken.csv.gz' cannot be read as CSV: "),
     ("fit directory", "'directory' cannot be read as a store: "),
     ("predict not.skops t.parquet -o o.csv", "'not.skops' cannot be read as a model of `groupdro fit`: "),
-    ("predict missing.skops t.parquet -o o.csv", "MODEL 'missing.skops' does not exist."),
+    ("predict missing.skops t.parquet -o o.csv", "No such file or directory (missing.skops)."),
     # columns
-    ("fit t.parquet --target z --group g", "--target: there is no column 'z'; the table has 'x', 'colour', 'y', 'g'."),
+    (
+        "fit t.parquet --target z --group g",
+        "--target: there is no column 'z' among the table's 4, such as 'x', 'colour', 'y', 'g'.",
+    ),
+    ("fit t.parquet --target color --group g", "no column 'color' among the table's 4, such as 'colour'."),
     ("fit t.parquet --target y --group h", "--group: there is no column 'h'"),
     ("fit t.parquet {fit} --drop h", "--drop: there is no column 'h'"),
     ("fit t.parquet {fit} --categorical h", "--categorical: there is no column 'h'"),
@@ -95,60 +100,55 @@ MISTAKES = [
     ("fit no_features.parquet {fit}", "no column is left for the features."),
     (
         "fit date.parquet {fit}",
-        "column 'day' holds dates or times, not numbers or text: pass --drop day, or --categorical day.",
+        "column 'day' holds date values, not numbers or text: pass --drop day, or --categorical day.",
     ),
-    ("fit lists.parquet {fit}", "column 'x' holds list<"),
-    ("fit latin.csv {fit}", "column 'name' holds text that is not UTF-8"),
-    ("fit latin.csv --target y --group name", "--group: column 'name' holds text that is not UTF-8, such as Latin-1"),
-    ("fit latin.csv --target name --group g", "--target: column 'name' holds text that is not UTF-8, such as Latin-1"),
-    ("fit latin_header.csv {fit}", "'latin_header.csv' has column names that are not UTF-8"),
-    ("predict m.skops latin_rest.csv -o o.csv", "TABLE: column 'note' holds text that is not UTF-8"),
+    ("fit lists.parquet {fit}", "column 'x' holds mixed values, not numbers or text"),
+    ("fit latin.csv {fit}", "column 'name' is not in UTF-8, but perhaps in Latin-1: save the table in UTF-8."),
+    ("fit latin_late.csv {fit}", "column 'name' is not in UTF-8, but perhaps in Latin-1: save the table in UTF-8."),
+    ("fit latin_header.csv {fit}", "the first line is not in UTF-8, but perhaps in Latin-1: save the table in UTF-8."),
+    ("fit utf16.csv {fit}", "'utf16.csv' cannot be read as CSV: the first line is not in UTF-8"),
     (
         "predict m.skops coded.parquet -o o.csv",
-        "column 'colour' has no label that the model knows: it has '0', '1', but had 'blue', 'red' in fit.",
+        "column 'colour' has no label that was seen in fit, such as 'blue', 'red': pass --allow-unknown",
     ),
-    ("report m.skops coded.parquet", "column 'colour' has no label that the model knows"),
+    ("report m.skops coded.parquet", "column 'colour' has no label that was seen in fit"),
     ("fit name.parquet {fit}", "column 'name' has 60 distinct labels in 60 rows"),
     ("fit empty_column.parquet {fit}", "column 'x' has no value in the training rows: pass --drop x."),
     ("fit infinite.parquet {fit}", "column 'x' has an infinite value, first in data row 60."),
-    ("predict m.skops no_x.parquet -o o.csv", "the model requires the column 'x', which the table does not have."),
+    ("predict m.skops no_x.parquet -o o.csv", "features of the model: there is no column 'x' among"),
     ("predict m.skops text_x.parquet -o o.csv", "column 'x' must be numbers, but has 'much'."),
     ("predict m.skops predicted.parquet -o o.csv", "TABLE already has a column 'prediction'"),
     # values
-    ("fit no_target.parquet {fit}", "--target: column 'y' has a missing value in data row 1: remove"),
-    ("fit no_group.parquet {fit}", "--group: column 'g' has 2 missing values, the first in data row 59"),
-    ("fit one_class.parquet {fit}", "--target: column 'y' has only one class, 'no'."),
-    ("fit t.parquet {fit} --task regression", "--task regression requires a numeric target, but column 'y' is text."),
+    ("fit no_target.parquet {fit}", "--target: column 'y' has 1 missing values, the first in data row 1: fill"),
+    ("fit no_group.parquet {fit}", "--group: column 'g' has 2 missing values, the first in data row 59: fill"),
+    ("fit t.parquet {fit} --task regression", "column 'y' must be numbers, but has '"),
     ("fit fractions.parquet {fit} --task classification", "column 'y' has numbers that are not integers."),
-    (
-        "fit t.parquet {fit} --loss huber",
-        "--loss huber does not apply to classification: use logistic or squared_hinge.",
-    ),
     ("fit t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),
-    ("fit dummies.parquet --target y --group a --group b", "--group: groups is a DataFrame of zeros and ones"),
     ("compare directory {fit}", "TABLE 'directory' is a store, but compare requires a table."),
     ("compare t.parquet {fit} --test-size 0.001", "--test-size 0.001 holds out no row"),
     ("compare t.parquet {fit} --html m.skops", "--html 'm.skops' exists: pass --force to replace it."),
-    ("report m.skops more_classes.parquet", "column 'y' has the class 'maybe', which was not seen in fit."),
-    ("report m.skops no_target.parquet", "--target: column 'y' has a missing value in data row 1"),
+    ("report m.skops more_classes.parquet", "y has the class 'maybe', which was not seen in fit."),
+    ("report m.skops no_target.parquet", "--target: column 'y' has 1 missing values, the first in data row 1"),
     ("report m.skops t.parquet --group h", "--group: there is no column 'h'"),
     # outputs
     ("fit t.parquet {fit} -o m.skops", "--output 'm.skops' exists: pass --force to replace it."),
-    ("fit t.parquet {fit} -o directory", "--output 'directory' is a directory."),
-    ("fit t.parquet {fit} -o nowhere/m", "--output 'nowhere/m': there is no directory 'nowhere'."),
-    ("predict m.skops t.parquet -o o.txt", "--output 'o.txt' must end in .csv, .csv.gz or .parquet."),
+    ("fit t.parquet {fit} -o directory", "--output 'directory' is not a file in an existing directory."),
+    ("fit t.parquet {fit} -o nowhere/m", "--output 'nowhere/m' is not a file in an existing directory."),
+    ("predict m.skops t.parquet -o o.txt", "--output 'o.txt' must end in one of .csv, .csv.gz, .parquet."),
     ("predict m.skops t.parquet -o t.parquet", "--output 't.parquet' exists: pass --force to replace it."),
     ("report m.skops t.parquet --html m.skops", "--html 'm.skops' exists: pass --force to replace it."),
     # stores
-    ("convert missing.csv s {fit}", "TABLE 'missing.csv' does not exist."),
+    ("convert missing.csv s {fit}", "No such file or directory (missing.csv)."),
+    ("convert missing.parquet s {fit}", "source 'missing.parquet' does not exist."),
     ("convert t.parquet directory {fit}", "STORE 'directory' exists: pass --force to replace it."),
     ("convert t.parquet directory {fit} --drop colour --force", "path is not a store, or contains other files"),
-    ("convert t.parquet s {fit}", "column 'colour' holds text, but a store holds only numbers: pass --drop colour"),
-    ("convert t.parquet s --target z --group g", "--target: there is no column 'z'"),
+    ("convert t.parquet s {fit}", "features has columns that are not numeric: ['colour']."),
+    ("convert t.parquet s --target z --group g", "target names the column 'z', which is not in source"),
+    ("convert t.parquet s {fit} --drop z", "--drop: there is no column 'z'"),
     ("convert with_missing.parquet s {fit} --drop colour", "features column 'x' has a missing value, first in row 0."),
     ("convert parts s {fit}", "parts/b.parquet': "),
     ("convert parts/a.parquet parts/b.parquet s {fit}", "parts/b.parquet': "),
-    ("convert t.parquet latin.csv s {fit}", "TABLE must be files of one format"),
+    ("convert t.parquet latin.csv s {fit}", "source must be files of one format"),
 ]
 
 
@@ -170,8 +170,23 @@ def test_a_mistake_is_told_in_one_sentence(folder, monkeypatch, line, sentence):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("fit t.parquet --group g", "Missing option '--target'."),
-        ("fit t.parquet --target y", "Missing option '--group'."),
+        ("fit one_class.parquet {fit}", "y has only one class, 'no': classifiers require at least two."),
+        ("fit t.parquet {fit} --loss huber", "loss must be 'logistic' or 'squared_hinge', got 'huber'."),
+    ],
+)
+def test_what_the_estimator_refuses_is_told_below_what_was_read(folder, monkeypatch, line, sentence):
+    monkeypatch.chdir(folder)
+    result = testing.CliRunner().invoke(cli._commands, line.format(fit=" ".join(FIT)).split())
+    assert (result.exit_code, result.stderr) == (1, f"Error: {sentence}\n")
+    assert "60 training rows" in result.stdout
+    assert not (folder / "model.skops").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("fit t.parquet --group g", "Missing option '--target' or '--group'."),
+        ("fit t.parquet --target y", "Missing option '--target' or '--group'."),
         ("fit t.parquet {fit} --alpha -1", "Invalid value for '--alpha'"),
         ("fit t.parquet {fit} --tol x", "Invalid value for '--tol'"),
         ("fit t.parquet {fit} --test-size 1", "Invalid value for '--test-size'"),
@@ -201,7 +216,7 @@ def test_options_of_tables_are_refused_for_a_store(folder, monkeypatch, tmp_path
     for given, sentence in (
         (["fit", store, "--target", "y"], "--target is for tables"),
         (["fit", store, "--test-size", "0.5"], "--test-size is for tables"),
-        (["fit", store, "--task", "regression"], "was written for classification"),
+        (["fit", store, "--task", "regression"], "--task is for tables"),
         (["report", "m.skops", store], "is a store, but the model was fitted on the columns of a table"),
     ):
         result = testing.CliRunner().invoke(
@@ -234,15 +249,14 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_on_request(folder,
 
 
 def test_a_failed_write_leaves_nothing(folder, monkeypatch):
-    from groupdro.cli import predict
-
-    def fails(table, path):
-        path.write_text("half")
+    def fails(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(predict, "_write", fails)
+    monkeypatch.setattr("os.fsync", fails)
     result = testing.CliRunner().invoke(cli._commands, ["predict", "m.skops", "t.parquet", "-o", "o.csv"])
-    assert (result.exit_code, result.stderr) == (1, "Error: --output: No space left on device.\n")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: No space left on device (")
+    assert result.stderr.endswith("o.csv).\n")
     assert not (folder / "o.csv").exists()
     assert not left_over(folder)

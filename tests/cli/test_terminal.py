@@ -12,7 +12,7 @@ import pytest
 from tests.cli.tables import COMMAND, left_over, public
 from tests.timing import HUNG
 
-for _needed in ("click", "pyarrow", "rich"):
+for _needed in ("click", "pandas", "pyarrow"):
     pytest.importorskip(_needed)
 pty = pytest.importorskip("pty")  # which Windows has not
 

@@ -8,17 +8,14 @@ import sys
 __all__ = ["main"]
 
 try:
-    import click
-except ImportError:  # the command was installed without its extra
-    click = None  # type: ignore[assignment]
+    from groupdro.cli.app import commands as _commands
+except ModuleNotFoundError as error:  # the command was installed without its extra
+    _commands = None  # type: ignore[assignment]
+    _missing = error.name
 
 
 def main() -> None:
     """Run the command."""
-    if click is None:
-        sys.exit('The command line requires click: pip install "groupdro[cli]".')
+    if _commands is None:
+        sys.exit(f'The command line requires {_missing}: pip install "groupdro[cli]".')
     _commands(prog_name="groupdro")
-
-
-if click is not None:
-    from groupdro.cli.app import commands as _commands

@@ -4,10 +4,10 @@ import click
 
 from groupdro.cli.compare import compare
 from groupdro.cli.convert import convert
-from groupdro.cli.failures import Commands
 from groupdro.cli.fit import fit
 from groupdro.cli.predict import predict
 from groupdro.cli.report import report
+from groupdro.version import __version__
 
 __all__ = ["commands"]
 
@@ -22,8 +22,8 @@ Exit codes:
 """
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
-@click.version_option(package_name="groupdro")
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
+@click.version_option(__version__)
 def commands() -> None:
     """Train models that hold up on their worst group, with a certified optimality gap."""
 

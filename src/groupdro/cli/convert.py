@@ -1,51 +1,38 @@
 """`groupdro convert`."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from groupdro.cli.columns import arrow, kind_of
-from groupdro.cli.failures import UserError, debug_option, user_errors
-from groupdro.cli.options import PATH, flag, json_option, option
-from groupdro.cli.output import progress, show
-from groupdro.cli.tables import check_columns, csv_settings, table_format
-from groupdro.cli.training import collected_warnings
+from groupdro.cli.command import PATH, Outcome, command, flag, option, progress
+from groupdro.cli.tables import check_columns, csv_header, is_csv
 from groupdro.store import GroupedStore
 from groupdro.store.tables import open_table
 from groupdro.utils.arguments import printable
+from groupdro.utils.optional import import_extra
 
 __all__ = ["convert"]
+
+_PANDAS_INDEX = "__index_level_"
+
+
+BELOW_ONE = click.FloatRange(0.0, 1.0, max_open=True)
 
 
 @click.command()
 @click.argument("tables", metavar="TABLE...", type=PATH, nargs=-1, required=True)
 @click.argument("store", type=PATH)
 @option("--target", "Column to predict.", metavar="COLUMN", required=True)
-@option(
-    "--group groups",
-    "Column with the groups. Repeat it for combinations.",
-    metavar="COLUMN",
-    multiple=True,
-    required=True,
-)
+@option("--group groups", "Column with the groups. May be repeated.", metavar="COLUMN", multiple=True, required=True)
 @option("--drop", "Column to leave out. May be repeated.", metavar="COLUMN", multiple=True)
 @option("--weight", "Column with row weights.", metavar="COLUMN")
-@option(
-    "--dtype", "Type of the stored features.", type=click.Choice(["float16", "float32", "float64"]), default="float32"
-)
-@option(
-    "--task",
-    "Kind of target; auto treats only floating-point columns as numbers.",
-    choices=("auto", "classification", "regression"),
-)
-@option("--memory", "MiB of rows to hold in memory.", type=click.IntRange(min=1), default=256)
-@option("--seed", "Seed for the order of rows.", type=click.IntRange(min=0), default=0)
+@option("--dtype", "Type of the stored features.", choices=("float32", "float64", "float16"))
+@option("--task", "Kind of target; auto: only floats are numbers.", choices=("auto", "classification", "regression"))
+@option("--test-size", "Fraction of each group's rows to write to STORE-test.", type=BELOW_ONE, default=0.0)
 @flag("--verify", "Read the whole store again and verify its checksums.")
 @flag("--force", "Replace the store if it exists.")
-@json_option
-@debug_option
+@command
 def convert(
     tables: tuple[Path, ...],
     store: Path,
@@ -55,94 +42,70 @@ def convert(
     weight: str | None,
     dtype: str,
     task: Any,
-    memory: int,
-    seed: int,
+    test_size: float,
     verify: bool,
     force: bool,
-    as_json: bool,
-) -> None:
+) -> Outcome:
     """Convert numeric TABLEs to STORE, a directory that `groupdro fit` reads from disk.
 
     The tables are CSV or Parquet files with the same columns, or one directory of Parquet files. They are read in
     bounded memory and may be larger than it. All columns except the target, the groups and the weight are features,
     which must be numeric without missing values. The store is written completely or not at all.
+    With --test-size, held-out rows go to a second store, named STORE-test.
     """
-    begun = time.perf_counter()
     if store.exists() and not force:
-        raise UserError(f"STORE {str(store)!r} exists: pass --force to replace it.")
-    with user_errors():
-        source = _source(tables, keep={target, *groups})
-        schema = open_table(source)[0]
-        names = schema.names
-        weights = () if weight is None else (weight,)
-        for name, given in {"--target": (target,), "--group": groups, "--drop": drop, "--weight": weights}.items():
-            check_columns(names, given, name)
-        taken = {target, *groups, *drop, weight}
-        for field in schema:
-            if field.name not in taken and kind_of(field) in ("text", "dates or times"):
-                raise ValueError(
-                    f"column {field.name!r} holds {kind_of(field)}, but a store holds only numbers: pass --drop "
-                    f"{field.name}, or encode it first."
-                )
-        with collected_warnings() as warned, progress(f"Writing {store.name}"):
-            written = GroupedStore.write(
-                store,
-                source,
-                target=target,
-                groups=list(groups),
-                features=[name for name in names if name not in taken],
-                weight=weight,
-                dtype=dtype,
-                task="classes" if task == "classification" else task,
-                seed=seed,
-                memory=memory * 2**20,
-                overwrite=force,
-            )
+        raise ValueError(f"STORE {str(store)!r} exists: pass --force to replace it.")
+    labels = {target, *groups}
+    source = _csv_files(tables, labels) if all(map(is_csv, tables)) else list(tables)
+    names = open_table(source)[0].names
+    check_columns(names, drop, "--drop")
+    taken = {*labels, *drop, weight}
+    with progress(f"Writing {store.name}"):
+        written = GroupedStore.write(
+            store,
+            source,
+            target=target,
+            groups=list(groups),
+            features=[name for name in names if name not in taken and not name.startswith(_PANDAS_INDEX)],
+            weight=weight,
+            dtype=dtype,
+            task="classes" if task == "classification" else task,
+            test_size=test_size,
+            overwrite=force,
+        )
+        written, held_out = written if test_size else (written, None)
         if verify:
-            with progress(f"Verifying {store.name}"):
-                written.verify()
-    document: dict[str, Any] = {
-        "command": "convert",
+            written.verify()
+    document = {
         "store": store,
         "rows": written.n_rows,
+        "held_out_rows": 0 if held_out is None else held_out.n_rows,
         "features": written.n_features,
         "groups": written.n_groups,
         "task": "regression" if written.classes is None else "classification",
         "bytes": written.nbytes,
         "verified": verify,
-        "warnings": warned,
-        "seconds": time.perf_counter() - begun,
     }
     text = (
         f"{printable(store)}: {written.n_rows} rows in {written.n_groups} groups, {written.n_features} features in "
-        f"{dtype}, for {document['task']}; {written.nbytes / 2**20:.1f} MiB in {document['seconds']:.1f} s"
-        + ("\nVerified: all checksums match" if verify else "")
+        f"{dtype}, for {document['task']}; {written.nbytes / 2**20:.1f} MiB"
     )
-    show(document, text, as_json=as_json, warned=warned)
+    if held_out is not None:
+        text += f"\n{printable(held_out.path.name)}: {held_out.n_rows} held-out rows"
+    return document, text + ("\nVerified: all checksums match" if verify else ""), ""
 
 
-def _source(paths: tuple[Path, ...], *, keep: set[str]) -> Any:
-    """Return the source of a store: Parquet paths, which are read page by page, or a data set of CSV files."""
-    for path in paths:
-        if not path.exists():
-            raise ValueError(f"TABLE {str(path)!r} does not exist.")
-    if any(path.is_dir() for path in paths):
-        if len(paths) > 1:
-            raise ValueError("TABLE must be one directory or several files.")
-        return paths[0]
-    kinds = {table_format(path) for path in paths}
-    if len(kinds) > 1:
-        raise ValueError("TABLE must be files of one format, all CSV or all Parquet.")
-    if kinds == {"parquet"}:
-        return list(paths)
-    pa = arrow()
-    dataset = arrow("pyarrow.dataset")
-    parse, options = csv_settings(paths[0])
-    files = [str(path) for path in paths]
-    layout = dataset.CsvFileFormat(parse_options=parse, convert_options=options)
+def _csv_files(paths: tuple[Path, ...], labels: set[str]) -> Any:
+    """Return CSV files as one data set, with the delimiter of the first."""
+    pa, csv, dataset = (import_extra(f"pyarrow{name}", extra="cli") for name in ("", ".csv", ".dataset"))
+    layout = dataset.CsvFileFormat(
+        parse_options=csv.ParseOptions(delimiter=csv_header(paths[0])[0]),
+        convert_options=csv.ConvertOptions(strings_can_be_null=True),
+    )
+    files = list(map(str, paths))
     schema = dataset.dataset(files[0], format=layout).schema
     for place, field in enumerate(schema):
         # Types are inferred from the first rows: a feature that starts with integers may have fractions later.
-        if field.name not in keep and (pa.types.is_integer(field.type) or pa.types.is_null(field.type)):
+        if field.name not in labels and str(field.type) in ("int64", "null"):
             schema = schema.set(place, field.with_type(pa.float64()))
     return dataset.dataset(files, format=layout, schema=schema)

@@ -1,155 +1,72 @@
 """The model that `groupdro fit` writes: a scikit-learn pipeline, with the names of its table's columns."""
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from groupdro.cli.columns import as_numbers, as_text, kind_of, refuse_absent
+from groupdro.cli.tables import as_numbers, as_text, check_columns
+from groupdro.run.result import relative_gap
+from groupdro.utils.arguments import printable
+from groupdro.utils.files import write_content
 from groupdro.utils.optional import import_extra
+from groupdro.utils.text import group_name, objective_name
 from groupdro.utils.types import Array
-from groupdro.utils.vectors import class_codes
 
-__all__ = [
-    "SavedModel",
-    "feature_columns",
-    "frame_of",
-    "known_columns",
-    "pipeline_for",
-    "table_digest",
-    "unknown_labels",
-]
+__all__ = ["SavedModel", "certificate_lines", "certificate_of", "encoder_for", "feature_frame", "table_digest"]
 
-_MOST_LABELS = 1000  # of a column, each of which is a feature
-_FEW = 20  # up to this many labels never count as row identifiers
 # All that a file may contain besides what skops itself trusts: arrays, text and scikit-learn's own classes.
 _TRUSTED = [
     "numpy.dtype",  # of which scikit-learn's imputer keeps one
+    "sklearn.compose._column_transformer._RemainderColsList",  # up to scikit-learn 1.8
     "groupdro.estimators.classifier.GroupDROClassifier",
     "groupdro.estimators.regressor.GroupDRORegressor",
     "groupdro.problem.losses.Huber",
     "groupdro.run.result.TraceRow",
 ]
-_KEYS = {"pipeline", "target", "groups", "facts"}
+_CERTIFICATE = ["lower_bound", "upper_bound", "gap", "status", "message", "worst_group"]
+_CERTIFICATE += ["worst_risk", "worst_lower_bound", "mean_risk", "mean_lower_bound"]
 
 
-def feature_columns(table: Any, names: Iterable[str], categorical: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the columns of numbers and those of labels among the features, or raise if one can be neither.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The training rows.
-    names : iterable of str
-        Columns to use.
-    categorical : iterable of str
-        Columns to treat as labels even if they are numeric.
-
-    Returns
-    -------
-    numbers, labels : list of str
-        The columns.
-    """
-    numbers = list[str]()
-    labels = list[str]()
-    asked = set(categorical)
-    for name in names:
-        column = table.column(name)
-        kind = kind_of(column)
-        if name in asked or kind == "text":
-            _refuse_many(column, name)
-            labels.append(name)
-        elif kind in ("number", "truth", "nothing"):
-            if np.isnan(as_numbers(column, name)).all():
-                raise ValueError(f"column {name!r} has no value in the training rows: pass --drop {name}.")
-            numbers.append(name)
-        else:
-            labelled = f", or --categorical {name}" if kind == "dates or times" else ""
-            raise ValueError(f"column {name!r} holds {kind}, not numbers or text: pass --drop {name}{labelled}.")
-    if not (numbers or labels):
-        raise ValueError("no column is left for the features.")
-    return numbers, labels
-
-
-def _refuse_many(column: Any, name: str) -> None:
-    n_labels = len(as_text(column).drop_null().unique())
-    if n_labels > _MOST_LABELS or (n_labels > _FEW and n_labels > len(column) / 2):
-        raise ValueError(
-            f"column {name!r} has {n_labels} distinct labels in {len(column)} rows, too many for one feature each: "
-            f"pass --drop {name}, or merge labels."
-        )
-
-
-def frame_of(table: Any, numbers: Iterable[str], labels: Iterable[str]) -> Any:
-    """Return the features of a pyarrow Table as a pandas DataFrame: floats, and text with None for missing labels."""
-    pd = import_extra("pandas", extra="cli")
-    refuse_absent([*numbers, *labels], table)
-    columns = {name: as_numbers(table.column(name), name) for name in numbers}
-    columns |= {name: np.array([*as_text(table.column(name)).to_pylist(), None], dtype=object)[:-1] for name in labels}
+def feature_frame(table: Any, numbers: Iterable[str], labels: Iterable[str]) -> Any:
+    """Return the features of a table: columns of floats, then columns of text, with NaN where they are missing."""
+    check_columns(table, [*numbers, *labels], "features of the model")
+    columns = {name: as_numbers(table[name]) for name in numbers} | {name: as_text(table[name]) for name in labels}
     return pd.DataFrame(columns)
 
 
-def pipeline_for(numbers: list[str], labels: list[str], estimator: Any) -> Pipeline:
-    """Return the pipeline: numbers standardised with the median for missing ones, labels one-hot encoded."""
+def encoder_for(numbers: list[str], labels: list[str]) -> ColumnTransformer:
+    """Return the first step of a pipeline: missing numbers filled in, numbers standardised, labels one-hot encoded."""
     parts = [
         ("numbers", make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
         ("labels", OneHotEncoder(handle_unknown="warn", sparse_output=False), labels),
     ]
-    return Pipeline([("columns", ColumnTransformer([part for part in parts if part[2]])), ("model", estimator)])
+    return ColumnTransformer([part for part in parts if part[2]])
 
 
-def table_digest(frame: Any, y: Array) -> str:
-    """Return a digest of features and target, by which a report recognises the table of the fit."""
-    pd = import_extra("pandas", extra="cli")
-    rows = pd.util.hash_pandas_object(frame, index=False).to_numpy()
-    labels = pd.util.hash_array(np.asarray(y, dtype=object if y.dtype.kind in "US" else None))
-    return f"{int((rows * np.uint64(31) + labels).sum()) & (2**64 - 1):016x}-{len(y)}"
-
-
-def unknown_labels(pipeline: Any, frame: Any) -> dict[str, int]:
-    """Return the number of rows with a label not seen in fit, for each column that has any."""
-    counts = {}
-    for name, known in _known_labels(pipeline).items():
-        missing = int((~frame[name].isin(known)).sum())
-        if missing:
-            counts[name] = missing
-    return counts
-
-
-def _known_labels(pipeline: Any) -> dict[str, Array]:
-    """Return the labels of each column of labels."""
-    transformer = pipeline[0]
-    if "labels" not in transformer.named_transformers_:
-        return {}
-    names = next(names for part, _, names in transformer.transformers_ if part == "labels")
-    return dict(zip(names, transformer.named_transformers_["labels"].categories_, strict=True))
-
-
-@contextmanager
-def known_columns() -> Iterator[None]:
-    """Suppress scikit-learn's warnings about unknown labels, which `features` has counted, and about feature names."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Found unknown categories", category=UserWarning)
-        warnings.filterwarnings("ignore", message="X does not have valid feature names", category=UserWarning)
-        yield
+def table_digest(X: Any, y: Array) -> str:
+    """Return a digest of features and target in any order, by which a report recognises the table of the fit."""
+    target = y if y.dtype.kind == "U" else y.astype(np.float64)
+    hashes = pd.util.hash_pandas_object(X.assign(target=target), index=False)
+    return f"{hashes.sum():016x}-{len(y)}"
 
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A fitted pipeline, or for a store the estimator itself, with the columns of its table.
+    """A fitted pipeline, with the columns of its table.
 
     Attributes
     ----------
-    pipeline : Pipeline, GroupDROClassifier or GroupDRORegressor
-        The fitted model.
+    pipeline : Pipeline
+        The fitted model: the estimator after the encoder of the columns or, if it was fitted on a store, alone.
     target : str or None
         Column of the target, if known.
     groups : tuple of str
@@ -158,37 +75,38 @@ class SavedModel:
         Facts about the fit, for reports.
     """
 
-    pipeline: Any
-    target: str | None = None
-    groups: tuple[str, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
+    pipeline: Pipeline
+    target: str | None
+    groups: tuple[str, ...]
+    facts: dict[str, Any]
 
     @property
     def reads_tables(self) -> bool:
         """Whether the model takes the columns of a table, and not the rows of a store."""
-        return isinstance(self.pipeline, Pipeline)
+        return len(self.pipeline) > 1
 
     @property
     def model(self) -> Any:
         """The estimator at the end of the pipeline."""
-        return self.pipeline[-1] if self.reads_tables else self.pipeline
+        return self.pipeline[-1]
 
     @property
-    def classifies(self) -> bool:
-        """Whether the model predicts classes."""
-        return hasattr(self.model, "classes_")
+    def classes(self) -> Array | None:
+        """The classes that the model predicts; None for a regression."""
+        return getattr(self.model, "classes_", None)
 
     @property
-    def columns(self) -> list[str]:
-        """Names of the columns that the model reads."""
-        return self.pipeline[0].feature_names_in_.tolist() if self.reads_tables else []
+    def labels(self) -> dict[str, Array]:
+        """The labels seen in fit of each column that is one-hot encoded."""
+        encoder = getattr(self.pipeline[0], "named_transformers_", {}).get("labels")
+        return dict(zip(encoder.feature_names_in_, encoder.categories_, strict=True)) if encoder else {}
 
     def features(self, table: Any, *, allow_unknown: bool = False) -> Any:
-        """Return the features of the rows of a pyarrow Table.
+        """Return the features of the rows of a table.
 
         Parameters
         ----------
-        table : pyarrow.Table
+        table : DataFrame
             A table with the columns of the training table; others are ignored.
         allow_unknown : bool, default=False
             Whether to accept a column without any label seen in fit.
@@ -198,44 +116,30 @@ class SavedModel:
         DataFrame
             The columns that the model reads. A warning counts labels not seen in fit.
         """
-        if not self.reads_tables:
-            names = getattr(self.model, "feature_names_in_", np.array([])).tolist()
-            if not names:
-                raise ValueError("the model was fitted on a store without column names, and cannot read a table.")
-            return frame_of(table, names, [])[names]
-        known = _known_labels(self.pipeline)
-        frame = frame_of(table, [name for name in self.columns if name not in known], known)[self.columns]
-        counts = unknown_labels(self.pipeline, frame)
-        for name, count in counts.items():
-            if count == len(frame) and not allow_unknown:
-                raise ValueError(
-                    f"column {name!r} has no label that the model knows: it has {_some(frame[name].unique())}, but had "
-                    f"{_some(known[name])} in fit. Pass --allow-unknown to encode them as zeros."
-                )
-        if counts:
-            listed = ", ".join(f"column {name!r} in {count} of {len(frame)} rows" for name, count in counts.items())
+        columns = getattr(self.pipeline[0], "feature_names_in_", None)
+        if columns is None:
+            raise ValueError("the model was fitted on a store without column names, and cannot read a table.")
+        X = feature_frame(table, [name for name in columns if name not in self.labels], self.labels)
+        unknown = {name: int((~X[name].isin(labels)).sum()) for name, labels in self.labels.items()}
+        unknown = {name: count for name, count in unknown.items() if count}
+        lost = [name for name, count in unknown.items() if count == len(X)]
+        if lost and not allow_unknown:
+            known = ", ".join(map(repr, self.labels[lost[0]][:5]))
+            remedy = "pass --allow-unknown to encode all as zeros"
+            raise ValueError(f"column {lost[0]!r} has no label that was seen in fit, such as {known}: {remedy}.")
+        if unknown:
+            listed = ", ".join(f"column {name!r} in {count} of {len(X)} rows" for name, count in unknown.items())
             warnings.warn(f"labels not seen in fit are encoded as zeros: {listed}.", UserWarning, stacklevel=2)
-        return frame
+        return X
 
-    def labels(self, table: Any) -> Array:
-        """Return the target of the rows of a pyarrow Table, as the model's classes or numbers."""
-        assert self.target is not None
-        column = table.column(self.target)
-        if not self.classifies:
-            return as_numbers(column, self.target)
-        classes = self.model.classes_
-        as_label = classes.dtype.kind in "UO"
-        labels = np.array(as_text(column).to_pylist(), dtype=str) if as_label else as_numbers(column, self.target)
-        _, known = class_codes(labels, classes)
-        if not known.all():
-            strange = labels[~known].tolist()[0]
-            raise ValueError(f"column {self.target!r} has the class {strange!r}, which was not seen in fit.")
-        return labels
+    def target_of(self, table: Any) -> Array:
+        """Return the target of the rows of a table, as the model's classes or numbers."""
+        text = self.classes is not None and self.classes.dtype.kind == "U"
+        return as_text(table[self.target]).to_numpy(str) if text else as_numbers(table[self.target])
 
     def save(self, path: Path) -> None:
         """Write the model with skops."""
-        content = {"pipeline": self.pipeline, "target": self.target, "groups": list(self.groups), "facts": self.facts}
-        import_extra("skops.io", extra="cli").dump(content, path)
+        write_content(path, import_extra("skops.io", extra="cli").dumps(vars(self)))
 
     @classmethod
     def load(cls, path: Path) -> "SavedModel":
@@ -251,21 +155,36 @@ class SavedModel:
         SavedModel
             The model.
         """
-        io = import_extra("skops.io", extra="cli")
-        if not path.is_file():
-            raise ValueError(f"MODEL {str(path)!r} {'is not a file' if path.exists() else 'does not exist'}.")
         try:
-            content = io.load(path, trusted=_TRUSTED)
+            return cls(**import_extra("skops.io", extra="cli").load(path, trusted=_TRUSTED))
+        except FileNotFoundError:
+            raise
         except Exception as error:  # a damaged file can raise anything; skops runs no code of it
             raise ValueError(
                 f"MODEL {str(path)!r} cannot be read as a model of `groupdro fit`: {type(error).__name__}: {error}"
             ) from None
-        if not (isinstance(content, dict) and set(content) == _KEYS):
-            raise ValueError(f"MODEL {str(path)!r} was not written by `groupdro fit`.")
-        return cls(content["pipeline"], content["target"], tuple(content["groups"]), content["facts"])
 
 
-def _some(labels: Iterable[Any]) -> str:
-    """Return the first labels, for an error message."""
-    named = sorted("(missing)" if label is None else repr(label) for label in labels)
-    return ", ".join(named[:5]) + (", ..." if len(named) > 5 else "")
+# ---------------------------------------------------------------------- certificate
+
+
+def certificate_of(model: Any) -> dict[str, Any]:
+    """Return the certificate of a fitted model as a dict."""
+    fitted = {name: getattr(model, f"{name}_") for name in _CERTIFICATE}
+    relative = relative_gap(model.gap_, model.upper_bound_)
+    return {**fitted, "relative_gap": relative, "tol": float(model.tol), "robustness": float(model.robustness)}
+
+
+def certificate_lines(model: Any) -> str:
+    """Return the certificate as two lines of text."""
+    lower, upper = model.lower_bound_ + 0.0, model.upper_bound_  # not "-0"
+    digits = next((digits for digits in range(4, 8) if f"{lower:.{digits}g}" != f"{upper:.{digits}g}"), 8)
+    about = "group " if model.robustness == 1.0 else "worst group "
+    about += printable(group_name(model.worst_group_)) + (", with penalty" if model.alpha else "")
+    if model.bound_radius_ < np.inf and lower > 0:
+        about += f", of models with outputs up to {model.bound_radius_:.0e}"
+    relative = relative_gap(model.gap_, upper)
+    return (
+        f"{lower:.{digits}g} <= best possible {objective_name(model)} <= {upper:.{digits}g} ({about})\n"
+        f"{model.status_.replace('_', ' ')}: relative gap {relative:.1e}, tolerance {model.tol:.0e}"
+    )

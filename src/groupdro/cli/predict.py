@@ -1,20 +1,20 @@
 """`groupdro predict`."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import click
 
-from groupdro.cli.columns import arrow
-from groupdro.cli.failures import UserError, debug_option, user_errors
-from groupdro.cli.model import SavedModel, known_columns, unknown_labels
-from groupdro.cli.options import PATH, flag, json_option, option, unknown_option
-from groupdro.cli.output import atomic_path, check_output, progress, show
-from groupdro.cli.tables import read_table, refuse_bytes, table_format
-from groupdro.cli.training import collected_warnings
+from groupdro.cli.command import PATH, Outcome, check_output, command, flag, option, progress
+from groupdro.cli.model import SavedModel
+from groupdro.cli.tables import read_table
 from groupdro.utils.arguments import printable
+from groupdro.utils.files import write_content
 
 __all__ = ["predict"]
+
+_SUFFIXES = ".csv", ".csv.gz", ".parquet"
 
 
 @click.command()
@@ -22,62 +22,49 @@ __all__ = ["predict"]
 @click.argument("table", type=PATH)
 @option("-o --output", "Table to write, named .csv, .csv.gz or .parquet.", type=PATH, required=True)
 @flag("--force", "Replace the table if it exists.")
-@unknown_option
-@json_option
-@debug_option
-def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: bool, as_json: bool) -> None:
+@flag("--allow-unknown", "Accept a column without any label seen in fit.")
+@command
+def predict(model: Path, table: Path, output: Path, force: bool, allow_unknown: bool) -> Outcome:
     """Predict with MODEL for each row of TABLE.
 
     The table is written with an additional column `prediction` and, for a classifier with the logistic loss, a column
     `probability_CLASS` per class. Group columns and target are not required. Labels not seen in fit are counted in a
     warning, and a column without any known label is refused.
     """
-    if not output.name.lower().endswith((".csv", ".csv.gz", ".parquet")):
-        raise UserError(f"--output {str(output)!r} must end in .csv, .csv.gz or .parquet.")
+    if not output.name.lower().endswith(_SUFFIXES):
+        raise ValueError(f"--output {str(output)!r} must end in one of {', '.join(_SUFFIXES)}.")
     check_output(output, "--output", force=force)
     with progress("Predicting"):
-        with user_errors(), collected_warnings() as warned:
-            fitted = SavedModel.load(model)
-            rows = read_table(table)
-            X = fitted.features(rows, allow_unknown=allow_unknown)
-            if table_format(output) == "csv":
-                refuse_bytes(rows, rows.column_names, "TABLE")
-        unknown = unknown_labels(fitted.pipeline, X) if fitted.reads_tables else {}
-        with known_columns():
-            added = _predictions(fitted, X)
+        fitted = SavedModel.load(model)
+        rows = read_table(table)
+        X = fitted.features(rows, allow_unknown=allow_unknown)
+        added = _predictions(fitted, X)
         for name in added:
-            if name in rows.column_names:
-                raise UserError(f"TABLE already has a column {name!r}, which predict would add.")
-        for name, values in added.items():
-            rows = rows.append_column(name, arrow().array(values))
-        with user_errors("--output"), atomic_path(output) as temporary:
-            _write(rows, temporary)
-    predicted = added["prediction"]
-    if fitted.classifies:
-        kind = "counts"
-        summary = {str(label): int((predicted == label).sum()) for label in fitted.model.classes_.tolist()}
-    else:
-        kind = "values"
-        summary = {"min": predicted.min(), "mean": predicted.mean(), "max": predicted.max()}
-    document = {"command": "predict", "output": output, "rows": rows.num_rows, "columns": list(added), kind: summary}
-    form = "d" if fitted.classifies else ".4g"
-    listed = ", ".join(f"{printable(name)}: {value:{form}}" for name, value in summary.items())
-    text = f"{rows.num_rows} predictions ({listed})\nWrote {printable(output)}"
-    show({**document, "unknown_labels": unknown}, text, as_json=as_json, warned=warned)
+            if name in rows:
+                raise ValueError(f"TABLE already has a column {name!r}, which predict would add.")
+        rows = rows.assign(**added)
+        write_content(output, _content(rows, output.name.lower()))
+    counts = {} if fitted.classes is None else rows["prediction"].value_counts().to_dict()
+    listed = ", ".join(f"{printable(label)}: {count}" for label, count in counts.items())
+    document = {"output": output, "rows": len(rows), "columns": list(added), "counts": counts}
+    text = f"{len(rows)} predictions{f' ({listed})' if listed else ''}\nWrote {printable(output)}"
+    return document, text, ""
 
 
 def _predictions(fitted: SavedModel, X: Any) -> dict[str, Any]:
-    out = {"prediction": fitted.pipeline.predict(X)}
+    added = {"prediction": fitted.pipeline.predict(X)}
     if hasattr(fitted.pipeline, "predict_proba"):
+        assert fitted.classes is not None
         probabilities = fitted.pipeline.predict_proba(X)
-        classes = fitted.model.classes_.tolist()
-        out |= {f"probability_{label}": probabilities[:, k].copy() for k, label in enumerate(classes)}
-    return out
+        added |= {f"probability_{label}": probabilities[:, k] for k, label in enumerate(fitted.classes.tolist())}
+    return added
 
 
-def _write(table: Any, path: Path) -> None:
-    if table_format(path) == "parquet":
-        arrow("pyarrow.parquet").write_table(table, path)
-        return
-    with arrow().output_stream(path) as stream:  # compresses according to the name
-        arrow("pyarrow.csv").write_csv(table, stream)
+def _content(table: Any, name: str) -> bytes:
+    """Return a table as the content of a file with this name."""
+    content = io.BytesIO()
+    if name.endswith(".parquet"):
+        table.to_parquet(content)
+    else:
+        table.to_csv(content, index=False, compression="gzip" if name.endswith(".gz") else None)
+    return content.getvalue()

@@ -1,4 +1,4 @@
-"""Reading of CSV and Parquet files with pyarrow."""
+"""Reading of CSV and Parquet files as pandas DataFrames, and of their columns as numbers or text."""
 
 import csv
 import difflib
@@ -7,97 +7,140 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from groupdro.cli.columns import arrow, kind_of
+import numpy as np
+import pandas as pd
+from pandas.api.types import infer_dtype
 
-__all__ = ["check_columns", "csv_settings", "read_table", "refuse_bytes", "refuse_missing", "table_format"]
+from groupdro.utils.types import Floats
 
-_FORMATS = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".tsv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"}
+__all__ = [
+    "NUMBERS",
+    "are_integers",
+    "as_numbers",
+    "as_text",
+    "check_columns",
+    "csv_header",
+    "is_csv",
+    "read_table",
+    "refuse_missing",
+]
+
+NUMBERS = "integer", "floating", "decimal", "boolean"  # kinds of columns of numbers
+
+_CSV = ".csv", ".csv.gz", ".tsv", ".tsv.gz"
+_PARQUET = ".parquet", ".pq"
 _DELIMITERS = ",;\t|"
+_NOT_UTF8 = "is not in UTF-8, but perhaps in Latin-1: save the table in UTF-8"
+_MOST_LISTED = 12  # columns in an error
+_EXACT = 2**53  # integers below are exact as floats
 
 
-def table_format(path: Path) -> str:
-    """Return "csv" or "parquet", from the name of a file."""
-    for suffix, kind in _FORMATS.items():
-        if path.name.lower().endswith(suffix):
-            return kind
-    raise ValueError(f"{str(path)!r} must end in one of {', '.join(_FORMATS)}.")
+def is_csv(path: Path) -> bool:
+    """Return whether a file is a CSV file, from its name."""
+    return path.name.lower().endswith(_CSV)
 
 
 def read_table(path: Path) -> Any:
-    """Read a file as a pyarrow Table.
+    """Read a file as a pandas DataFrame.
 
     Parameters
     ----------
     path : Path
-        A CSV file, possibly compressed with gzip, or a Parquet file. A CSV file has a header in its first line, from
-        which its delimiter is detected. Empty cells, NA, NaN and null are missing.
+        A CSV file, possibly compressed with gzip, or a Parquet file. A CSV file is in UTF-8 and has a header in its
+        first line, from which its delimiter is detected.
 
     Returns
     -------
-    pyarrow.Table
-        A table with at least one row and distinct column names.
+    DataFrame
+        A table with at least one row and distinct column names, in pandas' types with missing values.
     """
-    kind = table_format(path)
-    if not path.is_file():
-        raise ValueError(f"{str(path)!r} {'is not a file' if path.exists() else 'does not exist'}.")
-    reader = arrow("pyarrow.csv" if kind == "csv" else "pyarrow.parquet")
+    if not path.name.lower().endswith(_CSV + _PARQUET):
+        raise ValueError(f"{str(path)!r} must end in one of {', '.join(_CSV + _PARQUET)}.")
+    form, read = ("CSV", _read_csv) if is_csv(path) else ("Parquet", _read_parquet)
     try:
-        if kind == "csv":
-            parse, convert = csv_settings(path)
-            table = reader.read_csv(path, parse_options=parse, convert_options=convert)
-        else:
-            table = reader.read_table(path)
-        names = table.column_names
-    except UnicodeDecodeError:
-        raise ValueError(f"{str(path)!r} has column names that are not UTF-8: save the table in UTF-8.") from None
-    except (ValueError, OSError, UnicodeError, EOFError) as error:  # includes all errors of pyarrow
-        why = " ".join(str(error).split()).rstrip(".")
-        name = {"csv": "CSV", "parquet": "Parquet"}[kind]
-        raise ValueError(f"{str(path)!r} cannot be read as {name}: {why}.") from None
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ValueError(f"{str(path)!r} has more than one column {sorted(twice)[0]!r}.")
-    if not table.num_rows:
+        table = read(path)
+    except (FileNotFoundError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can raise anything
+        raise ValueError(f"{str(path)!r} cannot be read as {form}: {error}") from None
+    if not len(table):
         raise ValueError(f"{str(path)!r} has no rows.")
-    # Decode dictionary columns to the types of their values.
-    plain = [f.with_type(f.type.value_type) if arrow().types.is_dictionary(f.type) else f for f in table.schema]
-    return table.cast(arrow().schema(plain, table.schema.metadata))
+    return table
 
 
-def csv_settings(path: Path) -> tuple[Any, Any]:
-    """Return pyarrow's options for parsing and converting a CSV file, with the delimiter detected from its header."""
-    module = arrow("pyarrow.csv")
+def _read_csv(path: Path) -> Any:
+    delimiter, names = csv_header(path)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"it has more than one column {twice[0]!r}")
+    table = pd.read_csv(path, sep=delimiter, engine="pyarrow", dtype_backend="numpy_nullable")
+    for name in table:
+        if infer_dtype(table[name]) == "bytes":
+            raise ValueError(f"column {name!r} {_NOT_UTF8}")
+    return table
+
+
+def _read_parquet(path: Path) -> Any:
+    table = pd.read_parquet(path, dtype_backend="numpy_nullable")
+    if table.index.names != [None]:  # a named index is a column, and another only counts the rows
+        table = table.reset_index()
+    table.columns = table.columns.astype(str)
+    for name in table.select_dtypes("category"):
+        table[name] = table[name].astype(object).convert_dtypes()
+    return table
+
+
+def csv_header(path: Path) -> tuple[str, list[str]]:
+    """Return the delimiter of a CSV file, that which gives its first line the most columns, and their names."""
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = [file.readline(1 << 20)]
-    fields = {mark: len(next(csv.reader(lines, delimiter=mark), [])) for mark in _DELIMITERS}
-    parse = module.ParseOptions(delimiter=max(_DELIMITERS, key=lambda mark: fields[mark]))
-    return parse, module.ConvertOptions(strings_can_be_null=True)
+        line = file.readline(1 << 20)
+    if "\ufffd" in line:
+        raise ValueError(f"the first line {_NOT_UTF8}")
+    names = {delimiter: next(csv.reader([line], delimiter=delimiter), []) for delimiter in _DELIMITERS}
+    return max(names.items(), key=lambda item: len(item[1]))
 
 
-def check_columns(columns: list[str], names: Iterable[str], argument: str) -> None:
+# ---------------------------------------------------------------------- columns
+
+
+def check_columns(columns: Iterable[str], names: Iterable[str], argument: str) -> None:
     """Raise if names are not columns of a table."""
+    columns = list(columns)
     for name in names:
         if name not in columns:
-            close = difflib.get_close_matches(name, columns, n=3)
-            has = close + [other for other in columns if other not in close]  # most similar first
-            listed = ", ".join(map(repr, has[:12])) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
-            raise ValueError(f"{argument}: there is no column {name!r}; the table has {listed}.")
-
-
-def refuse_bytes(table: Any, names: Iterable[str], argument: str) -> None:
-    """Refuse columns of bytes, which result from text that is not UTF-8."""
-    for name in names:
-        if kind_of(table.column(name)) == "text that is not UTF-8":
+            like = ", ".join(map(repr, (difflib.get_close_matches(name, columns) or columns)[:_MOST_LISTED]))
             raise ValueError(
-                f"{argument}: column {name!r} holds text that is not UTF-8, such as Latin-1: save the table in UTF-8."
+                f"{argument}: there is no column {name!r} among the table's {len(columns)}, such as {like}."
             )
 
 
-def refuse_missing(column: Any, argument: str, remedy: str) -> None:
+def refuse_missing(column: Any, argument: str) -> None:
     """Refuse a column of labels with missing values."""
-    absent = column.is_null(nan_is_null=True).to_numpy().astype(bool)
-    n = int(absent.sum())
-    if n:
-        values = "a missing value" if n == 1 else f"{n} missing values, the first"
-        raise ValueError(f"{argument} has {values} in data row {int(absent.argmax()) + 1}: {remedy}.")
+    absent = column.isna().to_numpy()
+    if absent.any():
+        where = f"{absent.sum()} missing values, the first in data row {absent.argmax() + 1}"
+        raise ValueError(f"{argument}: column {column.name!r} has {where}: fill them in, or remove these rows.")
+
+
+def are_integers(values: Any) -> bool:
+    """Return whether all numbers are integers that floats can represent."""
+    return bool(((values % 1 == 0) & (abs(values) < _EXACT)).all())
+
+
+def as_numbers(column: Any) -> Floats:
+    """Return a column as numbers, NaN where they are missing."""
+    if infer_dtype(column) not in (*NUMBERS, "empty"):
+        raise ValueError(f"column {column.name!r} must be numbers, but has {str(column.dropna().iloc[0])!r}.")
+    values: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isinf(values).any():
+        first = np.isinf(values).argmax() + 1
+        raise ValueError(f"column {column.name!r} has an infinite value, first in data row {first}.")
+    return values
+
+
+def as_text(column: Any) -> Any:
+    """Return a column of any type as text, NaN where it is missing; integers are written without a decimal point."""
+    if column.dtype.kind == "f" and are_integers(column.dropna()):
+        column = column.astype("Int64")
+    return column.astype("string").astype(object).where(column.notna(), np.nan)

@@ -1,45 +1,57 @@
-"""Code shared by `groupdro fit` and `compare`: reading the data, and fitting."""
+"""The data and the estimator of `groupdro fit` and `compare`."""
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+import pandas as pd
+from pandas.api.types import infer_dtype
 from sklearn.pipeline import Pipeline
 
-from groupdro.cli.columns import as_numbers, as_text, kind_of
-from groupdro.cli.failures import UserError, user_errors
-from groupdro.cli.model import feature_columns, frame_of, pipeline_for, table_digest
-from groupdro.cli.options import Options
-from groupdro.cli.output import progress
-from groupdro.cli.tables import check_columns, read_table, refuse_bytes, refuse_missing
-from groupdro.data.grouping import read_groups
-from groupdro.estimators.progress import ProgressLine
+from groupdro.cli import tables
+from groupdro.cli.command import UNIT, flag, option, progress
+from groupdro.cli.model import encoder_for, feature_frame, table_digest
+from groupdro.estimators import GroupDROClassifier, GroupDRORegressor
 from groupdro.evaluation.folds import MOST_CLASSES, keep_classes
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import printable
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Array
 
-__all__ = ["Training", "collected_warnings", "fit_with_progress", "group_labels", "read_training"]
+__all__ = ["Training", "group_labels", "open_store", "read_training", "training_options"]
+
+_LABELS = "string", "boolean", "integer", "floating"  # kinds of groups that are not converted to text
+_MOST_LABELS = 1000  # of a column, each of which is a feature
+_FEW_LABELS = 20  # up to this many labels never count as row identifiers
+_MANY_CLASSES = 100  # from this many classes, each should have ten rows on average
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Features (a DataFrame), target and groups of rows. For a store, X is the store and the others are None."""
-
-    X: Any
-    y: Any
-    groups: Any
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.X)
+def training_options(command: Any) -> Any:
+    """Add the options of a fit to a command."""
+    columns: dict[str, Any] = {"metavar": "COLUMN", "multiple": True}
+    share = click.FloatRange(0.0, 1.0, min_open=True)
+    losses = click.Choice(["logistic", "squared_hinge", "squared", "huber"])
+    not_negative = click.FloatRange(min=0.0)
+    options = [
+        option("--target", "Column to predict.", metavar="COLUMN"),
+        option("--group groups", "Column with the groups. Repeat it for combinations.", **columns),
+        option("--drop", "Column to leave out. May be repeated.", **columns),
+        option("--categorical", "Numeric column to treat as labels. May be repeated.", **columns),
+        flag("--group-as-feature", "Use the group columns as features too."),
+        option("--min-group-size", "Merge groups with fewer rows into one.", type=click.IntRange(min=1), default=1),
+        option("--task", "Kind of target.", choices=("auto", "classification", "regression")),
+        option("--robustness", "Blend from the average (0) to the worst group (1).", type=UNIT, default=1.0),
+        option("--average", "Whether rows or groups have equal weight in the average.", choices=("rows", "groups")),
+        option("--worst-share", "Average the worst share of the rows instead of one group.", type=share),
+        option("--loss", "Loss.  [default: logistic or squared]", type=losses),
+        option("--alpha", "Weight of the penalty.", type=not_negative, default=1e-4),
+        option("--tol", "Relative certified gap at which to stop.", type=not_negative, default=1e-4),
+        option("--seed", "Seed for all random numbers.", type=click.IntRange(0, 2**32 - 1), default=0),
+    ]
+    for add in reversed(options):
+        command = add(command)
+    return command
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,226 +60,153 @@ class Training:
 
     Attributes
     ----------
-    path : Path
-        The table or store.
-    task, reason : str
-        "classification" or "regression", and why.
-    target, groups : str or None, tuple of str
-        Columns, if known.
-    fitted, held_out : Rows
-        Rows to fit on, and held-out rows, which may be None.
-    numbers, labels : list of str
-        The columns of numbers and of labels among the features; both empty for a store.
-    digest : str or None
-        Digest of all rows of a table, including held-out ones; None for a store.
+    fitted, held_out : tuple (X, y, groups)
+        Rows to fit on, and held-out rows, which may be none. For a store, X is the store, and the others are None.
+    steps : list of tuple
+        The unfitted steps of the pipeline before the estimator; none for a store.
+    facts : dict
+        What --json prints about the data and the model file keeps: the table, the task ("classification" or
+        "regression") and the reason for it, the columns of target and groups if known, the number of columns of
+        features, the numbers of rows, and a digest of all rows of a table, including held-out ones.
     """
 
-    path: Path
-    task: str
-    reason: str
-    target: str | None
-    groups: tuple[str, ...]
-    fitted: Rows
-    held_out: Rows | None = None
-    numbers: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
-    digest: str | None = None
+    fitted: tuple[Any, Any, Any]
+    held_out: tuple[Any, Any, Any] | None
+    steps: list[tuple[str, Any]]
+    facts: dict[str, Any]
 
-    @property
-    def n_held_out(self) -> int:
-        """Number of rows held out."""
-        return 0 if self.held_out is None else self.held_out.n_rows
-
-    @property
-    def is_store(self) -> bool:
-        """Whether the rows are those of a store."""
-        return isinstance(self.fitted.X, GroupedStore)
-
-    def model(self, estimator: Any) -> Any:
-        """Return the model to fit: a pipeline that ends in the estimator, or the estimator itself for a store."""
-        return estimator if self.is_store else pipeline_for(self.numbers, self.labels, estimator)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The same as JSON-compatible values."""
-        return {
-            "task": self.task,
-            "task_reason": self.reason,
-            "target": self.target,
-            "group_columns": self.groups,
-            "rows": self.fitted.n_rows,
-            "held_out_rows": self.n_held_out,
-        }
+    def pipeline(self, options: dict[str, Any]) -> Pipeline:
+        """Return the unfitted model. Options with the name of a parameter of the estimator are its value."""
+        estimator = GroupDROClassifier() if self.facts["task"] == "classification" else GroupDRORegressor()
+        given = {name: options[name] for name in estimator.get_params() if options.get(name) is not None}
+        return Pipeline([*self.steps, ("model", estimator.set_params(**given, random_state=options["seed"]))])
 
     @property
     def summary(self) -> str:
-        """Describe in two lines what was read and how the target was interpreted."""
-        columns = f"{len(self.numbers) + len(self.labels)} columns"
-        columns = f"{self.fitted.X.n_features} features" if self.is_store else columns
-        held = f", of which {self.n_held_out} are held out" if self.n_held_out else ""
-        by = f", groups by {printable(' x '.join(self.groups))}" if self.groups else ""
-        n_rows = self.fitted.n_rows + self.n_held_out
-        return (
-            f"{printable(self.path.name)}: {n_rows} rows{held}, {columns}{by}\n"
-            f"{self.task} of {printable(self.target or 'the target')}: {self.reason}"
-        )
+        """What was read and how the target was interpreted, in two lines."""
+        facts = self.facts
+        rows = f"{facts['table']}: {facts['rows']} training rows, {facts['held_out_rows']} held-out rows"
+        columns = f"{facts['columns']} columns, groups by {' x '.join(facts['group_columns']) or 'the store'}"
+        target = f"{facts['task']} of {facts['target'] or 'the target'}: {facts['task_reason']}"
+        return "\n".join(map(printable, (f"{rows}, {columns}", target)))
 
 
-def read_training(path: Path, options: Options, *, test_size: float = 0.0) -> Training:
-    """Read a table, or open a store, and split its rows."""
-    if path.is_dir():
-        return _open_store(path, options, test_size)
-    if options.target is None:
-        raise click.UsageError("Missing option '--target'.")
-    if not options.groups:
-        raise click.UsageError("Missing option '--group'.")
+def read_training(path: Path, options: dict[str, Any]) -> Training:
+    """Read a table and split its rows.
+
+    Parameters
+    ----------
+    path : Path
+        The table.
+    options : dict
+        Options of the command.
+
+    Returns
+    -------
+    Training
+        The data.
+    """
+    target, groups, test_size = options["target"], options["groups"], options["test_size"]
+    if not (target and groups):
+        raise click.UsageError("Missing option '--target' or '--group'.")
     with progress(f"Reading {path.name}"):
-        with user_errors():
-            table = read_table(path)
-            labels = {"--target": (options.target,), "--group": options.groups}
-            for option, names in {**labels, "--drop": options.drop, "--categorical": options.categorical}.items():
-                check_columns(table.column_names, names, option)
-            for option, names in labels.items():
-                refuse_bytes(table, names, option)
-        if options.target in options.groups:
-            raise UserError(f"--group names the target column {options.target!r}.")
-        task, reason, y = _read_target(table, options)
-        with user_errors():
-            for name in options.groups:
-                remedy = "remove those rows, or fill in a label of their own"
-                refuse_missing(table.column(name), f"--group: column {name!r}", remedy)
-        groups = group_labels(table, options.groups)
-        taken = {options.target, *options.drop, *(() if options.group_as_feature else options.groups)}
-        features = [name for name in table.column_names if name not in taken]
-        own, held = _divide(groups, table.num_rows, test_size, options)
+        table = tables.read_table(path)
+        tables.check_columns(table, [target], "--target")
+        for name in ("groups", "drop", "categorical"):
+            tables.check_columns(table, options[name], f"--{name.removesuffix('s')}")
+        if target in groups:
+            raise ValueError(f"--group names the target column {target!r}.")
+        tables.refuse_missing(table[target], "--target")
+        for name in groups:
+            tables.refuse_missing(table[name], "--group")
+        task, reason, y = _read_target(table[target], options["task"])
+        labels_of_groups = group_labels(table, groups)
+        rows, held_out = _divide(labels_of_groups, test_size, options["seed"])
         if task == "classification":
-            own, held = keep_classes(own, held, y)
-        with user_errors():
-            numbers, columns = feature_columns(table.take(own) if len(held) else table, features, options.categorical)
-            X = frame_of(table, numbers, columns)
-    if task == "classification":
-        _check_classes(y[own], options.target)
-    digest = table_digest(X, y)
-    fitted = Rows(X, y, groups)
-    held_out = None
-    if len(held):
-        fitted, held_out = (Rows(X.iloc[rows], y[rows], groups.take(rows)) for rows in (own, held))
-    return Training(path, task, reason, options.target, options.groups, fitted, held_out, numbers, columns, digest)
+            rows, held_out = keep_classes(rows, held_out, y)
+        if test_size and not len(held_out):
+            raise ValueError(f"--test-size {test_size:g} holds out no rows: the groups or classes are too small.")
+        taken = [target, *options["drop"], *(() if options["group_as_feature"] else groups)]
+        numbers, labels = _feature_columns(table.drop(columns=taken).iloc[rows], options["categorical"])
+        X = feature_frame(table, numbers, labels)
+        parts = [(X.iloc[part], y[part], labels_of_groups.iloc[part]) for part in (rows, held_out)]
+    names = {"table": path.name, "task": task, "task_reason": reason, "target": target, "group_columns": list(groups)}
+    sizes = {"columns": len(X.columns), "rows": len(rows), "held_out_rows": len(held_out)}
+    facts = {**names, **sizes, "digest": table_digest(X, y)}
+    steps = [("columns", encoder_for(numbers, labels))]
+    return Training(parts[0], parts[1] if len(held_out) else None, steps, facts)
 
 
-def _open_store(path: Path, options: Options, test_size: float) -> Training:
-    given: dict[str, Any] = {"--target": options.target, "--group": options.groups, "--drop": options.drop}
-    given |= {"--categorical": options.categorical, "--group-as-feature": options.group_as_feature}
-    given["--test-size"] = test_size
-    for name, value in given.items():
-        if value:
-            raise UserError(f"{name} is for tables: the store {str(path)!r} has its own target, groups and features.")
-    with user_errors():
-        store = GroupedStore.open(path)
-    task = "regression" if store.classes is None else "classification"
-    if options.task not in ("auto", task):
-        raise UserError(f"--task {options.task}: the store {str(path)!r} was written for {task}.")
+def open_store(path: Path, options: dict[str, Any]) -> Training:
+    """Open a store, which has its own target, groups and features."""
+    for name in ("target", "groups", "drop", "categorical", "group_as_feature", "test_size", "task"):
+        if options[name] and options[name] != "auto":
+            argument = "--" + name.removesuffix("s").replace("_", "-")
+            raise ValueError(f"{argument} is for tables: a store has its own target, groups and features.")
+    store = GroupedStore.open(path)
+    task, groups = "regression" if store.classes is None else "classification", list(store.group_columns or ())
     reason = "the store was written for it"
-    groups = store.group_columns or ()
-    return Training(path, task, reason, store.target, groups, Rows(store, None, None))
-
-
-def _read_target(table: Any, options: Options) -> tuple[str, str, Array]:
-    """Return the task, the reason for it, and the target in the form that the estimator takes."""
-    assert options.target is not None
-    name = options.target
-    column = table.column(options.target)
-    with user_errors():
-        refuse_missing(column, f"--target: column {name!r}", "remove those rows")
-    kind = kind_of(column)
-    task = options.task
-    if kind not in ("text", "truth", "number"):
-        raise UserError(f"--target: column {name!r} holds {kind}, not numbers or text.")
-    numbers = None
-    if kind == "number":
-        with user_errors("--target"):
-            numbers = as_numbers(column, name)
-    reason = "as requested"
-    if task == "auto":
-        task, reason = _guess(kind, numbers)
-    if task == "regression":
-        if numbers is None:
-            raise UserError(f"--task regression requires a numeric target, but column {name!r} is {kind}.")
-        return task, reason, numbers
-    if numbers is None:
-        return task, reason, np.array(column.to_pylist() if kind == "truth" else as_text(column).to_pylist())
-    whole = (numbers == np.round(numbers)).all() and (np.abs(numbers) < 2**53).all()
-    if not whole:
-        raise UserError(f"--task classification: column {name!r} has numbers that are not integers.")
-    return task, reason, numbers.astype(np.int64)
-
-
-def _guess(kind: str, numbers: Floats | None) -> tuple[str, str]:
-    if numbers is None:
-        return "classification", f"it is {'text' if kind == 'text' else 'true or false'}"
-    distinct = np.unique(numbers)
-    if len(distinct) <= MOST_CLASSES and (distinct == np.round(distinct)).all():
-        return "classification", f"it has {len(distinct)} integers (--task regression to change that)"
-    return "regression", f"it has {len(distinct)} distinct numbers"
-
-
-def _check_classes(y: Array, target: str) -> None:
-    classes = np.unique(y)
-    if len(classes) < 2:
-        raise UserError(f"--target: column {target!r} has only one class, {classes.tolist()[0]!r}.")
-    if len(classes) > 100 and len(classes) > len(y) / 10:
-        raise UserError(
-            f"--target: column {target!r} has {len(classes)} classes in {len(y)} rows: pass --task regression, or "
-            "another column."
-        )
+    names = {"table": path.name, "task": task, "task_reason": reason, "target": store.target, "group_columns": groups}
+    sizes = {"columns": store.n_features, "rows": store.n_rows, "held_out_rows": 0}
+    return Training((store, None, None), None, [], {**names, **sizes, "digest": None})
 
 
 def group_labels(table: Any, names: tuple[str, ...]) -> Any:
     """Return one column of labels, or a table of several columns whose combinations are the groups."""
-    if len(names) == 1:
-        return table.column(names[0])
-    chosen = table.select(list(names))
-    for place, name in enumerate(names):
-        # A frame of only boolean columns would be read as a membership matrix.
-        if kind_of(chosen.column(place)) == "truth":
-            chosen = chosen.set_column(place, name, as_text(chosen.column(place)))
-    return chosen
+    columns = {
+        name: table[name] if infer_dtype(table[name]) in _LABELS else tables.as_text(table[name]) for name in names
+    }
+    labels = pd.DataFrame(columns)
+    # Columns of truth values only, or of zeros and ones, would be read as a membership matrix.
+    return labels[names[0]] if len(names) == 1 else labels.astype(object)
 
 
-def _divide(groups: Any, n_rows: int, test_size: float, options: Options) -> tuple[Array, Array]:
-    """Return the training and held-out rows, with the same share of every group; at least one row of each is kept."""
-    with user_errors("--group"):
-        grouping = read_groups(groups, n_rows)
-    rng = np.random.default_rng(options.seed)
-    held = np.zeros(n_rows, dtype=bool)
-    for i in range(len(grouping.names)):
-        rows = grouping.rows_of(i)
-        held[rng.permutation(rows)[: min(round(test_size * len(rows)), len(rows) - 1)]] = True
-    if test_size and not held.any():
-        raise UserError(f"--test-size {test_size:g} holds out no rows: the groups are too small.")
-    return np.flatnonzero(~held), np.flatnonzero(held)
+def _read_target(column: Any, task: str) -> tuple[str, str, Array]:
+    """Return the task, the reason for it, and the target in the form that the estimator takes."""
+    kind = infer_dtype(column)
+    text = kind == "string" and task != "regression"
+    y = tables.as_text(column).to_numpy(str) if text else tables.as_numbers(column)
+    whole = text or tables.are_integers(y)
+    n_distinct = column.nunique()
+    reason = f"{n_distinct} distinct {kind} values"
+    if task == "auto":
+        few = whole and n_distinct <= MOST_CLASSES
+        task = "classification" if few or kind in ("string", "boolean") else "regression"
+    if task == "regression":
+        return task, reason, y
+    if not whole:
+        raise ValueError(f"--task classification: column {column.name!r} has numbers that are not integers.")
+    if n_distinct > _MANY_CLASSES and n_distinct > len(y) / 10:
+        raise ValueError(f"--target: column {column.name!r} has {n_distinct} classes in {len(y)} rows, too many.")
+    return task, reason, y if text else y.astype(bool if kind == "boolean" else np.int64)
 
 
-# ---------------------------------------------------------------------- fit
+def _divide(groups: Any, test_size: float, seed: int) -> tuple[Array, Array]:
+    """Return the training and held-out rows, with the same share of every group."""
+    columns = pd.DataFrame(groups).reset_index(drop=True)
+    held_out = columns.groupby(list(columns)).sample(frac=test_size, random_state=seed).index.to_numpy()
+    return np.setdiff1d(np.arange(len(columns)), held_out), np.sort(held_out)
 
 
-@contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Collect warnings, except those of fits that did not converge, which the status reports."""
-    kept: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield kept
-    kept += dict.fromkeys(" ".join(str(w.message).split()) for w in caught if w.category is not ConvergenceWarning)
-
-
-def fit_with_progress(model: Any, rows: Rows, doing: str) -> list[str]:
-    """Fit a model and return its warnings, except for non-convergence, which the status reports."""
-    estimator, step = (model[-1], "model__") if isinstance(model, Pipeline) else (model, "")
-    with collected_warnings() as kept, progress(doing) as tell, user_errors():
-        estimator.set_params(callbacks=[ProgressLine(estimator.tol, write=tell)])
-        try:
-            model.fit(rows.X, rows.y, **{f"{step}groups": rows.groups})
-        finally:
-            estimator.set_params(callbacks=None)
-    return kept
+def _feature_columns(table: Any, categorical: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the columns of numbers and those of labels among the training rows, or raise if one can be neither."""
+    numbers, labels = list[str](), list[str]()
+    for name in table:
+        column = table[name]
+        kind = infer_dtype(column)
+        if column.isna().all():
+            raise ValueError(f"column {name!r} has no value in the training rows: pass --drop {name}.")
+        if name in categorical or kind == "string":
+            n_labels = tables.as_text(column).nunique()
+            if n_labels > _MOST_LABELS or (n_labels > _FEW_LABELS and n_labels > len(column) / 2):
+                many = f"{n_labels} distinct labels in {len(column)} rows, too many for one feature each"
+                raise ValueError(f"column {name!r} has {many}: pass --drop {name}, or merge labels.")
+            labels.append(name)
+        elif kind in tables.NUMBERS:
+            numbers.append(name)
+        else:
+            remedy = f"pass --drop {name}, or --categorical {name}"
+            raise ValueError(f"column {name!r} holds {kind} values, not numbers or text: {remedy}.")
+    if not (numbers or labels):
+        raise ValueError("no column is left for the features.")
+    return numbers, labels

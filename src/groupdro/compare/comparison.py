@@ -175,17 +175,18 @@ class Comparison:
         str
             Several lines.
         """
-        text = f"{printable(self.verdict)}\n{table_text('Held-out rows', self._main)}"
+        text = f"{printable(self.verdict)}\n{table_text('Held-out rows', self.main_columns)}"
         return f"{text}\n\n{table_text('Details', self._more)}\n{printable(self.evidence)}" if details else text
 
     @property
-    def _main(self) -> dict[str, list[Any]]:
+    def main_columns(self) -> dict[str, list[Any]]:
+        """The columns of the short table: the metrics over all rows and in the worst group."""
         names = [f"{kind}_{metric}" for metric in self.metrics for kind in ("mean", "worst")]
         return {name: self.columns[name] for name in ("model", *names, "worst_group")}
 
     @property
     def _more(self) -> dict[str, list[Any]]:
-        shown = [name for name in self._main if name != "model"]
+        shown = [name for name in self.main_columns if name != "model"]
         return {name: values for name, values in self.columns.items() if name not in shown}
 
     def __repr__(self) -> str:
@@ -193,7 +194,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return (
-            f"<p>{html.escape(self.verdict)}</p>{table_html('Held-out rows', self._main)}"
+            f"<p>{html.escape(self.verdict)}</p>{table_html('Held-out rows', self.main_columns)}"
             f"<details><summary>Intervals and proofs</summary>{table_html('', self._more)}"
             f"<p>{html.escape(self.evidence)}</p></details>"
         )

@@ -149,8 +149,12 @@ class GroupReport:
         return f"{text}\n\n{table_text('Details', *more)}{headroom}"
 
     @property
+    def main_columns(self) -> dict[str, list[Any]]:
+        """The columns of the short table: rows, metrics and notes."""
+        return {name: self.columns[name] for name in self._main}
+
+    @property
     def _main(self) -> list[str]:
-        """The columns that are always printed."""
         first = [name for name in ("group", "n", "effective_n", *self.metrics) if name in self.columns]
         return [*first, *(["note"] if any(self.columns["note"]) else [])]
 
