@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from groupdro import GroupDROClassifier, group_report, regularization_path
+from groupdro import GroupDROClassifier, group_report
 from groupdro.datasets import fetch_german_credit
+from groupdro.domains import ElasticNetDomain
 
 X, bad, sex = fetch_german_credit(return_X_y_groups=True)
 train, test = train_test_split(X.index, test_size=0.3, stratify=bad, random_state=0)
@@ -39,32 +40,28 @@ points = X.apply(log_odds)
 # %%
 # Which questions
 # ---------------
-# From right to left the penalty falls, and questions enter. Each fit starts from the
-# one before.
-model = GroupDROClassifier(l1_ratio=1.0, positive=True)
+# From right to left the penalty falls, and questions enter.
 rows = points.loc[train], bad[train]
-path = regularization_path(
-    model, *rows, groups=sex[train], alphas=np.logspace(-0.7, -2.5, 30)
-)
-entered = (path.coefs[:, 0] > 0).sum(axis=1)
-print(f"{entered[0]} questions at alpha = {path.alphas[0]:.2g}", end=", ")
-print(f"{entered[-1]} at alpha = {path.alphas[-1]:.2g}")
+alphas = np.logspace(-1.0, -2.5, 30)
+models = [GroupDROClassifier(domain=ElasticNetDomain(l1=l1, low=0.0)) for l1 in alphas]
+coefs = np.array([m.fit(*rows, groups=sex[train]).coef_[0] for m in models])
+entered = (coefs > 0).sum(axis=1)
+print(f"{entered[0]} questions at alpha = {alphas[0]:.2g}", end=", ")
+print(f"{entered[-1]} at alpha = {alphas[-1]:.2g}")
 
 figure, ax = plt.subplots(figsize=(8, 4.4), layout="constrained")
-last = path.coefs[-1, 0]
+last = coefs[-1]
 styles, height = ("-", "--", "-.", ":"), np.inf
 for rank, j in enumerate(np.argsort(-last)):
     named = rank < 8
     colour = plt.get_cmap("viridis")(rank / 10) if named else "#BBBBBB"
     look = {"color": colour, "lw": 1.8 if named else 1, "zorder": 2 if named else 1}
-    ax.plot(
-        path.alphas, path.coefs[:, 0, j], styles[rank % 4] if named else "-", **look
-    )
+    ax.plot(alphas, coefs[:, j], styles[rank % 4] if named else "-", **look)
     if named:  # labels keep a distance from each other
         height = min(last[j], height - 0.045)
-        place = {"xytext": (path.alphas[-1] * 0.93, height), "color": colour}
+        place = {"xytext": (alphas[-1] * 0.93, height), "color": colour}
         label = points.columns[j].replace("_", " ")
-        ax.annotate(label, (path.alphas[-1], last[j]), ha="right", va="center", **place)
+        ax.annotate(label, (alphas[-1], last[j]), ha="right", va="center", **place)
 ax.set(xscale="log", xlim=(1.4e-3, 0.22), xlabel="alpha (penalty)")
 ax.set_ylabel("coefficient of the log-odds")
 ax.spines[["top", "right"]].set_visible(False)
@@ -72,13 +69,13 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 # Three scorecards
 # ----------------
-options = {
-    "all": {},
-    "all, positive": {"positive": True},
-    "few, positive": {"positive": True, "l1_ratio": 1.0},
+domains = {
+    "all": ElasticNetDomain(l2=0.005),
+    "all, positive": ElasticNetDomain(l2=0.005, low=0.0),
+    "few, positive": ElasticNetDomain(l1=0.005, low=0.0),
 }
-for name, some in options.items():
-    model = GroupDROClassifier(alpha=0.005, **some).fit(*rows, groups=sex[train])
+for name, domain in domains.items():
+    model = GroupDROClassifier(domain=domain).fit(*rows, groups=sex[train])
     coef, low, high = model.coef_[0], model.lower_bound_, model.upper_bound_
     report = group_report(model, points.loc[test], bad[test], sex[test])
     risk = report.columns["risk"][0]

@@ -31,7 +31,13 @@ def cancer():
 @pytest.mark.parametrize("positive", [False, True])
 def test_one_group_is_scikit_learns_elastic_net(l1_ratio, positive):
     X, y = diabetes()
-    ours = gd.GroupDRORegressor(alpha=0.05, l1_ratio=l1_ratio, positive=positive, tol=1e-9)
+    ours = gd.GroupDRORegressor(alpha=0.05, l1_ratio=l1_ratio, tol=1e-9)
+    if positive:
+        ours.set_params(
+            alpha=1e-4,
+            l1_ratio=0.0,
+            domain=gd.domains.ElasticNetDomain(l1=0.05 * l1_ratio, l2=0.05 * (1 - l1_ratio), low=0.0),
+        )
     ours.fit(X, y, groups=np.zeros(len(y)))
     theirs = ElasticNet(alpha=0.05, l1_ratio=l1_ratio, positive=positive, tol=1e-10, max_iter=100_000).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
@@ -102,8 +108,6 @@ def test_an_elastic_net_is_saved_and_loaded():
         ({"l1_ratio": -0.1}, "l1_ratio"),
         ({"l1_ratio": 0.5, "radius": 1.0}, "radius must be None"),
         ({"l1_ratio": 0.5, "alpha": 0.0}, "alpha must be greater than 0"),
-        ({"positive": True, "alpha": 0.0}, "alpha must be greater than 0"),
-        ({"positive": "yes"}, "positive"),
         ({"domain": gd.domains.ElasticNetDomain(l2=1.0, high=[1.0, 2.0])}, "has 2 bounds, but there are 30 features"),
     ],
 )
@@ -129,7 +133,7 @@ def test_a_path_ends_where_single_fits_do_and_finds_more_features_as_the_penalty
     "options",
     [
         {"alpha": 0.02, "l1_ratio": 1.0},
-        {"alpha": 0.02, "l1_ratio": 0.5, "positive": True},
+        {"domain": gd.domains.ElasticNetDomain(l1=0.01, l2=0.01, low=0.0)},
         {"domain": gd.domains.ElasticNetDomain(l2=0.02, high=0.3)},
     ],
     ids=str,
@@ -141,14 +145,14 @@ def test_several_classes_have_the_coefficients_that_the_certificate_is_about(opt
     model = gd.GroupDROClassifier(tol=1e-6, **options).fit(X, y, groups=groups)
     outputs = X @ model.coef_.T + model.intercept_
     losses = logsumexp(outputs, axis=1) - outputs[np.arange(300), y]
-    ratio = options.get("l1_ratio", 0.0)
-    penalty = 0.02 * (ratio * np.abs(model.coef_).sum() + (1 - ratio) / 2 * np.square(model.coef_).sum())
+    domain = options.get("domain", gd.domains.ElasticNetDomain(l1=0.02))
+    penalty = domain.l1 * np.abs(model.coef_).sum() + domain.l2 / 2 * np.square(model.coef_).sum()
     worst = max(losses[groups == g].mean() for g in range(3)) + penalty
     np.testing.assert_allclose(worst, model.upper_bound_, rtol=1e-9)
     np.testing.assert_allclose(model.intercept_.sum(), 0.0, atol=1e-12)
-    assert (model.coef_ >= 0).all() or "positive" not in options
-    assert (model.coef_ <= 0.3).all() or "domain" not in options
-    assert (model.coef_ == 0).any() or not ratio
+    assert (model.coef_ >= domain.low).all()
+    assert (model.coef_ <= domain.high).all()
+    assert (model.coef_ == 0).any() or not domain.l1
 
 
 def test_aleg_moves_under_an_l1_penalty_alone():

@@ -265,9 +265,9 @@ def test_a_simplex_is_refused_with_an_intercept_and_solved_without():
     assert model.coef_.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", ["alpha", "l1_ratio", "positive", "radius"])
+@pytest.mark.parametrize("name", ["alpha", "l1_ratio", "radius"])
 def test_a_domain_excludes_its_shorthands_by_name(name):
-    value = {"alpha": 0.5, "l1_ratio": 0.5, "positive": True, "radius": 1.0}[name]
+    value = {"alpha": 0.5, "l1_ratio": 0.5, "radius": 1.0}[name]
     with pytest.raises(ValueError, match=f"domain replaces {name}: "):
         GroupDROClassifier(domain=gd.domains.L2Domain(penalty=0.1), **{name: value}).fit(X, LABELS, groups=GROUPS)
     with pytest.raises(ValueError, match="domain replaces alpha, radius: "):

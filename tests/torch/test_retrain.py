@@ -382,7 +382,7 @@ def test_a_layer_that_is_worse_for_its_worst_group_is_warned_of():
         model[0].bias.zero_()
         model[0].weight[1, 0], model[0].weight[0, 0] = 2.0, -2.0
     groups = torch.tensor(np.r_[np.zeros(380, int), np.ones(20, int)])
-    with pytest.warns(UserWarning, match="risk rises by .*keep the old layer"):
+    with pytest.warns(UserWarning, match="risk rises by .*keeps its old layer"):
         result = retrain_last_layer(model, make_loader((X, y, groups)), alpha=1e3)
     assert result.is_worse
     assert "the worst judged group" in result.message

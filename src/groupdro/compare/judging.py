@@ -34,7 +34,8 @@ from groupdro.utils.types import Array, Mask
 
 __all__ = ["Judging", "judge"]
 
-_SAME_AS_OURS = {"logistic": "log", "squared": "squared"}  # losses that models of other kinds can be evaluated with
+# Losses that models of other kinds can be evaluated with.
+_SAME_AS_OURS = {"logistic": "log", "log_loss": "log", "squared": "squared", "squared_error": "squared"}
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
         return "auto"
     if own not in _SAME_AS_OURS:
         raise ValueError(f"models[{name!r}] cannot be evaluated by the loss {own!r}; choose another with loss=.")
-    if own == "logistic" and not hasattr(model, "predict_proba"):
+    if _SAME_AS_OURS[own] == "log" and not hasattr(model, "predict_proba"):
         raise ValueError(f"models[{name!r}] has no predict_proba, which log loss requires; choose another loss=.")
     return _SAME_AS_OURS[own]
 
@@ -214,8 +215,8 @@ def _in_words(metric: Metric, outputs: Outputs, loss: Any) -> str:
     if metric.name != "risk":
         return metric.name.replace("_", " ")
     own = getattr(final_estimator(outputs.model), "loss", None) if isinstance(loss, str) and loss == "auto" else loss
-    known = {"logistic": "log loss", "log": "log loss", "squared": "half mean squared error", "zero_one": "error rate"}
-    return known.get(own, "average loss") if isinstance(own, str) else "average loss"
+    known = {"log": "log loss", "squared": "half mean squared error", "zero_one": "error rate"}
+    return known.get(_SAME_AS_OURS.get(own, own), "average loss") if isinstance(own, str) else "average loss"
 
 
 def _differences(found: Resampled, k: int, place: int, judged: Mask, how: Judging) -> Intervals:
@@ -323,10 +324,10 @@ def _headroom(model: Any, plain: Any, rows: GivenRows, judged: Mask, how: Judgin
 
     None for losses, labels and models without such a bound.
     """
-    loss = final_estimator(plain).loss
+    loss = _SAME_AS_OURS.get(final_estimator(plain).loss)
     if not (isinstance(how.loss, str) and how.loss == "auto") or how.metrics[0].name != "risk":
         return None
-    if loss != "squared" and not (loss == "logistic" and len(np.unique(rows.y)) > 1):
+    if loss != "squared" and not (loss == "log" and len(np.unique(rows.y)) > 1):
         return None
     if is_classifier(model) and not hasattr(model, "predict_proba"):
         return None

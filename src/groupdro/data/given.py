@@ -14,7 +14,7 @@ from groupdro.utils.arguments import as_table, number_of_rows
 from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import LARGEST, read_finite, read_offset, read_target
 
-__all__ = ["GivenRows", "RowSource", "read_clusters", "read_given", "read_weights", "refuse_own"]
+__all__ = ["GivenRows", "RowSource", "read_clusters", "read_given", "read_weights", "refuse_other_order", "refuse_own"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +128,7 @@ def read_given(
     if sp.issparse(X) and X.format not in ("csr", "csc"):
         X = X.tocsr()
     X = as_table(X)
+    refuse_other_order(X, y=y, groups=groups, sample_weight=sample_weight, cluster=cluster, offset=offset)
     n_rows = number_of_rows(X, "X")
     target = read_target(y, n_rows, numeric=numeric)
     return GivenRows(
@@ -138,6 +139,22 @@ def read_given(
         read_clusters(cluster, n_rows),
         None if offset is None else read_offset(offset, n_rows),
     )
+
+
+def refuse_other_order(X: Any, **columns: Any) -> None:
+    """Refuse columns of pandas whose index has the labels of that of X in another order: rows are taken by position."""
+    index: Any = getattr(X, "index", None)
+    if not hasattr(index, "equals"):
+        return
+    for name, column in columns.items():
+        own: Any = getattr(column, "index", None)
+        if not hasattr(own, "equals") or len(own) != len(index) or own.equals(index):
+            continue
+        if not own.has_duplicates and own.isin(index).all():
+            raise ValueError(
+                f"{name} has the index of X in another order, but rows are matched by position: pass "
+                f"{name}.loc[X.index]."
+            )
 
 
 def refuse_own(**given: Any) -> None:

@@ -57,7 +57,10 @@ def download(url: str) -> bytes:
         except OSError as error:
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
             if refused or attempt == _ATTEMPTS:
-                raise OSError(f"{url} could not be downloaded: {error}.") from error
+                raise OSError(
+                    f"{url} could not be downloaded: {error}. Without a connection, pass data_home with a copy of the "
+                    "files, or set GROUPDRO_DATA (tables), GROUPDRO_CIFAR or GROUPDRO_FASHION_MNIST to their folder."
+                ) from error
             time.sleep(_DELAY)
     raise AssertionError("the last attempt returns or raises")
 

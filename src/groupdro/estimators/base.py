@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 
 from groupdro.data import GroupedData
-from groupdro.data.given import GivenRows, refuse_own
+from groupdro.data.given import GivenRows, refuse_other_order, refuse_own
 from groupdro.data.grouping import names_array
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.blend import Blend, row_shares
@@ -28,6 +28,7 @@ from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import ProgressLine
 from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
 from groupdro.problem import GroupMinima
+from groupdro.problem.centring import typical_sizes
 from groupdro.run.result import relative_gap
 from groupdro.solvers import Result, Status, solve
 from groupdro.solvers.slack import LeastAverage
@@ -52,6 +53,7 @@ _TAKEN_OVER = (
     "solver",
     "trace",
 )
+_EVEN = 100.0  # ratio of columns' typical entries up to which they count as scaled
 _REMEDIES = {
     Status.PASS_LIMIT: "Increase max_passes={max_passes} or tol={tol}.",
     Status.TIME_LIMIT: "Increase max_time={max_time} or tol={tol}.",
@@ -79,6 +81,11 @@ class GroupDROEstimator(FittedModel, Parameters):
     def _take_classes(self, classes: Array | None) -> None:
         """Set the attributes learned from a store's labels; `classes` is None for numeric targets."""
         raise NotImplementedError
+
+    def _weights(self, y: Array, weights: Floats | None) -> Floats | None:
+        """Return the weights of rows in the fit; None if they are equal."""
+        del y
+        return weights
 
     def _attributes(self, w: Floats) -> dict[str, Any]:
         """Return `coef_` and `intercept_` of parameters in the user's units."""
@@ -145,7 +152,8 @@ class GroupDROEstimator(FittedModel, Parameters):
         if task.data.is_whole:
             check_usefulness(task, result, robustness=float(self.robustness))
         if not result.converged:
-            self._warn(result)
+            sizes = typical_sizes(task.data, centred=self.fit_intercept)
+            self._warn(result, scaled=bool(sizes.max() <= _EVEN * sizes.min()))
         return self
 
     def _read(
@@ -158,6 +166,7 @@ class GroupDROEstimator(FittedModel, Parameters):
         if isinstance(X, GroupedStore):
             refuse_own(y=y, sample_weight=sample_weight, groups=groups, offset=offset)
             return self._read_store(X), None
+        refuse_other_order(X, y=y, sample_weight=sample_weight, groups=groups, offset=offset, cluster=cluster)
         X = read_features(self, X, reset=True)
         rows = read_training_rows(X, y, groups, sample_weight, cluster, offset, numeric=self._regression)
         if len(getattr(y, "shape", ())) == 2:
@@ -168,6 +177,7 @@ class GroupDROEstimator(FittedModel, Parameters):
         """Set the attributes learned from valid rows, and return the task."""
         self.n_features_in_ = given.X.shape[1]
         self.uses_offset_ = given.offset is not None
+        given = replace(given, weights=self._weights(given.y, given.weights))
         given, self.merged_groups_ = merge_groups(given, least=self.min_group_size)
         labels = self._encode(given.y)
         offset = given.offset
@@ -183,6 +193,8 @@ class GroupDROEstimator(FittedModel, Parameters):
 
     def _read_store(self, store: GroupedStore, rows: Indices | None = None) -> Task:
         """Set the attributes learned from a store, or from some of its rows in ascending order, and return the task."""
+        if getattr(self, "class_weight", None) is not None:
+            raise ValueError("class_weight must be None if X is a store: write weights to the store.")
         data = store.data() if rows is None else store.data().restricted(rows)
         refuse_small_groups(store.names, data.counted_sizes, least=self.min_group_size)
         self.n_features_in_ = store.n_features
@@ -307,9 +319,12 @@ class GroupDROEstimator(FittedModel, Parameters):
             self.group_minima_ = result.group_minima.upper
         return result
 
-    def _warn(self, result: Result) -> None:
+    def _warn(self, result: Result, *, scaled: bool) -> None:
         relative = relative_gap(result.gap, result.upper_bound)
-        remedy = _REMEDIES[result.status].format(**self.get_params(deep=False))
+        remedy = _REMEDIES[result.status]
+        if result.status is Status.STALLED and scaled:  # which leaves only what limits the digits of the data
+            remedy = "Increase tol={tol}, or try another solver than {solver!r}."
+        remedy = remedy.format(**self.get_params(deep=False))
         warn_caller(
             f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}",
             ConvergenceWarning,

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -19,8 +20,11 @@ from groupdro.utils.vectors import class_codes
 __all__ = ["GroupDROClassifier"]
 
 
+_LOGISTIC = "logistic", "log_loss"
+
+
 def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
-    if estimator.loss == "logistic" or isinstance(estimator.loss, Logistic | Softmax):
+    if estimator.loss in _LOGISTIC or isinstance(estimator.loss, Logistic | Softmax):
         return True
     raise AttributeError(f"probabilities require loss='logistic', not {estimator.loss!r}.")
 
@@ -59,6 +63,9 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Logistic loss (softmax for more than two classes), half the squared hinge loss, for two classes only, or one of
         `groupdro.losses` or your own. A loss sees the classes as 0, 1, ... in the order of `classes_`. For two classes
         it has one output, which is positive for the second class; for more, one output per class.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the rows' weights by class. "balanced" gives all classes the same total weight over all rows. Within
+        a group's risk only the ratios of weights matter.
     alpha : float, default=1e-4
         Weight of the penalty, which is L2 unless `l1_ratio` is positive, as in `SGDClassifier`. `LogisticRegression` on
         n rows has the same penalty with ``C = 1 / (alpha * n)``. Increase it to regularise more.
@@ -66,18 +73,17 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Share of the L1 penalty, from 0 to 1. The penalty is
         ``alpha * (l1_ratio * sum(abs(coef)) + (1 - l1_ratio) / 2 * norm(coef)**2)``, as in scikit-learn's `ElasticNet`.
         Increase it for sparse models: coefficients that do not pay for their penalty become exactly zero.
-    positive : bool, default=False
-        Whether to constrain all coefficients to be nonnegative.
     radius : float, default=None
         Upper bound on the norm of the coefficients; None for no bound. With ``alpha=0`` and no radius, separable data
         have no finite minimiser, which the status reports. Otherwise the bounds hold for all models whose outputs are
         not huge: see `bound_radius_`. If columns are collinear up to rounding, or the outputs of the best model found
         exceed a tenth of that, no bound is claimed.
     domain : Domain, default=None
-        The feasible set of the coefficients and their penalty, in place of `alpha`, `l1_ratio`, `positive` and
-        `radius`: one of `groupdro.domains`, such as ``ElasticNetDomain(l2=0.01, low=-1, high=1)`` for bounds on the
-        coefficients, or your own. It applies to the coefficients in the units of X, an array of shape (n_features,)
-        or (n_features, n_classes), and not to the intercept.
+        The feasible set of the coefficients and their penalty, in place of `alpha`, `l1_ratio` and `radius`: one of
+        `groupdro.domains`, such as ``ElasticNetDomain(l2=0.01, low=0.0)`` for coefficients that are not negative, or
+        your own. It applies to the coefficients in the units of X, an array of shape (n_features,)
+        or (n_features, n_classes),
+        and not to the intercept.
     fit_intercept : bool, default=True
         Whether to fit an intercept. It is not subject to penalties and bounds.
     tol : float, default=1e-4
@@ -101,11 +107,10 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         0 prints nothing, 1 one line per second, 2 one line per epoch: certified gap, time left, worst value, active
         groups.
     callbacks : list of callable, default=None
-        Called with a `Progress` after every epoch. A callback that returns True ends the fit. Scikit-learn's own
-        callbacks (1.9 and later) are set with `set_callbacks`.
+        Called with a `Progress` after every epoch. A callback that returns True ends the fit.
     checkpoint_dir : str or path-like, default=None
-        Directory in which to save the fit after every epoch, each fit in its own folder. Rerunning an interrupted fit,
-        with the same data and parameters, resumes it. A random state of None is then replaced by 0.
+        Directory in which to save the fit after every epoch, one file per problem. Rerunning an interrupted fit resumes
+        it, also with another solver, tolerance or limit. A random state of None is then replaced by 0.
     min_group_size : int, default=1
         Groups with fewer rows are merged into one group named "(merged)", with a `SmallGroupWarning`. The risks of very
         small groups are mostly noise: the same warning is issued if groups of fewer than ten rows get most of the
@@ -195,10 +200,15 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     __metadata_request__predict_proba = {"offset": True}  # noqa: RUF012
     __metadata_request__predict_log_proba = {"offset": True}  # noqa: RUF012
 
-    _losses: ClassVar[dict[str, type[Loss]]] = {"logistic": Logistic, "squared_hinge": SquaredHinge}
+    _losses: ClassVar[dict[str, type[Loss]]] = {
+        "logistic": Logistic,
+        "log_loss": Logistic,
+        "squared_hinge": SquaredHinge,
+    }
     _regression: ClassVar[bool] = False
 
     loss: str | Loss = "logistic"
+    class_weight: Any = None
 
     def decision_function(self, X: Any, *, offset: Any = None) -> Floats:
         """Return the model's outputs.
@@ -306,11 +316,23 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
             self.classes_, codes = np.unique(y, return_inverse=True)
         return codes
 
+    def _weights(self, y: Array, weights: Floats | None) -> Floats | None:
+        if self.class_weight is None:
+            return weights
+        with error_prefix("class_weight"):
+            own = compute_sample_weight(self.class_weight, y)
+            if self.class_weight == "balanced" and weights is not None:
+                totals = np.bincount(codes := np.unique(y, return_inverse=True)[1], weights)
+                own = weights.sum() / (len(totals) * totals)[codes]
+        if not (np.isfinite(own).all() and (own > 0).all()):
+            raise ValueError("class_weight must be positive and finite for every class.")
+        return np.asarray(own if weights is None else own * weights)
+
     def _own_loss(self) -> Loss:
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: classifiers require at least two.")
-        if n_classes > 2 and self.loss == "logistic":
+        if n_classes > 2 and self.loss in _LOGISTIC:
             return Softmax(n_classes)
         loss = self.loss if isinstance(self.loss, Loss) else self._losses[self.loss]()
         if loss.of_residual:

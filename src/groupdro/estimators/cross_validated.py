@@ -47,6 +47,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     min_rows: int = 30
     n_bootstrap: int = 500
     n_jobs: int | None = None
+    verbose: int = 0
     refit: bool = True
     random_state: int = 0
 
@@ -211,6 +212,8 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
         Number of bootstrap resamples.
     n_jobs : int, default=None
         Number of folds fitted in parallel with joblib.
+    verbose : int, default=0
+        Verbosity of joblib: 10 prints a line per fold.
     refit : bool, default=True
         Whether to fit the chosen model on all rows, which predictions require.
     random_state : int, default=0
@@ -259,7 +262,9 @@ class GroupDRORegressorCV(RefittedModel, RegressorMixin, _CrossValidated):
     estimator : GroupDRORegressor, default=None
         Estimator that provides all other parameters; None for the defaults. Its `alpha` and `robustness` are ignored,
         and it must not have a `domain`, which would replace `alpha`.
-    alphas, robustness, cv, mean_budget, prefer, confidence, min_rows, n_bootstrap, n_jobs, refit, random_state : object
+    alphas, robustness, cv, mean_budget, prefer, confidence, min_rows, n_bootstrap : object
+        As in `GroupDROClassifierCV`.
+    n_jobs, verbose, refit, random_state : object
         As in `GroupDROClassifierCV`.
     scoring : {None, "squared", "absolute"} or callable, default=None
         Loss per row by which cells are compared. None for the estimator's own loss. Lower is better.

@@ -148,7 +148,7 @@ def check_usefulness(task: "Task", result: Result, *, robustness: float) -> None
         f"The model is no better than a constant: on the rows that determine it, the average loss is {reached:.4g}, "
         f"that of the best constant {constant:.4g}."
     )
-    if robustness > 0 and len(q) > 1:
+    if robustness > 0 and len(sizes) > 1:
         text += (
             f" {len(sizes)} of {len(q)} groups, of {np.median(sizes):.0f} rows in the median, have weight, which may "
             "be more than a linear model can serve. Name fewer groups, merge small ones with min_group_size, or set "

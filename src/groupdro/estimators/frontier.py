@@ -310,8 +310,8 @@ class RobustnessFrontier:
         if k is not None:
             t, least = float(enclosed.t[k]), float(enclosed.lower[k])
             blend = (1.0 - t) * mean + t * worst
-            terms = [f"{1 - t:.4g} mean"] * (t < 1) + [f"{t:.4g} worst"] * (t > 0)
-            why = f"every model has {' + '.join(terms)} >= {least:.8g}, but the targets have {blend:.8g}"
+            what = {0.0: "the mean", 1.0: "the worst value"}.get(t, f"{1 - t:.4g} * mean + {t:.4g} * worst")
+            why = f"{what} is at least {least:.8g} for every model, and {blend:.8g} for the targets"
             return Attainable("no", None, t, least, f"No model has {targets}: {why}.")
         for model in self._candidates(mean, worst):
             if model.mean <= mean and model.worst <= worst:

@@ -143,7 +143,7 @@ class GridSearch:
             delayed(_fit_fold)(self.rough, self._fold(train, test), self.about.scoring, job)
             for (train, test), job in zip(self.splits, jobs, strict=True)
         )
-        found = Parallel(n_jobs=self.about.n_jobs)(tasks)
+        found = Parallel(n_jobs=self.about.n_jobs, verbose=self.about.verbose)(tasks)
         for (_, test), (losses, _), (alphas, blends, _) in zip(self.splits, found, jobs, strict=True):
             columns = [
                 int(np.flatnonzero((self.cells[0] == alpha) & (self.cells[1] == t))[0])

@@ -102,6 +102,15 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
                 if not any(phrase in str(error) for phrase in _NO_GROUPS):
                     raise
                 raise TypeError(f"estimator must accept groups in fit: {error}") from error
+            except (KeyError, ValueError) as error:
+                names = [self.group_by] if isinstance(self.group_by, str) else self.group_by
+                dropped = [name for name in names if self.drop and name in str(error)]
+                if not dropped:
+                    raise
+                raise ValueError(
+                    f"{str(error).strip(chr(34))} GroupBy removes {dropped[0]!r} from X: leave it out of the steps of "
+                    "the estimator, or pass drop=False."
+                ) from error
         self.estimator_ = fitted
         return self
 

@@ -29,7 +29,7 @@ _NUMBERS = (
     "small_group_bonus",
 )
 _OPTIONAL = ("worst_share", "atol", "radius", "max_time")
-_SHORTHANDS = ("alpha", "l1_ratio", "positive", "radius")  # of a domain
+_SHORTHANDS = ("alpha", "l1_ratio", "radius")  # of a domain
 _LEAST = 1e-100  # smallest penalty and radius; their squares must not underflow
 
 
@@ -47,7 +47,6 @@ class Parameters(BaseEstimator):
     loss: str | Loss
     alpha: float = 1e-4
     l1_ratio: float = 0.0
-    positive: bool = False
     radius: float | None = None
     domain: Domain | None = None
     fit_intercept: bool = True
@@ -69,8 +68,7 @@ class Parameters(BaseEstimator):
         check_choice(self.average, "average", ("rows", "groups"))
         if not isinstance(self.loss, Loss):
             check_choice(self.loss, "loss", tuple(self._losses))
-        for name in ("positive", "fit_intercept"):
-            check_flag(getattr(self, name), name)
+        check_flag(self.fit_intercept, "fit_intercept")
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
@@ -102,25 +100,19 @@ class Parameters(BaseEstimator):
                 raise ValueError(
                     f"domain replaces {', '.join(given)}: leave the defaults, and set penalties and bounds there."
                 )
-        elif self._is_separable:
+        elif self.l1_ratio > 0:
             if self.radius is not None:
-                raise ValueError("radius must be None with l1_ratio or positive=True.")
+                raise ValueError("radius must be None with l1_ratio.")
             if self.alpha == 0:
-                raise ValueError("alpha must be greater than 0 with l1_ratio or positive=True.")
-
-    @property
-    def _is_separable(self) -> bool:
-        """Whether the shorthands describe penalties and bounds that apply to each coefficient separately."""
-        return bool(self.l1_ratio > 0 or self.positive)
+                raise ValueError("alpha must be greater than 0 with l1_ratio.")
 
     def _domain(self, alpha: float) -> Domain | None:
         """Return the domain of the coefficients with its penalty; None if nothing bounds them."""
         if self.domain is not None:
             return self.domain
-        if self._is_separable:
-            ratio = float(self.l1_ratio)
-            low = 0.0 if self.positive else -np.inf
-            return ElasticNetDomain(l1=alpha * ratio, l2=alpha * (1.0 - ratio), low=low)
+        ratio = float(self.l1_ratio)
+        if ratio > 0:
+            return ElasticNetDomain(l1=alpha * ratio, l2=alpha * (1.0 - ratio))
         if alpha == 0 and self.radius is None:
             return None
         return L2Domain(radius=np.inf if self.radius is None else float(self.radius), penalty=alpha)

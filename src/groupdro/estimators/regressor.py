@@ -57,16 +57,14 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Share of the L1 penalty, from 0 to 1. The penalty is
         ``alpha * (l1_ratio * sum(abs(coef)) + (1 - l1_ratio) / 2 * norm(coef)**2)``, as in scikit-learn's `ElasticNet`.
         Increase it for sparse models: coefficients that do not pay for their penalty become exactly zero.
-    positive : bool, default=False
-        Whether to constrain all coefficients to be nonnegative.
     radius : float, default=None
         Upper bound on the norm of the coefficients; None for no bound. With ``alpha=0`` and no radius, the bounds hold
         for all models whose outputs are not huge: see `bound_radius_`. If columns are collinear up to rounding, or the
         outputs of the best model found exceed a tenth of that, no bound is claimed.
     domain : Domain, default=None
-        The feasible set of the coefficients and their penalty, in place of `alpha`, `l1_ratio`, `positive` and
-        `radius`: one of `groupdro.domains`, such as ``ElasticNetDomain(l2=0.01, low=-1, high=1)`` for bounds on the
-        coefficients, or your own. It applies to the coefficients in the units of X, an array of shape (n_features,),
+        The feasible set of the coefficients and their penalty, in place of `alpha`, `l1_ratio` and `radius`: one of
+        `groupdro.domains`, such as ``ElasticNetDomain(l2=0.01, low=0.0)`` for coefficients that are not negative, or
+        your own. It applies to the coefficients in the units of X, an array of shape (n_features,),
         and not to the intercept.
     fit_intercept : bool, default=True
         Whether to fit an intercept. It is not subject to penalties and bounds.
@@ -91,11 +89,10 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         0 prints nothing, 1 one line per second, 2 one line per epoch: certified gap, time left, worst value, active
         groups.
     callbacks : list of callable, default=None
-        Called with a `Progress` after every epoch. A callback that returns True ends the fit. Scikit-learn's own
-        callbacks (1.9 and later) are set with `set_callbacks`.
+        Called with a `Progress` after every epoch. A callback that returns True ends the fit.
     checkpoint_dir : str or path-like, default=None
-        Directory in which to save the fit after every epoch, each fit in its own folder. Rerunning an interrupted fit,
-        with the same data and parameters, resumes it. A random state of None is then replaced by 0.
+        Directory in which to save the fit after every epoch, one file per problem. Rerunning an interrupted fit resumes
+        it, also with another solver, tolerance or limit. A random state of None is then replaced by 0.
     min_group_size : int, default=1
         Groups with fewer rows are merged into one group named "(merged)", with a `SmallGroupWarning`. The risks of very
         small groups are mostly noise: the same warning is issued if groups of fewer than ten rows get most of the
@@ -180,7 +177,11 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     ('c', 'converged')
     """
 
-    _losses: ClassVar[dict[str, type[Loss]]] = {"squared": Squared, "huber": Huber}
+    _losses: ClassVar[dict[str, type[Loss]]] = {
+        "squared": Squared,
+        "squared_error": Squared,
+        "huber": Huber,
+    }
     _regression: ClassVar[bool] = True
 
     loss: str | Loss = "squared"

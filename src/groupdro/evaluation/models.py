@@ -22,6 +22,7 @@ __all__ = [
     "check_model",
     "final_estimator",
     "means_by_group",
+    "own_groups",
     "predictions_of",
     "row_losses",
     "take_columns",
@@ -109,6 +110,20 @@ def call_inner(model: Any, X: Any, method: str, *more: Any) -> Any:
     for step in steps:
         X = step(X)
     return getattr(model, method)(X, *more)
+
+
+def own_groups(model: Any, X: Any) -> Any:
+    """Return the groups that a `GroupBy` takes from X, inside pipelines, searches and calibration; None without one."""
+    for _ in range(20):
+        if hasattr(model, "_own_groups"):
+            return model._own_groups(X)
+        if isinstance(model, Pipeline):
+            X, model = model[:-1].transform(X) if len(model) > 1 else X, model[-1]
+        elif hasattr(model, "calibrated_classifiers_"):
+            model = model.calibrated_classifiers_[0].estimator
+        else:
+            model = getattr(model, "best_estimator_", getattr(model, "estimator_", None))
+    return None
 
 
 def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:

@@ -17,7 +17,7 @@ from groupdro.evaluation.calibration import calibration
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.inference import effective_sizes
 from groupdro.evaluation.metrics import METRICS, Outputs, read_metrics
-from groupdro.evaluation.models import call_inner, check_model, final_estimator
+from groupdro.evaluation.models import call_inner, check_model, final_estimator, own_groups
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
 from groupdro.utils.types import Floats, Indices
@@ -295,7 +295,7 @@ def group_report(
     check_resampling(n_bootstrap, confidence, min_rows, random_state)
     check_model(model, "model")
     stored = isinstance(X, RowSource)
-    groups = call_inner(model, X, "_own_groups") if groups is None and not stored else groups
+    groups = own_groups(model, X) if groups is None and not stored else groups
     classes = is_classifier(model)
     whole = read_given(
         X, y, groups, sample_weight=sample_weight, cluster=cluster, offset=offset, numeric=not classes, missing="own"

@@ -12,7 +12,7 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from groupdro.data.given import GivenRows, read_given
 from groupdro.evaluation.metrics import METRICS, Metric, Outputs, Predictions, read_metrics
-from groupdro.evaluation.models import call_inner, check_model, final_estimator, take_columns
+from groupdro.evaluation.models import check_model, final_estimator, own_groups, take_columns
 from groupdro.utils.arguments import check_whole, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Floats
@@ -103,9 +103,7 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         self._metric()  # it may have been changed by set_params
         check_model(estimator, "estimator")
         if groups is None:
-            groups = (
-                call_inner(estimator, X, "_own_groups") if self.group_by is None else take_columns(X, self.group_by)[0]
-            )
+            groups = own_groups(estimator, X) if self.group_by is None else take_columns(X, self.group_by)[0]
         if groups is None:
             raise ValueError(
                 "groups did not reach the scorer: enable metadata routing "

@@ -111,7 +111,8 @@ class LastLayerResult:
     Attributes
     ----------
     model : torch.nn.Module
-        The network with the new layer: the given one, or a copy with ``inplace=False``.
+        The network with the new layer: the given one, or a copy with ``inplace=False``. It has the old layer if
+        `is_worse`; ``write_last_layer(model, classifier, layer=layer)`` writes the new one.
     layer : str
         Name of the layer.
     classifier : GroupDROClassifier
@@ -167,8 +168,8 @@ class LastLayerResult:
             text += f" The worst group's risk falls by {estimate:.3g} ({level} interval {low:.3g} to {high:.3g})."
         elif self.is_worse:
             text += (
-                f" The worst group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}): keep "
-                "the old layer."
+                f" The worst group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}), so "
+                "the network keeps its old layer."
             )
         else:
             text += (
@@ -182,6 +183,8 @@ class LastLayerResult:
                 for group in small[:_SHOWN]
             )
             text += f" Not judged, for fewer than {_LEAST} rows or too few errors ({len(small)} here): {shown}."
+        if self.is_worse:
+            return text
         if self.refitted:
             text += f" The layer in the network was fitted on all {self.n_rows} rows."
         else:

@@ -55,7 +55,7 @@ def retrain_last_layer(
     3. Every row is judged under the old layer, and under a layer fitted without its fold, with the same penalty
        and robustness. These were chosen on the same folds, which makes the result slightly optimistic; if that matters,
        pass numbers, or evaluate on a test set of your own.
-    4. The layer is written into the network.
+    4. The layer is written into the network, unless its worst group is significantly worse than under the old layer.
 
     With `store`, a single fold is held out from everything instead, and the network gets the layer judged on it.
 
@@ -150,7 +150,6 @@ def retrain_last_layer(
     task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
     fitted = task.run(features)
     target = inner if inplace else copy.deepcopy(inner)
-    write_last_layer(target, fitted.classifier, layer=name)
     result = LastLayerResult(
         model=model if inplace else target,
         layer=name,
@@ -167,6 +166,8 @@ def retrain_last_layer(
     )
     if result.is_worse:
         warnings.warn(result.message, UserWarning, stacklevel=2)
+    else:
+        write_last_layer(target, fitted.classifier, layer=name)
     return result
 
 
