@@ -36,8 +36,7 @@ def test_a_store_gives_the_model_of_its_arrays(tmp_path, kind, sparse):
     assert on_store.worst_group_ == on_arrays.worst_group_
     assert on_store.n_features_in_ == 6
     np.testing.assert_array_equal(np.sort(on_store.predict(store.X)), np.sort(on_store.predict(X)))
-    with pytest.raises(TypeError, match=r"X is a store, which only fit accepts; use its rows, store\.X"):
-        on_store.predict(store)
+    np.testing.assert_array_equal(on_store.predict(store), on_store.predict(store.X))
     if kind != "number":
         np.testing.assert_array_equal(on_store.classes_, on_arrays.classes_)
     assert (on_store.predict(X[:20]) == on_arrays.predict(X[:20])).mean() > 0.9 or kind == "number"

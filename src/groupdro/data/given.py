@@ -131,11 +131,14 @@ def read_given(
     refuse_other_order(X, y=y, groups=groups, sample_weight=sample_weight, cluster=cluster, offset=offset)
     n_rows = number_of_rows(X, "X")
     target = read_target(y, n_rows, numeric=numeric)
+    weights = read_weights(sample_weight, n_rows)
+    if weights is not None and weights.max() > LARGEST:  # only ratios matter, and sums would overflow
+        weights /= weights.max()
     return GivenRows(
         X,
         target,
         read_groups(groups, n_rows, missing=missing),
-        read_weights(sample_weight, n_rows),
+        weights,
         read_clusters(cluster, n_rows),
         None if offset is None else read_offset(offset, n_rows),
     )
@@ -201,8 +204,7 @@ def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:
         raise ValueError("sample_weight has negative values.")
     if not weights.any():
         raise ValueError("sample_weight is zero on all rows.")
-    # Only ratios of weights matter, and sums of larger ones would overflow.
-    return weights / weights.max() if weights.max() > LARGEST else weights
+    return weights
 
 
 def _take_rows(X: Any, rows: Indices) -> Any:

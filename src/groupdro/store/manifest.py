@@ -17,8 +17,8 @@ import numpy as np
 
 from groupdro.utils.types import Array, Indices
 
-__all__ = ["ARRAYS", "BLOCK", "FORMAT", "LARGEST_MANIFEST", "MANIFEST", "FileRecord", "Manifest", "StoreError"]
-__all__ += ["check", "classes_array", "label_to_json", "manifest_bytes", "parse_manifest"]
+__all__ = ["ARRAYS", "BLOCK", "FORMAT", "LARGEST_COUNT", "LARGEST_MANIFEST", "MANIFEST", "FileRecord", "Manifest"]
+__all__ += ["StoreError", "check", "classes_array", "label_to_json", "manifest_bytes", "parse_manifest"]
 
 FORMAT = "groupdro-store"
 VERSION = 1
@@ -27,7 +27,7 @@ LARGEST_MANIFEST = 256 * 2**20  # bytes; the file is read at once
 BLOCK = 64 * 2**20  # bytes that share a checksum
 ARRAYS = ("X", "data", "indices", "indptr", "y", "weight", "offset", "source")
 
-_LARGEST_COUNT = 2**48  # limit on rows, columns and bytes, so that sizes computed from them are representable
+LARGEST_COUNT = 2**48  # limit on rows, columns and bytes, so that sizes computed from them are representable
 
 
 class StoreError(ValueError):
@@ -182,7 +182,7 @@ def _are_classes(value: Any) -> bool:
 
 
 def _is_count(value: Any, least: int = 1) -> bool:
-    return type(value) is int and least <= value <= _LARGEST_COUNT  # excludes booleans, which are ints
+    return type(value) is int and least <= value <= LARGEST_COUNT  # excludes booleans, which are ints
 
 
 def _is_scalar(value: Any) -> bool:

@@ -14,7 +14,16 @@ from groupdro.data.communicator import Communicator
 from groupdro.data.cuts import row_cuts
 from groupdro.store.files import check_blocks, map_array, regular_size
 from groupdro.store.folders import folder_identity, is_being_replaced
-from groupdro.store.manifest import BLOCK, LARGEST_MANIFEST, MANIFEST, Manifest, StoreError, check, parse_manifest
+from groupdro.store.manifest import (
+    BLOCK,
+    LARGEST_COUNT,
+    LARGEST_MANIFEST,
+    MANIFEST,
+    Manifest,
+    StoreError,
+    check,
+    parse_manifest,
+)
 from groupdro.utils.types import Array
 from groupdro.utils.vectors import LARGEST
 
@@ -134,7 +143,8 @@ def _check_entries(name: str, values: Array, opened: Opened) -> None:
     """Refuse entries that would make solvers read outside arrays, or that are not finite."""
     manifest = opened.manifest
     nnz = opened.nnz or 0
-    stops = {"source": manifest.n_rows, "indices": manifest.n_features, "indptr": nnz + 1}
+    # The source may have had more rows than the store: some were written to another one.
+    stops = {"source": LARGEST_COUNT, "indices": manifest.n_features, "indptr": nnz + 1}
     if manifest.classes is not None:
         stops["y"] = len(manifest.classes)
     for start in range(0, len(values), _PIECE):

@@ -137,7 +137,7 @@ class Rounding:
             f"{self.dtype.name} rounds away part of the differences between rows, up to {worst:.1g} standard "
             f'deviations, in {named}{more}. Pass dtype="float64", or subtract an offset first.',
             UserWarning,
-            stacklevel=4,  # the caller of the writing method
+            stacklevel=5,  # the caller of the writing method
         )
 
     def _refuse_whole(self, column: int, row: int, exact: Any) -> None:
