@@ -1,7 +1,10 @@
 """Intervals that hold for all groups at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
@@ -280,6 +283,24 @@ def test_a_ratio_of_means_has_the_standard_error_of_the_delta_method():
     assert found.means[0, 0] == pytest.approx(mean[0] / mean[1])
     assert found.errors[0, 0] == pytest.approx(along.std() / 20.0)
     assert found.resampled_means.std() == pytest.approx(along.std() / 20.0, rel=0.1)
+
+
+def test_the_gain_of_the_worst_area_is_covered_where_groups_compete_for_it():
+    rng, covered, n = np.random.default_rng(0), 0, 100
+    groups, shifts = np.repeat(np.arange(3), 120), np.array([[0.8, 0.8, 1.0], [1.3, 1.0, 1.0]])
+    areas = norm.cdf(shifts / np.sqrt(2.0))
+    for seed in range(n):
+        y = rng.random(360) < 0.4
+        noise = rng.normal(size=360)
+        scores = [noise + np.where(y, shift[groups], 0.0) for shift in shifts]
+        found = resample_statistics(
+            [AreaUnderROC(y, some) for some in scores], read_groups(groups, 360), n_bootstrap=200, seed=seed
+        )
+        losses = replace(found, means=-found.means, resampled_means=-found.resampled_means)
+        gains = falls_of_worst(losses, 0.95, against=0, groups=np.ones(3, dtype=bool))
+        covered += gains.low[1] <= areas[1].min() - areas[0].min() <= gains.high[1]
+        assert gains.low[1] <= gains.estimates[1] <= gains.high[1]
+    assert covered >= 93
 
 
 # ---------------------------------------------------------------------- errors of classifiers
