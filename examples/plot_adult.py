@@ -89,8 +89,8 @@ print(table.to_string(float_format="%.3f"))
 
 # %%
 # The worst group of the plain model is men of Asian and Pacific origin. The model for
-# the worst risk lowers their risk by 0.017, but the interval of the change includes
-# zero. For white women, a much larger group, it raises the risk by 0.026, and that
+# the worst risk lowers their risk by 0.018, but the interval of the change includes
+# zero. For white women, a much larger group, it raises the risk by 0.027, and that
 # interval is far from zero. The model for the worst excess risk does no better: it
 # raises the risk of both groups.
 INK, ORANGE, BLUE = "#333333", "#D55E00", "#0072B2"
@@ -106,7 +106,7 @@ figure, (left, right) = plt.subplots(
 for (name, (colour, marker)), shift in zip(
     looks.items(), (0.22, 0, -0.22), strict=True
 ):
-    by_group = reports[name].to_pandas().set_index("group").loc[order]
+    by_group = reports[name].to_frame().set_index("group").loc[order]
     ends = by_group["risk_low"], by_group["risk_high"]
     left.hlines(place + shift, *ends, color=colour, lw=1.5, alpha=0.5)
     left.plot(by_group["risk"], place + shift, marker, ms=5, color=colour, label=name)
@@ -150,7 +150,7 @@ found = compare(
     *training, groups.iloc[train], estimator=models["worst risk"], held_out=held_out
 )
 columns = ["model", "mean_risk", "worst_risk", "gain", "gain_low", "gain_high"]
-print(found.to_pandas()[columns].to_string(index=False, float_format="%.4f"))
+print(found.to_frame()[columns].to_string(index=False, float_format="%.4f"))
 print(textwrap.fill(found.verdict, 88, break_on_hyphens=False))
 
 # %%

@@ -47,13 +47,13 @@ def fit_and_judge(X):
         estimator=model,
         held_out=(X[late], y[late], hour[late]),
     )
-    print(found.to_pandas()[COLUMNS].to_string(index=False, float_format="%.3f"))
+    print(found.to_frame()[COLUMNS].to_string(index=False, float_format="%.3f"))
     return found
 
 
 def error(report):
     """Return the error of each hour in bicycles, with its interval."""
-    table = report.to_pandas().set_index("group").sort_index()
+    table = report.to_frame().set_index("group").sort_index()
     return 100 * np.sqrt(2 * table[["risk", "risk_low", "risk_high"]])
 
 

@@ -74,7 +74,7 @@ INK, ORANGE, BLUE = "#333333", "#D55E00", "#0072B2"
 looks = (INK, "o-"), (ORANGE, "s--"), (BLUE, "^-.")
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 for (name, report), (colour, style) in zip(reports.items(), looks, strict=True):
-    table = report.to_pandas().sort_values("group")
+    table = report.to_frame().sort_values("group")
     band = table["risk_low"], table["risk_high"]
     ax.fill_between(table["group"], *band, color=colour, alpha=0.15, lw=0)
     ax.plot(table["group"], table["risk"], style, ms=4, color=colour, label=name)

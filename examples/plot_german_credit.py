@@ -33,7 +33,7 @@ model = make_pipeline(
 )
 found = compare(X, bad, sex, estimator=model)
 columns = ["model", "mean_risk", "worst_risk", "worst_group", "gain_low", "gain_high"]
-print(found.to_pandas()[columns].to_string(index=False, float_format="%.4f"))
+print(found.to_frame()[columns].to_string(index=False, float_format="%.4f"))
 plain = found.reports["ERM"].columns
 print("held-out rows:", dict(zip(plain["group"], plain["n"], strict=True)))
 
@@ -52,9 +52,9 @@ results = [found]
 for seed in range(1, 12):
     results.append(compare(X, bad, sex, estimator=model, cv=None, random_state=seed))
 changes = [result.changes["GDRO"] for result in results]
-changes.sort(key=lambda change: change.fall[0])
-change, high, low = -np.array([change.fall for change in changes]).T
-price = [change.rise[0] for change in changes]
+changes.sort(key=lambda change: change.gain[0])
+change, high, low = -np.array([change.gain for change in changes]).T
+price = [change.cost[0] for change in changes]
 print(f"intervals below zero: {(high < 0).sum()}, above zero: {(low > 0).sum()}")
 print(f"median change of the worst group's risk: {np.median(change):+.4f}")
 print(f"smallest and largest: {change.min():+.4f} and {change.max():+.4f}")

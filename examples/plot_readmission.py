@@ -71,7 +71,7 @@ found = compare(
     cv=None,
 )
 columns = ["model", "mean_risk", "worst_risk", "worst_group", "gain_low", "gain_high"]
-print(found.to_pandas()[columns].to_string(index=False, float_format="%.4f"))
+print(found.to_frame()[columns].to_string(index=False, float_format="%.4f"))
 
 # %%
 # The worst age has a slightly lower risk under GDRO than under the plain model (ERM).
@@ -86,7 +86,7 @@ specialties, held_specialties = specialty.iloc[train], specialty.iloc[test]
 plain = GroupDROClassifier(alpha=1e-3, random_state=0)
 plain.fit(*training, groups=np.zeros(len(train)))
 report = group_report(plain, *held_out, held_specialties)
-table = report.to_pandas().set_index("group")
+table = report.to_frame().set_index("group")
 p = plain.predict_proba(held_out[0])[:, 1]
 losses = -np.log(np.where(held_out[1], p, 1 - p))
 rng, n = np.random.default_rng(0), np.unique(np.geomspace(1, 1e4, 30).astype(int))

@@ -118,7 +118,7 @@ found = compare(
     cv=None,
 )
 columns = ["model", "mean_risk", "worst_risk", "worst_group", "gain_low", "gain_high"]
-print(found.to_pandas()[columns].to_string(index=False, float_format="%.4f"))
+print(found.to_frame()[columns].to_string(index=False, float_format="%.4f"))
 plain, robust = (found.reports[name].by_group for name in ("ERM", "GDRO"))
 for name in ("red", "white"):
     before, after = plain[name]["risk"], robust[name]["risk"]

@@ -1,7 +1,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks.held_out import bike, choice, coverage, cv_cost, last_layer, reports, shift, tables
+from benchmarks.held_out import bike, choice, coverage, cv_cost, last_layer, metrics, reports, shift, tables
 from benchmarks.held_out.problems import TABLES
 from benchmarks.held_out.writing import CACHE
 
@@ -10,6 +10,7 @@ COMMANDS = {
     "shift": shift.shift,
     "coverage": coverage.coverage,
     "reports": reports.reports,
+    "metrics": metrics.metrics,
     "choice": choice.choice,
     "last_layer": last_layer.last_layer,
     "bike": bike.bike,

@@ -84,7 +84,7 @@ def risk_of(setting: Setting) -> float:
     return float(_MASS @ (p * np.logaddexp(0.0, -odds) + (1.0 - p) * np.logaddexp(0.0, odds)))
 
 
-def _normal(rng: np.random.Generator, n: int, *, clusters: bool) -> np.ndarray:
+def normal(rng: np.random.Generator, n: int, *, clusters: bool) -> np.ndarray:
     if not clusters:
         return rng.standard_normal(n)
     common = np.repeat(rng.standard_normal(n // PER_CLUSTER), PER_CLUSTER)
@@ -94,8 +94,8 @@ def _normal(rng: np.random.Generator, n: int, *, clusters: bool) -> np.ndarray:
 def draw(setting: Setting, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return log-odds, labels and weights."""
     n = N_GROUPS * setting.size
-    odds = centre_of(setting.rate) + _normal(rng, n, clusters=setting.clusters)
-    y = (norm.cdf(_normal(rng, n, clusters=setting.clusters)) < expit(odds)).astype(np.int64)
+    odds = centre_of(setting.rate) + normal(rng, n, clusters=setting.clusters)
+    y = (norm.cdf(normal(rng, n, clusters=setting.clusters)) < expit(odds)).astype(np.int64)
     weights = None
     if setting.weights == "lognormal":
         weights = np.exp(rng.standard_normal(n))

@@ -1,11 +1,23 @@
 """Intervals that hold for all groups at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import falls_of_worst, has_few, resample, simultaneous_intervals
+from groupdro.evaluation.inference import (
+    effective_sizes,
+    falls_of_worst,
+    few_carry,
+    has_enough,
+    resample,
+    resample_statistics,
+    simultaneous_intervals,
+)
+from groupdro.evaluation.statistics import AreaUnderROC, Average, FunctionOfMeans, Median
 
 
 def drawn(rng, n_groups, size, kind):
@@ -129,21 +141,169 @@ def test_errors_on_light_rows_do_not_make_an_interval_narrower_than_without_weig
     assert light >= plain
 
 
+# ---------------------------------------------------------------------- groups with too few rows
+
+
 def test_groups_with_fewer_than_three_effective_errors_are_found():
     wrong = np.zeros(400, dtype=bool)
     wrong[:2] = True  # group a: two of a hundred rows
     wrong[100:103] = True  # group b: three
     wrong[200:230] = True  # group c: thirty
-    grouping = read_groups(np.repeat(["a", "b", "c", "d"], 100), 400)  # group d: none
-    np.testing.assert_array_equal(has_few(wrong, grouping), [True, False, False, True])
+    losses, grouping = np.ones(400), read_groups(np.repeat(["a", "b", "c", "d"], 100), 400)  # group d: none
+
+    def few(**given):
+        return few_carry(losses, grouping, errors=wrong, **given).tolist()
+
+    assert few() == [True, False, False, True]
     weights = np.ones(400)
     weights[240:250] = 1000.0  # ten rows of group c count for all, and a third of its rows are wrong
-    np.testing.assert_array_equal(has_few(wrong, grouping, weights=weights), [True, False, False, True])
+    assert few(weights=weights) == [True, False, False, True]
     weights[240:245] = 1.0
-    np.testing.assert_array_equal(has_few(wrong, grouping, weights=weights), [True, False, True, True])
+    assert few(weights=weights) == [True, False, True, True]
     clusters = np.arange(400)
     clusters[100:103] = 100  # the three of group b are the same patient
-    np.testing.assert_array_equal(has_few(wrong, grouping, clusters=clusters), [True, True, False, True])
+    assert few(clusters=clusters) == [True, True, False, True]
+
+
+@pytest.mark.parametrize(("errors", "least"), [(None, 10), (np.ones(200, dtype=bool), 5)], ids=["numbers", "classes"])
+def test_a_loss_that_few_rows_carry_is_found_in_all_groups_together(errors, least):
+    grouping = read_groups(np.repeat(["a", "b"], 100), 200)
+    for n_carrying, expected in ((least - 1, True), (least, False)):
+        losses = (np.arange(200) % 100 < n_carrying).astype(float)  # the same number of rows in both groups
+        np.testing.assert_array_equal(few_carry(losses, grouping, errors=errors), [expected] * 2)
+        np.testing.assert_array_equal(few_carry(7.0 * losses, grouping, errors=errors), [expected] * 2)
+    # Where one group shows that few rows can have most of a loss, the others may just not have met such rows.
+    losses = np.ones(200)
+    losses[0] = 1e4
+    assert few_carry(losses, grouping, errors=errors).all()
+    assert not few_carry(np.ones(200), grouping, errors=errors).any()
+
+
+def test_weights_and_clusters_count_in_what_carries_a_loss():
+    grouping, losses = read_groups(np.zeros(100), 100), (np.arange(100) < 20).astype(float)
+    assert not few_carry(losses, grouping).any()
+    heavy = np.where(np.arange(100) == 0, 1000.0, 1.0)
+    assert few_carry(losses, grouping, weights=heavy).all()
+    assert few_carry(losses, grouping, clusters=np.arange(100) // 5).all()  # of four patients
+    assert not few_carry(np.zeros(100), grouping).any()
+
+
+def test_a_statistic_needs_ten_effective_rows_of_every_kind():
+    positive = np.r_[np.arange(50) < 9, np.arange(50) < 10, np.arange(50) < 41]
+    statistic, grouping = AreaUnderROC(positive, np.zeros(150)), read_groups(np.repeat(["a", "b", "c"], 50), 150)
+    assert has_enough(statistic, grouping).tolist() == [False, True, False]  # group c has nine negative rows
+    weights = np.where(np.arange(150) == 50, 3.0, 1.0)
+    assert has_enough(statistic, grouping, weights=weights).tolist() == [False, False, False]
+    clusters = np.arange(150)
+    clusters[51] = 50
+    assert has_enough(statistic, grouping, clusters=clusters).tolist() == [False, False, False]
+    counted = Average(np.ones(150), positive)
+    assert has_enough(counted, grouping).tolist() == [False, True, True]
+
+
+def test_effective_sizes_are_those_of_the_rows_that_count():
+    grouping, weights = read_groups(np.repeat([0, 1], 4), 8), np.array([1.0, 1, 1, 5, 2, 2, 2, 2])
+    np.testing.assert_allclose(effective_sizes(grouping, weights=weights), [64 / 28, 4.0])
+    counted = np.array([1, 1, 1, 0, 0, 0, 0, 0], dtype=bool)
+    np.testing.assert_allclose(effective_sizes(grouping, weights=weights, counted=counted), [3.0, 0.0])
+    clusters = np.array([0, 0, 1, 1, 2, 2, 2, 2])
+    np.testing.assert_allclose(effective_sizes(grouping, clusters, weights), [64 / 40, 1.0])
+
+
+# ---------------------------------------------------------------------- statistics other than means
+
+
+def test_resampled_statistics_of_means_are_the_resampled_means():
+    rng = np.random.default_rng(4)
+    losses, weights, clusters = rng.gamma(1.0, size=120), rng.uniform(0.5, 2.0, 120), np.arange(120) // 2
+    grouping, counted = read_groups(np.arange(120) % 3, 120), np.ones(120, dtype=bool)
+    for given in ({}, {"weights": weights}, {"clusters": clusters}, {"weights": weights, "clusters": clusters}):
+        options = {"n_bootstrap": 50, "seed": 5, **given}
+        means = resample(losses[:, None], grouping, **options)
+        found = resample_statistics([Average(losses, counted)], grouping, **options)
+        for name in ("means", "errors", "resampled_means", "resampled_errors", "sizes", "rows"):
+            np.testing.assert_allclose(getattr(found, name), getattr(means, name), rtol=1e-9, err_msg=name)
+
+
+def test_the_standard_error_of_a_statistic_is_its_spread_over_resamples():
+    rng = np.random.default_rng(5)
+    y = rng.random(600) < 0.5
+    scores = rng.normal(size=600) + y
+    clusters, grouping = np.arange(600) // 2, read_groups(np.arange(600) // 300, 600)
+    found = resample_statistics(
+        [AreaUnderROC(y, scores), Median(scores)], grouping, n_bootstrap=2000, seed=0, clusters=clusters
+    )
+    np.testing.assert_allclose(found.resampled_means.std(axis=0), found.errors, rtol=0.1)
+    # Nothing but the resamples says anything about a median: they all have the same standard error.
+    assert (found.resampled_errors[:, :, 1] == found.errors[:, 1]).all()
+    assert found.resampled_errors[:, :, 0].std() > 0
+
+
+def test_a_resample_in_which_a_statistic_is_undefined_counts_as_the_sample():
+    positive = np.arange(40) < 2
+    grouping = read_groups(np.zeros(40), 40)
+    statistic = AreaUnderROC(positive, np.random.default_rng(0).normal(size=40))
+    found = resample_statistics([statistic], grouping, n_bootstrap=300, seed=0)
+    assert np.isfinite(found.resampled_means).all()
+    assert np.isfinite(found.resampled_errors).all()
+    missed = found.resampled_means[:, 0, 0] == found.means[0, 0]
+    assert 0.05 < missed.mean() < 0.3  # exp(-2) of the resamples have no positive row
+
+
+@pytest.mark.parametrize(("scale", "back"), [("logit", lambda x: 1 / (1 + np.exp(-x))), ("square root", np.sqrt)])
+def test_intervals_on_another_scale_are_narrower_on_the_side_of_its_end(scale, back):
+    rng = np.random.default_rng(6)
+    values = rng.beta(1.0, 9.0, 200)
+    found = resample(values[:, None], read_groups(np.zeros(200), 200), n_bootstrap=2000, seed=0)
+    plain, other = (simultaneous_intervals(found, 0.95, scale=name) for name in ("plain", scale))
+    mean, error = values.mean(), values.std() / np.sqrt(200)
+    np.testing.assert_allclose([mean - plain.low[0], plain.high[0] - mean], 1.96 * error, rtol=0.15)
+    if scale == "square root":
+        ends = np.exp(np.log(mean) + np.array([-1.96, 0.0, 1.96]) * error / mean)
+    else:
+        ends = np.log(mean / (1 - mean)) + np.array([-1.96, 0.0, 1.96]) * error / (mean * (1 - mean))
+    wanted = back(ends)
+    np.testing.assert_allclose([other.low[0], other.estimates[0], other.high[0]], wanted, rtol=0.02)
+    assert other.estimates[0] - other.low[0] < other.high[0] - other.estimates[0]
+    assert other.none_below == other.least <= other.estimates[0] <= other.most <= other.high[0]
+
+
+def test_a_ratio_of_means_has_the_standard_error_of_the_delta_method():
+    rng = np.random.default_rng(7)
+    columns = np.column_stack([rng.gamma(2.0, size=400), rng.gamma(3.0, size=400)])
+
+    def ratio(means):
+        top, bottom = means.T
+        return top / bottom, np.column_stack([1.0 / bottom, -top / bottom**2])
+
+    statistic = FunctionOfMeans(columns, ratio, np.ones((400, 1), dtype=bool))
+    found = resample_statistics([statistic], read_groups(np.zeros(400), 400), n_bootstrap=2000, seed=0)
+    mean = columns.mean(axis=0)
+    along = (columns[:, 0] - mean[0] / mean[1] * columns[:, 1]) / mean[1]
+    assert found.means[0, 0] == pytest.approx(mean[0] / mean[1])
+    assert found.errors[0, 0] == pytest.approx(along.std() / 20.0)
+    assert found.resampled_means.std() == pytest.approx(along.std() / 20.0, rel=0.1)
+
+
+def test_the_gain_of_the_worst_area_is_covered_where_groups_compete_for_it():
+    rng, covered, n = np.random.default_rng(0), 0, 100
+    groups, shifts = np.repeat(np.arange(3), 120), np.array([[0.8, 0.8, 1.0], [1.3, 1.0, 1.0]])
+    areas = norm.cdf(shifts / np.sqrt(2.0))
+    for seed in range(n):
+        y = rng.random(360) < 0.4
+        noise = rng.normal(size=360)
+        scores = [noise + np.where(y, shift[groups], 0.0) for shift in shifts]
+        found = resample_statistics(
+            [AreaUnderROC(y, some) for some in scores], read_groups(groups, 360), n_bootstrap=200, seed=seed
+        )
+        losses = replace(found, means=-found.means, resampled_means=-found.resampled_means)
+        gains = falls_of_worst(losses, 0.95, against=0, groups=np.ones(3, dtype=bool))
+        covered += gains.low[1] <= areas[1].min() - areas[0].min() <= gains.high[1]
+        assert gains.low[1] <= gains.estimates[1] <= gains.high[1]
+    assert covered >= 93
+
+
+# ---------------------------------------------------------------------- errors of classifiers
 
 
 def test_errors_in_one_cluster_do_not_narrow_an_interval():

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 from groupdro.data.grouping import read_groups  # noqa: E402
 from groupdro.torch import Features, choosing, extract_features, retrain_last_layer  # noqa: E402
 from groupdro.torch.choosing import choose  # noqa: E402
+from groupdro.torch.result import compare_scores  # noqa: E402
 from groupdro.torch.rows import sample_rows  # noqa: E402
 from tests.torch.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
 
@@ -181,6 +182,23 @@ def test_networks_of_less_precision_are_retrained(network, dtype, tmp_path):
     assert gd.GroupedStore.open(tmp_path / "store" / "train").X.dtype == expected
 
 
+@pytest.mark.parametrize("which", ["before", "after"])
+def test_a_loss_that_a_few_rows_carry_decides_nothing(which):
+    rng = np.random.default_rng(0)
+    y, groups = rng.integers(0, 2, 600), read_groups(np.arange(600) % 3, 600)
+    sign = np.where(y == 1, 1.0, -1.0)
+    poor, good = (sign + noise * rng.logistic(size=600) for noise in (2.0, 0.7))
+    sure = 4.0 * good
+    sure[np.arange(9)] = -200.0 * sign[:9]  # three confident mistakes in each group
+    judged = compare_scores([poor[:, None], good[:, None]], y, groups, 2, confidence=0.95, seed=0)
+    scores = [sure, good] if which == "before" else [poor, sure]
+    silent = compare_scores([some[:, None] for some in scores], y, groups, 2, confidence=0.95, seed=0)
+    assert 0 < judged.fall[1] < judged.fall[0] < judged.fall[2]
+    assert np.isnan(silent.fall).all()
+    assert getattr(silent, which).columns["note"] == ["few errors"] * 3
+    assert (silent.after if which == "before" else silent.before).columns["note"] == [""] * 3
+
+
 def test_features_on_disk_give_the_fit_of_those_in_memory(network, tmp_path):
     model, rows, test = network
     options = {"alpha": 1e-3, "inplace": False, "estimator": gd.GroupDROClassifier(tol=1e-6)}
@@ -191,7 +209,7 @@ def test_features_on_disk_give_the_fit_of_those_in_memory(network, tmp_path):
     assert whole.refitted
     assert whole.classifier.upper_bound_ == pytest.approx(there.classifier.upper_bound_, rel=1e-5)
     np.testing.assert_allclose(whole.classifier.coef_, there.classifier.coef_, rtol=0.02, atol=0.02)
-    assert whole.after.columns == stored.after.columns
+    assert whole.after.to_frame().equals(stored.after.to_frame())
     assert worst_accuracy(whole.model, test) > worst_accuracy(model, test) + 0.15
 
 

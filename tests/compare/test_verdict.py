@@ -1,0 +1,574 @@
+"""Which model a comparison recommends, and why."""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+import groupdro
+from groupdro import GroupDROClassifier, GroupDRORegressor
+from groupdro.compare.comparison import Change
+from groupdro.compare.contenders import IN_WORDS
+from groupdro.compare.verdict import Choice, Rule, recommend
+from groupdro.evaluation.metrics import METRICS
+
+LOSS, SCORE = METRICS["risk"], METRICS["accuracy"]
+CHOICE = Choice(0.1, "Chose robustness 0.1.")
+
+
+def compare(*rows, **given):
+    """Compare without a choice by cross-validation, which most tests do not look at."""
+    return groupdro.compare(*rows, **{"cv": None, "n_bootstrap": 300, **given})
+
+
+def words(name):
+    return IN_WORDS.get(name, name)
+
+
+def assert_consistent(found):
+    """Recommendation, verdict and table agree."""
+    assert found.recommended in found.models
+    assert found.worth_it == (found.recommended != found.baseline)
+    first = found.verdict.partition(":")[0]
+    place = found.columns["model"].index(found.recommended)
+    change = found.changes[found.recommended]
+    if found.worth_it:
+        assert first.index(words(found.recommended)) < first.index(words(found.baseline))
+        for name in (found.recommended, found.baseline):
+            value = found.columns[f"worst_{found.metrics[0]}"][found.columns["model"].index(name)]
+            assert f"{value:.3g}" in found.verdict
+        assert str(found.columns["worst_group"][place]) in found.verdict
+        assert change.better or change.better_on_average or found.recommended == "CV choice"
+        assert not change.note
+        assert not change.worse
+    else:
+        assert words(found.baseline) in first or found.baseline in first
+        assert change.gain == change.cost == (0.0, 0.0, 0.0)
+    for name, other in found.changes.items():
+        assert (name in found.evidence) or other.gain == other.cost == (0.0, 0.0, 0.0)
+
+
+# ---------------------------------------------------------------------- the rule
+
+
+def change(gain, cost, spread=0.01, harmed=(), note=""):
+    """Return changes from a worst value of 2 and an average of 0.5."""
+    ends = (gain, gain - spread, gain + spread), (cost, cost - 0.001, cost + 0.001)
+    return Change(*ends, gain / 2.0, cost / 0.5, list(harmed), note)
+
+
+NONE = change(0.0, 0.0, spread=0.0)
+
+
+def taken(changes, *, metric=LOSS, baseline="ERM", budget=None, floor=None, choice=None, worst=None):
+    """Return the recommended model; the worst values are those of the gains."""
+    sign = 1.0 if metric.larger_is_better else -1.0
+    changes = {baseline: NONE, **changes}
+    found = {name: 2.0 + sign * each.gain[0] for name, each in changes.items()}
+    return recommend(changes, {**found, **(worst or {})}, Rule(metric, baseline, budget, floor), choice)
+
+
+def test_a_gain_within_noise_is_not_recommended():
+    assert taken({"GDRO": change(0.3, 0.0, spread=0.31)}) == "ERM"
+    assert taken({"GDRO": change(0.3, 0.0, spread=0.29)}) == "GDRO"
+
+
+@pytest.mark.parametrize(
+    ("budget", "name"), [(None, "ERM"), (0.0, "ERM"), (0.85, "ERM"), (0.87, "GDRO"), (10.0, "GDRO")]
+)
+def test_a_gain_may_cost_as_much_as_it_is_worth_or_as_the_budget_allows(budget, name):
+    assert taken({"GDRO": change(0.62, 0.43)}, budget=budget) == name  # 31% better, 86% worse
+
+
+def test_a_budget_of_zero_allows_what_costs_nothing():
+    assert taken({"GDRO": change(0.62, -0.01), "MERO": change(0.9, 0.01)}, budget=0.0) == "GDRO"
+
+
+def test_the_best_trade_is_taken_whoever_made_the_model():
+    changes = {"blend 0.5": change(0.4, 0.01), "GDRO": change(0.6, 0.1), "trees": change(0.5, 0.02)}
+    assert taken(changes) == "trees"
+    assert taken({**changes, "more trees": change(0.5, 0.0)}) == "more trees"
+
+
+def test_a_better_average_is_taken_if_nobody_is_harmed():
+    assert taken({"trees": change(0.0, -0.1)}) == "trees"
+    assert taken({"trees": change(-0.005, -0.1)}) == "trees"  # within noise
+    assert taken({"trees": change(0.0, -0.1, harmed=["a"])}) == "ERM"
+    assert taken({"trees": change(-0.02, -0.1)}) == "ERM"
+    assert taken({"trees": change(0.0, -0.0005)}) == "ERM"
+
+
+def test_a_model_that_cannot_be_judged_is_never_taken():
+    note = "cannot be judged"
+    assert taken({"trees": change(0.9, -0.1, note=note), "GDRO": change(0.3, 0.0)}) == "GDRO"
+    assert taken({"trees": change(0.9, -0.1, note=note)}) == "ERM"
+    assert taken({"CV choice": change(0.9, -0.1, note=note)}, choice=CHOICE) == "ERM"
+
+
+@pytest.mark.parametrize(("gain", "name"), [(0.02, "CV choice"), (-0.02, "ERM")])
+def test_what_cross_validation_preferred_is_taken_unless_the_held_out_rows_contradict_it(gain, name):
+    changes = {"GDRO": change(0.0, 0.2), "CV choice": change(gain, 0.001, spread=0.1)}
+    assert taken(changes, choice=CHOICE) == name
+
+
+def test_the_choice_is_not_taken_if_it_harms_if_it_is_plain_training_or_for_another_baseline():
+    harmful = change(-0.02, -0.4, spread=0.01, harmed=["a"])  # however much the average falls
+    assert harmful.net > 0
+    assert harmful.worse
+    assert taken({"CV choice": harmful}, choice=CHOICE) == "ERM"
+    within = {"CV choice": change(0.02, 0.001, spread=0.1)}
+    assert taken(within, choice=Choice(0.0, "Chose robustness 0.")) == "ERM"
+    assert taken({**within, "ERM": change(0.0, 0.2)}, baseline="GDRO", choice=CHOICE) == "GDRO"
+
+
+@pytest.mark.parametrize("metric", [LOSS, SCORE], ids=["smaller", "larger"])
+def test_models_whose_worst_group_reaches_the_floor_come_first(metric):
+    changes = {"blend": change(0.4, 0.0), "GDRO": change(0.6, 0.2)}
+    sign = 1.0 if metric.larger_is_better else -1.0
+    assert taken(changes, metric=metric) == "blend"
+    assert taken(changes, metric=metric, floor=2.0 + sign * 0.3) == "blend"
+    affordable = {"metric": metric, "budget": 1.0}
+    assert taken(changes, floor=2.0 + sign * 0.5, **affordable) == "GDRO"
+    assert taken(changes, floor=2.0 + sign * 0.9, **affordable) == "blend"  # none reaches it, so the best trade
+    # The baseline alone reaches it.
+    other = dict.fromkeys(changes, 2.0 - sign * 0.2)
+    assert taken(changes, floor=2.0 - sign * 0.1, worst=other, **affordable) == "ERM"
+
+
+def test_relative_changes_count_for_losses_and_absolute_ones_for_scores():
+    assert change(0.4, 0.05).net == pytest.approx(0.4 / 2.0 - 0.05 / 0.5)
+
+
+# ---------------------------------------------------------------------- data of a known kind
+
+
+class Absolute(RegressorMixin, BaseEstimator):
+    """The absolute value of the first column, plus a shift where the last column is 1; the baseline cannot learn it."""
+
+    def __init__(self, shift=0.0):
+        self.shift = shift
+
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        X = np.asarray(X)
+        return np.abs(X[:, 0]) + self.shift * (X[:, -1] == 1)
+
+
+@functools.cache
+def bent(n=1200, seed=0):
+    """Return regression rows of three groups, which no linear model of them explains."""
+    rng = np.random.default_rng(seed)
+    groups = rng.choice(["a", "b", "c"], n, p=[0.2, 0.4, 0.4])
+    X = np.column_stack([rng.normal(size=(n, 2)), groups == "a"]).astype(float)
+    return X, np.abs(X[:, 0]) + 0.3 * X[:, 1] * (groups == "b") + 0.4 * rng.normal(size=n), groups
+
+
+class Bumps(ClassifierMixin, BaseEstimator):
+    """Known probabilities of the second class by the absolute value of the first column; wrong in some rows."""
+
+    def __init__(self, flipped=False, cut=np.inf, sharpness=1.0, centre=0.7):
+        self.flipped = flipped
+        self.cut = cut
+        self.sharpness = sharpness
+        self.centre = centre
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        X = np.asarray(X)
+        p = 1.0 / (1.0 + np.exp(-3.0 * self.sharpness * (np.abs(X[:, 0]) - self.centre)))
+        p = np.where(self.flipped & (X[:, -1] == 1), 1.0 - p, p)
+        p = np.where(X[:, 1] > self.cut, 0.0, p)
+        return np.column_stack([1.0 - p, p])
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+@functools.cache
+def bumpy(n=2400, seed=0, sharpness=1.0):
+    """Return classification rows of three groups, with labels drawn from the probabilities of `Bumps`."""
+    rng = np.random.default_rng(seed)
+    groups = rng.choice(["a", "b", "c"], n, p=[0.2, 0.4, 0.4])
+    X = np.column_stack([rng.normal(size=(n, 2)), groups == "a"]).astype(float)
+    odds = 3.0 * sharpness * (np.abs(X[:, 0]) - 0.7)
+    return X, (odds + rng.logistic(size=n) > 0).astype(int), groups
+
+
+@functools.cache
+def unrelated(n=2400, seed=0):
+    """Return rows whose groups are drawn at random."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, (X[:, 0] + rng.logistic(size=n) > 0).astype(int), rng.choice(["a", "b", "c"], n)
+
+
+@functools.cache
+def flipped(n=2400, seed=0):
+    """Return rows of which a rare group has a feature of the opposite meaning."""
+    rng = np.random.default_rng(seed)
+    groups = np.where(rng.random(n) < 0.12, "rare", np.where(rng.random(n) < 0.5, "east", "west"))
+    y = rng.integers(0, 2, n)
+    sign = 2.0 * y - 1.0
+    shortcut = np.where(groups == "rare", -1.0, 1.0) * sign * 1.5 + rng.normal(size=n)
+    return np.column_stack([shortcut, sign * 0.8 + rng.normal(size=n), rng.normal(size=n)]), y, groups
+
+
+def halves(rows):
+    half = len(rows[1]) // 2
+    return tuple(part[:half] for part in rows), tuple(part[half:] for part in rows)
+
+
+# ---------------------------------------------------------------------- models of the user
+
+
+def test_trees_that_are_better_everywhere_are_recommended_and_named():
+    trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
+    found = compare(*bumpy(), models={"boosted trees": trees})
+    assert found.recommended == "boosted trees"
+    assert found.worth_it
+    assert "boosted trees" in found.verdict
+    assert "trees" not in found.verdict.replace("boosted trees", "")
+    assert found.changes["boosted trees"].better
+    assert found.changes["boosted trees"].better_on_average
+    assert_consistent(found)
+
+
+OF_CLASSES = [name for name, metric in METRICS.items() if metric.task != "regression" and name != "recall"]
+OF_NUMBERS = [name for name, metric in METRICS.items() if metric.task != "classification"]
+
+
+@pytest.mark.parametrize("name", [name for name in OF_CLASSES if name not in ("selection_rate", "false_negative_rate")])
+def test_a_better_classifier_is_recommended_by_every_metric(name):
+    found = compare(*bumpy(), models={"bumps": Bumps()}, metrics=name)
+    assert found.recommended == "bumps"
+    assert_consistent(found)
+    gain, low, high = found.changes["bumps"].gain
+    worst, mean = (dict(zip(found.columns["model"], found.columns[f"{kind}_{name}"], strict=True))
+                   for kind in ("worst", "mean"))  # fmt: skip
+    sign = 1.0 if METRICS[name].larger_is_better else -1.0
+    assert gain == pytest.approx(sign * (worst["bumps"] - worst["ERM"]))
+    assert found.changes["bumps"].cost[0] == pytest.approx(sign * (mean["ERM"] - mean["bumps"]))
+    assert max(0.0, low) < gain < high
+
+
+@pytest.mark.parametrize("name", [*OF_NUMBERS, "neg_mean_absolute_error", "r2"])
+def test_a_better_regressor_is_recommended_by_every_metric(name):
+    n_bootstrap = 300 if name in METRICS else 40  # functions are called once per resample
+    found = compare(*bent(), models={"absolute": Absolute()}, metrics=name, n_bootstrap=n_bootstrap)
+    assert found.recommended == "absolute"
+    assert found.metrics == (name,)
+    assert found.changes["absolute"].better_on_average
+    assert_consistent(found)
+
+
+def test_a_function_of_the_user_decides():
+    def within(true, predicted):
+        return np.mean(np.abs(true - predicted) < 0.5)
+
+    found = compare(*bent(600), models={"absolute": Absolute()}, metrics=[within, "rmse"], n_bootstrap=100)
+    assert found.recommended == "absolute"
+    assert found.metrics == ("within", "rmse")
+    assert_consistent(found)
+
+
+@pytest.mark.parametrize(("shift", "harmed"), [(0.0, []), (2.0, ["a"])])
+def test_a_model_that_is_worse_in_a_group_beyond_chance_is_not_recommended(shift, harmed):
+    found = compare(*bent(), models={"absolute": Absolute(shift)}, estimator=GroupDRORegressor())
+    assert found.changes["absolute"].harmed == harmed
+    assert (found.recommended == "absolute") == (harmed == [])
+    assert_consistent(found)
+
+
+def test_a_better_average_does_not_pay_for_a_harmed_group():
+    found = compare(*bumpy(), models={"bumps": Bumps(flipped=True)}, metrics="accuracy")
+    own = found.changes["bumps"]
+    assert own.better_on_average
+    assert own.harmed == ["a"]
+    assert found.recommended != "bumps"
+    assert_consistent(found)
+
+
+@pytest.mark.xfail(strict=True, reason="the verdict says that no other model is significantly better over all rows")
+def test_the_verdict_names_a_model_whose_better_average_harms_a_group():
+    found = compare(*bumpy(), models={"bumps": Bumps(flipped=True)}, metrics="accuracy")
+    assert not found.worth_it
+    assert "bumps" in found.verdict
+
+
+def test_the_differences_are_those_of_each_group_in_the_metric_itself():
+    found = compare(*bumpy(), models={"bumps": Bumps(flipped=True)}, metrics="accuracy")
+    table = [row for row in zip(*found.differences.values(), strict=True) if row[0] == "bumps"]
+    reports = {name: found.reports[name].by_group for name in ("ERM", "bumps")}
+    for _, group, difference, low, high in table:
+        assert difference == pytest.approx(reports["bumps"][group]["accuracy"] - reports["ERM"][group]["accuracy"])
+        assert low < difference < high
+        assert (high < 0) == (group in found.changes["bumps"].harmed)
+
+
+# ---------------------------------------------------------------------- the baseline
+
+
+def test_the_model_in_production_is_what_others_must_beat():
+    train, held_out = halves(bumpy())
+    ours = compare(*train, held_out=held_out, models={"bumps": Bumps()})
+    assert (ours.baseline, ours.recommended) == ("ERM", "bumps")
+    named = compare(*train, held_out=held_out, models={"bumps": Bumps()}, baseline="bumps")
+    assert (named.baseline, named.recommended, named.worth_it) == ("bumps", "bumps", False)
+    given = compare(*train, held_out=held_out, baseline=Bumps())
+    assert (given.baseline, given.recommended, given.worth_it) == ("baseline", "baseline", False)
+    fitted = compare(*train, held_out=held_out, baseline=Bumps().fit(*train[:2]))
+    for found, name in ((ours, "bumps"), (named, "bumps"), (given, "baseline"), (fitted, "baseline")):
+        assert_consistent(found)
+        assert found.columns["model"][-1] == name
+        # The same two models, seen from either side.
+        gain, other = ours.changes["bumps"].gain, found.changes["ERM" if found is not ours else "bumps"].gain
+        assert abs(gain[0]) == pytest.approx(abs(other[0]))
+        assert (gain[0] < 0) == (other[0] < 0 and found is ours)
+    assert given.changes["ERM"].gain == fitted.changes["ERM"].gain
+    assert given.changes["ERM"].harmed == ["a", "b", "c"]
+
+
+def test_an_own_model_can_be_the_baseline():
+    rows = flipped()
+    plain, robust = (compare(*rows, baseline=name) for name in ("ERM", "GDRO"))
+    assert plain.worth_it
+    assert robust.baseline == "GDRO"
+    assert robust.changes["GDRO"].gain == (0.0, 0.0, 0.0)
+    assert robust.changes["ERM"].gain[0] == pytest.approx(-plain.changes["GDRO"].gain[0])
+    assert robust.recommended != "ERM"
+    for found in (plain, robust):
+        assert_consistent(found)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "error"), [("trees", ValueError), (LogisticRegression, TypeError), (3, TypeError)]
+)
+def test_a_baseline_that_is_no_model_is_refused_by_name(baseline, error):
+    with pytest.raises(error, match="baseline"):
+        compare(*unrelated(600), baseline=baseline)
+
+
+@pytest.mark.xfail(strict=True, reason="the model of the user is replaced")
+def test_a_model_of_the_user_that_is_called_baseline_is_not_replaced_by_the_baseline():
+    with pytest.raises(ValueError, match="baseline"):
+        compare(*bent(600), models={"baseline": Absolute(1.0)}, baseline=Absolute())
+
+
+# ---------------------------------------------------------------------- budget and floor
+
+
+def test_a_budget_decides_how_much_the_average_may_lose():
+    rows = flipped()
+    found = {budget: compare(*rows, mean_budget=budget) for budget in (None, 0.0, 0.05, 5.0)}
+    costs = {}
+    for budget, one in found.items():
+        assert_consistent(one)
+        own = one.changes[one.recommended]
+        costs[budget] = own.relative_cost
+        if budget is not None:
+            assert own.relative_cost <= budget
+    assert found[5.0].changes == found[0.0].changes
+    assert costs[0.0] <= 0.0 < costs[5.0]
+    # With no limit on the cost, it still counts.
+    best = max(found[5.0].changes.values(), key=lambda change: change.net)
+    assert found[5.0].changes[found[5.0].recommended] == best
+
+
+def test_a_floor_is_reached_by_the_recommended_model_if_by_any():
+    rows = flipped()
+    plain = compare(*rows, metrics="accuracy", mean_budget=1.0)
+    worst = dict(zip(plain.columns["model"], plain.columns["worst_accuracy"], strict=True))
+    best = max(worst, key=worst.get)
+    assert worst["ERM"] < worst["balanced ERM"] < worst[best]
+    floors = {"low": 0.01, "needed": worst[best] - 1e-9, "out of reach": 0.99}
+    found = {key: compare(*rows, metrics="accuracy", mean_budget=1.0, floor=floor) for key, floor in floors.items()}
+    assert found["low"].recommended == found["out of reach"].recommended == plain.recommended
+    assert worst[found["needed"].recommended] == worst[best]
+    assert "0.99" in found["out of reach"].verdict
+    assert "0.01" not in found["low"].verdict
+    for one in found.values():
+        assert_consistent(one)
+
+
+def test_a_floor_of_a_loss_is_a_ceiling():
+    rows = flipped()
+    plain = compare(*rows, mean_budget=1.0)
+    worst = dict(zip(plain.columns["model"], plain.columns["worst_risk"], strict=True))
+    best = min(worst, key=worst.get)
+    found = compare(*rows, mean_budget=1.0, floor=worst[best] + 1e-9)
+    assert worst[found.recommended] == worst[best]
+    assert_consistent(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"mean_budget": -0.1}, ValueError),
+        ({"mean_budget": np.nan}, ValueError),
+        ({"mean_budget": "small"}, TypeError),
+        ({"floor": np.inf}, ValueError),
+        pytest.param({"floor": "high"}, TypeError, marks=pytest.mark.xfail(strict=True, reason="abs of a text")),
+        ({"verbose": 2}, (TypeError, ValueError)),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(given, error):
+    (name,) = given
+    with pytest.raises(error, match=name):
+        compare(*unrelated(600), **given)
+
+
+def test_a_floor_below_zero_is_taken():
+    found = compare(*bent(600), metrics="d2", floor=-0.5)
+    assert not found.worth_it
+    assert_consistent(found)
+
+
+# ---------------------------------------------------------------------- nothing to recommend
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_robustness_is_found_to_help_where_a_rare_group_has_a_flipped_feature(seed):
+    found = compare(*flipped(seed=seed))
+    assert found.worth_it
+    gain, low, high = found.changes["GDRO"].gain
+    assert gain > 0.1
+    assert 0.0 < low <= gain <= high
+    assert dict(zip(found.columns["model"], found.columns["worst_group"], strict=True))["ERM"] == "rare"
+    assert found.left_out == []
+    assert_consistent(found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plain_training_is_kept_where_groups_are_random_labels(seed):
+    found = compare(*unrelated(seed=seed))
+    assert not found.worth_it
+    assert found.recommended == "ERM"
+    assert found.changes["GDRO"].gain[1] <= 0.0 <= found.changes["GDRO"].gain[2]
+    assert_consistent(found)
+
+
+def test_plain_training_is_kept_where_the_worst_group_of_the_training_rows_misleads():
+    X, y, groups = flipped()
+    turned = X * np.where(groups == "rare", -1.0, 1.0)[:, None], y, np.where(groups == "rare", "west", groups)
+    found = compare(X, y, groups, held_out=turned)
+    assert not found.worth_it
+    assert found.changes["GDRO"].worse
+    assert_consistent(found)
+
+
+def test_nothing_is_recommended_where_no_group_can_be_judged():
+    for baseline in (None, "GDRO", Bumps()):
+        found = compare(*bumpy(), models={"bumps": Bumps()}, min_rows=10**6, baseline=baseline)
+        assert found.recommended == found.baseline
+        assert not found.worth_it
+        assert found.headroom is None
+        assert sorted(found.left_out) == ["a", "b", "c"]
+        others = [change for name, change in found.changes.items() if name != found.baseline]
+        assert np.isnan([change.gain[1:] for change in others]).all()
+        assert all(len(text) > 0 for text in (repr(found), found.summary(details=True), found._repr_html_()))
+
+
+def test_groups_in_which_the_metric_is_undefined_are_left_out():
+    X, y, groups = unrelated()
+    train, (X, y, groups) = halves((X, y, groups))
+    kept = (groups != "a") | (y == 1)
+    found = compare(*train, held_out=(X[kept], y[kept], groups[kept]), metrics="roc_auc")
+    assert found.left_out == ["a"]
+    assert set(found.differences["group"]) == {"b", "c"}
+    assert np.isfinite([change.gain for change in found.changes.values()]).all()
+    assert_consistent(found)
+
+
+@pytest.mark.xfail(strict=True, raises=RuntimeWarning, reason="a metric that is undefined in all groups")
+def test_nothing_is_recommended_where_the_metric_is_undefined_in_all_groups():
+    X, y, groups = unrelated()
+    found = compare(X, y, groups, held_out=(X[y == 1], y[y == 1], groups[y == 1]), metrics="roc_auc")
+    assert not found.worth_it
+    assert sorted(found.left_out) == ["a", "b", "c"]
+    assert_consistent(found)
+
+
+class Never(Bumps):
+    """A model that never predicts the second class."""
+
+    def predict(self, X):
+        return np.zeros(len(X), dtype=int)
+
+
+@pytest.mark.xfail(strict=True, raises=RuntimeWarning, reason="one undefined value makes all intervals NaN")
+def test_a_metric_that_one_model_leaves_undefined_is_judged_for_the_others():
+    alone, found = (
+        compare(*bumpy(), models={"bumps": Bumps(), **more}, metrics="precision") for more in ({}, {"never": Never()})
+    )
+    assert found.changes["never"].note
+    assert found.recommended == alone.recommended == "bumps"
+    assert np.isfinite(found.changes["bumps"].gain).all()
+    assert_consistent(found)
+
+
+# ---------------------------------------------------------------------- losses that few rows carry
+
+
+def test_a_model_whose_loss_a_few_rows_carry_is_noted_and_not_recommended_without_a_warning():
+    train, held_out = halves(bumpy(2400, sharpness=12.0))
+    cut = np.sort(held_out[0][held_out[1] == 1, 1])[-6]  # five rows get a probability of zero for their own class
+    models = {"sure": Bumps(cut=cut, sharpness=12.0), "bumps": Bumps(centre=0.9)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compare(*train, held_out=held_out, models=models)
+    sure, bumps = (found.changes[name] for name in ("sure", "bumps"))
+    assert sure.note
+    assert bumps.note == ""
+    assert sure.cost[0] < bumps.cost[0]  # it looks better, and would harm nobody
+    assert sure.better_on_average
+    assert not sure.harmed
+    assert found.recommended == "bumps"
+    assert sure.note in found.evidence
+    assert_consistent(found)
+    # By a proportion it can be judged.
+    found = compare(*train, held_out=held_out, models=models, metrics="accuracy")
+    assert found.changes["sure"].note == ""
+    assert found.changes["sure"].better
+
+
+# ---------------------------------------------------------------------- consistency
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_recommendation_verdict_and_table_agree_on_random_problems(seed):
+    rng = np.random.default_rng(seed)
+    n, n_groups, classes = int(rng.integers(500, 1000)), int(rng.integers(2, 5)), seed % 2 == 0
+    X, groups = rng.normal(size=(n, 3)), rng.integers(0, n_groups, n)
+    slopes = rng.normal(size=(n_groups, 3)) * rng.uniform(0.0, 1.5)
+    signal = (X * (1.0 + slopes[groups])).sum(axis=1) + rng.uniform(0.0, 2.0) * np.abs(X[:, 0])
+    y = (signal + rng.logistic(size=n) > 0).astype(int) if classes else signal + rng.normal(size=n)
+    metrics = (("risk", "accuracy", "roc_auc", "brier") if classes else ("risk", "rmse", "mae", "d2"))[seed // 2 % 4]
+    given = {"models": {"bumps": Bumps()} if classes else {"absolute": Absolute()}, "metrics": metrics}
+    if seed % 3 == 0:
+        given["baseline"] = ("GDRO", "balanced ERM", "bumps" if classes else "absolute")[seed // 3 % 3]
+    if seed % 5 == 0:
+        given |= {"mean_budget": 0.02, "floor": 0.6}
+    if seed % 7 == 0:
+        given |= {"cv": 2, "estimator": GroupDROClassifier() if classes else GroupDRORegressor()}
+    found = compare(X, y, groups, random_state=seed, n_bootstrap=100, **given)
+    assert_consistent(found)
+    again = compare(X, y, groups, random_state=seed, n_bootstrap=100, **given)
+    assert (again.recommended, again.verdict, again.evidence) == (found.recommended, found.verdict, found.evidence)
+
+
+def test_plain_training_is_rarely_left_where_nothing_can_be_gained():
+    left = 0
+    for seed in range(30):
+        X, y, groups = unrelated(800, 100 + seed)
+        left += compare(X, y, groups, random_state=seed, n_bootstrap=100).worth_it
+    assert left <= 5  # nominally 5% of 30; more than five in one of two hundred such tests
