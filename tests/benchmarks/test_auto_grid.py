@@ -29,6 +29,7 @@ def test_the_page_quotes_the_table():
     assert told.groups() == re.search(r"median ([\d.]+), 90% at most ([\d.]+), largest ([\d.]+)\.", lines).groups()
 
 
+@pytest.mark.long
 def test_a_small_problem_can_be_measured(monkeypatch, capsys):
     monkeypatch.setitem(auto_grid.PROBLEMS, "small", lambda: auto_grid.group_slopes(5, 20, 3))
     found = auto_grid.measure("small")

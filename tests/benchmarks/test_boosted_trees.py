@@ -235,6 +235,7 @@ def test_folds_keep_days_together_and_hold_every_row_out_once(days):
     assert sorted(held_out) == list(range(600))
 
 
+@pytest.mark.long
 def test_trees_on_an_interaction_are_below_the_bound_for_linear_models(days):
     losses, predicted = boosted_trees.held_out(days)
     assert losses.shape == (600, 7)

@@ -99,7 +99,10 @@ def test_columns_are_scaled_and_filled_by_the_training_rows_alone():
 
 
 @needs_data
-@pytest.mark.parametrize("key", ["german", "heart", "communities", "wine", "compas"])
+@pytest.mark.parametrize(
+    "key",
+    ["german", *(pytest.param(name, marks=pytest.mark.long) for name in ("heart", "communities", "wine", "compas"))],
+)
 def test_the_columns_of_the_groups_are_among_the_features(key):
     table = problems.TABLES[key]()
     X = problems.design(table, np.arange(table.n_rows))
@@ -140,6 +143,7 @@ def test_balanced_training_gives_groups_equal_weight(classes):
     np.testing.assert_allclose(by_weights.predict(part.X), by_average.predict(part.X), atol=0.02)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_resumes_and_fits_nothing_twice(tmp_path):
     table = made_up()
     first = splits.run_table("made_up", table, tmp_path, n_splits=1)
@@ -151,6 +155,7 @@ def test_an_interrupted_run_resumes_and_fits_nothing_twice(tmp_path):
     assert splits.run_table("made_up", table, tmp_path, n_splits=1)[0]["seconds"] == -1.0
 
 
+@pytest.mark.long
 @needs_data
 def test_a_split_of_a_small_table_gives_what_is_stored():
     found = splits.run_split(problems.heart(), 2)
@@ -206,6 +211,7 @@ def test_unseen_groups_are_in_no_training_row():
         assert len(unseen.train) + len(unseen.held_out) == table.n_rows
 
 
+@pytest.mark.long
 def test_a_line_of_the_unseen_groups_has_the_risks_of_all_models():
     line = shift.measure(shift._leave_out(made_up(400), "made up: c", ["c"]))
     (stored,) = rows_of("shift")
@@ -267,6 +273,7 @@ def test_a_short_simulation_agrees_with_the_stored_coverage():
 # ---------------------------------------------------------------------- last layer and cost
 
 
+@pytest.mark.long
 def test_passes_are_counted_as_readings_of_all_rows():
     table = made_up(300)
     search, lines, ratio = cv_cost.measure(table, rounds=2, seconds=0.0)
@@ -475,6 +482,7 @@ def test_stored_choices_are_rarely_worse_and_find_a_neglected_group():
             assert f"{row['left, now']} (before: {row['left, before']})" in page
 
 
+@pytest.mark.long
 def test_rules_are_applied_to_the_same_losses():
     losses, risks = choice.simulate("one bad group", "regression", 60, range(3))
     assert losses.shape == (3, 300, len(choice.ROBUSTNESS))

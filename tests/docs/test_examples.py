@@ -16,10 +16,9 @@ import pytest
 
 from groupdro import group_report, robustness_frontier
 from tests.docs.examples import EXAMPLES, GALLERY, GENERATED, IMAGES, PACKAGES, PRINTED, printed, prose, run
-from tests.docs.pages import DOCS, same_words
+from tests.docs.pages import DOCS, ROOT, same_words
 
 every_example = pytest.mark.parametrize("name", GALLERY)
-WIDEST = 88
 NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])%?")
 CONFIDENCE = inspect.signature(group_report).parameters["confidence"].default
 #: Numbers of the text that are neither printed nor in the code: sizes, years and names.
@@ -37,21 +36,9 @@ FACTS = {
 # ---------------------------------------------------------------------- readers
 
 
-@every_example
-def test_an_example_has_a_title_and_a_record_of_what_it_prints(name):
-    title, underline, blank, first = GALLERY[name].read_text().splitlines()[1:5]
-    assert set(underline) == {"="}
-    assert len(underline) == len(title)
-    assert blank == ""
-    assert first[0].isupper()
-    assert printed(name)
+def test_every_example_has_a_record_of_what_it_prints():
     assert {path.stem for path in PRINTED.iterdir()} == set(GALLERY)
-
-
-def test_lines_are_narrow():
-    for path in (*EXAMPLES.glob("*.py"), *PRINTED.glob("*.txt")):
-        wide = [line for line in path.read_text().splitlines() if len(line) > WIDEST]
-        assert not wide, f"{path.name}: {wide[0]}"
+    assert all(map(printed, GALLERY))
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
@@ -111,11 +98,12 @@ def is_stated(written, stated):
 def test_every_number_of_the_text_is_printed_or_in_the_code(name):
     source = GALLERY[name].read_text()
     text = re.sub(r"``[^`]*``|:\w+:`[^`]*`", " ", prose(source))
-    if name == "plot_last_layer":  # what the benchmark found is held against its record in test_results.py
-        text = text.partition("One network is an anecdote.")[0] + text.rpartition("reaches 79.4%.")[2]
     constants = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
     literals = [f"{found:f}" for found in constants if type(found) in (int, float)]
-    stated = [*re.findall(r"\d[\d,]*(?:\.\d+)?%?", printed(name)), *literals]
+    records = printed(name)
+    if name == "plot_last_layer":  # whose text also tells of the benchmark with the same data
+        records += (ROOT / "benchmarks" / "results" / "last_layer.md").read_text()
+    stated = [*re.findall(r"\d[\d,]*(?:\.\d+)?%?", records), *literals]
     unknown = {found for found in numbers(text) if not is_stated(found, stated)}
     assert unknown - {f"{CONFIDENCE:.0%}"} <= FACTS.get(name, set()), unknown
 
@@ -131,7 +119,7 @@ def test_numbers_are_found_and_rounded():
     assert not is_stated("295", ["29.5", "296"])
 
 
-# ---------------------------------------------------------------------- statements of the text
+# ---------------------------------------------------------------------- what the text concludes
 
 
 def compared(name, which=0, n_models=6):
@@ -145,12 +133,6 @@ def compared(name, which=0, n_models=6):
     return found.apply(lambda column: column if column.name == "worst_group" else column.astype(float))
 
 
-def says(name, *sentences):
-    text = prose(GALLERY[name].read_text())
-    for sentence in sentences:
-        assert sentence in text, sentence
-
-
 def found(name, pattern):
     """Return the numbers that a pattern finds in a record."""
     match = re.search(pattern, printed(name))
@@ -160,8 +142,6 @@ def found(name, pattern):
 
 def test_adult():
     name = "plot_adult"
-    says(name, "the interval of the change includes zero", "it raises the risk of both groups",
-         "Every interval includes zero, so the plain model is the one to keep here")  # fmt: skip
     row = r" +[\d.]+ +([-+][\d.]+) ± ([\d.]+) +([-+][\d.]+) ± ([\d.]+)"
     men = found(name, "Male, Asian-Pac-Islander" + row)
     women = found(name, "Female, White" + row)
@@ -180,8 +160,6 @@ def test_adult():
 def test_bike_rentals():
     name = "plot_bike_rentals"
     without, with_hour = compared(name, 0), compared(name, 1)
-    says(name, "lies above zero", "a feature is worth more than an objective", "more than three quarters",
-         "no longer significant", "has the lowest worst risk of all", "Four hours have all the weight")  # fmt: skip
     assert without["gain_low"]["GDRO"] > 0
     assert without["mean_risk"]["GDRO"] > without["mean_risk"]["ERM"]
     for risk in ("mean_risk", "worst_risk"):
@@ -201,7 +179,6 @@ def test_bike_rentals():
 
 def test_boosted_trees():
     name = "plot_boosted_trees"
-    says(name, "The control changes hardly anything", "its interval includes zero")
     trees, bound = found(
         name, r"worst risk of this model is ([\d.]+) \(group 18\), and\s+theirs are at least ([\d.]+\d)"
     )
@@ -218,7 +195,6 @@ def test_boosted_trees():
 
 def test_cifar100():
     name = "plot_cifar100"
-    says(name, "leaves no class worse than a guess", "most classes have a larger risk", "the mean accuracy falls")
     rows = {part: found(name, rf"{part} +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +(\d+)") for part in (
         "training plain", "training groupdro", "test     plain", "test     groupdro")}  # fmt: skip
     for part in ("training", "test    "):
@@ -231,8 +207,6 @@ def test_cifar100():
 
 def test_corrected_trees():
     name = "plot_corrected_trees"
-    says(name, "to less than a quarter, and the average to less than half. So does the control",
-         "the average rises and the worst hour gains nothing", "falls by less than 1%")  # fmt: skip
     rows = re.findall(r"^(.{14}) average ([\d.]+), worst ([\d.]+) \((.*)\)$", printed(name), re.MULTILINE)
     bike, adult = ({row[0].strip(): (float(row[1]), float(row[2])) for row in part} for part in (rows[:4], rows[4:]))
     assert rows[0][3] == "8"
@@ -251,7 +225,6 @@ def test_frontier():
     name = "plot_frontier"
     rows = re.findall(r"^(\d+)% +([\d.]+) +([\d.]+) +([\d.]+)$", printed(name), re.MULTILINE)
     assert [row[0] for row in rows] == ["0", "1", "5", "10", "20"]
-    says(name, "The first percent buys the most per percent", "within the tolerance, by default 0.1%")
     assert inspect.signature(robustness_frontier).parameters["tol"].default == 1e-3
     assert found(name, r"enclosed within ([\d.]+)%")[0] <= 0.1
     worst = [float(row[2]) for row in rows]
@@ -267,7 +240,6 @@ def test_frontier():
 
 def test_german_credit():
     name = "plot_german_credit"
-    says(name, "every interval includes zero", "78 women and 172 men", "changes by at most 0.0134")
     assert found(name, r"intervals below zero: (\d+), above zero: (\d+)") == [0, 0]
     smallest, largest = found(name, r"smallest and largest: (\S+) and (\S+)")
     assert smallest < 0 < largest
@@ -281,8 +253,6 @@ def test_german_credit():
 
 def test_last_layer():
     name = "plot_last_layer"
-    says(name, "both groups that contradict it are predicted worse than by chance",
-         "All three repairs bring them to the level of the other groups", "only about 5% of them")  # fmt: skip
     row = r" +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)"
     labels = ("T-shirt or pullover", "shirt or coat")
     members = [f"{label}, {corner}" for label in labels for corner in ("left", "right")]
@@ -301,7 +271,6 @@ def test_last_layer():
 
 def test_last_layer_torch():
     name = "plot_last_layer_torch"
-    says(name, "rises from worse than chance to more than three quarters")
     before, after = (float(text) for text in re.findall(r"worst group on test images: ([\d.]+)%", printed(name)))
     assert before < 50
     assert after > 75
@@ -309,14 +278,6 @@ def test_last_layer_torch():
 
 def test_readmission():
     name = "plot_readmission"
-    says(
-        name,
-        "Of 70,434 patients",
-        "71 groups by medical specialty, of which 38 have fewer than 40",
-        "the 95% confidence interval of the gain includes zero, and the average risk rises",
-        "The three specialties with the largest risk have one or two patients",
-        "at no loss to the groups that can be judged",
-    )
     assert found(name, r"([\d,]+) patients, (\d+) ages, (\d+) specialties, (\d+) of them") == [70_434, 10, 71, 38]
     judged = compared(name, n_models=5)
     assert judged["worst_risk"]["GDRO"] < judged["worst_risk"]["ERM"]
@@ -346,7 +307,6 @@ def test_regret_or_risk():
         site: found(name, rf"excess risks\n(?:.*\n)+?{site} +(\S+) +(\S+) +(\S+)")
         for site in ("north", "south", "noisy")
     }
-    says(name, "8.46 is less than 12.28", "it is the worst of the three", "gives it all the weight and takes its slope")
     assert risks["noisy"][:2] == [12.28, 8.46]
     worst = [max(excess[site][k] for site in excess) for k in range(3)]
     assert worst.index(max(worst)) == 1
@@ -356,8 +316,6 @@ def test_regret_or_risk():
 
 def test_robust_ensemble():
     name = "plot_robust_ensemble"
-    says(name, "its two models get no weight", "significantly better than stacking, and than the best single model",
-         "Against equal weights the interval includes zero")  # fmt: skip
     for kind in ("logistic", "forest"):
         assert found(name, rf"switzerland, {kind} +\S+ +(\S+)") == [0.0]
     assert found(name, r"switzerland +\d+ +(\S+)")[0] > 0.9
@@ -384,8 +342,6 @@ def test_scorecard():
         ("all", "19", "1"), ("all, positive", "18", "0"), ("few, positive", "11", "0"),
     ]  # fmt: skip
     held_out, training = ([float(row[k]) for row in rows] for k in (3, 4))
-    says(name, "has one coefficient of the wrong sign; requiring positive ones costs nothing",
-         "Leaving out eight of nineteen questions costs 0.015")  # fmt: skip
     assert held_out[0] == held_out[1]
     assert round(held_out[2] - held_out[1], 3) == 0.015
     assert training[2] - training[1] > 0.015
@@ -393,8 +349,6 @@ def test_scorecard():
 
 def test_wine():
     name = "plot_wine"
-    says(name, "Up to a penalty of 0.3 the fit holds both colours level; beyond it, red falls behind",
-         "Below 0.1 the differences are smaller than the standard error", "red remains the worse colour")  # fmt: skip
     path = [[float(cell) for cell in line.split()] for line in re.findall(
         r"^ *[\d.]+(?: +[\d.]+){4}$", printed(name), re.MULTILINE)]  # fmt: skip
     assert len(path) == 11

@@ -1,4 +1,4 @@
-"""The outline of a fit, the map of the source and the list of the API agree with the package."""
+"""The map of the source and the list of the API agree with the package."""
 
 import inspect
 import pkgutil
@@ -9,7 +9,6 @@ import pytest
 
 import groupdro
 import groupdro.torch
-from groupdro.solvers.steps import table
 from tests.docs.pages import DOCS, ROOT, load_script
 
 SOURCE = Path(groupdro.__file__).parent
@@ -26,13 +25,6 @@ def test_the_map_of_the_source_has_every_module_once():
     assert extension.MARKER in INSIDE
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_a_module_begins_with_a_line_that_says_what_it_holds(module):
-    line = load_script("_extensions", "module_map.py").summary(SOURCE / module)
-    assert line.endswith(".")
-    assert len(line) > len(module.stem) + 5  # more than its name
-
-
 def test_a_module_without_a_docstring_is_refused(tmp_path):
     (tmp_path / "empty.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match=r"empty\.py has no docstring"):
@@ -41,13 +33,8 @@ def test_a_module_without_a_docstring_is_refused(tmp_path):
 
 def test_every_module_that_the_page_names_exists():
     named = set(re.findall(r"\b[\w/]+\.py\b", INSIDE))
-    assert {"run/driver.py", "problem/set_check.py", "tests/test_layers.py"} <= named
+    assert named
     assert {name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()} == set()
-
-
-def test_the_steps_of_the_page_are_those_of_the_table():
-    section = INSIDE.partition("**Steps**")[2].partition("**Driver**")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {steps.__name__ for steps in table.BATCHES}
 
 
 def test_every_public_name_has_a_page():
@@ -61,6 +48,8 @@ def test_every_public_name_has_a_page():
     assert not public - listed, f"not in docs/api.rst: {sorted(public - listed)}"
 
 
-@pytest.mark.parametrize("name", re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.MULTILINE))
-def test_a_name_of_the_list_exists_and_is_documented(name):
-    assert pkgutil.resolve_name(f"groupdro.{name}").__doc__
+def test_every_name_of_the_list_exists_and_is_documented():
+    names = re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.MULTILINE)
+    assert names
+    for name in names:
+        assert pkgutil.resolve_name(f"groupdro.{name}").__doc__, name
