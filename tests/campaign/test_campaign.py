@@ -7,7 +7,7 @@ from tests.campaign.checks import CHECKS
 #: What other tests of the gate hold on a smaller scale already.
 LONG = (
     "bad arguments", "bad fits", "Ctrl-C", "poor places", "real data", "same bits", "threads and batches",
-    "fits in workers", "steady memory",
+    "fits in workers", "steady memory", "ties",
 )  # fmt: skip
 
 

@@ -79,12 +79,6 @@ def test_no_error_prints_what_a_terminal_would_obey(folder, arguments):
     printed(*(argument.format(table=odd, folder=folder) for argument in arguments), code=1)
 
 
-def test_all_is_printed_by_one_function():
-    for path in Path(cli.__file__).parent.glob("*.py"):
-        allowed = {"failures.py": 1, "output.py": 1}.get(path.name, 0)  # and JSON, which has escapes of its own
-        assert len(re.findall(r"\bclick\.s?echo\(|\bprint\(", path.read_text())) == allowed, path.name
-
-
 def test_reports_and_progress_lines_of_the_api_are_escaped(capsys):
     frame = table()
     X, y, groups = (frame.iloc[:, [0]], *(frame.iloc[:, k] for k in (1, 2)))

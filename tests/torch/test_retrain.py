@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from tests.torch.processes import run_together
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 from groupdro.data.grouping import read_groups  # noqa: E402
 from groupdro.torch import Features, choosing, extract_features, retrain_last_layer  # noqa: E402
@@ -369,61 +368,6 @@ def test_a_sequence_classifier_of_hugging_face_gains():
     assert changed(model, before) == {"classifier.weight", "classifier.bias"}
     risks = [max(report.columns["risk"]) for report in (result.before, result.after)]
     assert risks[1] < risks[0]
-
-
-# ---------------------------------------------------------------------- two workers
-
-N_ROWS = 301  # an odd number: a sampler for two workers gives one row twice
-
-
-def retrain(model, rank, folder, store):
-    """Retrain a network with a loader for this worker, and keep what it has."""
-    rows = make_rows(N_ROWS)
-    data = TensorDataset(*rows[:2])
-    sampler = None if rank is None else DistributedSampler(data, 2, rank, shuffle=True, seed=3)
-    loader = DataLoader(data, batch_size=32, sampler=sampler)
-    place = folder / f"store-{rank is None}" if store else None
-    result = retrain_last_layer(model, loader, groups=rows[2], alpha=1e-3, store=place)
-    inner = getattr(model, "module", model)
-    kept = {"state": inner.state_dict(), "n_rows": result.n_rows, "table": result.by_group}
-    torch.save(kept, folder / f"rank-{rank}-{store}.pt")
-
-
-def retrain_as_one_of_two(rank, folder):
-    torch.manual_seed(0)
-    first = ConvNet()
-    for store in (False, True):
-        retrain(nn.parallel.DistributedDataParallel(copy.deepcopy(first)), rank, folder, store)
-    broken = nn.parallel.DistributedDataParallel(copy.deepcopy(first))
-    rows = make_rows(40)
-    groups = rows[2] if rank else rows[2][:3]
-    error = ValueError if rank == 0 else RuntimeError
-    with pytest.raises(error, match="groups has 3 rows"):
-        retrain_last_layer(broken, make_loader(rows[:2]), groups=groups)
-
-
-@pytest.fixture(scope="module")
-def two_workers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("workers")
-    run_together("tests.torch.test_retrain:retrain_as_one_of_two", folder)
-    return folder
-
-
-@pytest.mark.parametrize("store", [False, True])
-def test_two_workers_end_with_one_layer(two_workers, store):
-    torch.manual_seed(0)
-    retrain(ConvNet(), None, two_workers, store)
-    first, second, alone = (
-        torch.load(two_workers / f"rank-{rank}-{store}.pt", weights_only=False) for rank in (0, 1, None)
-    )
-    for name, value in first["state"].items():
-        assert torch.equal(value, second["state"][name])
-    assert first["n_rows"] == second["n_rows"] == alone["n_rows"] == N_ROWS  # no row twice
-    assert first["table"] == second["table"]
-    if not store:  # the same rows in the same order; on disk those of the first worker are first
-        for name, values in alone["table"].items():
-            assert first["table"][name] == pytest.approx(values, rel=1e-6)
-        torch.testing.assert_close(first["state"], alone["state"])
 
 
 def test_a_layer_that_is_worse_for_its_worst_group_is_warned_of():
