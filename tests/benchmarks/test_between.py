@@ -8,26 +8,13 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from tests.docs.pages import ROOT
-
-RESULTS = ROOT / "benchmarks" / "results"
+from tests.benchmarks import stored
+from tests.benchmarks.stored import RESULTS
 
 
 def tables(name):
     """Return the tables of a file of results, each as a list of its rows by column."""
-    found, lines = [], []
-    for line in [*(RESULTS / f"between_{name}.md").read_text().splitlines(), ""]:
-        if line.startswith("| "):
-            lines.append([cell.strip() for cell in line.strip("|").split("|")])
-        elif lines:
-            # Columns of the same name are told apart by how often it was there before.
-            head, _, *body = lines
-            keys = [
-                f"{column} {head[:k].count(column)}" if column in head[:k] else column for k, column in enumerate(head)
-            ]
-            found.append([dict(zip(keys, cells, strict=True)) for cells in body])
-            lines = []
-    return found
+    return stored.tables((RESULTS / f"between_{name}.md").read_text())
 
 
 def test_a_blend_costs_no_more_than_a_fifth_more_than_the_worst_alone():

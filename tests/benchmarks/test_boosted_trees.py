@@ -11,12 +11,12 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier
 
 from groupdro import GroupDROClassifier, datasets
-from tests.docs.pages import DOCS, ROOT, quoted
+from tests.benchmarks.stored import RESULTS, tables
+from tests.docs.pages import DOCS, quoted
 
 pd = pytest.importorskip("pandas")
 boosted_trees = pytest.importorskip("benchmarks.boosted_trees", reason="needs the folders of the repository")
 
-RESULTS = ROOT / "benchmarks" / "results"
 PAGE = (DOCS / "boosted_trees.md").read_text()
 LARGE = {
     "income, sex x race": "adult: sex x race",
@@ -27,19 +27,6 @@ LARGE = {
 }
 FEW = {"heart disease, hospital": "heart: hospital", "credit, sex": "german: sex"}
 LINEAR = ("linear 0", "linear 0.5", "linear 1")
-
-
-def tables(text):
-    """Return the tables of a text, each as a list of its rows by column."""
-    found, lines = [], []
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            lines.append([cell.strip() for cell in line.strip().strip("|").split("|")])
-        elif lines:
-            head, _, *body = lines
-            found.append([dict(zip(head, cells, strict=True)) for cells in body])
-            lines = []
-    return found
 
 
 RISKS, CHANGES, BOUNDS, SMALL = tables((RESULTS / "boosted_trees.md").read_text())

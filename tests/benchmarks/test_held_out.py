@@ -24,24 +24,17 @@ from scipy.stats import t as student
 
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.inference import resample
-from tests.docs.pages import ROOT, quoted, same_words
+from tests.benchmarks.stored import RESULTS
+from tests.benchmarks.stored import tables as stored_tables
 from tests.docs.pages import numbers as written_in
+from tests.docs.pages import quoted, same_words
 
-RESULTS = ROOT / "benchmarks" / "results"
 needs_data = pytest.mark.skipif("GROUPDRO_DATA" not in os.environ, reason="GROUPDRO_DATA is not set")
 
 
 def rows_of(name):
     """Return the tables of a file of results, each as a list of its rows by column."""
-    found, lines = [], []
-    for line in [*(RESULTS / f"held_out_{name}.md").read_text().splitlines(), ""]:
-        if line.startswith("| "):
-            lines.append([cell.strip() for cell in line.strip("|").split("|")])
-        elif lines:
-            head, _, *body = lines
-            found.append([dict(zip(head, cells, strict=True)) for cells in body])
-            lines = []
-    return found
+    return stored_tables((RESULTS / f"held_out_{name}.md").read_text())
 
 
 @pytest.fixture(scope="module")
