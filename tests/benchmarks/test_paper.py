@@ -138,6 +138,7 @@ def test_the_faster_steps_of_smd_are_its_own(monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.long
 def test_aleg_of_one_group_is_that_of_the_package():
     one = problem(m=1, n=200)
     paper = gd.solvers.ALEGTheory(multiplier=30, guarantee=False, constant="paper")

@@ -462,6 +462,7 @@ def test_a_fit_without_callbacks_leaves_nothing_behind():
 
 
 SEARCH = """
+import sys
 import sklearn
 from sklearn.callback import ProgressBar
 from sklearn.model_selection import GridSearchCV
@@ -476,7 +477,7 @@ if __name__ == "__main__":
         {"alpha": [1e-3, 1e-1]},
         scoring=worst_group_scorer("accuracy"),
         cv=GroupStratifiedKFold(3, random_state=0),
-        n_jobs=2,
+        n_jobs=int(sys.argv[1]),
     )
     search.set_callbacks(ProgressBar())
     search.fit(X, y, groups=groups)
@@ -485,12 +486,13 @@ if __name__ == "__main__":
 
 
 @needs_callbacks
-def test_progress_bars_of_a_search_are_shown(tmp_path):
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.long)])
+def test_progress_bars_of_a_search_are_shown(tmp_path, jobs):
     pytest.importorskip("rich")
     script = tmp_path / "search.py"
     script.write_text(SEARCH)
     done = subprocess.run(
-        [sys.executable, "-W", "error", script],
+        [sys.executable, "-W", "error", script, jobs],
         env={**os.environ, "COLUMNS": "200"},
         capture_output=True,
         text=True,

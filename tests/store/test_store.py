@@ -107,7 +107,7 @@ def places_of_many_groups(n, n_groups):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 9, 16, 17, 64, 65])
 def test_every_row_goes_to_every_place_equally_often(n):
-    found = places_of_many_groups(n, 400_000 // n)
+    found = places_of_many_groups(n, 200_000 // n)
     expected = len(found) / n
     counts = np.array([np.bincount(column, minlength=n) for column in found.T])
     # Rows and columns of the table have fixed sums, which leaves so many degrees of freedom.
@@ -694,10 +694,9 @@ def test_the_same_rows_have_the_same_bytes_when_they_replace_others(tmp_path):
     GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP, overwrite=True).verify()
 
 
-@pytest.mark.parametrize(
-    ("opens", "locks"),
-    [(40, True), pytest.param(200, True, marks=pytest.mark.long), pytest.param(200, False, marks=pytest.mark.long)],
-)
+@pytest.mark.long  # the gate kills a writer at the worst moment, and has another one write meanwhile
+@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("opens", [80, 200])
 def test_two_writers_and_a_reader_never_meet_half_a_store(tmp_path, opens, locks):
     seen, codes = race.race(tmp_path / "s", opens=opens, locks=locks)
     assert codes == [0, 0]
