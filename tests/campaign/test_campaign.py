@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.campaign.checks import CHECKS
+for _needed in ("click", "pyarrow", "torch"):
+    pytest.importorskip(_needed)
+
+from tests.campaign.checks import CHECKS  # noqa: E402
 
 #: What other tests of the gate hold on a smaller scale already.
 LONG = (

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from groupdro import (
@@ -24,6 +23,7 @@ from groupdro import (
 )
 from tests.cli.tables import BIKE, left_over, public, run
 
+pa = pytest.importorskip("pyarrow")
 testing = pytest.importorskip("click.testing")
 skops = pytest.importorskip("skops.io")
 SavedModel = pytest.importorskip("groupdro.cli.model").SavedModel

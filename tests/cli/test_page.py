@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from groupdro import GroupDROClassifier, GroupDRORegressor, group_report
-from groupdro.cli.model import SavedModel, frame_of, pipeline_for
-from groupdro.cli.page import report_page
 from groupdro.solvers import Status
 
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("skops")
+
+from groupdro.cli.model import SavedModel, frame_of, pipeline_for  # noqa: E402
+from groupdro.cli.page import report_page  # noqa: E402
 
 HOSTILE = '<script>alert("1")</script>'
 VOID = {"meta", "br"}

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import groupdro
-import groupdro.torch
 from tests.docs.pages import DOCS, ROOT, load_script
+
+pytest.importorskip("torch")
+
+import groupdro.torch
 
 SOURCE = Path(groupdro.__file__).parent
 INSIDE = (DOCS / "inside.md").read_text()
