@@ -498,19 +498,22 @@ def test_nothing_is_spilled_where_all_fits(tmp_path, monkeypatch):
 
 
 MEMORY_SCRIPT = """
-import resource, sys
+import sys
 import pyarrow.dataset, pyarrow.parquet
 from groupdro.store import GroupedStore
 
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # of this program alone: ru_maxrss begins at that of the process that started it
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+before = peak()
 store = GroupedStore.write(sys.argv[2], sys.argv[1], target="y", groups="g", memory=32 * 2**20)
-print(store.nbytes >> 20, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print(store.nbytes >> 20, (peak() - before) >> 10)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak in units of Linux")
 @pytest.mark.parametrize(
-    ("repeats", "least", "most"), [(6, 110, 100), pytest.param(20, 390, 200, marks=pytest.mark.long)]
+    ("repeats", "least", "most"), [(10, 190, 130), pytest.param(20, 390, 130, marks=pytest.mark.long)]
 )
 def test_writing_takes_about_the_memory_it_was_given(tmp_path, pa, repeats, least, most):
     n = 50_000
