@@ -10,7 +10,7 @@ from tests.campaign.checks import CHECKS  # noqa: E402
 #: What other tests of the gate hold on a smaller scale already.
 LONG = (
     "bad arguments", "bad fits", "Ctrl-C", "poor places", "real data", "same bits", "threads and batches",
-    "fits in workers", "steady memory", "ties",
+    "fits in workers", "steady memory", "ties", "certificates", "killed while writing",
 )  # fmt: skip
 
 

@@ -301,6 +301,7 @@ def test_without_click_the_command_names_the_extra(monkeypatch):
     assert ended.value.code == 'The command line requires click: pip install "groupdro[cli]".'
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_early_is_no_error(adult):
     if shutil.which("head") is None:
         pytest.skip("there is no head")

@@ -46,20 +46,24 @@ def alive(pid):
         return False
 
 
-def check_results(results, kind):
+def check_digests(all_found):
     """Check that all processes got the same bits, the right ones, and those that threads get for the same inputs."""
-    assert [result["kind"] for result in results] == [kind] * len(results)
-    found = results[0]["digests"]
-    assert all(result["digests"] == found for result in results)
+    found = all_found[0]
+    assert all(own == found for own in all_found)
     for n in LENGTHS:
-        given = [inputs(rank, n) for rank in range(len(results))]
+        given = [inputs(rank, n) for rank in range(len(all_found))]
         for name, reduce in (("sum", np.sum), ("max", np.max)):
             for which in ("whole", "int"):
                 expected = reduce([one[which] for one in given], axis=0)
                 assert found[f"{name} of {n} {which}"] == hashlib.sha256(expected.tobytes()).hexdigest()
         for root, one in enumerate(given):
             assert found[f"copy of {n} float from {root}"] == hashlib.sha256(one["float"].tobytes()).hexdigest()
-    assert found == together(len(results), digests)[0][0]
+    assert found == together(len(all_found), digests)[0][0]
+
+
+def check_results(results, kind):
+    assert [result["kind"] for result in results] == [kind] * len(results)
+    check_digests([result["digests"] for result in results])
 
 
 @pytest.fixture
@@ -79,6 +83,7 @@ def needs_mpi():
 # ---------------------------------------------------------------------- torch
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("needs_torch")
 def test_two_workers_agree_and_exit_cleanly(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:

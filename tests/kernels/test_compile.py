@@ -9,7 +9,9 @@ import pytest
 
 import groupdro
 from groupdro.kernels.arguments import DenseData
+from groupdro.kernels.compile import compiled
 from groupdro.kernels.dense import dense_pass
+from groupdro.kernels.groups import group_means
 
 SCRIPT = """
 import numpy as np, groupdro as gd
@@ -22,19 +24,9 @@ print(gd.solve(problem, tol=0.1, max_passes=500).converged)
 """
 
 
-#: A pass alone, of which the kernels are compiled sooner than those of a run.
-PASS = (
-    SCRIPT.rpartition("print")[0]
-    + """
-from groupdro.oracle import Oracle
-print(len(Oracle(problem).evaluate(np.zeros(2), np.full(2, 0.5)).gradient) == 2)
-"""
-)
-
-
-def run(package_root: Path, home: Path, script: str = SCRIPT, **more: str) -> list[str]:
+def run(package_root: Path, home: Path, **more: str) -> list[str]:
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(package_root), **more}
-    command = [sys.executable, "-B", "-W", "error", "-c", script]
+    command = [sys.executable, "-B", "-W", "error", "-c", SCRIPT]
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=home.parent)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -67,15 +59,25 @@ def test_a_full_disk_under_the_cache_does_not_end_a_fit(tmp_path):
     assert not [path for path in (tmp_path / "cache").rglob("*") if ".tmp." in path.name]
 
 
+def test_a_compiled_kernel_is_found_in_the_cache():
+    arguments = np.ones(4), np.array([0, 4]), np.empty(0, np.int64), np.empty(0), np.empty(1)
+    group_means(*arguments)
+    again = compiled(group_means.py_func)  # which knows nothing but the files
+    again(*arguments)
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert not again.stats.cache_misses
+
+
+@pytest.mark.long
 def test_a_later_process_finds_the_compiled_kernels(tmp_path):
     root, cache = Path(groupdro.__file__).parents[1], tmp_path / "cache"
     (tmp_path / "home").mkdir()
-    first = run(root, tmp_path / "home", PASS, NUMBA_CACHE_DIR=str(cache))
-    compiled = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")}
+    first = run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache))
+    kept = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")}
     assert first == ["FunctionCache", "True"]
-    assert compiled
-    assert run(root, tmp_path / "home", PASS, NUMBA_CACHE_DIR=str(cache)) == first
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")} == compiled
+    assert kept
+    assert run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache)) == first
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")} == kept
 
 
 def test_rows_of_two_types_in_turn_reach_the_kernel_of_their_own():

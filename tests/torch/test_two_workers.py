@@ -1,10 +1,14 @@
 """Two workers train a network, and retrain its last layer, as one does. They are started once for both."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 
+from groupdro.distributed import TorchCommunicator
+from tests.distributed.test_communicators import check_digests
+from tests.distributed.worker import digests
 from tests.torch.processes import run_together
 
 torch = pytest.importorskip("torch")
@@ -109,12 +113,16 @@ def check_that_one_ends_with_the_same_layer(folder, store):
 
 
 def work_as_one_of_two(rank, folder):
+    with TorchCommunicator(torch.distributed.new_group()) as comm:
+        assert comm.rank == rank
+        (folder / f"digests-{rank}.json").write_text(json.dumps(digests(comm)))
     train_as_one_of_two(rank, folder)
     retrain_as_one_of_two(rank, folder)
 
 
 def test_two_workers_train_and_retrain_as_one_does(tmp_path):
     run_together("tests.torch.test_two_workers:work_as_one_of_two", tmp_path)
+    check_digests([json.loads((tmp_path / f"digests-{rank}.json").read_text()) for rank in range(2)])
     check_that_one_trains_the_same_network(tmp_path)
     for store in (False, True):
         check_that_one_ends_with_the_same_layer(tmp_path, store)
