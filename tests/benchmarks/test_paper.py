@@ -297,6 +297,7 @@ def test_without_its_folder_cifar_is_skipped_with_a_line(monkeypatch, capsys):
     assert "gdro_cifar: skipped" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_tuning_and_repeating_resume_and_are_collected(small):
     names = ["auto", "MPVR"]
     tuning.tune("gdro_synthetic", names)

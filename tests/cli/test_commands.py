@@ -60,7 +60,8 @@ def adult(tmp_path_factory):
     table = public("adult", 4000).drop(columns="split")
     table[:3000].to_csv(folder / "train.csv", index=False)
     table[3000:].to_csv(folder / "new.csv", index=False)
-    done = run("fit", "train.csv", "--target", "income", "--group", "sex", "--group", "race", "--json", cwd=folder)
+    given = ["--target", "income", "--group", "sex", "--group", "race", "-o", folder / "model.skops", "--json"]
+    done = call("fit", folder / "train.csv", *given)
     return folder, json.loads(done.stdout), done.stderr
 
 
@@ -299,6 +300,15 @@ def test_without_click_the_command_names_the_extra(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         import_module("groupdro.cli").main()
     assert ended.value.code == 'The command line requires click: pip install "groupdro[cli]".'
+
+
+@pytest.mark.long
+def test_a_process_of_its_own_does_what_a_call_does(adult, tmp_path):
+    given = ["fit", adult[0] / "train.csv", "--target", "income", "--group", "sex", "--group", "race", "--json"]
+    done = run(*given, "-o", "model.skops", cwd=tmp_path)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["upper_bound"] == adult[1]["upper_bound"]
+    assert run(*given, "-o", "model.skops", cwd=tmp_path, code=1).stderr.startswith("Error: --output")
 
 
 @pytest.mark.long

@@ -186,7 +186,7 @@ def _near_dependences() -> str:
 
 
 @case("no penalty, columns that nearly depend on each other")
-def _near_dependence(offset: float = 1.7e9, tol: float = 1e-2, store: Callable[..., Any] = np.asarray) -> str:
+def _near_dependence(offset: float = 1e12, tol: float = 1e-4, store: Callable[..., Any] = sp.csr_array) -> str:
     rng, n = np.random.default_rng(1), 300
     z, groups = np.round(rng.normal(size=(n, 2)) * 64) / 64, np.arange(n) % 2
     y, missing = z.sum(axis=1) + rng.normal(size=n), rng.random(n) < 0.02

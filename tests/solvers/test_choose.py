@@ -104,7 +104,7 @@ def test_compression_by_pieces_is_as_exact_as_at_once(monkeypatch):
     np.testing.assert_allclose(Oracle(pieces).risks(w), Oracle(problem).risks(w), rtol=1e-13)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("squared", marks=pytest.mark.long), "softmax"])
 def test_alem_by_default_reaches_the_regret_to_high_accuracy(loss):
     problem = make_problem(loss)
     minima, _ = group_minima(problem)

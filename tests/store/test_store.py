@@ -402,7 +402,10 @@ def test_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind, 
         assert (store.path / name).read_bytes() == (reference.path / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["pairs", "both fixed", "indices fixed", "values fixed"])
+@pytest.mark.parametrize(
+    "kind",
+    ["pairs", "both fixed", *(pytest.param(f"{name} fixed", marks=pytest.mark.long) for name in ("indices", "values"))],
+)
 def test_fixed_size_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind):
     indices = pa.array(np.tile(np.arange(N_FEATURES), len(X)))
     values = pa.array(X.ravel())
