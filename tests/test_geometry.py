@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from groupdro.data import GroupedData
 from groupdro.geometry import Entropy, Euclidean, Spectral, softmax
 from groupdro.problem import L2Domain, Logistic, Problem, SimplexDomain, Softmax
+from tests.pairs import every_pair
 
 seeds = st.integers(0, 2**32 - 1)
 steps = st.floats(1e-4, 1e3)
@@ -17,10 +18,7 @@ def read_only(array):
     return array
 
 
-@pytest.mark.parametrize("shape", [(4,), (4, 2)])
-@pytest.mark.parametrize("n_bound", [3, 4])
-@pytest.mark.parametrize("penalty", [0.0, 0.7])
-@pytest.mark.parametrize("radius", [0.5, 100.0])
+@every_pair(shape=[(4,), (4, 2)], n_bound=[3, 4], penalty=[0.0, 0.7], radius=[0.5, 100.0])
 def test_euclidean_step_is_the_argmin_that_cvxpy_finds(shape, n_bound, penalty, radius):
     rng = np.random.default_rng(0)
     centre, gradient, step = rng.normal(size=shape), rng.normal(size=shape), 0.8

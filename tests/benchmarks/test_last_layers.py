@@ -153,7 +153,7 @@ def test_the_program_runs_and_resumes(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_page_on_last_layers_says_what_the_runs_show():
+def test_ours_are_rarely_worse_than_the_best_rival_and_take_more_time():
     runs = json.loads((RESULTS / "last_layers.json").read_text())["runs"]
     seeds = [run["problem"] for run in runs]
     whole = [problem for problem in dict.fromkeys(seeds) if seeds.count(problem) == 5]
@@ -167,9 +167,3 @@ def test_the_page_on_last_layers_says_what_the_runs_show():
                 worse[robustness].append(problem)
             assert tables.values(runs, problem, method, "seconds").mean() > theirs
     assert worse == {1.0: [], "cv": [], 0.5: 2 * ["Fashion-MNIST, patch 99%"]}
-    page = " ".join((ROOT / "docs" / "last_layer.md").read_text().split())
-    assert (
-        "is not significantly worse than the best of the others where five networks were trained; the blend 0.5 is"
-        in page
-    )
-    assert "It takes more CPU time than deep feature reweighting" in page

@@ -74,7 +74,13 @@ def problem(m=M, n=N, d=D, radius=3.0):
     )
 
 
-@pytest.mark.parametrize("name", METHODS)
+#: Of which each stands for others: untuned, one loop over epochs, one over single steps.
+IN_THE_GATE = ("auto", "ALEG of the paper", "SMD")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_THE_GATE else [pytest.mark.long]) for name in METHODS]
+)
 def test_every_method_runs_to_the_budget_or_to_its_certificate(small, name):
     method = METHODS[name]
     points = runs.curve_of(f"{method.kind}_synthetic", name, method.start, 0)
@@ -109,6 +115,7 @@ def test_rows_read_without_a_gradient_count(made):
         assert spent >= row.grad_evals_paper / (M * N) - 1e-9
 
 
+@pytest.mark.long
 def test_a_balance_of_one_is_the_method_itself():
     for ours, theirs in (
         (ALEGOfThePaper(multiplier=30, guarantee=False), gd.solvers.ALEGTheory(multiplier=30, guarantee=False)),
@@ -131,6 +138,7 @@ def test_the_faster_steps_of_smd_are_its_own(monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.long
 def test_aleg_of_one_group_is_that_of_the_package():
     one = problem(m=1, n=200)
     paper = gd.solvers.ALEGTheory(multiplier=30, guarantee=False, constant="paper")
@@ -289,6 +297,7 @@ def test_without_its_folder_cifar_is_skipped_with_a_line(monkeypatch, capsys):
     assert "gdro_cifar: skipped" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_tuning_and_repeating_resume_and_are_collected(small):
     names = ["auto", "MPVR"]
     tuning.tune("gdro_synthetic", names)
@@ -310,6 +319,7 @@ def test_tuning_and_repeating_resume_and_are_collected(small):
     assert found.seeds == (2, 2, 2)
 
 
+@pytest.mark.long
 def test_stored_results_are_restored_as_runs_that_others_can_be_added_to(small):
     names = ["auto", "MPVR"]
     tuning.tune("gdro_synthetic", names)
@@ -380,6 +390,7 @@ def test_runs_of_an_idle_machine_are_the_clock_of_all_seeds(small, monkeypatch):
     assert beyond == pytest.approx(2 * last["seconds"])
 
 
+@pytest.mark.long
 def test_the_shapes_that_the_page_states_are_those_of_the_data():
     for name in ("gdro_synthetic", "mero_synthetic"):
         train = SETUPS[name].make(0).train
@@ -388,6 +399,7 @@ def test_the_shapes_that_the_page_states_are_those_of_the_data():
     assert sizes == set(radius.SIZES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gdro_census", "gdro_cifar", "mero_cifar"])
 def test_the_shapes_of_real_data_are_as_stated(name):
     try:

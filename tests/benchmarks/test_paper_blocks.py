@@ -14,6 +14,8 @@ from groupdro.solvers.steps import InnerLoop
 from groupdro.solvers.steps.readable import ReadableSteps
 from tests.solvers.test_steps_of_sets import WEIGHT_SETS, assert_same_steps
 
+pytestmark = pytest.mark.long  # compiling their kernels takes longer than all that they do
+
 
 def _problem(penalty: float, radius: float, dtype=np.float64):
     rng = np.random.default_rng(3)

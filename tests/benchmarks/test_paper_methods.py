@@ -13,8 +13,10 @@ import groupdro as gd
 from groupdro.data import Draw
 from groupdro.geometry import Euclidean
 from groupdro.oracle import Counters, Oracle
+from groupdro.problem import GroupMinima
 from groupdro.run.solver import SOLVERS
 from tests.distributed.thread_comm import run_workers
+from tests.pairs import every_pair
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
@@ -24,14 +26,14 @@ LOSSES = {
     "squared_hinge": gd.losses.SquaredHinge(),
     "softmax": gd.losses.Softmax(3),
 }
-DOMAINS = [
-    gd.domains.L2Domain(radius=2.0),
-    gd.domains.L2Domain(penalty=0.1),
-    gd.domains.L2Domain(radius=1.0, penalty=0.05),
-]
+DOMAINS = {
+    "ball": gd.domains.L2Domain(radius=2.0),
+    "penalty": gd.domains.L2Domain(penalty=0.1),
+    "both": gd.domains.L2Domain(radius=1.0, penalty=0.05),
+}
 
 
-def make_problem(loss="logistic", domain=DOMAINS[0], sizes=(30, 12, 18), *, sparse=False, weights=False, seed=0):
+def make_problem(loss="logistic", domain=DOMAINS["ball"], sizes=(30, 12, 18), *, sparse=False, weights=False, seed=0):
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     groups = np.repeat(np.arange(len(sizes)), sizes)
@@ -60,11 +62,8 @@ REGRET = {
 # ---------------------------------------------------------------------- against the independent solver
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("solver", RISK)
-def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domain):
-    problem = make_problem(loss, domain)
+def check_the_risk(solver, loss, domain):
+    problem = make_problem(loss, DOMAINS[domain])
     optimum = worst_value(problem).value
     start = problem.objective(problem.centre(), Oracle(problem).risks(problem.centre()))
     result = gd.solve(problem, RISK[solver](), tol=1e-3, max_passes=150)
@@ -74,15 +73,8 @@ def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domai
     assert result.converged == (result.gap <= 1e-3 * abs(result.upper_bound))
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [pytest.param(part, id=name, marks=[pytest.mark.long] if name == "both" else [])
-     for part, name in zip(DOMAINS, ("ball", "penalty", "both"), strict=True)],
-)  # fmt: skip
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("solver", REGRET)
-def test_it_approaches_the_least_regret_and_its_bounds_enclose_it(solver, loss, domain):
-    problem = make_problem(loss, domain)
+def check_the_regret(solver, loss, domain):
+    problem = make_problem(loss, DOMAINS[domain])
     oracle = Oracle(problem)
     minima, accurate = group_minima(problem)
     assert accurate
@@ -95,6 +87,36 @@ def test_it_approaches_the_least_regret_and_its_bounds_enclose_it(solver, loss, 
     assert true - optimum <= (0.05 if solver == "ermeg" else 0.3) * (start - optimum)
 
 
+@pytest.mark.parametrize(
+    ("solver", "loss", "domain"),
+    [
+        ("smd", "softmax", "ball"),
+        ("mpvr", "squared", "penalty"),
+        ("mpvr-uniform", "huber", "both"),
+        ("al-svre", "logistic", "both"),
+        ("al-svre-kl", "squared_hinge", "penalty"),
+        ("tsa", "logistic", "ball"),
+        ("tsa-crn", "squared", "penalty"),
+        ("ermeg", "softmax", "both"),
+    ],
+)
+def test_it_approaches_the_optimum_and_its_bounds_enclose_it(solver, loss, domain):
+    (check_the_risk if solver in RISK else check_the_regret)(solver, loss, domain)
+
+
+@pytest.mark.long
+@every_pair(solver=[*RISK], loss=[*LOSSES], domain=[*DOMAINS])
+def test_every_method_approaches_the_optimum_of_every_loss_and_domain(solver, loss, domain):
+    check_the_risk(solver, loss, domain)
+
+
+@pytest.mark.long
+@every_pair(solver=[*REGRET], loss=[*LOSSES], domain=[*DOMAINS])
+def test_every_method_approaches_the_least_regret_of_every_loss_and_domain(solver, loss, domain):
+    check_the_regret(solver, loss, domain)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("solver", [*RISK, *REGRET])
 @pytest.mark.parametrize("kind", [{"sparse": True}, {"weights": True}], ids=["sparse", "weights"])
 def test_sparse_rows_and_weights(solver, kind):
@@ -207,9 +229,7 @@ def test_a_sample_of_every_group_is_unbiased_for_risks_and_gradient():
     np.testing.assert_allclose(gradient / n, there.gradient, atol=1e-14)
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "kl"])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
+@every_pair(geometry=["euclidean", "kl"], loss=["logistic", "squared"], domain=DOMAINS)
 def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, monkeypatch):
     runs = []
     for readable in (False, True):
@@ -222,7 +242,7 @@ def test_fused_steps_of_al_svre_equal_the_readable_ones(loss, domain, geometry, 
 
 
 @pytest.mark.parametrize("geometry", ["euclidean", "kl"])
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("softmax", marks=pytest.mark.long)])  # which compiles blocks
 def test_shorter_calls_of_al_svre_change_no_bit(loss, geometry, monkeypatch):
     runs = []
     for seconds in (1e9, 1e-6):  # all drawn steps in one call, and one step a call
@@ -277,6 +297,7 @@ def test_the_constants_are_those_of_the_formulas():
     assert euclidean_constant(problem, R) == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_with_a_horizon_smd_keeps_its_step_and_its_guarantee():
     problem = make_problem()
     optimum = worst_value(problem).value
@@ -342,6 +363,7 @@ def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
     assert result.lower_bound - 1e-7 <= optimum <= result.upper_bound + 1e-7
 
 
+@pytest.mark.long
 def test_a_single_row_of_several_outputs_is_solved_by_snapshots_alone():
     data = gd.GroupedData.from_arrays(np.ones((1, 2)), np.array([1]))
     problem = gd.Problem(data, gd.losses.Softmax(3), gd.domains.L2Domain(radius=0.5))
@@ -364,6 +386,7 @@ def test_an_epoch_of_one_step_on_several_outputs_moves():
 # ---------------------------------------------------------------------- under the contract of a solver
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*RISK, *REGRET])
 def test_a_run_that_was_broken_off_goes_on_from_its_best_model(name, tmp_path):
     make, options = {**RISK, **REGRET}[name], {"tol": 1e-9, "max_passes": 60.0, "seed": 5}
@@ -376,6 +399,7 @@ def test_a_run_that_was_broken_off_goes_on_from_its_best_model(name, tmp_path):
     assert whole.lower_bound <= resumed.upper_bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*RISK, "ermeg"])
 def test_workers_together_end_with_the_same_bits(name):
     data, make = make_problem().data, {**RISK, **REGRET}[name]
@@ -476,7 +500,7 @@ def test_an_interrupt_of_the_oracle_ends_the_run(monkeypatch):
         whole(self, oracle, state)
 
     problem = make_problem()
-    minima = gd.solve(problem, ERMEG(), tol=1e-3, max_passes=1e4).group_minima
+    minima = GroupMinima.exact(group_minima(problem)[0])
     monkeypatch.setattr(gd.solvers.GroupSQP, "epoch", interrupted)
     result = gd.solve(problem.with_minima(minima), ERMEG(), tol=0.0, max_passes=1e4)
     assert result.status is gd.solvers.Status.INTERRUPTED

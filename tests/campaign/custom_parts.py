@@ -157,13 +157,6 @@ class Box(Domain):
         return gd.domains.ElasticNetDomain(low=-self.size, high=self.size).geometry(n_features)
 
 
-class GenerousBox(Box):
-    """A box that takes the minimum over half of itself for its own."""
-
-    def support(self, gradient: Array) -> float:
-        return 0.5 * super().support(gradient)
-
-
 @dataclass(frozen=True)
 class DearerL2(Domain):
     """Three times an L2 penalty."""

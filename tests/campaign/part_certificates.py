@@ -374,6 +374,6 @@ CHECKS = [
         promise="no lower bound above the optimum by 1e-9, no false converged",
         run=run,
         full=10_000,
-        ci=15,
+        ci=8,
     )
 ]

@@ -188,6 +188,6 @@ _PROMISE = (
 )
 
 CHECKS = [
-    Check("checkpoint files", _PROMISE, Files(checkpoint_files), full=25_000, ci=80),
-    Check("store files", _PROMISE, Files(store_files), full=25_000, ci=200),
+    Check("checkpoint files", _PROMISE, Files(checkpoint_files), full=25_000, ci=40),
+    Check("store files", _PROMISE, Files(store_files), full=25_000, ci=100),
 ]

@@ -306,7 +306,7 @@ CHECKS = [
         "every function takes every container of every argument, and answers the same to 1e-12",
         _forms,
         full=len(_CALLS),
-        ci=60,
+        ci=30,
     ),
     Check("failing callbacks", "a fit that fails leaves the estimator as it was", _failing, full=300, ci=12),
     Check(

@@ -161,14 +161,14 @@ CHECKS = [
         "after SIGKILL the newest whole checkpoint is found, and none that was written is lost",
         partial(killed, "writes"),
         full=500,
-        ci=8,
+        ci=4,
     ),
     Check(
         "killed runs",
         "a run that is killed again and again goes on to the same last bit",
         partial(killed, "runs"),
         full=500,
-        ci=4,
+        ci=2,
     ),
     Check(
         "poor places",

@@ -302,7 +302,7 @@ CHECKS = [
         promise="no false converged, no NaN, no exception but one that names X or y",
         run=partial(run, name=name),
         full=200,
-        ci=3,
+        ci=2,
     )
     for name in KINDS
 ]

@@ -278,7 +278,7 @@ CHECKS = [
             promise="true certificates, no exception but one that names X or y",
             run=partial(run_odd, name=name),
             full=4 if name in _LARGE else 50,
-            ci=1 if name in _LARGE else 2,
+            ci=1,
         )
         for name in ODD
     ),

@@ -2,12 +2,16 @@
 
 import pytest
 
-from tests.campaign.checks import CHECKS
+for _needed in ("click", "pyarrow", "torch"):
+    pytest.importorskip(_needed)
+
+from tests.campaign.checks import CHECKS  # noqa: E402
 
 #: What other tests of the gate hold on a smaller scale already.
 LONG = (
     "bad arguments", "bad fits", "Ctrl-C", "poor places", "real data", "same bits", "threads and batches",
-    "fits in workers", "steady memory",
+    "fits in workers", "steady memory", "ties", "certificates", "killed while writing",
+    "six requirements",
 )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ import time
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")  # whose networks are given bad input too
+
 from tests.campaign import part_bad_input
 from tests.campaign.bad_values import CASES, FOLDER, Case
 from tests.campaign.part_bad_input import judge

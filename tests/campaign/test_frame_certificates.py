@@ -160,6 +160,7 @@ def _distance(description):
     return float((value - lower_estimate(plain, found)[0]) / max(abs(value), 1e-6))
 
 
+@pytest.mark.long
 def test_the_check_counts_what_it_tried():
     tally = run(2, 0, 1)
     assert tally.tried == 2

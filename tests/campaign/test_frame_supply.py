@@ -71,6 +71,7 @@ print(json.dumps(p.heard_while_loading()))
 """
 
 
+@pytest.mark.long
 def test_a_loader_that_runs_code_or_writes_is_heard():
     done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=True)
     heard = json.loads(done.stdout)

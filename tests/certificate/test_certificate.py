@@ -13,14 +13,7 @@ from groupdro.oracle.groups import evaluate_groups
 from groupdro.oracle.intercept import best_shift
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import judge
-
-LOSSES = {
-    "logistic": gd.losses.Logistic(),
-    "squared": gd.losses.Squared(),
-    "huber": gd.losses.Huber(0.7),
-    "squared_hinge": gd.losses.SquaredHinge(),
-    "softmax": gd.losses.Softmax(),
-}
+from tests.solvers.test_aleg import LOSSES
 
 
 def make_problem(loss="logistic", domain=None, seed=0, intercept=False, dtype=np.float64, n=40):

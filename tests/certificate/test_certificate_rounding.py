@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 import groupdro as gd
 from groupdro.certificate.rounding import support_slack
+from tests.pairs import every_pair
 
 # Column, target and penalty of two rows in two groups, the second of which has an offset of one: the optimum is one, up
 # to 1e-15, and the penalty at the solution is smaller than the rounding of one.
@@ -17,10 +18,13 @@ SMALL_PENALTIES = [
 ]
 
 
-@pytest.mark.parametrize(("column", "target", "penalty", "dtype"), SMALL_PENALTIES)
-@pytest.mark.parametrize("solver", ["sketched-sqp", "sqp", "aleg", "auto"])
-@pytest.mark.parametrize("store", [np.asarray, sp.csr_array], ids=["dense", "csr"])
-def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(column, target, penalty, dtype, solver, store):
+@every_pair(
+    case=dict(zip(("float64", "float32"), SMALL_PENALTIES, strict=True)),
+    solver=["sketched-sqp", "sqp", "aleg", "auto"],
+    store={"dense": np.asarray, "csr": sp.csr_array},
+)
+def test_the_solution_stays_in_its_set_if_its_penalty_is_below_rounding(case, solver, store):
+    column, target, penalty, dtype = case
     X, y = store(np.full((2, 1), column, dtype=dtype)), target * (1.0 + np.array([0.0, 1e-7]))
     data = gd.GroupedData.from_arrays(X, y, [0, 1])
     problem = gd.Problem(data, gd.losses.Squared(), gd.domains.L2Domain(penalty=penalty), offsets=np.array([0.0, 1.0]))
@@ -61,10 +65,12 @@ def exact_risk(x, w, target, offset, groups):
     return max(sum(own) / len(own) for own in of_groups.values())
 
 
-@pytest.mark.parametrize("solver", ["auto", "sqp"])
-@pytest.mark.parametrize("groups", [[0, 0, 0], [0, 0, 1]])
-@pytest.mark.parametrize("x", [[1.0, 1.0, 1.0], [0.1, 0.3, 0.7]])
-@pytest.mark.parametrize("offset", [[0.0, 0.0, 0.0], [0.1, 0.05, 0.12]])
+@every_pair(
+    solver=["auto", "sqp"],
+    groups=[[0, 0, 0], [0, 0, 1]],
+    x=[[1.0, 1.0, 1.0], [0.1, 0.3, 0.7]],
+    offset=[[0.0, 0.0, 0.0], [0.1, 0.05, 0.12]],
+)
 def test_the_upper_bound_covers_rounding_of_outputs(x, groups, offset, solver):
     # Targets near 1e15 are multiples of 1/8 or more: residuals may be computed as zero although they are not.
     x = np.array(x)

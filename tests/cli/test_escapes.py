@@ -11,7 +11,6 @@ import pytest
 import groupdro as gd
 from groupdro import cli
 from groupdro.utils.arguments import printable
-from tests.cli.test_terminal import at_a_terminal
 
 testing = pytest.importorskip("click.testing")
 pytest.importorskip("pyarrow")
@@ -78,22 +77,6 @@ def test_no_command_prints_what_a_terminal_would_obey(folder, tmp_path, as_json)
 def test_no_error_prints_what_a_terminal_would_obey(folder, arguments):
     (odd,) = folder.glob("t*owned*")
     printed(*(argument.format(table=odd, folder=folder) for argument in arguments), code=1)
-
-
-def test_all_is_printed_by_one_function():
-    for path in Path(cli.__file__).parent.glob("*.py"):
-        allowed = {"command.py": 2}.get(path.name, 0)  # lines, and the line of progress
-        assert len(re.findall(r"\bclick\.s?echo\(|\bprint\(", path.read_text())) == allowed, path.name
-
-
-def test_progress_at_a_terminal_is_escaped_too(folder):
-    pytest.importorskip("pty")
-    arguments = ["fit", "t.parquet", "--target", f"target{HOSTILE}", "--group", f"group{HOSTILE}", "--force"]
-    code, screen = at_a_terminal(folder, [*arguments, "--tol", "1e-9", "--solver", "aleg", "--max-passes", "2000"])
-    assert code in (0, 3), screen
-    assert "Fitting" in screen
-    for told in ("\x1b]0;", "\x07", "\x9b2J", "\u202e"):
-        assert told not in screen
 
 
 def test_reports_and_progress_lines_of_the_api_are_escaped(capsys):

@@ -46,7 +46,9 @@ def local_table(name, **options):
 
 
 @needs_data
-@every_table
+@pytest.mark.parametrize(
+    "name", [name if name == "heart_disease" else pytest.param(name, marks=pytest.mark.long) for name in ARCHIVE]
+)
 def test_a_table_is_read_from_a_local_folder(name):
     n_rows, n_features, n_groups, kind = SHAPES[name]
     fetch = ARCHIVE[name][1]

@@ -31,7 +31,7 @@ def assert_same(results):
 
 
 #: Size, intercept, ones. Threads that share a core wait for each other for minutes, so that not all are in the gate.
-IN_THE_GATE = ((2, False, True), (2, True, False), (3, True, True))
+IN_THE_GATE = ((2, False, True), (2, True, False))
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,16 @@ def test_a_worker_whose_groups_had_no_weight():
     problem = few_rows()
     q = np.zeros(problem.n_groups)
     q[:10] = 0.1
-    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", q=q, tol=1e-3, max_passes=1500))
+    results = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", q=q, tol=1e-2, max_passes=1500))
     assert_same(results)
     assert results[0].converged
     assert results[0].q[500:].sum() > 0.1
 
 
-@pytest.mark.parametrize("tol", [5e-3, pytest.param(1e-3, marks=pytest.mark.long)])
-def test_a_run_goes_on_with_another_number_of_workers(tmp_path, tol):
+@pytest.mark.parametrize(
+    ("tol", "sizes"), [(5e-3, (1,)), *(pytest.param(tol, (2, 1, 3), marks=pytest.mark.long) for tol in (5e-3, 1e-3))]
+)
+def test_a_run_goes_on_with_another_number_of_workers(tmp_path, tol, sizes):
     problem, options = few_rows(fit_intercept=True), {"tol": tol, "max_passes": 1500.0}
     stop = [lambda progress: progress.latest.epoch >= 12]
 
@@ -127,7 +129,7 @@ def test_a_run_goes_on_with_another_number_of_workers(tmp_path, tol):
         return gd.solve(part, "dual-ascent", **options, checkpoint_dir=folder)
 
     whole = together(problem, 2, lambda part: gd.solve(part, "dual-ascent", **options))
-    for size in (2, 1, 3):
+    for size in sizes:
         folder = tmp_path / str(size)
         before = together(problem, 2, lambda part, folder=folder: begun(part, folder))
         results = together(problem, size, lambda part, folder=folder: ended(part, folder))
@@ -173,16 +175,17 @@ def test_few_groups_on_each_worker(loss, m):
     assert results[0].converged
 
 
-def test_auto_lets_workers_ascend_where_the_gradients_do_not_fit():
+@pytest.mark.parametrize("passes", [3.0, pytest.param(1000.0, marks=pytest.mark.long)])
+def test_auto_lets_workers_ascend_where_the_gradients_do_not_fit(passes):
     problem = few_rows(n=12_000, m=5000, fit_intercept=True)
 
     def solved(part):
         assert choose(part, 1e-2).reason.startswith("dual ascent: the groups' gradients would not fit")
-        return gd.solve(part, tol=1e-2, max_passes=1000)
+        return gd.solve(part, tol=1e-2, max_passes=passes)
 
     results = together(problem, 2, solved)
     assert_same(results)
-    assert results[0].converged
+    assert results[0].converged == (passes > 100.0)
 
 
 def test_groups_that_are_divided_are_refused():

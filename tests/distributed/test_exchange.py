@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from groupdro.distributed import CommunicationError, SerialCommunicator
 from groupdro.distributed.exchange import PeerCommunicator
+from tests.pairs import every_pair
 from tests.timing import HUNG
 
 WORKERS = range(1, 10)
@@ -131,9 +132,7 @@ def test_any_length_any_number_of_workers_and_either_algorithm(workers, n, limit
 SPECIAL = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0])
 
 
-@pytest.mark.parametrize("limit", [0, 10**9])
-@pytest.mark.parametrize("n", [1, 2, 100])
-@pytest.mark.parametrize("workers", [2, 3, 7])
+@every_pair(limit=[0, 10**9], n=[1, 2, 100], workers=[2, 3, 7])
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_nan_infinities_and_signed_zeros_travel_with_the_same_bits(workers, n, limit):
     def inputs(rank, seed):

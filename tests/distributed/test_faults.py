@@ -13,6 +13,7 @@ from tests.distributed.faults import KINDS, Bench
 from tests.distributed.training import SOLVERS
 
 pytestmark = [
+    pytest.mark.long,  # the gate kills fits of one process, in tests/campaign
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found by their environment, in /proc"),
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
 ]
@@ -31,15 +32,6 @@ def check(bench, solver, workers, name, victim):
     assert outcome.repeated <= MOST_REPEATED, outcome
 
 
-def test_a_lost_worker_is_restarted_and_the_fit_resumes(bench):
-    check(bench, "sqp", 2, "KILL", "worker 1")
-
-
-def test_a_fit_that_was_interrupted_resumes(bench):
-    check(bench, "sqp", 1, "INT", "worker 0")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
     ("workers", "name", "victim"), [(workers, *kind) for workers, kinds in KINDS.items() for kind in kinds]

@@ -17,6 +17,7 @@ from groupdro.oracle.groups import evaluate_groups
 from groupdro.problem.attainment import is_separated, unattained, vanishes
 from groupdro.run.checkpoint import problem_digest
 from tests.distributed.thread_comm import run_workers
+from tests.pairs import every_pair
 
 LOSSES = ("logistic", "softmax", "squared", "huber")
 
@@ -46,9 +47,13 @@ def _problem(data, loss, **options):
     return gd.Problem(data, kinds[loss], options.pop("domain"), **options)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("sparse", "weights"), [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("size", [2, 3])
+@every_pair(
+    loss=LOSSES,
+    size=[2, 3],
+    sparse=[False, True],
+    weights=[False, True],
+    unless=lambda sparse, weights, **_: sparse and weights,
+)
 def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, size):
     whole = _data(loss, sparse, weights)
     rng = np.random.default_rng(0)

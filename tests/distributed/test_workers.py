@@ -116,6 +116,7 @@ def test_two_machines_with_a_worker_each_get_the_model_of_one_process(tmp_path, 
     check_same_model(tmp_path / "model", alone)
 
 
+@pytest.mark.long
 @needs_torch
 def test_torchrun_reports_the_error_of_a_script_and_ends_all_workers(tmp_path):
     program = tmp_path / "p.py"
@@ -133,6 +134,7 @@ def test_torchrun_reports_the_error_of_a_script_and_ends_all_workers(tmp_path):
     assert "ValueError: a mistake of the script" in output
 
 
+@pytest.mark.long
 @needs_torch
 def test_restarted_workers_do_not_look_for_those_before(tmp_path):
     program = tmp_path / "p.py"

@@ -57,6 +57,13 @@ def lose_the_last(comm, folder, how):
         write(folder / f"noticed-{comm.rank}.json", at=time.monotonic(), error=str(error))
 
 
+def threads():
+    """Return the name of every thread of this process, and whether it runs only where no other wants to."""
+    tasks = Path("/proc/self/task").glob("*")
+    found = [((task / "comm").read_text().strip(), int(task.name)) for task in tasks]
+    return [(name, os.sched_getscheduler(number) == os.SCHED_BATCH) for name, number in found]
+
+
 def write_exit(folder):
     """Write whether torch still holds a group."""
     if torch := sys.modules.get("torch"):
@@ -72,7 +79,13 @@ def main(folder, ending, patience):
     else:
         atexit.register(write_exit, folder)  # before the communicator's own, so that it runs after
         comm = communicator(timeout=patience)
-    write(folder / f"rank-{comm.rank}.json", digests=digests(comm), pid=os.getpid(), kind=type(comm).__name__)
+    write(
+        folder / f"rank-{comm.rank}.json",
+        digests=digests(comm),
+        pid=os.getpid(),
+        kind=type(comm).__name__,
+        threads=threads(),
+    )
     if ending == "die":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would come while the others are noticing
         lose_the_last(comm, folder, signal.SIGKILL)

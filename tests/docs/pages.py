@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 
 _OPENING = re.compile(r"^([ >]*)(`{3,}|~{3,})\s*(.*?)\s*$")
+_WRITTEN = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
@@ -91,6 +93,18 @@ def without_fences(text: str) -> str:
         else:
             lines.append(line)
     return "\n".join(lines)
+
+
+def numbers(text: str) -> list[str]:
+    """Return the numbers of a text as they are written, those of code left out."""
+    text = re.sub(r"`[^`]*`", " ", without_fences(text))
+    return [found.rstrip(",") for found in _WRITTEN.findall(text)]
+
+
+def quoted(*expected: str) -> bool:
+    """Tell whether some section of some page has all of these numbers, written like this, whatever its sentences."""
+    sections = (part for page in PAGES for part in re.split(r"^#+ ", page.read_text(), flags=re.MULTILINE))
+    return any(not Counter(expected) - Counter(numbers(section)) for section in sections)
 
 
 def same_words(printed: str, shown: str) -> bool:

@@ -1,4 +1,4 @@
-"""The outline of a fit, the map of the source and the list of the API agree with the package."""
+"""The map of the source and the list of the API agree with the package."""
 
 import inspect
 import pkgutil
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import groupdro
-import groupdro.torch
 from tests.docs.pages import DOCS, ROOT, load_script
+
+pytest.importorskip("torch")
+
+import groupdro.torch
 
 SOURCE = Path(groupdro.__file__).parent
 INSIDE = (DOCS / "inside.md").read_text()
@@ -25,13 +28,6 @@ def test_the_map_of_the_source_has_every_module_once():
     assert extension.MARKER in INSIDE
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_a_module_begins_with_a_line_that_says_what_it_holds(module):
-    line = load_script("_extensions", "module_map.py").summary(SOURCE / module)
-    assert line.endswith(".")
-    assert len(line) > len(module.stem) + 5  # more than its name
-
-
 def test_a_module_without_a_docstring_is_refused(tmp_path):
     (tmp_path / "empty.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match=r"empty\.py has no docstring"):
@@ -40,6 +36,7 @@ def test_a_module_without_a_docstring_is_refused(tmp_path):
 
 def test_every_module_that_the_page_names_exists():
     named = set(re.findall(r"\b[\w/]+\.py\b", INSIDE))
+    assert named
     assert {name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()} == set()
 
 
@@ -54,6 +51,8 @@ def test_every_public_name_has_a_page():
     assert not public - listed, f"not in docs/api.rst: {sorted(public - listed)}"
 
 
-@pytest.mark.parametrize("name", re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.MULTILINE))
-def test_a_name_of_the_list_exists_and_is_documented(name):
-    assert pkgutil.resolve_name(f"groupdro.{name}").__doc__
+def test_every_name_of_the_list_exists_and_is_documented():
+    names = re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text(), re.MULTILINE)
+    assert names
+    for name in names:
+        assert pkgutil.resolve_name(f"groupdro.{name}").__doc__, name

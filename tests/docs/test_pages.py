@@ -22,6 +22,8 @@ from tests.docs.pages import (
     commands,
     environment,
     fences,
+    numbers,
+    quoted,
     same_words,
     without_fences,
 )
@@ -223,6 +225,21 @@ def test_fences_are_found_inside_directives_and_know_what_they_follow():
 )
 def test_numbers_are_compared_to_three_digits_and_words_exactly(printed, shown, same):
     assert same_words(printed, shown) is same
+
+
+def test_numbers_are_found_as_they_are_written_and_those_of_code_are_not():
+    text = "It fell by -0.31 (7%), from 1,200 to 3e-04, in `9 s`.\n```text\n8\n```\n1, 2"
+    assert numbers(text) == ["-0.31", "7%", "1,200", "3e-04", "1", "2"]
+
+
+def test_numbers_are_quoted_where_one_section_has_them_all(monkeypatch, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One\n1 and 2\n## Two\n3 and 3\n")
+    monkeypatch.setattr("tests.docs.pages.PAGES", [page])
+    assert quoted("2", "1")
+    assert quoted("3", "3")
+    assert not quoted("1", "3")
+    assert not quoted("1", "1")
 
 
 def test_commands_go_on_after_a_backslash_and_output_is_none():

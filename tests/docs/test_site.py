@@ -35,8 +35,8 @@ def tree(tmp_path):
     return tmp_path
 
 
-def build(tree, *options, patience=HUNG):
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", *options, "docs", "html"]
+def build(tree, *options, strict=("-W", "--keep-going", "-n"), patience=HUNG):
+    command = [sys.executable, "-m", "sphinx", "-q", *strict, *options, "docs", "html"]
     # A proxy that is not there: a build that asked the network for something would fail.
     offline = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     done = subprocess.run(
@@ -52,6 +52,19 @@ def build(tree, *options, patience=HUNG):
     return tree / "html"
 
 
+def test_a_page_is_built_with_the_extensions(tree):
+    """Without the pages that it refers to, so that warnings of these are none."""
+    others = [page.name for page in (tree / "docs").glob("*.*") if page.stem not in ("conf", "inside")]
+    extensions = "myst_parser,sphinx_design,module_map,repository,versions"  # those of the API take longer
+    options = {"root_doc": "inside", "exclude_patterns": ",".join(others), "extensions": extensions}
+    html = build(tree, *(part for name, value in options.items() for part in ("-D", f"{name}={value}")), strict=())
+    shown = re.sub(r"<[^>]+>", "", (html / "inside.html").read_text())
+    assert "kernels/prefetch.py" in shown  # of the map, which a marker gives way to
+    assert "module map" not in shown
+    assert not (html / "api.html").exists()
+
+
+@pytest.mark.long
 def test_the_site_builds_without_running_the_gallery(tree):
     html = build(tree, "-D", "plot_gallery=0")
     landing = (html / "index.html").read_text()

@@ -18,6 +18,7 @@ from groupdro.oracle import Counters
 from groupdro.run.solver import SOLVERS
 from tests.distributed.thread_comm import run_workers
 from tests.docs.pages import DOCS
+from tests.pairs import every_pair
 from tests.reference.convex import membership_matrix, worst_value
 
 MODULES = ("mirror_prox", "expectile", "l1_ball", "worst_few")
@@ -162,9 +163,7 @@ def test_the_solver_runs_in_the_benchmark(monkeypatch, tmp_path, capsys):
 # ---------------------------------------------------------------------- the loss
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", ["auto", "aleg", "sqp"])
-@pytest.mark.parametrize("tau", [0.3, 0.9])
+@every_pair(intercept=[False, True], solver=["auto", "aleg", "sqp"], tau=[0.3, 0.9])
 def test_the_loss_is_certified_by_every_solver(snippets, tau, solver, intercept):
     task = problem(snippets.Expectile(tau), gd.domains.L2Domain(penalty=0.05, radius=2.0), intercept=intercept)
     X, y, d = task.data.rows.X, task.data.y, task.data.n_features
@@ -218,9 +217,7 @@ def l1_problem(snippets, **options):
     return problem(gd.losses.Squared(), snippets.L1Ball(0.9), **options)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", ["auto", "aleg", "mirror_prox"])
+@every_pair(sparse=[False, True], intercept=[False, True], solver=["auto", "aleg", "mirror_prox"])
 def test_the_domain_is_certified(snippets, solver, intercept, sparse):
     task = l1_problem(snippets, intercept=intercept, sparse=sparse)
     optimum = squared_optimum(task, lambda coef: [cp.norm1(coef) <= 0.9])
@@ -285,9 +282,7 @@ def few_problem(snippets, count, **options):
     return problem(gd.losses.Squared(), gd.domains.L2Domain(radius=1.5), snippets.WorstFew(count), **options)
 
 
-@pytest.mark.parametrize("count", [1, 2, 2.5, 4])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("solver", ["auto", "aleg", "mirror_prox"])
+@every_pair(count=[1, 2, 2.5, 4], intercept=[False, True], solver=["auto", "aleg", "mirror_prox"])
 def test_the_weight_set_is_certified(snippets, solver, intercept, count):
     task = few_problem(snippets, count, intercept=intercept)
 

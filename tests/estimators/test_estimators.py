@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor
+from tests.pairs import every_pair
 
 ESTIMATORS = [GroupDROClassifier(), GroupDRORegressor()]
 
@@ -53,9 +54,7 @@ def fitted(n_classes, X, y, groups, sample_weight=None, **params):
 # ---------------------------------------------------------------------- one group is plain empirical risk
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@every_pair(fit_intercept=[True, False], weighted=[True, False], n_classes=[2, 3])
 def test_one_group_equals_logistic_regression(n_classes, weighted, fit_intercept):
     X, y, _ = make_data(n_classes)
     weight = np.random.default_rng(1).uniform(0.1, 3.0, len(y)) if weighted else np.ones(len(y))
@@ -295,9 +294,7 @@ def test_the_ball_binds():
 # ---------------------------------------------------------------------- starts
 
 
-@pytest.mark.parametrize("objective", ["risk", "excess_risk"])
-@pytest.mark.parametrize("solver", ["sqp", "aleg"])
-@pytest.mark.parametrize("n_classes", [1, 2, 3])
+@every_pair(objective=["risk", "excess_risk"], solver=["sqp", "aleg"], n_classes=[1, 2, 3])
 def test_a_warm_start_saves_passes(n_classes, solver, objective):
     X, y, groups = make_data(n_classes)
     some = {"solver": solver, "tol": 1e-3, "objective": objective}

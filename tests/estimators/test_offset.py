@@ -28,6 +28,7 @@ from groupdro import (
 )
 from groupdro.evaluation.models import row_losses
 from tests.distributed.thread_comm import run_workers
+from tests.pairs import every_pair
 from tests.reference.blends import Blend
 
 KINDS = ("logistic", "softmax", "squared")
@@ -55,9 +56,7 @@ def estimator(kind, **options):
 # ---------------------------------------------------------------------- fits
 
 
-@every_kind
-@pytest.mark.parametrize("robustness", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("intercept", [True, False], ids=["intercept", "no intercept"])
+@every_pair(kind=KINDS, robustness=[0.0, 0.4, 1.0], intercept={"intercept": True, "no intercept": False})
 def test_a_blend_is_certified_against_a_convex_solver(kind, robustness, intercept):
     X, y, groups, offset = rows(kind)
     model = estimator(kind, alpha=0.05, robustness=robustness, fit_intercept=intercept, tol=1e-7)
@@ -250,9 +249,7 @@ def test_offsets_that_are_not_finite_or_too_few_are_refused():
 # ---------------------------------------------------------------------- stores
 
 
-@every_kind
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+@every_pair(kind=KINDS, sparse={"dense": False, "sparse": True}, weighted={"unweighted": False, "weighted": True})
 def test_a_store_with_offsets_gives_the_model_of_its_arrays(tmp_path, kind, sparse, weighted):
     X, y, groups, offset = rows(kind)
     weight = np.random.default_rng(1).random(len(y)) + 0.1 if weighted else None

@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor
+from tests.pairs import every_pair
 from tests.reference.blends import Blend
 
 ALPHA = 1e-2
@@ -67,9 +68,7 @@ def hold_against_cvxpy(model, blend, *, level=None):
 # ---------------------------------------------------------------------- the average alone
 
 
-@pytest.mark.parametrize("groups", ["apart", "overlapping"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@every_pair(groups=["apart", "overlapping"], weighted=[False, True], n_classes=[2, 3])
 def test_robustness_0_is_logistic_regression(n_classes, weighted, groups):
     X, y, labels = make_data(n_classes)
     member = labels if groups == "apart" else overlapping(labels)
@@ -120,9 +119,7 @@ def test_one_group_is_the_same_at_any_robustness(robustness):
 # ---------------------------------------------------------------------- in between
 
 
-@pytest.mark.parametrize("robustness", [0.0, 0.3, 0.8])
-@pytest.mark.parametrize("average", ["rows", "groups"])
-@pytest.mark.parametrize("n_classes", [1, 2, 3])
+@every_pair(robustness=[0.0, 0.3, 0.8], average=["rows", "groups"], n_classes=[1, 2, 3])
 def test_both_bounds_hold_and_are_tight_in_between(n_classes, average, robustness):
     X, y, groups = make_data(n_classes)
     model = fit(X, y, groups, robustness=robustness, average=average)
@@ -131,9 +128,7 @@ def test_both_bounds_hold_and_are_tight_in_between(n_classes, average, robustnes
         assert model.mean_lower_bound_ == model.worst_lower_bound_ == model.lower_bound_
 
 
-@pytest.mark.parametrize("n_classes", [1, 2, 3])
-@pytest.mark.parametrize("groups", ["apart", "overlapping"])
-@pytest.mark.parametrize("weighted", [False, True])
+@every_pair(n_classes=[1, 2, 3], groups=["apart", "overlapping"], weighted=[False, True])
 def test_at_robustness_1_the_slack_is_spent_on_the_average(n_classes, groups, weighted):
     X, y, labels = make_data(n_classes)
     member = labels if groups == "apart" else overlapping(labels)
@@ -149,9 +144,11 @@ def test_at_robustness_1_the_slack_is_spent_on_the_average(n_classes, groups, we
     assert finest.mean_risk_ - model.mean_risk_ >= 0.9 * (finest.mean_risk_ - least)
 
 
-@pytest.mark.parametrize("robustness", BETWEEN)
-@pytest.mark.parametrize("average", ["rows", "groups"])
-@pytest.mark.parametrize("params", [{"worst_share": 0.4}, {"worst_share": 0.5}, {"worst_share": 0.9}], ids=str)
+@every_pair(
+    robustness=BETWEEN,
+    average=["rows", "groups"],
+    params=[{"worst_share": 0.4}, {"worst_share": 0.5}, {"worst_share": 0.9}],
+)
 def test_the_worst_may_be_several_groups(params, average, robustness):
     X, y, groups = make_data()
     base = np.bincount(groups) / len(y) if average == "rows" else np.full(4, 0.25)

@@ -1,1 +1,1 @@
-"""Tools that judge a redesign: results as they were, speed relative to another tree, and counts on the source."""
+"""Tools that judge a redesign: results as they were, and speed relative to another tree."""

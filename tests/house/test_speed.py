@@ -25,6 +25,7 @@ def trees(tmp_path):
     return tmp_path / "before", tmp_path / "after"
 
 
+@pytest.mark.long
 def test_a_slower_tree_has_a_larger_ratio(trees):
     found = summary(time_item("small", trees, pairs=1, rounds=2))
     assert 2.0 < found["cpu"] < 4.5
@@ -47,6 +48,7 @@ def test_imports_are_timed(trees):
     assert summary((before, after))["cpu"] > 1.0
 
 
+@pytest.mark.long
 def test_a_process_that_breaks_down_ends_the_measurement(trees):
     (trees[1] / "groupdro" / "__init__.py").write_text("raise SystemExit(3)")
     with pytest.raises(RuntimeError, match="the process ended with 3"):

@@ -9,7 +9,9 @@ import pytest
 
 import groupdro
 from groupdro.kernels.arguments import DenseData
+from groupdro.kernels.compile import compiled
 from groupdro.kernels.dense import dense_pass
+from groupdro.kernels.groups import group_means
 
 SCRIPT = """
 import numpy as np, groupdro as gd
@@ -57,16 +59,25 @@ def test_a_full_disk_under_the_cache_does_not_end_a_fit(tmp_path):
     assert not [path for path in (tmp_path / "cache").rglob("*") if ".tmp." in path.name]
 
 
+def test_a_compiled_kernel_is_found_in_the_cache():
+    arguments = np.ones(4), np.array([0, 4]), np.empty(0, np.int64), np.empty(0), np.empty(1)
+    group_means(*arguments)
+    again = compiled(group_means.py_func)  # which knows nothing but the files
+    again(*arguments)
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert not again.stats.cache_misses
+
+
+@pytest.mark.long
 def test_a_later_process_finds_the_compiled_kernels(tmp_path):
-    root = copy_package(tmp_path / "lib")
-    cache = tmp_path / "cache"
+    root, cache = Path(groupdro.__file__).parents[1], tmp_path / "cache"
     (tmp_path / "home").mkdir()
     first = run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache))
-    compiled = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")}
+    kept = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")}
     assert first == ["FunctionCache", "True"]
-    assert compiled
+    assert kept
     assert run(root, tmp_path / "home", NUMBA_CACHE_DIR=str(cache)) == first
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")} == compiled
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb*")} == kept
 
 
 def test_rows_of_two_types_in_turn_reach_the_kernel_of_their_own():

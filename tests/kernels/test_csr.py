@@ -88,8 +88,17 @@ def test_a_sum_over_rows_loses_nothing_to_their_number():
     assert rows.longest_sum() < 1000
 
 
-@pytest.mark.parametrize("solver", ["aleg", "auto"])
-@pytest.mark.parametrize("domain", [gd.domains.L2Domain(penalty=0.05), gd.domains.ElasticNetDomain(l1=0.002, l2=0.01)])
+NET = gd.domains.ElasticNetDomain(l1=0.002, l2=0.01)
+
+
+@pytest.mark.parametrize(
+    ("solver", "domain"),
+    [
+        ("aleg", gd.domains.L2Domain(penalty=0.05)),
+        ("auto", NET),
+        pytest.param("aleg", NET, marks=pytest.mark.long),  # which compiles the steps of another domain
+    ],
+)
 def test_ones_are_fitted_as_if_they_were_stored(solver, domain):
     rows, X = make_rows(ones=True)
     rng = np.random.default_rng(3)

@@ -7,19 +7,21 @@ import pytest
 from groupdro.data import Draw, GroupedData
 from groupdro.oracle import Oracle
 from groupdro.problem import GroupMinima, Huber, L2Domain, Logistic, Problem, Softmax, Squared, SquaredHinge
+from tests.pairs import every_pair
 from tests.problem.small_problems import (
+    INTERCEPT,
+    LOSSES,
+    OVERLAPPING,
+    STORAGES,
+    WEIGHTED,
     C,
     D,
     N,
     every_loss,
-    every_storage,
     make_arrays,
     make_problem,
-    overlapping_or_not,
     random_point,
     store,
-    weighted_or_not,
-    with_or_without_intercept,
 )
 
 
@@ -57,11 +59,7 @@ def naive(loss, arrays, w, fit_intercept):
     return np.array(risks), np.array(gradients)
 
 
-@every_loss
-@with_or_without_intercept
-@weighted_or_not
-@overlapping_or_not
-@every_storage
+@every_pair(loss=LOSSES, fit_intercept=INTERCEPT, weighted=WEIGHTED, overlapping=OVERLAPPING, storage=STORAGES)
 def test_evaluate_gives_the_naive_risks_and_gradient(loss, fit_intercept, weighted, overlapping, storage, tmp_path):
     X, *rest = arrays = make_arrays(loss, overlapping=overlapping, weighted=weighted)
     data = GroupedData.from_arrays(store(X, storage, tmp_path), *rest)
@@ -79,10 +77,7 @@ def test_evaluate_gives_the_naive_risks_and_gradient(loss, fit_intercept, weight
     assert found.gradient.shape == problem.shape == w.shape
 
 
-@every_loss
-@with_or_without_intercept
-@weighted_or_not
-@overlapping_or_not
+@every_pair(loss=LOSSES, fit_intercept=INTERCEPT, weighted=WEIGHTED, overlapping=OVERLAPPING)
 def test_gradient_is_that_of_the_weighted_risks_by_finite_differences(loss, fit_intercept, weighted, overlapping):
     problem = make_problem(loss, fit_intercept, overlapping=overlapping, weighted=weighted)
     oracle = Oracle(problem)
@@ -95,8 +90,7 @@ def test_gradient_is_that_of_the_weighted_risks_by_finite_differences(loss, fit_
         np.testing.assert_allclose(gradient[place], difference, rtol=1e-6, atol=1e-7)
 
 
-@every_loss
-@with_or_without_intercept
+@every_pair(loss=LOSSES, fit_intercept=INTERCEPT)
 def test_evaluation_keeps_margins_from_which_losses_can_be_had_again(loss, fit_intercept):
     problem = make_problem(loss, fit_intercept, overlapping=True, weighted=True)
     w, q = random_point(problem)
@@ -109,9 +103,7 @@ def test_evaluation_keeps_margins_from_which_losses_can_be_had_again(loss, fit_i
     np.testing.assert_allclose(found.mass, mass, rtol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(C)], ids=repr)
-@with_or_without_intercept
-@every_storage
+@every_pair(loss=[Logistic(), Softmax(C)], fit_intercept=INTERCEPT, storage=STORAGES)
 def test_combine_rows_is_the_transposed_product(loss, fit_intercept, storage, tmp_path):
     X, *rest = make_arrays(loss)
     data = GroupedData.from_arrays(store(X, storage, tmp_path), *rest)
@@ -121,8 +113,7 @@ def test_combine_rows_is_the_transposed_product(loss, fit_intercept, storage, tm
     np.testing.assert_allclose(found, X.T @ by_user_row, rtol=1e-12, atol=1e-13)
 
 
-@every_loss
-@overlapping_or_not
+@every_pair(loss=LOSSES, overlapping=OVERLAPPING)
 def test_integer_weights_stand_for_repeated_rows(loss, overlapping):
     X, y, groups, _ = make_arrays(loss, overlapping=overlapping)
     times = np.arange(N) % 4
@@ -148,11 +139,13 @@ def every_draw(data):
         yield float(np.prod(chance)), Draw(members, np.arange(data.n_groups), np.ones(data.n_groups))
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(C)], ids=repr)
-@with_or_without_intercept
-@weighted_or_not
-@overlapping_or_not
-@pytest.mark.parametrize("storage", ["float64", "csr"])
+@every_pair(
+    loss=[Logistic(), Squared(), Softmax(C)],
+    fit_intercept=INTERCEPT,
+    weighted=WEIGHTED,
+    overlapping=OVERLAPPING,
+    storage=["float64", "csr"],
+)
 def test_sampled_difference_is_the_full_difference_on_average(loss, fit_intercept, weighted, overlapping, storage):
     X, y, groups, weights = make_arrays(loss, overlapping=overlapping, weighted=weighted, n=7, n_groups=2, seed=3)
     data = GroupedData.from_arrays(store(X, storage, None), y, groups, weights)
@@ -172,10 +165,7 @@ def test_sampled_difference_is_the_full_difference_on_average(loss, fit_intercep
     np.testing.assert_allclose(gradient_mean, expected_gradient, rtol=1e-12, atol=1e-12)
 
 
-@every_loss
-@with_or_without_intercept
-@weighted_or_not
-@overlapping_or_not
+@every_pair(loss=LOSSES, fit_intercept=INTERCEPT, weighted=WEIGHTED, overlapping=OVERLAPPING)
 def test_a_draw_of_all_members_by_their_weights_gives_the_full_difference(loss, fit_intercept, weighted, overlapping):
     problem = make_problem(loss, fit_intercept, overlapping=overlapping, weighted=weighted)
     oracle = Oracle(problem)
@@ -276,11 +266,7 @@ def test_another_oracle_of_the_same_problem_counts_for_itself():
     assert counts(other) == (0, 0, 0)
 
 
-@every_loss
-@with_or_without_intercept
-@weighted_or_not
-@overlapping_or_not
-@every_storage
+@every_pair(loss=LOSSES, fit_intercept=INTERCEPT, weighted=WEIGHTED, overlapping=OVERLAPPING, storage=STORAGES)
 def test_the_problem_of_one_group_has_its_risk_and_gradient(
     loss, fit_intercept, weighted, overlapping, storage, tmp_path
 ):

@@ -290,7 +290,7 @@ def test_the_number_of_threads_changes_no_bit():
     assert len(printed) == 1
 
 
-@pytest.mark.parametrize("epochs", [1, 4, 7])
+@pytest.mark.parametrize("epochs", [4, *(pytest.param(k, marks=pytest.mark.long) for k in (1, 7))])
 def test_a_run_that_was_broken_off_before_or_after_its_precision_changed_is_resumed(tmp_path, epochs):
     options = {"tol": 1e-6, "max_passes": 40.0}
     whole = gd.solve(make_problem(), "aleg", **options)

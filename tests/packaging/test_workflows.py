@@ -22,7 +22,12 @@ SCHEMAS = {
     "vendor.citation-file-format": [ROOT / "CITATION.cff"],
 }
 #: Jobs that need more than to read the repository.
-RIGHTS = {"documentation.yml": {"pages", "id-token"}, "release.yml": {"id-token"}, "tests.yml": set()}
+RIGHTS = {
+    "documentation.yml": {"pages", "id-token"},
+    "nightly.yml": set(),
+    "release.yml": {"id-token"},
+    "tests.yml": set(),
+}
 
 
 def check_schema(schema, *paths):

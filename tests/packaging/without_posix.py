@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import warnings
 
 import numba  # noqa: F401
@@ -25,7 +26,7 @@ MODULES = ("fcntl", "resource", "termios", "pwd", "grp", "pty", "syslog", "posix
 OF_OS = ("sysconf", "sched_getaffinity", "sched_setaffinity", "O_NONBLOCK", "fork", "forkpty", "getsid", "setsid",
          "killpg", "getuid", "geteuid", "getgid", "mkfifo", "mknod", "chown", "statvfs", "fstatvfs", "pread", "pwrite",
          "preadv", "pwritev", "posix_fadvise", "posix_fallocate", "posix_spawn", "sendfile", "uname", "wait3", "wait4",
-         "nice", "getloadavg", "fchown", "lockf", "openpty", "register_at_fork")  # fmt: skip
+         "nice", "getloadavg", "O_TMPFILE", "fchown", "lockf", "openpty", "register_at_fork")  # fmt: skip
 OF_SIGNAL = ("SIGKILL", "SIGSTOP", "SIGCONT", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD", "setitimer",
              "alarm", "pthread_kill", "pthread_sigmask")  # fmt: skip
 
@@ -38,6 +39,7 @@ def remove_posix() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    tempfile.TemporaryFile = tempfile.NamedTemporaryFile  # as on Windows: Numba tries its cache with one
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
     for name in ("unlink", "remove", "rmdir", "rename", "replace"):
         setattr(os, name, _refusing(getattr(os, name)))

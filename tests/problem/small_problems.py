@@ -9,11 +9,11 @@ from groupdro.problem import Huber, L2Domain, Logistic, Problem, Softmax, Square
 
 N, D, C = 13, 3, 3
 LOSSES = [Logistic(), Squared(), Huber(0.8), SquaredHinge(), Softmax(C)]
+INTERCEPT = {"no intercept": False, "intercept": True}
+WEIGHTED = {"unweighted": False, "weighted": True}
+OVERLAPPING = {"disjoint": False, "overlapping": True}
+STORAGES = ["float64", "float32", "csr", "csr float32", "memmap"]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
-with_or_without_intercept = pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
-weighted_or_not = pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-overlapping_or_not = pytest.mark.parametrize("overlapping", [False, True], ids=["disjoint", "overlapping"])
-every_storage = pytest.mark.parametrize("storage", ["float64", "float32", "csr", "csr float32", "memmap"])
 
 
 def store(X, storage, folder):

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupdro.problem import L2Domain, SimplexDomain
+from tests.pairs import every_pair
 
 BALL, PENALTY, BOTH = L2Domain(radius=2.0), L2Domain(penalty=0.5), L2Domain(radius=2.0, penalty=0.5)
 L2_DOMAINS = [BALL, PENALTY, BOTH]
@@ -25,9 +26,11 @@ def minimum_by_cvxpy(domain, gradient):
     return problem.solve(solver=cp.CLARABEL), z.value
 
 
-@every_l2_domain
-@pytest.mark.parametrize("shape", [(4,), (3, 2)])
-@pytest.mark.parametrize("size", [0.3, 0.999, 1.001, 5.0])  # the ball of `both` binds from 1 on
+@every_pair(
+    domain=dict(zip(("ball", "penalty", "both"), L2_DOMAINS, strict=True)),
+    shape=[(4,), (3, 2)],
+    size=[0.3, 0.999, 1.001, 5.0],
+)
 def test_lower_and_reach_are_those_of_the_minimiser_over_ball_and_penalty(domain, shape, size):
     gradient = np.random.default_rng(0).normal(size=shape)
     gradient *= size / np.linalg.norm(gradient)

@@ -6,6 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from groupdro.kernels.losses import curvature
 from groupdro.problem import Huber, Logistic, Softmax, Squared, SquaredHinge
+from tests.pairs import every_pair
 
 N_CLASSES = 3
 SCALAR = [Logistic(), Squared(), Huber(), Huber(delta=0.4), SquaredHinge()]
@@ -190,10 +191,7 @@ def test_conjugate_is_zero_at_zero_because_the_least_loss_is_zero(loss):
     np.testing.assert_array_equal(loss.conjugate(zeros, y), np.zeros(30))
 
 
-@every_scalar_loss
-@pytest.mark.parametrize("size", [1.0, 40.0, 750.0, 1e4, 1e150, 1e300])
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-@pytest.mark.parametrize("y", [-1.0, 1.0])
+@every_pair(loss=SCALAR, size=[1.0, 40.0, 750.0, 1e4, 1e150, 1e300], sign=[-1.0, 1.0], y=[-1.0, 1.0])
 def test_large_outputs_give_the_true_value_and_slope(loss, size, sign, y):
     u = sign * size
     with np.errstate(over="ignore"):

@@ -13,6 +13,7 @@ from groupdro.oracle import Counters
 from groupdro.problem import Domain, WeightSet
 from groupdro.solvers import Solver, State
 from tests.distributed.thread_comm import run_workers
+from tests.pairs import every_pair
 from tests.reference.convex import group_minima, worst_value
 
 DOMAINS = {
@@ -51,9 +52,11 @@ def assert_certified(problem, result, tol):
     assert problem.domain.contains(problem.coef(result.w))
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("weight_set", WEIGHT_SETS)
-@pytest.mark.parametrize("storage", [np.asarray, np.float32, sp.csr_array], ids=["float64", "float32", "sparse"])
+@every_pair(
+    domain=[*DOMAINS],
+    weight_set=[*WEIGHT_SETS],
+    storage={"float64": np.asarray, "float32": np.float32, "sparse": sp.csr_array},
+)
 def test_auto_certifies_every_pair_of_players(domain, weight_set, storage):
     problem = gd.Problem(make_data(storage), gd.losses.Logistic(), DOMAINS[domain], WEIGHT_SETS[weight_set])
     assert_certified(problem, gd.solve(problem, "auto", tol=1e-3), 1e-3)

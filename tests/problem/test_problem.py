@@ -8,17 +8,17 @@ from groupdro.datasets import make_gdro
 from groupdro.oracle import Evaluation, Oracle
 from groupdro.problem import GroupMinima, L2Domain, Logistic, Problem, SimplexDomain, Softmax, Squared
 from groupdro.problem.attainment import unattained
+from tests.pairs import every_pair
 from tests.problem.small_problems import (
+    INTERCEPT,
     LOSSES,
+    STORAGES,
     C,
     D,
     N,
-    every_loss,
-    every_storage,
     make_arrays,
     make_problem,
     store,
-    with_or_without_intercept,
 )
 
 
@@ -70,8 +70,7 @@ def test_the_objective_does_not_charge_the_intercept():
     np.testing.assert_array_equal(problem.coef(w), np.zeros((D, C)))
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(C)], ids=repr)
-@with_or_without_intercept
+@every_pair(loss=[Logistic(), Softmax(C)], fit_intercept=INTERCEPT)
 def test_solvers_start_at_the_centre_of_the_ball(loss, fit_intercept):
     problem = make_problem(loss, fit_intercept)
     np.testing.assert_array_equal(problem.centre(), np.zeros(problem.shape))
@@ -100,9 +99,7 @@ def row_gradient(problem, row, w, minus=None):
     return Oracle(problem).sampled_difference(draw, at, w, only)
 
 
-@every_loss
-@with_or_without_intercept
-@pytest.mark.parametrize("radius", [0.3, 4.0])
+@every_pair(loss=LOSSES, fit_intercept=INTERCEPT, radius=[0.3, 4.0])
 def test_constants_bound_sampled_gradients_and_their_differences_in_the_ball(loss, fit_intercept, radius):
     problem = make_problem(loss, fit_intercept)
     constants = problem.constants(2, radius)
@@ -141,7 +138,7 @@ def test_constants_bound_sampled_gradients_on_the_simplex_in_the_dual_norm(loss)
             assert np.abs(change).max() <= constants.smoothness * distance * (1.0 + 1e-12) + 1e-15
 
 
-@every_storage
+@pytest.mark.parametrize("storage", STORAGES)
 def test_constants_of_the_logistic_loss_come_from_row_norms(storage, tmp_path):
     X, *rest = make_arrays(Logistic(), weighted=True, overlapping=True)
     data = GroupedData.from_arrays(store(X, storage, tmp_path), *rest)

@@ -16,6 +16,7 @@ from groupdro.problem import Huber, L2Domain, Logistic, Problem, Softmax, Square
 from groupdro.problem.attainment import is_separated
 from groupdro.problem.separation import has_separating_direction
 from tests.distributed.thread_comm import run_workers
+from tests.pairs import every_pair
 
 with_or_without_intercept = pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
 every_storage = pytest.mark.parametrize("store", [np.float64, np.float32, sp.csr_array], ids=lambda s: s.__name__)
@@ -38,9 +39,11 @@ def cloud(n=60, d=3, seed=0):
 # ---------------------------------------------------------------------- two classes
 
 
-@every_storage
-@with_or_without_intercept
-@pytest.mark.parametrize("margin", [0.0, 0.5])
+@every_pair(
+    store=[np.float64, np.float32, sp.csr_array],
+    fit_intercept={"no intercept": False, "intercept": True},
+    margin=[0.0, 0.5],
+)
 def test_rows_on_their_own_side_are_separable(store, fit_intercept, margin):
     X = cloud()
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
@@ -68,9 +71,11 @@ def test_a_column_that_marks_a_few_rows_of_one_class_is_quasi_separable(store, f
     assert not separating(store(X), y, fit_intercept=fit_intercept)
 
 
-@every_storage
-@with_or_without_intercept
-@pytest.mark.parametrize("seed", range(5))
+@every_pair(
+    store=[np.float64, np.float32, sp.csr_array],
+    fit_intercept={"no intercept": False, "intercept": True},
+    seed=range(5),
+)
 def test_rows_of_random_labels_are_not_separable(store, fit_intercept, seed):
     y = np.where(np.random.default_rng(seed + 100).random(60) > 0.5, 1.0, -1.0)
     assert not separating(store(cloud(seed=seed)), y, fit_intercept=fit_intercept)
@@ -380,10 +385,12 @@ def not_separable(n_classes):
 SCALES = {"like": np.ones(5), "unlike": 10.0 ** np.array([-6.0, 6.0, -3.0, 3.0, 0.0])}
 
 
-@pytest.mark.parametrize("store", [np.asarray, sp.csr_array], ids=["dense", "csr"])
-@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES.keys())
-@pytest.mark.parametrize("n_classes", [2, 3])
-@with_or_without_intercept
+@every_pair(
+    store={"dense": np.asarray, "csr": sp.csr_array},
+    scale=SCALES,
+    n_classes=[2, 3],
+    fit_intercept={"no intercept": False, "intercept": True},
+)
 def test_one_group_without_bounds_is_unpenalised_logistic_regression(fit_intercept, n_classes, scale, store):
     X, y = not_separable(n_classes)
     model = GroupDROClassifier(alpha=0.0, tol=1e-8, fit_intercept=fit_intercept)

@@ -347,8 +347,14 @@ def nearly_the_same_columns(difference, seed=0):
     )
 
 
-@pytest.mark.parametrize("solver", ["sqp", "auto", "alem"])
-@pytest.mark.parametrize("difference", [1e-7, *(pytest.param(k, marks=pytest.mark.long) for k in (1e-5, 1e-9, 1e-12))])
+@pytest.mark.parametrize(
+    ("solver", "difference"),
+    [
+        pytest.param(solver, difference, marks=[] if (solver, difference) == ("sqp", 1e-7) else [pytest.mark.long])
+        for solver in ("sqp", "auto", "alem")
+        for difference in (1e-7, 1e-5, 1e-9, 1e-12)
+    ],
+)
 def test_columns_that_nearly_depend_on_each_other_hide_no_model(solver, difference):
     near, far = (
         gd.solve(

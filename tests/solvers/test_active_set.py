@@ -10,6 +10,7 @@ from groupdro.oracle import Oracle
 from groupdro.oracle.groups import ColumnCurvature, evaluate_groups
 from groupdro.solvers import active_set
 from groupdro.solvers.resting_weights import weights_at_rest
+from tests.pairs import every_pair
 from tests.reference.convex import worst_value
 from tests.reference.random_problems import elastic_net, judge
 from tests.reference.random_problems import make_problem as random_problem
@@ -27,15 +28,17 @@ def make_problem(seed, domain, loss="logistic", storage="dense", n=120, d=25, m=
     return gd.Problem(data, losses[loss], domain, fit_intercept=fit_intercept)
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.long) for k in range(8, 60))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(k, marks=pytest.mark.long) for k in range(4, 60))])
 def test_every_bound_holds_under_an_elastic_net(seed):
     # The first that `python -m tests.reference.random_problems 500 --elastic` judges.
     assert not judge(seed, elastic=True).violations
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "squared"])
-@pytest.mark.parametrize("l2", [0.0, 0.01])
-@pytest.mark.parametrize("ends", [(-np.inf, np.inf), (0.0, np.inf), (-0.2, 0.1)], ids=["free", "positive", "between"])
+@every_pair(
+    loss=["logistic", "softmax", "squared"],
+    l2=[0.0, 0.01],
+    ends={"free": (-np.inf, np.inf), "positive": (0.0, np.inf), "between": (-0.2, 0.1)},
+)
 def test_zeros_are_exact_and_those_of_the_reference(loss, l2, ends):
     domain = gd.domains.ElasticNetDomain(l1=0.03, l2=l2, low=ends[0], high=ends[1])
     problem = make_problem(1, domain, loss)
@@ -82,9 +85,7 @@ def test_zeros_that_no_single_release_finds(n, l1, noise, more):
     assert not found.w.any()
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
-@pytest.mark.parametrize("storage", ["dense", "csr"])
-@pytest.mark.parametrize("formed", [True, False])
+@every_pair(loss=["logistic", "softmax"], storage=["dense", "csr"], formed=[True, False])
 def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, loss, storage, formed):
     domain = gd.domains.ElasticNetDomain(l1=0.02, l2=0.001)
     problem = make_problem(2, domain, loss, storage, d=60)

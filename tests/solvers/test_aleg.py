@@ -10,6 +10,7 @@ from groupdro.solvers.steps.fused import FusedSteps
 from groupdro.solvers.steps.lazy import LazySteps
 from groupdro.solvers.steps.proximal import ProximalSteps
 from groupdro.solvers.steps.readable import ReadableSteps
+from tests.pairs import every_pair
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = {
@@ -39,18 +40,23 @@ def make_problem(
     return gd.Problem(data, LOSSES[loss], domain or gd.domains.L2Domain(radius=1.5), fit_intercept=intercept)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
-@pytest.mark.parametrize(
-    "domain",
-    [gd.domains.L2Domain(radius=0.2), gd.domains.L2Domain(penalty=0.3), gd.domains.L2Domain(radius=0.5, penalty=0.1)],
+BALLS = [
+    gd.domains.L2Domain(radius=0.2),
+    gd.domains.L2Domain(penalty=0.3),
+    gd.domains.L2Domain(radius=0.5, penalty=0.1),
+]
+
+
+@every_pair(
+    loss=["logistic", "squared", "huber", "squared_hinge"],
+    domain=BALLS,
+    intercept=[False, True],
+    dtype=[np.float64, np.float32],
+    rotated=[False, True],
+    shifted=[False, True],
+    unless=lambda shifted, intercept, **_: shifted and not intercept,  # there is nothing to shift
 )
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("rotated", [False, True])
-@pytest.mark.parametrize("shifted", [False, True])
 def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain, intercept, dtype, rotated, shifted):
-    if shifted and not intercept:
-        return  # without an intercept there is nothing to shift
     problem = make_problem(loss, domain, intercept=intercept, dtype=dtype, weights=intercept)
     oracle = Oracle(problem)
     rng = np.random.default_rng(1)
@@ -242,13 +248,13 @@ def test_many_features_and_classes_use_the_leading_directions(monkeypatch):
     assert with_directions.lower_bound - 1e-6 <= worst_value(problem).value <= with_directions.upper_bound + 1e-6
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
-@pytest.mark.parametrize(
-    "domain",
-    [gd.domains.L2Domain(radius=0.2), gd.domains.L2Domain(penalty=0.3), gd.domains.L2Domain(radius=0.5, penalty=0.1)],
+@every_pair(
+    loss=["logistic", "squared", "huber", "squared_hinge"],
+    domain=BALLS,
+    intercept=[False, True],
+    dtype=[np.float64, np.float32],
+    alpha=[0.1, 1.0],
 )
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize(("dtype", "alpha"), [(np.float64, 0.1), (np.float32, 0.1), (np.float64, 1.0)])
 def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain, intercept, dtype, alpha):
     dense = make_problem(loss, domain, intercept=intercept, d=9)
     X = sp.csr_array(dense.data.rows.X * (np.random.default_rng(3).random((125, 9)) < 0.4)).astype(dtype)
@@ -288,11 +294,13 @@ BY_ENTRY = [
 ]
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
-@pytest.mark.parametrize("domain", BY_ENTRY)
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("alpha", [0.1, 0.002, 1.0])
-@pytest.mark.parametrize("sparse", [False, True])
+@every_pair(
+    loss=["logistic", "squared", "huber"],
+    domain=BY_ENTRY,
+    intercept=[False, True],
+    alpha=[0.1, 0.002, 1.0],
+    sparse=[False, True],
+)
 def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, domain, intercept, alpha, sparse):
     dense = make_problem(loss, domain, intercept=intercept, d=60)
     X = sp.csr_array(dense.data.rows.X * (np.random.default_rng(3).random((125, 60)) < 0.04))

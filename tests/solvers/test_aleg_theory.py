@@ -150,21 +150,22 @@ def test_permuting_or_duplicating_groups_leaves_the_optimum():
 
 
 @pytest.mark.parametrize(
-    ("loss", "domain"),
+    ("loss", "domain", "tol"),
     [
-        (gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0)),
-        (gd.losses.Huber(), gd.domains.L2Domain(penalty=0.3)),
-        (gd.losses.Squared(), gd.domains.SimplexDomain()),
-        (gd.losses.SquaredHinge(), gd.domains.L2Domain(radius=1.0, penalty=0.1)),
+        (gd.losses.Logistic(), gd.domains.L2Domain(radius=1.0), 5e-3),
+        (gd.losses.Huber(), gd.domains.L2Domain(penalty=0.3), 5e-3),
+        (gd.losses.Squared(), gd.domains.SimplexDomain(), 3e-2),
+        pytest.param(gd.losses.Squared(), gd.domains.SimplexDomain(), 5e-3, marks=pytest.mark.long),
+        (gd.losses.SquaredHinge(), gd.domains.L2Domain(radius=1.0, penalty=0.1), 5e-3),
     ],
 )
-def test_the_theorems_step_converges_to_the_optimum(loss, domain):
+def test_the_theorems_step_converges_to_the_optimum(loss, domain, tol):
     problem = small_problem(sizes=(6, 9, 5), loss=loss, domain=domain)
     optimum = worst_value(problem).value
-    result = gd.solve(problem, "aleg-theory", tol=5e-3, max_passes=20_000)
+    result = gd.solve(problem, "aleg-theory", tol=tol, max_passes=20_000)
     assert result.converged
     assert result.lower_bound - 1e-8 <= optimum <= result.upper_bound + 1e-8
-    assert result.gap <= 5e-3 * result.upper_bound
+    assert result.gap <= tol * result.upper_bound
 
 
 def test_softmax_converges_to_the_optimum():

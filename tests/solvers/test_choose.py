@@ -6,6 +6,7 @@ import groupdro as gd
 from groupdro.oracle import Oracle
 from groupdro.problem.second_moments import compress
 from groupdro.solvers.auto import choose
+from tests.pairs import every_pair
 from tests.reference.convex import group_minima, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 
@@ -48,9 +49,9 @@ def test_gradients_of_too_many_groups_leave_aleg_or_sketches(monkeypatch):
     assert [stage.name for stage in penalised.stages] == ["sketched-sqp", "aleg"]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("domain", [gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05)])
-@pytest.mark.parametrize("intercept", [False, True])
+@every_pair(
+    loss=[*LOSSES], domain=[gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05)], intercept=[False, True]
+)
 def test_auto_reaches_the_optimum(loss, domain, intercept):
     problem = make_problem(loss, domain, intercept=intercept)
     result = gd.solve(problem, tol=1e-6)
@@ -75,9 +76,11 @@ def test_auto_leaves_a_solver_whose_gap_does_not_fall(monkeypatch, limit):
     assert result.lower_bound - 1e-7 <= worst_value(problem).value <= result.upper_bound + 1e-7
 
 
-@pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("domain", [gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05)])
-@pytest.mark.parametrize("intercept", [False, True])
+@every_pair(
+    weights=[False, True],
+    domain=[gd.domains.L2Domain(radius=0.7), gd.domains.L2Domain(penalty=0.05)],
+    intercept=[False, True],
+)
 def test_compression_keeps_every_risk_and_the_solution(weights, domain, intercept):
     problem = make_problem("squared", domain, weights=weights, intercept=intercept, sizes=(40, 3, 60))
     small = compress(problem)
@@ -101,7 +104,7 @@ def test_compression_by_pieces_is_as_exact_as_at_once(monkeypatch):
     np.testing.assert_allclose(Oracle(pieces).risks(w), Oracle(problem).risks(w), rtol=1e-13)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("squared", marks=pytest.mark.long), "softmax"])
 def test_alem_by_default_reaches_the_regret_to_high_accuracy(loss):
     problem = make_problem(loss)
     minima, _ = group_minima(problem)

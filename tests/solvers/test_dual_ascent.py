@@ -12,6 +12,7 @@ from groupdro.problem import GroupMinima
 from groupdro.solvers import auto
 from groupdro.solvers.auto import Auto, _DualUntilSlow, choose
 from groupdro.solvers.dual_ascent import DualAscent
+from tests.pairs import every_pair
 from tests.reference.convex import worst_value
 from tests.solvers.test_aleg import make_problem
 from tests.solvers.test_sketched_sqp import ONE_OUTPUT, PENALTY, sparse_problem
@@ -50,9 +51,7 @@ def advanced(problem, epochs):
     return state
 
 
-@pytest.mark.parametrize("loss", ONE_OUTPUT)
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("offsets", [False, True])
+@every_pair(loss=ONE_OUTPUT, intercept=[False, True], offsets=[False, True])
 def test_it_reaches_the_optimum_of_an_independent_solver(loss, intercept, offsets):
     dense = make_problem(loss, PENALTY, intercept=intercept, weights=True)
     offset = np.random.default_rng(0).normal(size=dense.n_rows) if offsets else None

@@ -8,6 +8,7 @@ from groupdro.oracle import Oracle
 from groupdro.oracle.groups import evaluate_groups
 from groupdro.solvers import Status
 from tests.estimators.field_cases import many_groups
+from tests.pairs import every_pair
 from tests.reference.convex import group_minima, membership_matrix, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 
@@ -19,9 +20,7 @@ DOMAINS = [
 ]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("hessian", ["newton", "lbfgs"])
+@every_pair(loss=[*LOSSES], domain=DOMAINS, hessian=["newton", "lbfgs"])
 def test_it_reaches_the_optimum_to_high_accuracy(loss, domain, hessian):
     problem = make_problem(loss, domain)
     result = gd.solve(problem, gd.solvers.GroupSQP(hessian), tol=1e-8, max_passes=400)
@@ -45,9 +44,7 @@ def test_free_intercept_weights_and_overlap(loss):
         assert result.lower_bound - 1e-7 <= worst_value(each).value <= result.upper_bound + 1e-7
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("storage", ["dense", "csr", "overlap"])
-@pytest.mark.parametrize("intercept", [False, True])
+@every_pair(loss=[*LOSSES], storage=["dense", "csr", "overlap"], intercept=[False, True])
 def test_group_gradients_and_hessian_against_finite_differences(loss, storage, intercept):
     problem = make_problem(loss, intercept=intercept, sizes=(9, 4, 7), weights=True)
     X, y = problem.data.rows.X, problem.data.y

@@ -10,6 +10,7 @@ from groupdro.certificate import Certificate
 from groupdro.oracle import Oracle
 from groupdro.problem import Cap, Floor, GroupMinima, Simplex
 from groupdro.solvers import minima_search
+from tests.pairs import every_pair
 from tests.reference.convex import group_minima as exact_minima
 from tests.reference.convex import worst_value
 
@@ -53,16 +54,18 @@ def assert_bounds_hold(problem, result, minima, optimum):
     assert optimum - TOLERANCE <= regret <= result.upper_bound + TOLERANCE
 
 
-#: All combinations, of which those with three unusual parts are long.
-USUAL = {"logistic", "penalty", "worst"}
-RUNS = [
-    pytest.param(*parts, marks=[] if USUAL & set(parts) else [pytest.mark.long])
-    for parts in itertools.product(LOSSES, DOMAINS, SETS)
-]
-
-
-@pytest.mark.parametrize(("loss", "domain", "weight_set"), RUNS)
+@every_pair(loss=[*LOSSES], domain=[*DOMAINS], weight_set=[*SETS])
 def test_all_bounds_of_a_run_hold_at_every_epoch_and_the_run_converges(loss, domain, weight_set):
+    check_a_run(loss, domain, weight_set)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("loss", "domain", "weight_set"), [*itertools.product(LOSSES, DOMAINS, SETS)])
+def test_all_bounds_hold_for_every_loss_domain_and_weight_set(loss, domain, weight_set):
+    check_a_run(loss, domain, weight_set)
+
+
+def check_a_run(loss, domain, weight_set):
     seed = 7 * list(LOSSES).index(loss) + list(DOMAINS).index(domain)
     problem = make_problem(loss, domain, SETS[weight_set], seed)
     minima, accurate = exact_minima(problem)

@@ -10,6 +10,7 @@ from groupdro.run.solver import make_solver
 from groupdro.solvers import slack as slack_module
 from groupdro.solvers.slack import LeastAverage
 from tests.distributed.thread_comm import run_workers
+from tests.pairs import every_pair
 from tests.reference.convex import dense_rows, least_average, membership_matrix, worst_value
 from tests.solvers.test_aleg import LOSSES, make_problem
 
@@ -61,15 +62,17 @@ def hold_against_cvxpy(problem, base, solver="sqp", *, tol=TOL, share=0.9, **opt
     return alone, found, least.value
 
 
-@pytest.mark.parametrize(("storage", "hessian"), [("dense", "newton"), ("csr", "lbfgs")])
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
-def test_most_of_what_the_average_can_gain_within_the_level_is_gained(loss, intercept, domain, storage, hessian):
+@every_pair(
+    storage=["dense", "csr"],
+    domain=[*DOMAINS],
+    intercept=[False, True],
+    loss=["logistic", "squared", "softmax"],
+)
+def test_most_of_what_the_average_can_gain_within_the_level_is_gained(loss, intercept, domain, storage):
     problem = make_problem(loss, DOMAINS[domain], intercept=intercept)
     if storage == "csr":
         problem = sparse(problem)
-    hold_against_cvxpy(problem, row_shares(problem), gd.solvers.GroupSQP(hessian))
+    hold_against_cvxpy(problem, row_shares(problem), gd.solvers.GroupSQP("lbfgs" if storage == "csr" else "newton"))
 
 
 @pytest.mark.parametrize("solver", ["aleg", "auto", "sketched-sqp"])

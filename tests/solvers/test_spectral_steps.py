@@ -8,6 +8,7 @@ from groupdro.oracle import Oracle
 from groupdro.solvers.steps import BATCHES, make_steps, steps_of
 from groupdro.solvers.steps.readable import ReadableSteps
 from groupdro.solvers.steps.spectral import SpectralSteps
+from tests.pairs import every_pair
 
 DOMAINS = [
     gd.domains.L2Domain(radius=0.5),
@@ -32,9 +33,11 @@ def started(problem, epochs=2, solver=gd.solvers.ALEG()):  # noqa: B008  # froze
     return solver, oracle, state
 
 
-@pytest.mark.parametrize("fit_intercept", [False, True], ids=["no intercept", "intercept"])
-@pytest.mark.parametrize("domain", DOMAINS, ids=["ball", "penalty", "both"])
-@pytest.mark.parametrize("weights", [gd.weight_sets.Simplex(), gd.weight_sets.Floor(0.5)], ids=["simplex", "floor"])
+@every_pair(
+    fit_intercept={"no intercept": False, "intercept": True},
+    domain=dict(zip(("ball", "penalty", "both"), DOMAINS, strict=True)),
+    weights={"simplex": gd.weight_sets.Simplex(), "floor": gd.weight_sets.Floor(0.5)},
+)
 def test_steps_agree_with_the_readable_ones(domain, fit_intercept, weights):
     problem = make_problem(domain, weight_set=weights, fit_intercept=fit_intercept)
     solver, oracle, state = started(problem)

@@ -43,9 +43,17 @@ def expected_rows(table, columns, n_features, **options):
 
 
 @pytest.mark.parametrize(
-    "columns", [["city"], ["code", "seen"], ["price"], ["words"], ["pair"], ["city", "code", "price", "words"]]
+    ("columns", "n_features"),
+    [
+        (["city"], 7),
+        (["code", "seen"], 2**18),
+        (["price"], 7),
+        (["words"], 7),
+        (["pair"], 7),
+        (["city", "code", "price", "words"], 7),
+        (["city", "code", "price", "words"], 2**18),
+    ],
 )
-@pytest.mark.parametrize("n_features", [7, 2**18])
 def test_features_are_those_of_scikit_learn(tmp_path, columns, n_features):
     table = make_table()
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)

@@ -107,7 +107,7 @@ def places_of_many_groups(n, n_groups):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 9, 16, 17, 64, 65])
 def test_every_row_goes_to_every_place_equally_often(n):
-    found = places_of_many_groups(n, 400_000 // n)
+    found = places_of_many_groups(n, 200_000 // n)
     expected = len(found) / n
     counts = np.array([np.bincount(column, minlength=n) for column in found.T])
     # Rows and columns of the table have fixed sums, which leaves so many degrees of freedom.
@@ -402,7 +402,10 @@ def test_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind, 
         assert (store.path / name).read_bytes() == (reference.path / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["pairs", "both fixed", "indices fixed", "values fixed"])
+@pytest.mark.parametrize(
+    "kind",
+    ["pairs", "both fixed", *(pytest.param(f"{name} fixed", marks=pytest.mark.long) for name in ("indices", "values"))],
+)
 def test_fixed_size_lists_of_indices_and_values_are_sparse_rows(tmp_path, pa, table, kind):
     indices = pa.array(np.tile(np.arange(N_FEATURES), len(X)))
     values = pa.array(X.ravel())
@@ -498,19 +501,25 @@ def test_nothing_is_spilled_where_all_fits(tmp_path, monkeypatch):
 
 
 MEMORY_SCRIPT = """
-import resource, sys
+import sys
 import pyarrow.dataset, pyarrow.parquet
 from groupdro.store import GroupedStore
 
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # of this program alone: ru_maxrss begins at that of the process that started it
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+before = peak()
 store = GroupedStore.write(sys.argv[2], sys.argv[1], target="y", groups="g", memory=32 * 2**20)
-print(store.nbytes >> 20, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print(store.nbytes >> 20, (peak() - before) >> 10)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak in units of Linux")
-def test_writing_takes_about_the_memory_it_was_given(tmp_path, pa):
-    n, repeats = 50_000, 20
+@pytest.mark.parametrize(
+    ("repeats", "least", "most"), [(10, 190, 130), pytest.param(20, 390, 130, marks=pytest.mark.long)]
+)
+def test_writing_takes_about_the_memory_it_was_given(tmp_path, pa, repeats, least, most):
+    n = 50_000
     values = RNG.standard_normal((100, n)).astype(np.float32)
     part = pa.table({f"x{j}": column for j, column in enumerate(values)} | {"y": values[0], "g": np.arange(n) % 7})
     # One row group, which a reader that is not careful holds in memory.
@@ -520,8 +529,8 @@ def test_writing_takes_about_the_memory_it_was_given(tmp_path, pa):
     arguments = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path / "t.parquet"), str(tmp_path / "s")]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     size, peak = map(int, done.stdout.split())
-    assert size > 390
-    assert peak < 200
+    assert size > least
+    assert peak < most
 
 
 # ---------------------------------------------------------------------- whole or not at all
@@ -633,7 +642,7 @@ GroupedStore.write_arrays(sys.argv[1], np.ones((50, 2)), np.zeros(50), overwrite
 
 
 @pytest.mark.skipif(os.name == "nt", reason="without locks nobody can tell a leftover")
-@pytest.mark.parametrize("moment", ["before", "between", "after"])
+@pytest.mark.parametrize("moment", ["between", *(pytest.param(m, marks=pytest.mark.long) for m in ("before", "after"))])
 def test_a_writer_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(tmp_path, moment, monkeypatch):
     monkeypatch.setattr("groupdro.store.reader._PATIENCE", 0.1)
     path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
@@ -691,8 +700,9 @@ def test_the_same_rows_have_the_same_bytes_when_they_replace_others(tmp_path):
     GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP, overwrite=True).verify()
 
 
+@pytest.mark.long  # the gate kills a writer at the worst moment, and has another one write meanwhile
 @pytest.mark.parametrize("locks", [True, False])
-@pytest.mark.parametrize("opens", [80, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("opens", [80, 200])
 def test_two_writers_and_a_reader_never_meet_half_a_store(tmp_path, opens, locks):
     seen, codes = race.race(tmp_path / "s", opens=opens, locks=locks)
     assert codes == [0, 0]

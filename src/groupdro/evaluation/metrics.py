@@ -119,9 +119,7 @@ class Outputs:
         methods = [method] if isinstance(method, str) else list(method)
         found = next((name for name in methods if hasattr(self.model, name)), None)
         if found is None:
-            raise TypeError(
-                f"{type(self.model).__name__} has no {' and no '.join(methods)}, which the metric requires"
-            )
+            raise TypeError(f"{type(self.model).__name__} has no {' and no '.join(methods)}, which the metric requires")
         response = self.predicted if found == "predict" else self._response(found)
         return response[:, 1] if found == "predict_proba" and response.shape[1] == 2 else response
 
