@@ -247,7 +247,7 @@ def test_a_metric_of_the_other_task_or_of_two_classes_is_refused_with_its_name()
         "nothing",
         3,
         ["recall", "recall"],
-        pytest.param([], marks=pytest.mark.xfail(strict=True, reason="no metric at all")),
+        [],
     ],
 )
 def test_metrics_that_are_none_are_refused_before_the_first_fit(metrics):
@@ -268,7 +268,6 @@ def test_a_function_without_weights_is_refused_if_the_training_rows_have_some():
         compare(X, y, groups, sample_weight=np.full(len(y), 0.5), metrics=within)
 
 
-@pytest.mark.xfail(strict=True, reason="only the weights of the training rows are looked at")
 def test_a_function_without_weights_is_refused_if_the_held_out_rows_have_some():
     train, held_out = halves("binary")
     with pytest.raises(ValueError, match="metric 'within' takes no sample_weight"):

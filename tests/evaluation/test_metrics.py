@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import (
     accuracy_score,
@@ -269,7 +268,6 @@ def test_a_scorer_has_the_name_of_its_function():
     assert report.metrics == ("fbeta_score", "f1")
 
 
-@pytest.mark.xfail(strict=True, reason="the scores of the second class are taken")
 @pytest.mark.parametrize("method", ["predict_proba", "decision_function"])
 def test_a_scorer_of_the_other_class_receives_its_scores(method):
     y = LABELS["text"]
@@ -279,14 +277,12 @@ def test_a_scorer_of_the_other_class_receives_its_scores(method):
     close(found, expected(lambda own, w: scorer(model, X[own], y[own])))
 
 
-@pytest.mark.xfail(strict=True, reason="weights are passed although rows have none, and the refusal reads as undefined")
 def test_a_scorer_that_refuses_weights_is_called_without():
     model = LogisticRegression().fit(X, CLASSES)
     wanted = expected(lambda own, w: get_scorer("roc_auc_ovo")(model, X[own], CLASSES[own]))
     close(values(model, CLASSES, "roc_auc_ovo")["roc_auc_ovo"], wanted)
 
 
-@pytest.mark.xfail(strict=True, reason="every ValueError reads as undefined")
 def test_a_mistake_of_a_scorer_is_raised():
     y = LABELS["text"]
     model = LogisticRegression().fit(X, y)
@@ -294,7 +290,6 @@ def test_a_mistake_of_a_scorer_is_raised():
         group_report(model, X, y, GROUPS, metrics=make_scorer(f1_score), n_bootstrap=0)
 
 
-@pytest.mark.xfail(strict=True, raises=UndefinedMetricWarning, reason="scikit-learn warns of a group of one class")
 def test_a_scorer_that_is_undefined_in_a_group_is_so_without_a_warning():
     y = np.where(GROUPS == "b", 0, LABELS["numbers"])
     found = values(LogisticRegression().fit(X, y), y, "roc_auc_ovr")["roc_auc_ovr"]
@@ -414,7 +409,7 @@ def test_a_single_metric_and_a_list_of_one_are_the_same():
         (3, TypeError, "metrics must be names or functions, got 3"),
         (["recall", "recall"], ValueError, "metrics has the same name twice"),
         ([lambda y, p: 1.0, lambda y, p: 2.0], ValueError, "Pass a mapping from names to functions"),
-        pytest.param([], ValueError, "metrics", marks=pytest.mark.xfail(strict=True, reason="no metric at all")),
+        ([], ValueError, "metrics"),
     ],
 )
 def test_metrics_that_are_none_are_refused(metrics, error, message):
@@ -433,7 +428,6 @@ def test_a_loss_of_the_user_is_the_risk_and_no_other_metric():
     close(found["log_loss"], values(model, y, "log_loss")["log_loss"])
 
 
-@pytest.mark.xfail(strict=True, reason="the column of the table is overwritten")
 @pytest.mark.parametrize("name", ["n", "weight", "note", "ece", "risk_low"])
 def test_a_metric_with_the_name_of_another_column_is_refused(name):
     y = LABELS["numbers"]

@@ -335,7 +335,6 @@ def test_few_errors_have_the_intervals_of_the_binomial_distribution():
     np.testing.assert_allclose(weighed.worst_value, report.worst_value, rtol=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="losses that are all 0 are taken for proportions, which are at most 1")
 def test_nothing_is_said_where_all_losses_are_zero():
     report = reported(np.zeros(100), np.repeat(["a", "b"], 50))
     assert report.worst_group is None

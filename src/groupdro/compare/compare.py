@@ -1,6 +1,7 @@
 """Fit plain, balanced, robust and other models, and evaluate them on held-out data."""
 
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -135,12 +136,16 @@ def compare(
     if mean_budget is not None:
         check_number(mean_budget, "mean_budget")
     if floor is not None:
-        check_number(abs(floor), "floor")  # of some metrics, all values are negative
+        check_number(
+            abs(floor) if isinstance(floor, Real) else floor, "floor"
+        )  # all values of some metrics are negative
     listed = isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5
     if held_out is not None and not (listed or isinstance(held_out, GroupedStore)):
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
     others = check_models(models, held_out=held_out is not None)
     if baseline is not None and not isinstance(baseline, str):
+        if "baseline" in others:
+            raise ValueError('baseline must be the name of one of models if one of them is called "baseline".')
         others |= check_models({"baseline": baseline}, held_out=held_out is not None)
         baseline = "baseline"
     stored = isinstance(X, GroupedStore)
@@ -167,7 +172,8 @@ def compare(
     if not stored:
         train.check_weight_of_groups()
         train = train.with_weight()
-    wanted = read_metrics(("risk", "accuracy" if classes else "rmse") if metrics is None else metrics, train.weights)
+    metrics = ("risk", "accuracy" if classes else "rmse") if metrics is None else metrics
+    wanted = read_metrics(metrics, train.weights)
     if held_out is None:
         rows, test_rows = next(divide(train, n_splits=n_splits, seed=random_state, classes=classes))
         train, test = train.take(rows), train.take(test_rows)
@@ -186,6 +192,7 @@ def compare(
                 numeric=not classes,
                 missing="own",
             ).with_weight()
+    wanted = wanted if test.weights is None else read_metrics(metrics, test.weights)
     selecting = {"min_rows": min_rows, "n_bootstrap": n_bootstrap, "confidence": confidence, "n_jobs": n_jobs}
     fitted, seconds = {}, {}
     for name, model, spent in (

@@ -34,6 +34,8 @@ from groupdro.utils.types import Array, Mask
 
 __all__ = ["Judging", "judge"]
 
+_ALL = np.ones(1, dtype=bool)  # the one group of all rows
+
 # Losses that models of other kinds can be evaluated with.
 _SAME_AS_OURS = {"logistic": "log", "log_loss": "log", "squared": "squared", "squared_error": "squared"}
 
@@ -146,7 +148,8 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
         )
     else:
         recommended, room = how.baseline, None
-        verdict = f"Keep {how.baseline}: no group has enough held-out rows to be judged."
+        word = metric.name.replace("_", " ")
+        verdict = f"Keep {how.baseline}: in no group are there enough held-out rows to judge its {word}."
     return Comparison(
         columns=columns,
         verdict=verdict,
@@ -221,7 +224,8 @@ def _in_words(metric: Metric, outputs: Outputs, loss: Any) -> str:
 
 def _differences(found: Resampled, k: int, place: int, judged: Mask, how: Judging) -> Intervals:
     """Return intervals for how much worse each group is under a model than under the baseline."""
-    return simultaneous_intervals(found, how.confidence, kind=k, against=place, groups=judged)
+    groups = judged & np.isfinite(found.means[:, [k, place]]).all(axis=1)
+    return simultaneous_intervals(found, how.confidence, kind=k, against=place, groups=groups)
 
 
 def _changes(
@@ -238,19 +242,24 @@ def _changes(
     known: bool,
 ) -> dict[str, Change]:
     """Return the changes of each model. Intervals of the worst group are NaN if no group has enough rows."""
-    worst = falls_of_worst(found, how.confidence, against=place, groups=judged)
-    others = np.arange(len(names)) != place
+    # Models without a value in one of the groups, such as a precision where the class is never predicted, are left out.
+    defined = np.isfinite(found.means[judged]).all(axis=0) & np.isfinite(overall.means[0])
+    worst, mean = (
+        _falls(one, how.confidence, place, groups, defined) for one, groups in ((found, judged), (overall, _ALL))
+    )
     if not known:
+        others = np.arange(len(names)) != place
         worst.low[others] = worst.high[others] = np.nan
-    mean = falls_of_worst(overall, how.confidence, against=place, groups=np.ones(1, dtype=bool))
     before = float(found.means[judged, place].max()), float(overall.means[0, place])
-    scales = [1.0 if how.metrics[0].larger_is_better else abs(value) or 1.0 for value in before]
+    metric = how.metrics[0]
+    scales = [1.0 if metric.larger_is_better else abs(value) or 1.0 for value in before]
     changes = {}
     for k, name in enumerate(names):
         apart = differences.get(name)
         harmed = [] if apart is None else [grouping.names[i] for i in np.flatnonzero(apart.low > 0)]
-        undefined = np.isnan(found.means[judged, k]).any()
-        few = undefined or bool((notes[k][judged] != "").any())
+        note = "" if defined[k] else f"cannot be judged: {metric.name} is undefined in a group"
+        if not note and (notes[k][judged] != "").any():
+            note = "cannot be judged: a few rows have most of its loss"
         gain = float(worst.estimates[k]), float(worst.low[k]), float(worst.high[k])
         cost = 0.0 - float(mean.estimates[k]), 0.0 - float(mean.high[k]), 0.0 - float(mean.low[k])
         changes[name] = Change(
@@ -259,9 +268,19 @@ def _changes(
             gain[0] / scales[0],
             cost[0] / scales[1],
             harmed,
-            "cannot be judged: a few rows have most of its loss" if few and k != place and known else "",
+            note if k != place and known else "",
         )
     return changes
+
+
+def _falls(found: Resampled, confidence: float, place: int, groups: Mask, defined: Mask) -> Intervals:
+    """Return the falls of the worst group of models that have a value in all groups; NaN for the others."""
+    nothing = Intervals.nothing(len(defined), confidence)
+    if not defined[place]:
+        return nothing
+    kept = np.flatnonzero(defined)
+    against = int(np.searchsorted(kept, place))
+    return falls_of_worst(found.only(kept), confidence, against=against, groups=groups).spread(defined)
 
 
 def _table_of(
@@ -300,13 +319,15 @@ def _columns(
         for metric in how.metrics:
             values = np.array([report.by_group[group][metric.name] for group in groups])
             row[f"mean_{metric.name}"] = report.overall[metric.name]
-            row[f"worst_{metric.name}"] = float(np.nanmin(values) if metric.larger_is_better else np.nanmax(values))
-        own = found.means[judged, k]
+            some = values[~np.isnan(values)]
+            worst = (min if metric.larger_is_better else max)(some.tolist(), default=np.nan)
+            row[f"worst_{metric.name}"] = worst
+        own = np.where(np.isnan(found.means[judged, k]), -np.inf, found.means[judged, k])
         regrets = [report.by_group[group]["risk"] - minima[group] for group in groups if group in minima]
         fitted = final_estimator(model)
         certified = hasattr(fitted, "upper_bound_")
         row |= {
-            "worst_group": groups[int(np.nanargmax(own))],
+            "worst_group": groups[int(own.argmax())] if np.isfinite(own).any() else None,
             "gain": change.gain[0],
             "gain_low": change.gain[1],
             "gain_high": change.gain[2],

@@ -158,6 +158,11 @@ def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) ->
     others = {name: change for name, change in changes.items() if name != rule.baseline}
     gaining = {name: change for name, change in others.items() if change.better and not change.note}
     if not gaining:
+        on_average = {name: change for name, change in others.items() if change.better_on_average and not change.note}
+        if on_average:
+            best = max(on_average, key=lambda name: -on_average[name].relative_cost)
+            harmed = ", ".join(group_name(group) for group in on_average[best].harmed[:5]) or "its worst group"
+            return f"{IN_WORDS.get(best, best)} is better over all rows, but worse for {harmed}"
         return "no other model is significantly better, neither for its worst group nor over all rows"
     best = max(gaining, key=lambda name: gaining[name].net)
     who = IN_WORDS.get(best, best)

@@ -166,8 +166,7 @@ def _intervals(
         clusters=clusters,
         weights=weights,
     )
-    if exact:
-        found = replace(found, binary=np.ones(1, dtype=bool))  # also where all values are 0
+    found = replace(found, binary=np.array([exact]))
     return simultaneous_intervals(found, confidence, scale=metric.scale)
 
 

@@ -89,6 +89,19 @@ class Resampled:
         """Return which groups have at least `min_rows` effective rows, up to rounding."""
         return self.sizes >= min_rows - 1e-9
 
+    def only(self, kinds: Indices) -> "Resampled":
+        """Return some of the quantities."""
+        return replace(
+            self,
+            means=self.means[:, kinds],
+            errors=self.errors[:, kinds],
+            least_errors=self.least_errors[:, kinds],
+            resampled_means=self.resampled_means[..., kinds],
+            resampled_errors=self.resampled_errors[..., kinds],
+            mixed=self.mixed[:, kinds],
+            binary=self.binary[kinds],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals:

@@ -1,9 +1,9 @@
 """Metrics by name, of scikit-learn or of the user: what reports, comparisons and scorers compute for each group."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -114,14 +114,21 @@ class Outputs:
         """Whether the second class is predicted."""
         return np.asarray(self.predicted == self.second_class)
 
-    def scores(self, method: str | Iterable[str] = ("decision_function", "predict_proba")) -> Array:
-        """Return the response of the first method that the model has; of two classes, the probability of the second."""
+    def scores(
+        self, method: str | Iterable[str] = ("decision_function", "predict_proba"), positive: Any = None
+    ) -> Array:
+        """Return the response of the first method that the model has; of two classes, the score of the positive one."""
         methods = [method] if isinstance(method, str) else list(method)
         found = next((name for name in methods if hasattr(self.model, name)), None)
         if found is None:
             raise TypeError(f"{type(self.model).__name__} has no {' and no '.join(methods)}, which the metric requires")
-        response = self.predicted if found == "predict" else self._response(found)
-        return response[:, 1] if found == "predict_proba" and response.shape[1] == 2 else response
+        if found == "predict":
+            return self.predicted
+        response = self._response(found)
+        first = positive is not None and len(self.classes) == 2 and positive == self.classes[0]
+        if found == "predict_proba" and response.shape[1] == 2:
+            return response[:, 0 if first else 1]
+        return -response if first and response.ndim == 1 else response
 
 
 class Predictions(Outputs):
@@ -189,9 +196,15 @@ class Metric:
 
 
 def _mean(values: Array, counted: Mask | None = None) -> Average:
-    return Average(
-        np.asarray(values, dtype=np.float64), np.ones(len(values), dtype=bool) if counted is None else counted
-    )
+    """Return the mean of numbers, or the share of rows that are true."""
+    counted = np.ones(len(values), dtype=bool) if counted is None else counted
+    return Average(values.astype(np.float64), counted, is_proportion=values.dtype == bool)
+
+
+def _risk(outputs: Outputs) -> Average:
+    found = _mean(outputs.risk)
+    # That all losses are 0 says nothing about how large they can be.
+    return replace(found, is_proportion=bool(np.isin(found.values, (0, 1)).all() and found.values.any()))
 
 
 def _brier(outputs: Outputs) -> Average:
@@ -236,6 +249,7 @@ def _explained_squares(outputs: Outputs) -> FunctionOfMeans:
     def function(means: Floats) -> tuple[Floats, Floats]:
         errors, mean, squares = means.T
         spread = squares - mean**2
+        spread = np.where(spread > 1e-12 * squares, spread, np.nan)  # all targets are equal
         share = errors / spread
         return 1.0 - share, np.column_stack([-1.0 / spread, -2.0 * share * mean / spread, share / spread])
 
@@ -250,6 +264,7 @@ def _explained_log_loss(outputs: Outputs) -> FunctionOfMeans:
         loss, shares = means[:, 0], means[:, 1:]
         logs = np.log(np.maximum(shares, 1e-300))
         null = -(shares * logs).sum(axis=1)
+        null = np.where(null > 1e-12, null, np.nan)  # one class only
         share = loss / null
         return 1.0 - share, np.column_stack([-1.0 / null, -(share / null)[:, None] * (logs + 1.0)])
 
@@ -260,13 +275,16 @@ def _d2(outputs: Outputs) -> FunctionOfMeans:
     return _explained_log_loss(outputs) if outputs.classifies else _explained_squares(outputs)
 
 
+#: Columns of reports beside the metrics.
+_OTHER_COLUMNS = {"group", "n", "effective_n", "regret", "bias", "overconfidence", "ece", "weight", "note"}
+
 _of_classes = partial(Metric, task="classification")
 _of_numbers = partial(Metric, task="regression")
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("risk", larger_is_better=False, statistic=lambda out: _mean(out.risk)),
+        Metric("risk", larger_is_better=False, statistic=_risk),
         _of_classes("accuracy", larger_is_better=True, statistic=lambda out: _mean(out.right)),
         _of_classes("balanced_accuracy", larger_is_better=True, statistic=_balanced_accuracy, bounds=(0.0, 1.0)),
         _of_classes("recall", larger_is_better=True, statistic=lambda out: _mean(out.chosen, out.positive)),
@@ -329,8 +347,13 @@ def read_metrics(metrics: Any, weights: Floats | None = None) -> tuple[Metric, .
             raise TypeError(f"metrics must be names or functions, got {short_repr(metrics)}.") from None
     found = [_read_metric(metric, name, weighted=weights is not None) for name, metric in given]
     names = [metric.name for metric in found]
+    if not found:
+        raise ValueError("metrics must have at least one metric, got none.")
     if len(set(names)) < len(names):
         raise ValueError(f"metrics has the same name twice: {names}. Pass a mapping from names to functions.")
+    ends = {f"{name}_{end}" for name in ("risk", *names) for end in ("low", "high")}
+    if taken := (_OTHER_COLUMNS | ends) & set(names):
+        raise ValueError(f"metrics has the name {sorted(taken)[0]!r}, which another column of reports has.")
     return tuple(found)
 
 
@@ -348,9 +371,10 @@ def _read_metric(metric: Any, name: str | None, *, weighted: bool) -> Metric:
         )
     function = getattr(metric, "_score_func", metric)
     label = name or str(getattr(function, "__name__", type(metric).__name__))
-    takes_weights = "sample_weight" in signature(function).parameters
-    if weighted and not takes_weights:
+    argument = signature(function).parameters.get("sample_weight")
+    if weighted and argument is None:
         raise ValueError(f"metric {label!r} takes no sample_weight, but rows have weights.")
+    takes_weights = argument is not None and (weighted or argument.default is Parameter.empty)
     sign = getattr(metric, "_sign", 1)
     more = getattr(metric, "_kwargs", {})
     method = getattr(metric, "_response_method", "predict")
@@ -359,6 +383,9 @@ def _read_metric(metric: Any, name: str | None, *, weighted: bool) -> Metric:
         def signed(*args: Any, **weights: Any) -> float:
             return sign * float(function(*args, **more, **weights))
 
-        return AnyFunction(signed, outputs.y, outputs.scores(method), takes_weights)
+        predicted = outputs.scores(method, more.get("pos_label"))
+        # For all rows it must have a value: later, an error means that it has none for some of the rows.
+        signed(outputs.y, predicted, **({"sample_weight": np.ones(len(predicted))} if takes_weights else {}))
+        return AnyFunction(signed, outputs.y, predicted, takes_weights)
 
     return Metric(label, larger_is_better=True, statistic=statistic)

@@ -388,9 +388,9 @@ class _Table:
         if self.given.weights is not None or self.given.clusters is not None:
             columns["effective_n"] = sizes.tolist()
         for each in found:
-            columns[each.metric.name] = each.values.tolist()
-            columns[f"{each.metric.name}_low"] = each.intervals.low.tolist()
-            columns[f"{each.metric.name}_high"] = each.intervals.high.tolist()
+            name = each.metric.name
+            own = {"": each.values, "_low": each.intervals.low, "_high": each.intervals.high}
+            columns |= {f"{name}{end}": values.tolist() for end, values in own.items()}
         if self.minima is not None:
             risk = columns["risk"]
             columns["regret"] = [np.nan if k is None else risk[i] - float(self.minima[k]) for i, k in enumerate(place)]

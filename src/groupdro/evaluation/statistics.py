@@ -8,8 +8,10 @@ follows.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
 
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
@@ -73,20 +75,18 @@ class Average:
         The values.
     counted : ndarray of bool of shape (n_rows,)
         The rows that count.
+    is_proportion : bool
+        Whether the mean is a share of rows, so that all values are 0 or 1.
     """
 
     values: Floats
     counted: Mask
+    is_proportion: bool = False
 
     @property
     def required(self) -> Mask:
         """The rows that count."""
         return self.counted[:, None]
-
-    @property
-    def is_proportion(self) -> bool:
-        """Whether all values are 0 or 1."""
-        return bool(((self.values == 0) | (self.values == 1)).all())
 
     @property
     def sizes(self) -> Floats | None:
@@ -218,7 +218,8 @@ class Median:
         values = self.values[rows][order]
         summed = np.cumsum(weights[:, order], axis=1)
         wanted = shares[:, None] * summed[:, -1:]
-        lower, upper = (below.sum(axis=1) for below in (summed < wanted, summed <= wanted))
+        rounding = 1e-12 * summed[:, -1:]  # of sums that equal the wanted one
+        lower, upper = ((summed < wanted + slack).sum(axis=1) for slack in (-rounding, rounding))
         last = len(values) - 1
         return np.asarray(0.5 * (values[np.minimum(lower, last)] + values[np.minimum(upper, last)]))
 
@@ -249,7 +250,7 @@ class AnyFunction:
         return np.ones((len(self.y), 1), dtype=bool)
 
     def __call__(self, rows: Indices, weights: Floats) -> Found:
-        """Return the values of the function; NaN where it raises a ValueError, as for a class without rows."""
+        """Return the values of the function; NaN where it raises a ValueError, as where a class has no rows."""
         return np.array([self._value(rows, each) for each in weights]), None
 
     def _value(self, rows: Indices, weights: Floats) -> float:
@@ -259,10 +260,12 @@ class AnyFunction:
             rows, more = rows[used], {"sample_weight": weights[used]}
         else:
             rows = np.repeat(rows, weights.astype(np.int64))
-        try:
-            return float(self.function(self.y[rows], self.predicted[rows], **more))
-        except ValueError:
-            return np.nan
+        with catch_warnings():
+            simplefilter("ignore", UndefinedMetricWarning)  # the value itself tells
+            try:
+                return float(self.function(self.y[rows], self.predicted[rows], **more))
+            except ValueError:
+                return np.nan
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
