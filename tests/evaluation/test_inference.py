@@ -165,18 +165,22 @@ def test_groups_with_fewer_than_three_effective_errors_are_found():
     assert few(clusters=clusters) == [True, True, False, True]
 
 
-@pytest.mark.parametrize(("errors", "least"), [(None, 10), (np.ones(200, dtype=bool), 5)], ids=["numbers", "classes"])
-def test_a_loss_that_few_rows_carry_is_found_in_all_groups_together(errors, least):
+@pytest.mark.parametrize(
+    ("given", "least"),
+    [({}, 10), ({"classes": True, "errors": np.ones(200, dtype=bool)}, 5)],
+    ids=["numbers", "classes"],
+)
+def test_a_loss_that_few_rows_carry_is_found_in_all_groups_together(given, least):
     grouping = read_groups(np.repeat(["a", "b"], 100), 200)
     for n_carrying, expected in ((least - 1, True), (least, False)):
         losses = (np.arange(200) % 100 < n_carrying).astype(float)  # the same number of rows in both groups
-        np.testing.assert_array_equal(few_carry(losses, grouping, errors=errors), [expected] * 2)
-        np.testing.assert_array_equal(few_carry(7.0 * losses, grouping, errors=errors), [expected] * 2)
+        np.testing.assert_array_equal(few_carry(losses, grouping, **given), [expected] * 2)
+        np.testing.assert_array_equal(few_carry(7.0 * losses, grouping, **given), [expected] * 2)
     # Where one group shows that few rows can have most of a loss, the others may just not have met such rows.
     losses = np.ones(200)
     losses[0] = 1e4
-    assert few_carry(losses, grouping, errors=errors).all()
-    assert not few_carry(np.ones(200), grouping, errors=errors).any()
+    assert few_carry(losses, grouping, **given).all()
+    assert not few_carry(np.ones(200), grouping, **given).any()
 
 
 def test_weights_and_clusters_count_in_what_carries_a_loss():

@@ -1,7 +1,6 @@
 """Fit plain, balanced, robust and other models, and evaluate them on held-out data."""
 
 from contextlib import nullcontext
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -136,9 +135,7 @@ def compare(
     if mean_budget is not None:
         check_number(mean_budget, "mean_budget")
     if floor is not None:
-        check_number(
-            abs(floor) if isinstance(floor, Real) else floor, "floor"
-        )  # all values of some metrics are negative
+        check_number(abs(floor) if isinstance(floor, int | float) else floor, "floor")  # it may be negative
     listed = isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5
     if held_out is not None and not (listed or isinstance(held_out, GroupedStore)):
         raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")

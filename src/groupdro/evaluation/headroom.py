@@ -138,8 +138,8 @@ def headroom(
     given = read_given(
         X, y, groups, sample_weight=sample_weight, offset=offset, numeric=not classifier, missing="own"
     ).with_weight()
+    columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
     with error_prefix("X"):
-        columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
         columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
     losses = row_losses(model, given.X, given.y, "log" if classifier else "squared", offset=given.offset)
     rows, grouping = _large_groups(given.groups, min_rows)
