@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from groupdro import UselessModelWarning
 from tests.campaign.bad_values import CASES, FOLDER, warm_up
 from tests.campaign.frame import Check, tally_cases
 from tests.estimators import test_bad_input as estimators
@@ -53,6 +54,7 @@ def _answer(call, filter_of_warnings="ignore"):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(filter_of_warnings)
+            warnings.simplefilter("ignore", UselessModelWarning)
             return cpu_seconds(lambda: _outcome(call))
     finally:
         signal.alarm(0)

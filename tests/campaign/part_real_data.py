@@ -13,6 +13,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
+from groupdro import UselessModelWarning
 from tests.campaign.frame import Check, Tally
 from tests.campaign.judging import map_cases
 from tests.campaign.real_data import describe, draw
@@ -27,6 +28,7 @@ def judge(seed: int) -> Verdict:
     verdict = Verdict(case, "raised")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", UselessModelWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
             judge_case(case, draw(case), verdict)

@@ -177,6 +177,7 @@ def judge_fit(case: tuple[str, int], drawn: Drawn) -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", gd.UselessModelWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", gd.SmallGroupWarning)  # few rows are drawn on purpose
             claim, outcome.status, outputs = _through_solve(drawn) if drawn.through_solve else _estimate(drawn)

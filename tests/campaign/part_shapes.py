@@ -85,6 +85,7 @@ def judge_separable(number: int) -> Outcome:
     parameters = {name: value for name, value in told.items() if name != "kind"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", gd.UselessModelWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", gd.SmallGroupWarning)  # few rows are drawn on purpose
         try:

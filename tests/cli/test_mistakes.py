@@ -171,7 +171,7 @@ def test_a_mistake_is_told_in_one_sentence(folder, monkeypatch, line, sentence):
     ("line", "sentence"),
     [
         ("fit one_class.parquet {fit}", "y has only one class, 'no': classifiers require at least two."),
-        ("fit t.parquet {fit} --loss huber", "loss must be 'logistic' or 'squared_hinge', got 'huber'."),
+        ("fit t.parquet {fit} --loss huber", "loss must be 'logistic', 'log_loss' or 'squared_hinge', got 'huber'."),
     ],
 )
 def test_what_the_estimator_refuses_is_told_below_what_was_read(folder, monkeypatch, line, sentence):

@@ -386,7 +386,9 @@ def test_the_parameters_of_the_estimator_are_kept_and_it_is_not_fitted():
     assert not hasattr(estimator, "coef_")
     for name, model in found.models.items():
         changed = {"objective": "excess_risk" if name == "MERO" else "risk", "random_state": 4}
-        changed["robustness"] = 0.5 if name == "blend 0.5" else 1.0
+        changed["robustness"] = {"ERM": 0.0, "balanced ERM": 0.0, "blend 0.5": 0.5}.get(name, 1.0)
+        if changed["robustness"] == 0.0:
+            changed["average"] = "rows" if name == "ERM" else "groups"
         assert model.get_params() == before | changed
 
 

@@ -1,6 +1,5 @@
-"""Two workers train a network, and retrain its last layer, as one does. They are started once for both."""
+"""Two workers train a network as one does."""
 
-import copy
 import json
 
 import numpy as np
@@ -14,10 +13,8 @@ from tests.torch.processes import run_together
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # noqa: E402
 
-from groupdro.torch import GroupDROLoss, retrain_last_layer  # noqa: E402
-from tests.torch.models import ConvNet, make_loader, make_rows  # noqa: E402
+from groupdro.torch import GroupDROLoss  # noqa: E402
 
 # ---------------------------------------------------------------------- a whole network
 
@@ -64,51 +61,6 @@ def check_that_one_trains_the_same_network(folder):
     assert len({float(weight) for weight in criterion.group_weights}) == 4
 
 
-# ---------------------------------------------------------------------- a last layer
-
-N_ROWS = 301  # an odd number: a sampler for two workers gives one row twice
-
-
-def retrain(model, rank, folder, store):
-    """Retrain a network with a loader for this worker, and keep what it has."""
-    rows = make_rows(N_ROWS)
-    data = TensorDataset(*rows[:2])
-    sampler = None if rank is None else DistributedSampler(data, 2, rank, shuffle=True, seed=3)
-    loader = DataLoader(data, batch_size=32, sampler=sampler)
-    place = folder / f"store-{rank is None}" if store else None
-    result = retrain_last_layer(model, loader, groups=rows[2], alpha=1e-3, store=place)
-    inner = getattr(model, "module", model)
-    kept = {"state": inner.state_dict(), "n_rows": result.n_rows, "table": result.by_group}
-    torch.save(kept, folder / f"rank-{rank}-{store}.pt")
-
-
-def retrain_as_one_of_two(rank, folder):
-    torch.manual_seed(0)
-    first = ConvNet()
-    for store in (False, True):
-        retrain(nn.parallel.DistributedDataParallel(copy.deepcopy(first)), rank, folder, store)
-    broken = nn.parallel.DistributedDataParallel(copy.deepcopy(first))
-    rows = make_rows(40)
-    groups = rows[2] if rank else rows[2][:3]
-    error = ValueError if rank == 0 else RuntimeError
-    with pytest.raises(error, match="groups has 3 rows"):
-        retrain_last_layer(broken, make_loader(rows[:2]), groups=groups)
-
-
-def check_that_one_ends_with_the_same_layer(folder, store):
-    torch.manual_seed(0)
-    retrain(ConvNet(), None, folder, store)
-    first, second, alone = (torch.load(folder / f"rank-{rank}-{store}.pt", weights_only=False) for rank in (0, 1, None))
-    for name, value in first["state"].items():
-        assert torch.equal(value, second["state"][name])
-    assert first["n_rows"] == second["n_rows"] == alone["n_rows"] == N_ROWS  # no row twice
-    assert first["table"] == second["table"]
-    if not store:  # the same rows in the same order; on disk those of the first worker are first
-        for name, values in alone["table"].items():
-            assert first["table"][name] == pytest.approx(values, rel=1e-6)
-        torch.testing.assert_close(first["state"], alone["state"])
-
-
 # ---------------------------------------------------------------------- both
 
 
@@ -117,12 +69,9 @@ def work_as_one_of_two(rank, folder):
         assert comm.rank == rank
         (folder / f"digests-{rank}.json").write_text(json.dumps(digests(comm)))
     train_as_one_of_two(rank, folder)
-    retrain_as_one_of_two(rank, folder)
 
 
-def test_two_workers_train_and_retrain_as_one_does(tmp_path):
+def test_two_workers_train_as_one_does(tmp_path):
     run_together("tests.torch.test_two_workers:work_as_one_of_two", tmp_path)
     check_digests([json.loads((tmp_path / f"digests-{rank}.json").read_text()) for rank in range(2)])
     check_that_one_trains_the_same_network(tmp_path)
-    for store in (False, True):
-        check_that_one_ends_with_the_same_layer(tmp_path, store)

@@ -275,8 +275,10 @@ def _changes(
 
 def _falls(found: Resampled, confidence: float, place: int, groups: Mask, defined: Mask) -> Intervals:
     """Return the falls of the worst group of models that have a value in all groups; NaN for the others."""
-    nothing = Intervals.nothing(len(defined), confidence)
     if not defined[place]:
+        nothing = Intervals.nothing(len(defined), confidence)
+        for values in (nothing.estimates, nothing.low, nothing.high):
+            values[place] = 0.0
         return nothing
     kept = np.flatnonzero(defined)
     against = int(np.searchsorted(kept, place))

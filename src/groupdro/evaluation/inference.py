@@ -207,7 +207,7 @@ def _units(
     """Return the group of each unit, its weight, and whether any of its rows is among the counted ones."""
     group = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
     rows = grouping.members
-    mass = np.ones(len(rows)) if weights is None else weights[rows] / weights.max()  # so that no square overflows
+    mass = np.ones(len(rows)) if weights is None else weights[rows] / (weights.max() or 1.0)  # no square overflows
     inside = np.zeros(len(rows)) if counted is None else counted.astype(np.float64)
     if clusters is not None:
         n_units = int(clusters.max()) + 1
@@ -229,8 +229,9 @@ def few_carry(
     """Return the groups in which too few rows carry an average loss to judge it by.
 
     A sample in which a few rows have most of the loss shows neither how large such losses are nor how many there are,
-    and another sample of the same size may have none of them. So this is decided for all groups together, each relative
-    to its mean: groups without such rows may just not have met them.
+    and another sample of the same size may have none of them. So this is decided for all groups together: groups
+    without such rows may just not have met them. Losses are taken relative to the mean of their group, or as they are
+    if that leaves more rows: what is rare in an easy group may be common in a hard one.
 
     Parameters
     ----------
@@ -258,8 +259,13 @@ def few_carry(
     if not largest > 0:
         return np.zeros(len(n), dtype=bool)
     mass = sizes / largest * (1.0 if weights is None else weights)
-    carrying = effective_sizes(grouping, clusters, mass)
-    share = 1.0 / np.mean(n[carrying > 0] / carrying[carrying > 0])
+    own = effective_sizes(grouping, clusters, mass) / np.maximum(n, 1.0)  # the squared mean over the mean square
+    group, total, _ = _units(grouping, clusters, weights)
+    heavy, lost, _ = _units(grouping, clusters, mass)
+    total, lost = (np.bincount(at, weights=w, minlength=len(n)) for at, w in ((group, total), (heavy, lost)))
+    some = own > 0
+    means = np.divide(lost, total, out=np.zeros(len(n)), where=some)
+    share = np.maximum(1.0 / np.mean(1.0 / own[some]), means**2 / np.max(means[some] ** 2 / own[some]))
     few = n * share < (_FEWEST_OF_CLASSES if classes else _FEWEST_CARRYING)
     if errors is not None:
         group, _, hit = _units(grouping, clusters, weights, errors[grouping.members])
