@@ -260,11 +260,10 @@ def few_carry(
         return np.zeros(len(n), dtype=bool)
     mass = sizes / largest * (1.0 if weights is None else weights)
     own = effective_sizes(grouping, clusters, mass) / np.maximum(n, 1.0)  # the squared mean over the mean square
-    group, total, _ = _units(grouping, clusters, weights)
-    heavy, lost, _ = _units(grouping, clusters, mass)
-    total, lost = (np.bincount(at, weights=w, minlength=len(n)) for at, w in ((group, total), (heavy, lost)))
+    each = np.repeat(np.arange(len(n)), grouping.sizes)
+    total = np.bincount(each, weights=None if weights is None else weights[grouping.members])
+    means = np.bincount(each, weights=mass[grouping.members]) / np.where(total > 0, total, 1.0)
     some = own > 0
-    means = np.divide(lost, total, out=np.zeros(len(n)), where=some)
     share = np.maximum(1.0 / np.mean(1.0 / own[some]), means**2 / np.max(means[some] ** 2 / own[some]))
     few = n * share < (_FEWEST_OF_CLASSES if classes else _FEWEST_CARRYING)
     if errors is not None:
