@@ -167,7 +167,7 @@ def test_a_result_prints_and_is_drawn(network):
     assert max(map(len, text.splitlines())) <= 88
     assert "<table" in result._repr_html_()
     drawn = result.plot()
-    assert drawn.labels == ("before", "retrained")
+    assert list(drawn.values) == ["before", "retrained"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier
 from groupdro.evaluation.inference import falls_of_worst, few_carry, resample
-from groupdro.evaluation.plots import GroupRiskDisplay
+from groupdro.evaluation.plots import GroupMetricDisplay
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.text import group_name, percent, table_html, table_text
 from groupdro.utils.types import Array, Floats, Indices
@@ -214,7 +214,7 @@ class LastLayerResult:
             columns[f"{name} after"] = [after[group][name] for group, _ in rows]
         return columns
 
-    def plot(self, *, ax: Any = None) -> GroupRiskDisplay:
+    def plot(self, *, ax: Any = None) -> GroupMetricDisplay:
         """Draw the risk of each group before and after, with confidence intervals.
 
         Parameters
@@ -224,10 +224,10 @@ class LastLayerResult:
 
         Returns
         -------
-        GroupRiskDisplay
+        GroupMetricDisplay
             The display.
         """
-        return GroupRiskDisplay.from_reports(self.before, self.after, labels=("before", "retrained"), ax=ax)
+        return GroupMetricDisplay.from_reports({"before": self.before, "retrained": self.after}, ax=ax)
 
     @property
     def _footer(self) -> dict[str, Any]:
