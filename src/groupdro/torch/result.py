@@ -166,6 +166,14 @@ class LastLayerResult:
             text += " No group has enough held-out rows to say whether that is significant."
         elif low > 0:
             text += f" The worst group's risk falls by {estimate:.3g} ({level} interval {low:.3g} to {high:.3g})."
+        elif high < 0 and not self.is_worse:
+            first, last = ({group: row["risk"] for group, row in r.by_group.items()} for r in (self.before, self.after))
+            helped = max(first, key=lambda group: first[group])
+            text += (
+                f" The worst judged group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}), "
+                f"but that of {group_name(helped)}, which was larger, falls from {first[helped]:.3g} to "
+                f"{last[helped]:.3g}."
+            )
         elif self.is_worse:
             text += (
                 f" The worst group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}), so "
@@ -196,8 +204,12 @@ class LastLayerResult:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the risk of the worst judged group is significantly larger than before."""
-        return self.fall[2] < 0
+        """Whether the worst judged group's risk is significantly larger than before, and the largest of all groups too.
+
+        A shortcut misleads groups that may be too small to be judged; repairing them costs the others.
+        """
+        largest, before = (max(report.columns["risk"]) for report in (self.after, self.before))
+        return self.fall[2] < 0 and largest > before
 
     @property
     def _by_folds(self) -> str:
