@@ -170,8 +170,8 @@ class LastLayerResult:
             first, last = ({group: row["risk"] for group, row in r.by_group.items()} for r in (self.before, self.after))
             helped = max(first, key=lambda group: first[group])
             text += (
-                f" The worst judged group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}), "
-                f"but that of {group_name(helped)}, which was larger, falls from {first[helped]:.3g} to "
+                f" The worst judged group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to "
+                f"{-low:.3g}), but that of {group_name(helped)}, which was larger, falls from {first[helped]:.3g} to "
                 f"{last[helped]:.3g}."
             )
         elif self.is_worse:
