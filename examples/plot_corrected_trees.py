@@ -26,7 +26,7 @@ from groupdro import (
     group_report,
 )
 from groupdro.datasets import fetch_adult, fetch_bike_sharing
-from groupdro.plots import GroupRiskDisplay
+from groupdro.plots import GroupMetricDisplay
 
 bike = fetch_bike_sharing()
 X, y, hour = bike.data, bike.target / 100, bike.groups
@@ -79,8 +79,8 @@ print(f"worst hour in training {high:.4f}, no correction below {low:.4f}")
 # ------------
 # Held-out risks with 95% confidence intervals that hold for all hours together.
 figure, ax = plt.subplots(figsize=(8, 7), layout="constrained")
-both = reports["the trees"], reports["robustness 0.5"]
-GroupRiskDisplay.from_reports(*both, labels=("the trees", "corrected"), ax=ax)
+both = {"the trees": reports["the trees"], "corrected": reports["robustness 0.5"]}
+GroupMetricDisplay.from_reports(both, ax=ax)
 ax.set_ylabel("hour of the day")
 ax.set_xlabel("held-out risk, half the squared error in (100 bicycles)²; dashed: worst")
 

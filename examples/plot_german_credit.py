@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from groupdro import GroupDROClassifier, compare
 from groupdro.datasets import fetch_german_credit
-from groupdro.plots import GroupRiskDisplay
+from groupdro.plots import GroupMetricDisplay
 
 X, bad, sex = fetch_german_credit(return_X_y_groups=True)
 indicators = OneHotEncoder(handle_unknown="ignore", min_frequency=20)
@@ -40,8 +40,8 @@ print("held-out rows:", dict(zip(plain["group"], plain["n"], strict=True)))
 # %%
 # The confidence intervals show how little 78 women and 172 men can tell: they are far
 # wider than the differences between the models.
-both = found.reports["ERM"], found.reports["GDRO"]
-GroupRiskDisplay.from_reports(*both, labels=("plain", "robust"))
+both = {"plain": found.reports["ERM"], "robust": found.reports["GDRO"]}
+GroupMetricDisplay.from_reports(both)
 
 # %%
 # Twelve splits

@@ -62,8 +62,9 @@ def pipeline(y):
 def draw(name, found, folder):
     """Write figures of risks, weights and convergence."""
     robust = found.models["GDRO"]
-    gd.plots.GroupRiskDisplay.from_reports(found.reports["ERM"], found.reports["GDRO"])
-    plt.title(f"{name}: held-out risk of each group", loc="left", fontsize="medium")
+    reports = {key: found.reports[key] for key in ("ERM", "GDRO")}
+    gd.plots.GroupMetricDisplay.from_reports(reports)
+    plt.title(f"{name}: held-out rows", loc="left", fontsize="medium")
     plt.savefig(folder / f"{name}_risks.png", dpi=110)
     gd.plots.GroupWeightsDisplay.from_estimator(robust)
     plt.savefig(folder / f"{name}_weights.png", dpi=110)

@@ -129,7 +129,7 @@ def test_the_guide_for_contributors_has_the_same_layers():
         ("groupdro.datasets", "from groupdro.data.rows import read_rows"),
         ("groupdro.problem.problem", "from groupdro.losses import Logistic"),
         ("groupdro.domains", "from groupdro.solvers import ALEG"),
-        ("groupdro.evaluation.report", "from groupdro.plots import GroupRiskDisplay"),
+        ("groupdro.evaluation.report", "from groupdro.plots import GroupMetricDisplay"),
     ],
 )
 def test_the_check_finds_a_forbidden_import(module, source):

@@ -2,6 +2,6 @@
 
 from groupdro.evaluation.change_display import ChangeDisplay
 from groupdro.evaluation.frontier_display import FrontierDisplay
-from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
+from groupdro.evaluation.plots import ConvergenceDisplay, GroupMetricDisplay, GroupWeightsDisplay
 
-__all__ = ["ChangeDisplay", "ConvergenceDisplay", "FrontierDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
+__all__ = ["ChangeDisplay", "ConvergenceDisplay", "FrontierDisplay", "GroupMetricDisplay", "GroupWeightsDisplay"]

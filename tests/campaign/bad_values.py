@@ -350,8 +350,8 @@ def solved(**given):
 
 
 def drawn(**given):
-    values = {"before": classifier(), "after": classifier(), "X": X, "y": LABELS, "groups": GROUPS, **given}
-    return gd.plots.GroupRiskDisplay.from_estimators(**values)
+    values = {"models": {"a": classifier(), "b": classifier()}, "X": X, "y": LABELS, "groups": GROUPS, **given}
+    return gd.plots.GroupMetricDisplay.from_estimators(**values)
 
 
 def combined(**given):
@@ -716,23 +716,22 @@ def table():
         {"result": STRANGERS, "x": CHOICE, "ax": AXES},
     )
     yield (
-        "GroupRiskDisplay.from_estimators",
+        "GroupMetricDisplay.from_estimators",
         drawn,
         {
-            "before": ("before|model", MODELS),
-            "after": ("after|model", MODELS),
+            "models": ("models|model", MODELS),
+            "metric": ("metrics", {key: CHOICE[key] for key in ("a number", "another word", "an object", "NaN")}),
             "X": {key: ROWS[key] for key in ("none", "NaN", "one dimension", "an object", "no rows")},
             "y": {key: LABELLED[key] for key in ("none", "too short", "two columns")},
             "groups": GROUPINGS,
-            "labels": {"none": None, "one": ("a",), "a number": 3, "three": ("a", "b", "c"), "an object": Stranger()},
             "max_groups": {**COUNT},
             "ax": AXES,
         },
     )
     yield (
-        "GroupRiskDisplay.from_reports",
-        lambda **given: gd.plots.GroupRiskDisplay.from_reports(**{"before": report(), "after": report(), **given}),
-        {"before": STRANGERS, "after": STRANGERS},
+        "GroupMetricDisplay.from_reports",
+        lambda **given: gd.plots.GroupMetricDisplay.from_reports(**{"reports": {"a": report()}, **given}),
+        {"reports": STRANGERS, "metric": {key: CHOICE[key] for key in CHOICE if key != "none"}},
     )
     yield (
         "GroupWeightsDisplay.from_estimator",

@@ -1,5 +1,6 @@
 import copy
 import functools
+import itertools
 
 import matplotlib
 import numpy as np
@@ -17,7 +18,13 @@ from matplotlib.cbook import is_math_text
 
 import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor, group_report
-from groupdro.plots import ConvergenceDisplay, FrontierDisplay, GroupRiskDisplay, GroupWeightsDisplay
+from groupdro.plots import (
+    ChangeDisplay,
+    ConvergenceDisplay,
+    FrontierDisplay,
+    GroupMetricDisplay,
+    GroupWeightsDisplay,
+)
 
 N = 240
 
@@ -49,6 +56,10 @@ def plain(n_groups=4):
     return LogisticRegression().fit(X, y)
 
 
+def both(n_groups=4):
+    return {"plain": plain(n_groups), "robust": fitted(n_groups)}
+
+
 @functools.cache
 def frontier(average="rows", objective="risk"):
     X, y, groups = arrays()
@@ -58,7 +69,7 @@ def frontier(average="rows", objective="risk"):
 
 DISPLAYS = {
     "convergence": lambda ax=None: ConvergenceDisplay.from_estimator(fitted(), ax=ax),
-    "risks": lambda ax=None: GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays(), ax=ax),
+    "groups": lambda ax=None: GroupMetricDisplay.from_estimators(both(), *arrays(), ax=ax),
     "weights": lambda ax=None: GroupWeightsDisplay.from_estimator(fitted(), ax=ax),
     "frontier": lambda ax=None: FrontierDisplay.from_frontier(frontier(), ax=ax),
 }
@@ -145,6 +156,17 @@ def test_the_view_holds_the_final_bounds_and_the_first_upper_bound():
     assert model.trace_[0].upper < high
 
 
+@pytest.mark.parametrize("worst_share", [None, 0.123])
+def test_a_long_name_of_the_objective_is_not_cut(worst_share):
+    X, y, groups = arrays()
+    display = ConvergenceDisplay.from_estimator(
+        GroupDROClassifier("excess_risk", worst_share=worst_share, robustness=0.75).fit(X, y, groups=groups)
+    )
+    assert inside_figure(display)
+    label, axes = display.ax_.yaxis.label.get_window_extent(), display.ax_.get_window_extent()
+    assert axes.y0 - 8 < label.y0 < label.y1 < axes.y1 + 8
+
+
 def test_the_title_gives_the_gap_of_the_axis_and_its_share_of_the_upper_bound():
     display, last = ConvergenceDisplay.from_estimator(fitted()), fitted().trace_[-1]
     title = display.ax_.get_title(loc="left")
@@ -194,103 +216,218 @@ def test_another_horizontal_axis_is_refused_by_name(x):
     assert plt.get_fignums() == []
 
 
-# ---------------------------------------------------------------------- risks
+# ---------------------------------------------------------------------- metrics of groups
 
 
-def test_both_risks_of_each_group_are_drawn_with_their_intervals():
+def drawn_values(display, name):
+    """Return the places of a model's markers, and which of them are filled."""
+    points = display.points_[name]
+    faces = points.get_facecolors()
+    return np.asarray(points.get_offsets()), (faces[:, 3] > 0) if len(faces) else np.zeros(len(display.groups), bool)
+
+
+@pytest.mark.parametrize("metric", ["risk", "recall", "roc_auc"])
+def test_the_metric_of_each_group_and_model_is_drawn_with_its_interval(metric):
     X, y, groups = arrays()
-    before, after = (group_report(model, X, y, groups) for model in (plain(), fitted()))
-    display = GroupRiskDisplay.from_reports(before, after)
-    assert display.groups == before.columns["group"]
-    sides = (before, display.before, display.before_points_), (after, display.after, display.after_points_)
-    for (report, values, points), segments in zip(sides, display.ax_.collections, strict=True):
-        rows = [report.columns["group"].index(group) for group in display.groups]
-        expected = np.array([[report.columns[key][k] for key in ("risk", "risk_low", "risk_high")] for k in rows])
-        np.testing.assert_array_equal(values, expected)
-        np.testing.assert_array_equal(points.get_xdata(), expected[:, 0])
-        ends = np.array(segments.get_segments())
+    reports = {name: group_report(model, X, y, groups, metrics=metric) for name, model in both().items()}
+    display = GroupMetricDisplay.from_reports(reports)
+    assert display.groups == reports["plain"].columns["group"]
+    assert list(display.values) == ["plain", "robust"]
+    keys = metric, f"{metric}_low", f"{metric}_high"
+    segments = [part for part in display.ax_.collections if hasattr(part, "get_segments")]
+    for (name, report), intervals in zip(reports.items(), segments, strict=True):
+        expected = np.array([[report.by_group[group][key] for key in keys] for group in display.groups])
+        places, filled = drawn_values(display, name)
+        np.testing.assert_array_equal(display.values[name], expected)
+        np.testing.assert_array_equal(places[:, 0], expected[:, 0])
+        assert filled.all()
+        ends = np.array(intervals.get_segments())
         np.testing.assert_allclose(ends[:, :, 0], expected[:, 1:], rtol=1e-12)
-        np.testing.assert_array_equal(ends[:, 0, 1], points.get_ydata())
-        np.testing.assert_array_equal(ends[:, 1, 1], points.get_ydata())
+        np.testing.assert_array_equal(ends[:, 0, 1], places[:, 1])
+        np.testing.assert_array_equal(ends[:, 1, 1], places[:, 1])
 
 
-def test_the_worst_group_before_is_on_top_and_every_group_is_labelled():
-    display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
+@pytest.mark.parametrize("n_models", [1, 2, 4])
+def test_the_worst_group_of_the_first_model_is_on_top_and_every_group_is_labelled(n_models):
+    names = ["plain", "robust", "again", "once more"][:n_models]
+    models = {name: fitted() if k % 2 else plain() for k, name in enumerate(names)}
+    display = GroupMetricDisplay.from_estimators(models, *arrays())
     labels = tick_labels(display.ax_)
     assert [labels[place] for place in sorted(labels, reverse=True)] == [str(group) for group in display.groups]
-    assert (np.diff(display.before[:, 0]) <= 0).all()
-    for points in (display.before_points_, display.after_points_):
-        assert [labels[round(place)] for place in points.get_ydata()] == [str(group) for group in display.groups]
+    assert (np.diff(display.values["plain"][:, 0]) <= 0).all()
+    heights = np.array([drawn_values(display, name)[0][:, 1] for name in names])
+    for each in heights:
+        assert [labels[round(place)] for place in each] == [str(group) for group in display.groups]
+    assert (np.diff(heights, axis=0) < 0).all()  # in the order of the legend
 
 
-def test_dashed_lines_mark_the_worst_group_of_each_model():
-    display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
+@pytest.mark.parametrize(("metric", "worst"), [("risk", np.max), ("recall", np.min)])
+def test_dashed_lines_mark_the_worst_group_of_each_model(metric, worst):
+    display = GroupMetricDisplay.from_estimators(both(), *arrays(), metric=metric)
     dashed = [line.get_xdata()[0] for line in display.ax_.lines if line.get_linestyle() == "--"]
-    assert dashed == [display.before[:, 0].max(), display.after[:, 0].max()]
+    assert dashed == [worst(values[:, 0]) for values in display.values.values()]
 
 
-def test_groups_with_too_few_rows_are_hollow_and_not_marked_as_the_worst():
+def test_another_metric_of_the_reports_is_drawn_in_the_same_order_without_a_worst_group():
+    X, y, groups = arrays()
+    report = group_report(plain(), X, y, groups, metrics=["recall", "roc_auc"])
+    display = GroupMetricDisplay.from_reports(report, metric="roc_auc")
+    assert display.groups == report.columns["group"]
+    np.testing.assert_array_equal(display.values[""][:, 0], report.columns["roc_auc"])
+    assert not [line for line in display.ax_.lines if line.get_linestyle() == "--"]
+    assert display.legend_ is None
+    with pytest.raises(ValueError, match=r"^metric must be one of \['recall', 'roc_auc'\]"):
+        GroupMetricDisplay.from_reports(report, metric="f1")
+
+
+def test_groups_with_too_few_rows_are_hollow_below_the_others_and_not_the_worst():
     X, y, groups = arrays()
     hard = np.argsort(plain().predict_proba(X)[np.arange(N), y])[:3]  # the largest losses, so the worst group
     groups = groups.copy()
     groups[hard] = 9
-    before, after = (group_report(model, X, y, groups) for model in (plain(), fitted()))
-    display = GroupRiskDisplay.from_reports(before, after)
-    assert display.groups[0] == 9
-    assert before.worst_group != 9
+    reports = {name: group_report(model, X, y, groups) for name, model in both().items()}
+    assert reports["plain"].columns["group"][0] == 9
+    display = GroupMetricDisplay.from_reports(reports)
+    assert display.groups[-1] == 9
+    for name in reports:
+        places, filled = drawn_values(display, name)
+        assert filled.tolist() == [True] * 4 + [False]
+        assert np.isfinite(places).all()
     dashed = [line.get_xdata()[0] for line in display.ax_.lines if line.get_linestyle() == "--"]
-    shown = display.groups.index(before.worst_group), display.groups.index(after.worst_group)
-    assert dashed == [display.before[shown[0], 0], display.after[shown[1], 0]]
-    hollow = [line.get_xdata().tolist() for line in display.ax_.lines if line.get_color() == "white"]
-    assert hollow == [[display.before[0, 0]], [display.after[0, 0]]]
-    assert "hollow: too few rows" in display.ax_.get_xlabel()
+    assert dashed == [report.worst_row["risk"] for report in reports.values()]
+    shown = GroupMetricDisplay.from_reports(reports, max_groups=4)
+    assert sorted(shown.groups) == [0, 1, 2, 3]
 
 
-def test_the_legend_names_the_models():
-    display = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays(), labels=("old", "new"))
-    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["old", "new"]
-    assert (display.before_points_.get_label(), display.after_points_.get_label()) == ("old", "new")
-    assert display.before_points_.get_marker() != display.after_points_.get_marker()  # told apart in grey print
-    default = GroupRiskDisplay.from_estimators(plain(), fitted(), *arrays())
-    assert [text.get_text() for text in default.ax_.get_legend().get_texts()] == ["plain", "robust"]
+def test_groups_that_another_metric_cannot_judge_are_hollow():
+    X, y, groups = arrays()
+    labels = np.where((groups == 2) & (np.cumsum((groups == 2) & (y == 1)) > 4), 0, y)
+    report = group_report(plain(), X, labels, groups, metrics=["accuracy", "recall"])
+    display = GroupMetricDisplay.from_reports(report, metric="recall")
+    _, filled = drawn_values(display, "")
+    assert [group for group, full in zip(display.groups, filled, strict=True) if not full] == [2]
+
+
+@pytest.mark.parametrize("n_models", [2, 4])
+def test_the_legend_names_the_models_outside_of_the_data(n_models):
+    names = [f"model {k} with a name that is far too long" for k in range(n_models)]
+    display = GroupMetricDisplay.from_estimators(dict.fromkeys(names, plain()), *arrays())
+    assert inside_figure(display)
+    assert not overlaps(display)
+    texts = [text.get_text() for text in display.legend_.get_texts()]
+    assert len(set(texts)) == n_models
+    looks = {(line.get_marker(), line.get_color()) for line in display.legend_.get_lines()}
+    assert len(looks) == n_models
+
+
+def inside_figure(display):
+    """Return whether all that is drawn, with labels and legend, lies within the figure."""
+    figure = display.figure_
+    figure.canvas.draw()
+    needed, width, height = figure.get_tightbbox(), *figure.get_size_inches()
+    return needed.x0 >= -0.01 and needed.y0 >= -0.01 and needed.x1 <= width + 0.01 and needed.y1 <= height + 0.01
+
+
+def overlaps(display):
+    display.figure_.canvas.draw()
+    return display.legend_.get_window_extent().overlaps(display.ax_.get_window_extent())
+
+
+@pytest.mark.parametrize("n_groups", [2, 10, 40])
+def test_nothing_is_cut_and_labels_do_not_meet_with_long_names(n_groups):
+    rng = np.random.default_rng(0)
+    middle = rng.uniform(size=n_groups)
+    values = np.column_stack([middle, middle - 0.1, middle + 0.1])
+    names = [f"{'Male & Asian and Pacific Islander' * 2} {k}" for k in range(n_groups)]
+    models = {f"a model whose name is rather long, {k}": values + k / 100 for k in range(4)}
+    display = GroupMetricDisplay(groups=names, values=models).plot()
+    assert inside_figure(display)
+    assert not overlaps(display)
+    labels = display.ax_.get_yticklabels()
+    assert len({label.get_text() for label in labels}) == n_groups
+    boxes = sorted((label.get_window_extent().y0, label.get_window_extent().y1) for label in labels)
+    assert all(below[1] <= above[0] for below, above in itertools.pairwise(boxes))
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_markers_differ_from_the_background(style):
+    with plt.style.context(style):
+        display = GroupMetricDisplay.from_estimators(both(), *arrays())
+        behind = matplotlib.colors.to_rgb(display.ax_.get_facecolor())
+        for points in display.points_.values():
+            assert np.abs(points.get_edgecolors()[0, :3] - behind).max() > 0.4
 
 
 @pytest.mark.parametrize("max_groups", [1, 5, 12, 100])
-def test_no_more_than_max_groups_are_drawn_those_with_the_largest_risk_before(max_groups):
+def test_no_more_than_max_groups_are_drawn_the_worst_under_the_first_model(max_groups):
     X, y, groups = arrays(12)
-    display = GroupRiskDisplay.from_estimators(plain(12), fitted(12), X, y, groups, max_groups=max_groups)
-    expected = group_report(plain(12), X, y, groups).columns["group"][:max_groups]
-    assert display.groups == expected
-    assert len(display.before_points_.get_xdata()) == len(display.after_points_.get_xdata()) == len(expected)
+    display = GroupMetricDisplay.from_estimators(both(12), X, y, groups, max_groups=max_groups)
+    report = group_report(plain(12), X, y, groups)
+    judged = [g for g, fine in zip(report.columns["group"], report.judged, strict=True) if fine]
+    others = [g for g in report.columns["group"] if g not in judged]
+    assert display.groups == [*judged, *others][:max_groups]
+    assert display.n_groups == 12
+    assert all(len(drawn_values(display, name)[0]) == len(display.groups) for name in both())
 
 
 def test_groups_without_rows_are_not_drawn():
     X, y, groups = arrays()
     inside = groups != 2
-    display = GroupRiskDisplay.from_estimators(fitted(), plain(), X[inside], y[inside], groups[inside])
+    display = GroupMetricDisplay.from_estimators(fitted(), X[inside], y[inside], groups[inside])
     assert sorted(display.groups) == [0, 1, 3]
 
 
-def test_only_groups_of_both_reports_are_drawn():
+def test_only_groups_of_all_reports_are_drawn():
     X, y, groups = arrays()
-    before = group_report(plain(), X, y, groups)
-    after = group_report(plain(), X, y, np.where(groups == 3, 7, groups))
-    assert sorted(GroupRiskDisplay.from_reports(before, after).groups) == [0, 1, 2]
+    reports = {
+        "before": group_report(plain(), X, y, groups),
+        "after": group_report(plain(), X, y, np.where(groups == 3, 7, groups)),
+    }
+    assert sorted(GroupMetricDisplay.from_reports(reports).groups) == [0, 1, 2]
 
 
 def test_reports_without_a_common_group_are_refused_by_name():
     X, y, groups = arrays()
-    before, after = (group_report(plain(), X, y, groups + shift) for shift in (0, 10))
-    with pytest.raises(ValueError, match=r"group"):
-        GroupRiskDisplay.from_reports(before, after)
+    reports = {str(shift): group_report(plain(), X, y, groups + shift) for shift in (0, 10)}
+    with pytest.raises(ValueError, match=r"^reports have no group in common"):
+        GroupMetricDisplay.from_reports(reports)
+
+
+@pytest.mark.parametrize("reports", [None, {}, {"a": plain}, [1], {3: "report"}], ids=str)
+def test_what_is_no_report_is_refused_by_name(reports):
+    with pytest.raises(TypeError, match=r"^reports must be a GroupReport"):
+        GroupMetricDisplay.from_reports(reports)
+    assert plt.get_fignums() == []
 
 
 def test_a_group_of_one_row_is_drawn_without_an_interval():
     X, y, groups = arrays()
-    display = GroupRiskDisplay.from_estimators(plain(), fitted(), X, y, np.where(np.arange(N) == 0, 9, groups))
+    display = GroupMetricDisplay.from_estimators(both(), X, y, np.where(np.arange(N) == 0, 9, groups))
     alone = display.groups.index(9)
-    assert np.isfinite(display.before_points_.get_xdata()[alone])
+    assert np.isfinite(display.values["plain"][alone, 0])
+    assert np.isnan(display.values["plain"][alone, 1:]).all()
     display.figure_.canvas.draw()
+
+
+# ---------------------------------------------------------------------- improvements
+
+
+@pytest.mark.parametrize("n_models", [1, 5])
+@pytest.mark.parametrize("metric", ["risk", "false_negative_rate_of_the_second_class_of_all"])
+def test_improvements_are_drawn_with_intervals_and_nothing_is_cut(n_models, metric):
+    names = [f"boosted trees with a very long name {k}" for k in range(n_models)]
+    worst, mean = ([(k + shift, k + shift - 1.0, k + shift + 2.0) for k in range(n_models)] for shift in (0.0, 0.5))
+    display = ChangeDisplay(
+        models=names, worst=worst, mean=mean, baseline="a baseline with a very long name, in use", confidence=0.95,
+        metric=metric,
+    ).plot()  # fmt: skip
+    np.testing.assert_array_equal(display.worst_points_.get_xdata(), [estimate for estimate, _, _ in worst])
+    np.testing.assert_array_equal(display.mean_points_.get_xdata(), [estimate for estimate, _, _ in mean])
+    left, right = display.ax_.get_xlim()
+    assert left < -1.0
+    assert right > n_models + 1.5
+    assert inside_figure(display)
+    assert not overlaps(display)
 
 
 # ---------------------------------------------------------------------- weights
@@ -383,7 +520,7 @@ def test_a_frontier_is_drawn_above_what_no_model_has():
     assert (limit[:, 1] <= on_line + 1e-12).all()
     band = display.band_.get_paths()[0].vertices
     assert band[:, 1].max() <= display.worst.max()
-    assert display.ax_.get_xlabel() == "average risk with penalty (equal weight per row)"
+    assert display.ax_.get_xlabel() == "average risk with penalty\n(equal weight per row)"
     assert display.ax_.get_ylabel() == "worst group's risk with penalty"
 
 
@@ -394,7 +531,9 @@ def test_both_ends_and_chosen_models_are_marked():
     ends = found.models[found.edge[0]], found.models[found.edge[-1]]
     expected = {"plain training": ends[0], "worst group alone": ends[1], "1% of the mean": pick}
     assert marks(display) == {name: (point.mean, point.worst) for name, point in expected.items()}
-    told = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    told = [text.get_text() for text in display.legend_.get_texts()]
+    assert not overlaps(display)
+    assert inside_figure(display)
     assert set(told) == {"undecided", "no model is below", "linear models", *expected}
 
 
@@ -410,7 +549,7 @@ def test_other_models_are_marked_on_the_training_rows_with_the_penalty_where_the
 @pytest.mark.parametrize("average", ["rows", "groups"])
 def test_on_held_out_rows_no_limit_is_drawn(average):
     found = frontier(average)
-    X, y, groups = (part[::2] for part in arrays())
+    X, y, groups = (part[:180] for part in arrays())
     pick = found.least_mean(0.02)
     display = FrontierDisplay.from_frontier(
         found, chosen={"pick": pick}, models={"other": plain()}, held_out=(X, y, groups)
@@ -424,6 +563,36 @@ def test_on_held_out_rows_no_limit_is_drawn(average):
     assert marks(display)["other"] == pytest.approx(profile(plain(), X, y, groups, average), rel=1e-9)
     assert "held-out" in display.ax_.get_xlabel()
     assert f"equal weight per {average[:-1]}" in display.ax_.get_xlabel()
+    assert not overlaps(display)
+    assert inside_figure(display)
+
+
+@pytest.mark.parametrize("average", ["rows", "groups"])
+def test_held_out_averages_and_worst_groups_have_intervals_within_the_axes(average):
+    X, y, groups = arrays()
+    display = FrontierDisplay.from_frontier(frontier(average), models={"other": plain()}, held_out=(X, y, groups))
+    report = group_report(plain(), X, y, groups)
+    (low, high), worst = display.intervals["other"]
+    assert worst == report.worst_value[1:]
+    losses = -np.log(plain().predict_proba(X)[np.arange(N), y])
+    parts = [losses[groups == g] for g in range(4)] if average == "groups" else [losses]
+    error = np.sqrt(np.mean([part.var() / len(part) for part in parts]) / len(parts))
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.15)
+    (left, right), (bottom, top) = display.ax_.get_xlim(), display.ax_.get_ylim()
+    for name, (mean, worst) in display.models.items():
+        means, worsts = display.intervals[name]
+        assert left < means[0] < mean < means[1] < right
+        assert bottom < worsts[0] < worst < worsts[1] < top
+
+
+def test_groups_that_cannot_be_judged_are_not_the_worst_on_held_out_rows():
+    X, y, groups = arrays()
+    hard = np.argsort(plain().predict_proba(X)[np.arange(N), y])[:3]
+    groups = groups.copy()
+    groups[hard] = 9
+    display = FrontierDisplay.from_frontier(frontier(), models={"other": plain()}, held_out=(X, y, groups))
+    report = group_report(plain(), X, y, groups)
+    assert display.models["other"] == (report.overall["risk"], report.worst_value[0])
 
 
 def test_models_without_rows_to_show_them_on_are_refused_by_name():
@@ -450,7 +619,7 @@ def test_groups_of_several_columns_are_labelled_by_their_parts():
     shown = [f"{place} & {year}" for place, year in weights.groups]
     assert [label.get_text() for label in weights.ax_.get_yticklabels()] == shown
     assert set(shown) < expected
-    risks = GroupRiskDisplay.from_estimators(plain(), model, X, y, pairs)
+    risks = GroupMetricDisplay.from_estimators({"plain": plain(), "robust": model}, X, y, pairs)
     assert set(tick_labels(risks.ax_).values()) == expected
     assert set(risks.groups) == {(place, year) for place in "ns" for year in (2020, 2021)}
 
@@ -460,7 +629,7 @@ def test_long_names_are_cut_and_others_are_not():
     weights = np.array([0.6, 0.4])
     labels = tick_labels(GroupWeightsDisplay(groups=[long, exact], weights=weights, n_groups=2).plot().ax_)
     assert labels[0] == exact
-    assert labels[1] == "a" * 27 + "…"
+    assert labels[1] == "a" * 14 + "…" + "a" * 13
 
 
 @pytest.mark.parametrize(
@@ -472,7 +641,7 @@ def test_names_are_drawn_as_they_are(name):
     weights, risks = np.array([0.6, 0.4]), np.array([[0.5, 0.4, 0.6], [0.3, 0.2, 0.4]])
     for display in (
         GroupWeightsDisplay(groups=[name, "b"], weights=weights, n_groups=2).plot(),
-        GroupRiskDisplay(groups=[name, "b"], before=risks, after=risks, labels=("a", "b")).plot(),
+        GroupMetricDisplay(groups=[name, "b"], values={"a": risks, "b": risks}).plot(),
     ):
         display.figure_.canvas.draw()
         label = display.ax_.get_yticklabels()[0]
@@ -490,7 +659,7 @@ def test_a_model_that_is_not_fitted_is_refused(display):
 
 def test_risks_of_a_model_that_is_not_fitted_are_refused():
     with pytest.raises(NotFittedError):
-        GroupRiskDisplay.from_estimators(plain(), GroupDROClassifier(), *arrays())
+        GroupMetricDisplay.from_estimators({"plain": plain(), "robust": GroupDROClassifier()}, *arrays())
     assert plt.get_fignums() == []
 
 

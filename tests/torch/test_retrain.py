@@ -168,7 +168,7 @@ def test_a_result_prints_and_is_drawn(network):
     assert max(map(len, text.splitlines())) <= 88
     assert "<table" in result._repr_html_()
     drawn = result.plot()
-    assert drawn.labels == ("before", "retrained")
+    assert list(drawn.values) == ["before", "retrained"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -406,6 +406,27 @@ def test_a_layer_that_is_worse_for_its_worst_group_is_warned_of():
     assert result.is_worse
     assert "the worst judged group" in result.message
     assert "Not judged, for fewer than 30 rows or too few errors (1 here): 1 from" in result.message
+
+
+def test_a_layer_that_repairs_a_group_too_small_to_judge_is_kept():
+    """A shortcut is right for most of 1,200 rows and wrong for 20; the other column is right for 70% of both."""
+    rng = np.random.default_rng(0)
+    y, rare = rng.integers(0, 2, 1220), np.arange(1220) < 20
+    sign, right = 2.0 * y - 1.0, np.where(rng.random(1220) < 0.7, 1.0, -1.0)
+    wrong = rare | (rng.random(1220) < 0.05)
+    X = torch.tensor(np.stack([np.where(wrong, -sign, sign) * 2.0, sign * right], axis=1), dtype=torch.float32)
+    model = nn.Sequential(nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[-0.75, 0.0], [0.75, 0.0]]))
+        model[0].bias.zero_()
+    groups = torch.tensor(rare.astype(int))
+    result = retrain_last_layer(model, make_loader((X, torch.tensor(y), groups)), alpha=1e-3)
+    assert not result.before.judged[result.before.columns["group"].index(1)]
+    assert result.fall[2] < 0  # the other group pays
+    assert result.after.by_group[1]["risk"] < result.before.by_group[1]["risk"] - 0.5
+    assert not result.is_worse
+    np.testing.assert_allclose(model[0].weight.detach()[1] - model[0].weight.detach()[0], result.classifier.coef_[0],
+                               rtol=1e-4)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["alpha", "robustness"])

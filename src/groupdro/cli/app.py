@@ -17,6 +17,7 @@ Exit codes:
   1    invalid input; one sentence on stderr says why
   2    invalid usage of the command
   3    done, but a certified gap is not within --tol
+  4    done, but with warnings under --strict
   70   an unexpected error; --debug shows the traceback
   130  interrupted by Ctrl-C
 """

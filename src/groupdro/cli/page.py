@@ -16,7 +16,7 @@ from typing import Any
 from groupdro.cli.model import SavedModel, certificate_lines
 from groupdro.cli.training import Training
 from groupdro.compare import Comparison
-from groupdro.evaluation.plots import ConvergenceDisplay, GroupRiskDisplay, GroupWeightsDisplay
+from groupdro.evaluation.plots import ConvergenceDisplay, GroupMetricDisplay, GroupWeightsDisplay
 from groupdro.evaluation.report import GroupReport
 from groupdro.utils.arguments import printable
 from groupdro.utils.files import write_content
@@ -68,7 +68,9 @@ def report_page(fitted: SavedModel, report: GroupReport, table_name: str, in_sam
         report.message,
         {
             "All groups": _groups(report, report.title, details=False),
-            "Risk of each group": _figure("risks", lambda: GroupRiskDisplay.from_reports(report, labels=[name])),
+            f"{report.metrics[0].replace('_', ' ').capitalize()} of each group": _figure(
+                "groups", lambda: GroupMetricDisplay.from_reports(report)
+            ),
             "Intervals and details": _groups(report, "", details=True) + _pairs("column", "meaning", meanings),
             "Certificate on the training rows": f"<p>{html.escape(f'{certificate_lines(model)} {model.message_}')}</p>"
             + _figure("run", lambda: ConvergenceDisplay.from_estimator(model))

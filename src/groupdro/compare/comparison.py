@@ -4,7 +4,6 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from groupdro.compare.contenders import IN_WORDS
 from groupdro.evaluation.change_display import ChangeDisplay
 from groupdro.evaluation.headroom import Headroom
 from groupdro.evaluation.report import GroupReport
@@ -140,7 +139,7 @@ class Comparison:
         return pd.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
 
     def plot(self, *, ax: Any = None) -> ChangeDisplay:
-        """Plot the changes of each model for the worst group and over all rows.
+        """Plot by how much each model improves on the baseline for the worst group and over all rows.
 
         Parameters
         ----------
@@ -154,10 +153,10 @@ class Comparison:
         """
         others = {name: change for name, change in self.changes.items() if name != self.baseline}
         return ChangeDisplay(
-            models=[IN_WORDS.get(name, name) for name in others],
-            worst=[(-gain, -high, -low) for gain, low, high in (change.gain for change in others.values())],
-            mean=[change.cost for change in others.values()],
-            baseline=IN_WORDS.get(self.baseline, self.baseline),
+            models=list(others),
+            worst=[change.gain for change in others.values()],
+            mean=[(-cost, -high, -low) for cost, low, high in (change.cost for change in others.values())],
+            baseline=self.baseline,
             metric=self.metrics[0],
             confidence=self.confidence,
         ).plot(ax=ax)

@@ -37,7 +37,7 @@ __all__ = [
 
 ERM, BALANCED, GDRO, MERO, CHOSEN = "ERM", "balanced ERM", "GDRO", "MERO", "CV choice"
 _OWN = {ERM, BALANCED, GDRO, MERO, CHOSEN}
-#: What a figure calls them: it has room for more than a column of a table.
+#: What a sentence calls them: it has room for more than a column of a table.
 IN_WORDS = {
     ERM: "plain training (ERM)",
     BALANCED: "groups balanced (ERM)",

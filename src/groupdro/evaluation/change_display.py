@@ -15,28 +15,28 @@ Interval = tuple[float, float, float]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ChangeDisplay(Display):
-    """Changes of a metric for the worst group and over all rows, with confidence intervals; left of zero is better.
+    """Improvements on a baseline for the worst group and over all rows, with confidence intervals; right is better.
 
     Parameters
     ----------
     models : list of str
         Names of the models.
     worst, mean : list of tuple of float
-        How much worse each model is for its worst group and over all rows: estimate, and both ends of its confidence
-        interval.
+        By how much each model is better than the baseline for its worst group and over all rows, whether larger or
+        smaller values of the metric are better: estimate, and both ends of its confidence interval.
     baseline : str
-        Name of the baseline model.
+        Name of the baseline.
     confidence : float
-        Level of the confidence intervals.
+        Level of the confidence intervals, which hold for all models at once.
     metric : str
         The metric.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib objects
-        Axes and figure.
+    ax_, figure_, legend_ : matplotlib objects
+        Axes, figure and legend.
     worst_points_, mean_points_ : matplotlib artists
-        The changes.
+        The improvements.
     """
 
     models: list[str]
@@ -59,12 +59,12 @@ class ChangeDisplay(Display):
         ChangeDisplay
             The display.
         """
-        n = len(self.models)
-        (ax,) = axes_for(ax, (6.5, 1.4 + 0.45 * n))
+        n, own_figure = len(self.models), ax is None
+        (ax,) = axes_for(ax, (6.5, 1.5 + 0.45 * n))
         place, points = np.arange(n)[::-1], []
         for changes, colour, marker, label, shift in (
-            (self.worst, ORANGE, "D", f"worst group's {self.metric.replace('_', ' ')}", 0.16),
-            (self.mean, BLUE, "o", "over all rows", -0.16),
+            (self.worst, ORANGE, "D", "worst group", 0.16),
+            (self.mean, BLUE, "o", "all rows", -0.16),
         ):
             values = np.array(changes).reshape(n, 3)
             ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
@@ -75,6 +75,9 @@ class ChangeDisplay(Display):
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(name) for name in self.models])
         ax.set_ylim(-0.5, n - 0.5)
-        ax.set_xlabel(f"change from {self.baseline}, with simultaneous {percent(self.confidence)} intervals")
-        ax.legend(frameon=False, loc="best")
+        metric = axis_label(self.metric.replace("_", " "))
+        ax.set_xlabel(
+            f"improvement over {axis_label(self.baseline)}\n{metric}, with {percent(self.confidence)} intervals"
+        )
+        self._add_legend(ax, "upper left", own_figure=own_figure)
         return self._drawn_on(ax)

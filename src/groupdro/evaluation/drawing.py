@@ -11,18 +11,21 @@ from groupdro.utils.types import Floats, Indices
 __all__ = [
     "BLUE",
     "GREY",
-    "INK",
     "ORANGE",
     "Display",
     "axes_for",
     "axis_label",
     "bounds_window",
+    "colours_and_markers",
     "drawn_gaps",
     "heaviest_groups",
 ]
 
-# Distinguishable for colour-blind readers. Printed in grey only ink stands out: the rest need markers of their own.
-BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#8A8A8A", "#333333"
+# Distinguishable for colour-blind readers. Printed in grey they look alike, so each has a marker of its own.
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8A8A8A"
+_COLOURS = ORANGE, BLUE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+_MARKERS = "oDs^vP*X"
+_CHARACTER = 0.6  # its width relative to the font size, on average
 _BINDING = 1e-3  # weight from which a group counts as binding
 
 
@@ -72,10 +75,20 @@ def axes_for(ax: Any, size: tuple[float, float], *, with_second: bool = False) -
     return list(axes[:, 0])
 
 
+def colours_and_markers(n: int) -> list[tuple[str, str]]:
+    """Return a colour and a marker for each of `n` models. The first colour is that of text in the current style."""
+    import matplotlib as mpl
+
+    colours = (mpl.rcParams["text.color"], *_COLOURS)
+    return [(colours[k % len(colours)], _MARKERS[k % len(_MARKERS)]) for k in range(n)]
+
+
 def axis_label(group: Any, longest: int = 28) -> str:
-    """Return a group's name as an axis label."""
+    """Return a name as an axis label. Long ones lose their middle: names often differ at their ends."""
     text = printable(group_name(group), keep="\n")
-    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    if len(text) > longest:
+        end = longest // 2 - 1
+        text = f"{text[: longest - 1 - end]}…{text[-end:]}"
     return text.replace("$", r"\$")  # not to be read as mathematics
 
 
@@ -84,6 +97,7 @@ class Display:
 
     ax_: Any
     figure_: Any
+    legend_: Any = None
 
     def _drawn_on(self, *axes: Any) -> Self:
         """Store the axes, the main ones first."""
@@ -91,3 +105,27 @@ class Display:
             ax.spines[["top", "right"]].set_visible(False)
         self.ax_, self.figure_ = axes[0], axes[0].figure
         return self
+
+    def _add_legend(self, ax: Any, place: str, *, own_figure: bool) -> None:
+        """Add a legend.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes
+            The axes.
+        place : str
+            Where to put it outside of the axes: "upper left" or "right upper".
+        own_figure : bool
+            Whether the figure has no other axes, so that there is room outside of these.
+        """
+        handles, labels = ax.get_legend_handles_labels()
+        if not own_figure:
+            self.legend_ = ax.legend(frameon=False, loc="best", fontsize="small")
+            return
+        from matplotlib.font_manager import FontProperties
+
+        points = _CHARACTER * FontProperties(size="medium").get_size_in_points()
+        longest = max(map(len, labels), default=0) + 6  # with its marker
+        fitting = int(72.0 * ax.figure.get_figwidth() / points / longest)
+        n_columns = max(1, min(fitting, len(labels))) if place.startswith("upper") else 1
+        self.legend_ = ax.figure.legend(handles, labels, loc=f"outside {place}", ncols=n_columns, frameon=False)

@@ -7,18 +7,20 @@ from typing import Any, Self
 import numpy as np
 
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for
+from groupdro.evaluation.drawing import BLUE, GREY, Display, axes_for, axis_label, colours_and_markers
+from groupdro.evaluation.inference import resample
 from groupdro.evaluation.models import check_model, means_by_group, row_losses
+from groupdro.evaluation.report import group_report
 from groupdro.utils.arguments import number_of_rows
 from groupdro.utils.types import Floats
 
 __all__ = ["FrontierDisplay"]
 
 
-_COLOURS = "black", "black", ORANGE, "#E69F00", "#009E73", "#CC79A7"  # distinguishable for colour-blind readers
-_MARKERS = "osD^vP*X"
 _POINTS = 150  # points of the limiting curve
 _VISIBLE = 5e-3  # share of the axis below which a band is thinner than its line
+_RESAMPLES = 1000
+_CONFIDENCE = 0.95
 
 Pair = tuple[float, float]
 
@@ -35,13 +37,15 @@ class FrontierDisplay(Display):
         No model lies below this curve; empty if nothing is proved, as on held-out data.
     models : mapping of str to pair of float
         Average and worst value of other models, by name.
+    intervals : mapping of str to pair of pair of float
+        Confidence intervals of the average and of the worst value of these models, drawn as a cross.
     labels : pair of str
         Labels of both axes.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib objects
-        Axes and figure.
+    ax_, figure_, legend_ : matplotlib objects
+        Axes, figure and legend.
     line_, limit_, band_ : matplotlib artists
         The attained curve, the limit, and the enclosure between them; the last two are None on held-out data.
     """
@@ -51,6 +55,7 @@ class FrontierDisplay(Display):
     limit_mean: Floats = field(default_factory=lambda: np.empty(0))
     limit_worst: Floats = field(default_factory=lambda: np.empty(0))
     models: Mapping[str, Pair] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[Pair, Pair]] = field(default_factory=dict)
     labels: tuple[str, str] = ("average risk", "worst group's risk")
 
     @classmethod
@@ -78,7 +83,10 @@ class FrontierDisplay(Display):
             The training data, if `models` are to be marked on them. Models of this package include the frontier's
             penalty there. The values of others do not, so they may lie below what linear models can reach.
         held_out : tuple of X, y and groups, optional
-            Held-out data on which to show all models instead. No limit is known there.
+            Held-out data on which to show all models instead, each marked one with 95% confidence intervals of its
+            average and of its worst group. No limit is known there. The worst group is the worst of those with enough
+            rows to judge, as in `group_report`. Models on the same rows err together: use `compare` to tell them
+            apart.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
@@ -90,12 +98,21 @@ class FrontierDisplay(Display):
         chosen, models, average = dict(chosen or {}), dict(models or {}), frontier.average
         of = "equal weight per group" if average == "groups" else "equal weight per row"
         if held_out is not None:
-            points = np.array([_profile(point.model, *held_out, average) for point in frontier.models])
-            marks = {name: _profile(one.model, *held_out, average) for name, one in chosen.items()}
-            marks |= {name: _profile(model, *held_out, average) for name, model in models.items()}
-            labels = f"average risk on held-out rows ({of})", "worst group's risk on held-out rows"
-            shown = cls(mean=points[:, 0], worst=points[:, 1], models=_plain(points) | marks, labels=labels)
-            return shown.plot(ax=ax)
+            points = np.array([_held_out(point.model, held_out, average, 0)[0] for point in frontier.models])
+            ends = {"plain training": frontier.models[0].model, "worst group alone": frontier.models[-1].model}
+            marked = ends | {name: one.model for name, one in chosen.items()} | models
+            found = {name: _held_out(model, held_out, average, _RESAMPLES) for name, model in marked.items()}
+            labels = (
+                f"average risk on held-out rows\n({of}; crosses: 95% intervals)",
+                "worst group's risk on held-out rows",
+            )
+            return cls(
+                mean=points[:, 0],
+                worst=points[:, 1],
+                models={name: point for name, (point, _) in found.items()},
+                intervals={name: ends for name, (_, ends) in found.items()},
+                labels=labels,
+            ).plot(ax=ax)
         if models and training is None:
             raise ValueError("models requires training or held_out, the data on which to show them.")
         if models and not frontier.of_plain_risks:
@@ -117,7 +134,7 @@ class FrontierDisplay(Display):
             limit_mean=limit,
             limit_worst=np.array([frontier.worst_limit(mean) for mean in limit]),
             models=_plain(points) | marks,
-            labels=(f"average {value} with penalty ({of})", f"worst group's {value} with penalty"),
+            labels=(f"average {value} with penalty\n({of})", f"worst group's {value} with penalty"),
         ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
@@ -133,7 +150,8 @@ class FrontierDisplay(Display):
         FrontierDisplay
             The display, with its artists.
         """
-        (ax,) = axes_for(ax, (6.0, 4.4))
+        own_figure = ax is None
+        (ax,) = axes_for(ax, (7.8, 4.4))
         self.limit_ = self.band_ = None
         if self.limit_mean.size:
             top = np.interp(self.limit_mean, self.mean, self.worst, left=float(self.worst.max()))
@@ -153,15 +171,20 @@ class FrontierDisplay(Display):
         (self.line_,) = ax.plot(
             self.mean, self.worst, f"{style}", marker=".", color=BLUE, lw=1.6, label="linear models"
         )
-        for k, (name, (mean, worst)) in enumerate(self.models.items()):
+        looks = colours_and_markers(len(self.models))
+        for k, ((name, (mean, worst)), (colour, marker)) in enumerate(zip(self.models.items(), looks, strict=True)):
+            if name in self.intervals:
+                means, worsts = self.intervals[name]
+                ax.plot(means, [worst, worst], color=colour, lw=1, alpha=0.6)
+                ax.plot([mean, mean], worsts, color=colour, lw=1, alpha=0.6)
             # Smaller markers come later, so that both are visible in the same place.
-            marker, size, colour = _MARKERS[k % len(_MARKERS)], max(9.0 - 0.4 * k, 7.0), _COLOURS[k % len(_COLOURS)]
-            ax.plot([mean], [worst], marker, color=colour, ls="", ms=size, mec="white", mew=0.4, label=name)
+            size = max(9.0 - 0.4 * k, 7.0)
+            ax.plot([mean], [worst], marker, color=colour, ls="", ms=size, mew=0, label=axis_label(name))
         if self.limit_mean.size:
             self._shade(ax)
         ax.set_xlabel(self.labels[0])
         ax.set_ylabel(self.labels[1])
-        ax.legend(frameon=False, loc="best", fontsize="small")
+        self._add_legend(ax, "right upper", own_figure=own_figure)
         return self._drawn_on(ax)
 
     def _shade(self, ax: Any) -> None:
@@ -185,3 +208,20 @@ def _profile(model: Any, X: Any, y: Any, groups: Any, average: str) -> Pair:
     losses = row_losses(model, X, y)
     risks = means_by_group(losses, read_groups(groups, number_of_rows(X, "X"), missing="own"))
     return float(losses.mean() if average == "rows" else risks.mean()), float(risks.max())
+
+
+def _held_out(model: Any, rows: tuple[Any, Any, Any], average: str, n_bootstrap: int) -> tuple[Pair, tuple[Pair, Pair]]:
+    """Return average and worst risk of any model on held-out rows, and a confidence interval of each."""
+    X, y, groups = rows
+    check_model(model, "models")
+    options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "confidence": _CONFIDENCE}
+    report = group_report(model, X, y, groups, metrics="risk", **options)
+    worst = report.worst_row["risk"], report.worst_value[1:]
+    if average == "rows":
+        overall = group_report(model, X, y, np.zeros(len(y)), metrics="risk", **options)
+        return (overall.overall["risk"], worst[0]), (overall.worst_value[1:], worst[1])
+    grouping = read_groups(groups, number_of_rows(X, "X"), missing="own")
+    found = resample(row_losses(model, X, y)[:, None], grouping, n_bootstrap=n_bootstrap, seed=0)
+    mean, means = found.means.mean(), found.resampled_means.mean(axis=(1, 2))
+    ends = np.quantile(means, [0.5 - _CONFIDENCE / 2, 0.5 + _CONFIDENCE / 2]).tolist() if n_bootstrap else [np.nan] * 2
+    return (float(mean), worst[0]), ((ends[0], ends[1]), worst[1])

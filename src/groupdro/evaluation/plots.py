@@ -1,7 +1,8 @@
 """Displays in the style of scikit-learn. They require matplotlib."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -10,12 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 from groupdro.evaluation.drawing import (
     BLUE,
     GREY,
-    INK,
     ORANGE,
     Display,
     axes_for,
     axis_label,
     bounds_window,
+    colours_and_markers,
     drawn_gaps,
     heaviest_groups,
 )
@@ -26,7 +27,9 @@ from groupdro.utils.arguments import check_choice, check_kind, check_whole, shor
 from groupdro.utils.text import objective_name
 from groupdro.utils.types import Floats, Mask
 
-__all__ = ["ConvergenceDisplay", "GroupRiskDisplay", "GroupWeightsDisplay"]
+__all__ = ["ConvergenceDisplay", "GroupMetricDisplay", "GroupWeightsDisplay"]
+
+_LINE = 32  # characters of a vertical label that fit beside the upper axes
 
 
 def _fitted(estimator: Any) -> Any:
@@ -136,7 +139,7 @@ class ConvergenceDisplay(Display):
         self.band_ = ax.fill_between(along, self.lower, self.upper, color=GREY, alpha=0.2, lw=0, label="certified gap")
         ax.set_ylim(*bounds_window(self.upper, self.lower))
         final = self.upper[-1]
-        ax.set_ylabel(f"{self.value}, with penalty")
+        ax.set_ylabel(textwrap.fill(f"{self.value}, with penalty", _LINE))
         gap = final - self.lower[-1]
         relative = f", {gap / abs(final):.1e} of the upper bound" if final else ""
         ax.set_title(f"certified gap {gap:.1e}{relative}", fontsize="medium", loc="left")
@@ -152,126 +155,138 @@ class ConvergenceDisplay(Display):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class GroupRiskDisplay(Display):
-    """Risk of each group under one or two models, with confidence intervals.
+class GroupMetricDisplay(Display):
+    """A metric of each group under one or several models, with confidence intervals.
 
     Parameters
     ----------
     groups : list
-        Names, by descending risk before.
-    before, after : ndarray of shape (n_groups, 3)
-        Risk and both ends of its confidence interval; `after` may be None for a single model.
-    labels : tuple of str
-        Names of the models.
-    judged : ndarray of bool of shape (n_groups,), optional
-        Whether each group has enough rows to be judged; by default all have. The others are drawn hollow.
-    worst : tuple of float, optional
-        Risk of the worst group of each model, marked by dashed lines; by default the largest of the judged groups.
+        Names: first the groups that can be judged under the first model, worst first, then the others.
+    values : dict of str to ndarray of shape (n_groups, 3)
+        For each model, the metric in each group and both ends of its confidence interval.
+    judged : dict of str to ndarray of bool of shape (n_groups,), optional
+        For each model, whether each group has enough rows to be judged; by default all have. Markers of the others are
+        hollow.
+    worst : dict of str to float, optional
+        For each model, the metric in its worst group, marked by a dashed line; by default no lines.
+    metric : str
+        The metric, for the axis label.
+    n_groups : int, optional
+        Total number of groups, including those not shown.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib objects
-        Axes and figure.
-    before_points_, after_points_ : matplotlib artists
-        The risks.
+    ax_, figure_, legend_ : matplotlib objects
+        Axes, figure and legend; the legend is None for a single model.
+    points_ : dict of str to matplotlib artist
+        The values of each model.
     """
 
     groups: list[Any]
-    before: Floats
-    after: Floats | None
-    labels: Sequence[str]
-    judged: Mask | None = None
-    worst: Sequence[float] | None = None
+    values: Mapping[str, Floats]
+    judged: Mapping[str, Mask] | None = None
+    worst: Mapping[str, float] = field(default_factory=dict)
+    metric: str = "risk"
+    n_groups: int | None = None
 
     @classmethod
     def from_estimators(
         cls,
-        before: Any,
-        after: Any,
+        models: Any,
         X: Any,
-        y: Any,
-        groups: Any,
+        y: Any = None,
+        groups: Any = None,
         *,
-        labels: tuple[str, str] = ("plain", "robust"),
+        metric: Any = "risk",
         max_groups: int = 25,
         ax: Any = None,
     ) -> Self:
-        """Draw two fitted models on the same rows.
+        """Draw fitted models on the same rows.
 
         Parameters
         ----------
-        before, after : fitted estimator
-            The models.
+        models : fitted estimator, or dict of str to fitted estimator
+            The models, by name.
         X, y, groups : array-like
-            Rows, labels and groups, preferably held-out data.
-        labels : tuple of two str
-            Names of the models.
+            Rows, labels and groups, preferably held-out data, as in `group_report`.
+        metric : str or callable
+            The metric, as in `group_report`.
         max_groups : int
-            Number of groups to show, those with the largest risk before.
+            Number of groups to show.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
         Returns
         -------
-        GroupRiskDisplay
+        GroupMetricDisplay
             The display.
         """
-        for name, model in (("before", before), ("after", after)):
-            check_model(model, name)
-        old, new = (group_report(model, X, y, groups) for model in (before, after))
-        return cls.from_reports(old, new, labels=labels, max_groups=max_groups, ax=ax)
+        named = models if isinstance(models, Mapping) else {type(models).__name__: models}
+        for name, model in named.items():
+            check_model(model, f"models[{name!r}]" if named is models else "models")
+        reports = {name: group_report(model, X, y, groups, metrics=metric) for name, model in named.items()}
+        return cls.from_reports(reports, max_groups=max_groups, ax=ax)
 
     @classmethod
     def from_reports(
         cls,
-        before: GroupReport,
-        after: GroupReport | None = None,
+        reports: GroupReport | Mapping[str, GroupReport],
         *,
-        labels: Sequence[str] = ("plain", "robust"),
+        metric: str | None = None,
         max_groups: int = 25,
         ax: Any = None,
     ) -> Self:
-        """Draw one report, or two on the same rows.
+        """Draw reports on the same rows.
 
         Parameters
         ----------
-        before, after : GroupReport
-            The reports.
-        labels : tuple of str
-            Names of the models.
+        reports : GroupReport, or dict of str to GroupReport
+            The reports, by name of the model, such as `Comparison.reports`.
+        metric : str, optional
+            A metric of the reports; by default the first one, which orders the groups. Its worst value under each model
+            is marked by a dashed line.
         max_groups : int
-            Number of groups to show, those with the largest risk before.
+            Number of groups to show. Groups that cannot be judged come last.
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure.
 
         Returns
         -------
-        GroupRiskDisplay
+        GroupMetricDisplay
             The display.
         """
-        check_kind(before, "before", GroupReport, "a GroupReport")
-        check_kind(after, "after", GroupReport | None, "a GroupReport")
+        named = reports if isinstance(reports, Mapping) else {"": reports}
+        if not (named and all(isinstance(report, GroupReport) for report in named.values())):
+            raise TypeError(f"reports must be a GroupReport, or a dict of these by name, got {short_repr(reports)}.")
+        if not all(isinstance(name, str) for name in named):
+            raise TypeError(f"reports must have the names of the models as keys, got {short_repr(list(named))}.")
         check_whole(max_groups, "max_groups", least=1)
-        reports = [before] if after is None else [before, after]
-        fine = isinstance(labels, tuple | list) and all(isinstance(one, str) for one in labels)
-        if not (fine and len(labels) >= len(reports)):
-            raise TypeError(f"labels must be the names of the models, got {short_repr(labels)}.")
-
-        tables = [{g: row for g, row in report.by_group.items() if row["n"]} for report in reports]
-        groups = [group for group in tables[0] if group in tables[-1]][:max_groups]
+        first = next(iter(named.values()))
+        name = first.metrics[0] if metric is None else metric
+        for report in named.values():
+            if not (name == "risk" or name in report.metrics):
+                raise ValueError(f"metric must be one of {list(report.metrics)}, got {short_repr(name)}.")
+        tables = {label: report.by_group for label, report in named.items()}
+        # Judged groups come first, and the worst come first among these.
+        order = sorted(range(len(first.judged)), key=lambda k: not first.judged[k])
+        names = [first.columns["group"][k] for k in order]
+        shared = [g for g in names if all(g in table and table[g]["n"] for table in tables.values())]
+        groups = shared[:max_groups]
         if not groups:
-            raise ValueError("before and after have no group in common.")
-        keys = ("risk", "risk_low", "risk_high")
-        values = [np.array([[table[group][key] for key in keys] for group in groups]) for table in tables]
-        judged = dict(zip(before.columns["group"], before.judged, strict=True))
-        return cls(
-            groups=groups,
-            before=values[0],
-            after=None if after is None else values[1],
-            labels=labels,
-            judged=np.array([judged[group] for group in groups]),
-            worst=[report.worst_row["risk"] for report in reports],
-        ).plot(ax=ax)
+            raise ValueError("reports have no group in common.")
+        keys = name, f"{name}_low", f"{name}_high"
+        values = {label: np.array([[table[g][key] for key in keys] for g in groups]) for label, table in tables.items()}
+        decides = {label: report for label, report in named.items() if report.metrics[0] == name}
+        judged = {}
+        for label, report in named.items():
+            own = dict(zip(report.columns["group"], report.judged, strict=True))
+            known = np.array([own[g] for g in groups])
+            # Groups that cannot be judged by another metric than the first have no interval of it.
+            judged[label] = known if label in decides or not report.resampled else np.isfinite(values[label][:, 1])
+        worst = {label: report.worst_row[name] for label, report in decides.items() if any(report.judged)}
+        return cls(groups=groups, values=values, judged=judged, worst=worst, metric=name, n_groups=len(shared)).plot(
+            ax=ax
+        )
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw the display.
@@ -283,33 +298,41 @@ class GroupRiskDisplay(Display):
 
         Returns
         -------
-        GroupRiskDisplay
+        GroupMetricDisplay
             The display.
         """
-        n = len(self.groups)
-        (ax,) = axes_for(ax, (6.5, 1.2 + 0.3 * n))
+        n, m, own_figure = len(self.groups), len(self.values), ax is None
+        (ax,) = axes_for(ax, (6.5, 1.4 + n * (0.22 + 0.06 * m)))
         place = np.arange(n)[::-1]  # the worst on top
-        judged = np.ones(n, bool) if self.judged is None or not self.judged.any() else self.judged
-        models = [self.before] if self.after is None else [self.before, self.after]
-        worst = self.worst or [values[judged, 0].max() for values in models]
-        shifts = (0.0,) if self.after is None else (0.14, -0.14)
-        points = []
-        for values, colour, marker, label, shift, mark in zip(
-            models, (INK, ORANGE), ("o", "D"), self.labels, shifts, worst, strict=False
-        ):
-            ax.hlines(place + shift, values[:, 1], values[:, 2], color=colour, lw=1.5, alpha=0.6)
-            points.append(ax.plot(values[:, 0], place + shift, marker, color=colour, ms=5, label=label)[0])
-            ax.plot(values[~judged, 0], (place + shift)[~judged], marker, color="white", ms=3)  # hollow
-            ax.axvline(mark, color=colour, lw=1, ls="--", zorder=0)
-        self.before_points_, self.after_points_ = points[0], points[-1] if len(points) > 1 else None
+        distance = min(0.28, 0.8 / m)
+        self.points_, hollow = {}, False
+        for k, (label, (colour, marker)) in enumerate(zip(self.values, colours_and_markers(m), strict=True)):
+            numbers = self.values[label]
+            judged = np.ones(n, bool) if self.judged is None else self.judged[label]
+            at = place + distance * (0.5 * (m - 1) - k)
+            hollow |= not judged.all()
+            ax.hlines(at, numbers[:, 1], numbers[:, 2], color=colour, lw=1.5, alpha=0.6)
+            faces = [colour if fine else "none" for fine in judged]
+            self.points_[label] = ax.scatter(
+                numbers[:, 0], at, s=25, marker=marker, edgecolors=colour, facecolors=faces, zorder=2
+            )
+            ax.plot([], [], marker, color=colour, ms=5, label=axis_label(label))  # for the legend
+            if label in self.worst:
+                ax.axvline(self.worst[label], color=colour, lw=1, ls="--", zorder=0)
         for k in place[1::2]:
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_ylim(-0.5, n - 0.5)
-        hollow = "" if judged.all() else "; hollow: too few rows to judge"
-        ax.set_xlabel(f"average loss, with interval; dashed: the worst group{hollow}")
-        if len(models) > 1:
-            ax.legend(frameon=False, loc="lower right")
+        told = {
+            "dashed: worst group": bool(self.worst),
+            "hollow: too few rows or errors": hollow,
+            f"{n} of {self.n_groups} groups": (self.n_groups or n) > n,
+        }
+        more = "; ".join(text for text, there in told.items() if there)
+        name = "average loss" if self.metric == "risk" else axis_label(self.metric.replace("_", " "))
+        ax.set_xlabel(f"{name}\n{more}" if more else name)
+        if m > 1:
+            self._add_legend(ax, "upper left", own_figure=own_figure)
         return self._drawn_on(ax)
 
 

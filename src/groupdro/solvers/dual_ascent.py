@@ -13,7 +13,7 @@ A free intercept adds the constraint that the weighted slopes sum to zero. Each 
 around the intercept so far (the method of multipliers). A price far above that of the columns, |x|^2 / mu, would let
 the slopes move only in small steps along the constraint; a low one lets the intercept move slowly.
 
-Several workers sweep at the same time, each over its own groups; see `problem.dual_sweep`.
+Several workers sweep at the same time, each over its own groups; see `oracle.dual_sweep`.
 
 Rows: Shalev-Shwartz and Zhang (2013), "Stochastic dual coordinate ascent". Weights: the line of block-coordinate
 Frank-Wolfe, Lacoste-Julien et al. (2013), here with over-relaxed steps.

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier
 from groupdro.evaluation.inference import falls_of_worst, few_carry, resample
-from groupdro.evaluation.plots import GroupRiskDisplay
+from groupdro.evaluation.plots import GroupMetricDisplay
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.text import group_name, percent, table_html, table_text
 from groupdro.utils.types import Array, Floats, Indices
@@ -166,6 +166,14 @@ class LastLayerResult:
             text += " No group has enough held-out rows to say whether that is significant."
         elif low > 0:
             text += f" The worst group's risk falls by {estimate:.3g} ({level} interval {low:.3g} to {high:.3g})."
+        elif high < 0 and not self.is_worse:
+            first, last = ({group: row["risk"] for group, row in r.by_group.items()} for r in (self.before, self.after))
+            helped = max(first, key=lambda group: first[group])
+            text += (
+                f" The worst judged group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to "
+                f"{-low:.3g}), but that of {group_name(helped)}, which was larger, falls from {first[helped]:.3g} to "
+                f"{last[helped]:.3g}."
+            )
         elif self.is_worse:
             text += (
                 f" The worst group's risk rises by {-estimate:.3g} ({level} interval {-high:.3g} to {-low:.3g}), so "
@@ -196,8 +204,12 @@ class LastLayerResult:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the risk of the worst judged group is significantly larger than before."""
-        return self.fall[2] < 0
+        """Whether the worst judged group's risk is significantly larger than before, and the largest of all groups too.
+
+        A shortcut misleads groups that may be too small to be judged; repairing them costs the others.
+        """
+        largest, before = (max(report.columns["risk"]) for report in (self.after, self.before))
+        return self.fall[2] < 0 and largest > before
 
     @property
     def _by_folds(self) -> str:
@@ -214,7 +226,7 @@ class LastLayerResult:
             columns[f"{name} after"] = [after[group][name] for group, _ in rows]
         return columns
 
-    def plot(self, *, ax: Any = None) -> GroupRiskDisplay:
+    def plot(self, *, ax: Any = None) -> GroupMetricDisplay:
         """Draw the risk of each group before and after, with confidence intervals.
 
         Parameters
@@ -224,10 +236,10 @@ class LastLayerResult:
 
         Returns
         -------
-        GroupRiskDisplay
+        GroupMetricDisplay
             The display.
         """
-        return GroupRiskDisplay.from_reports(self.before, self.after, labels=("before", "retrained"), ax=ax)
+        return GroupMetricDisplay.from_reports({"before": self.before, "retrained": self.after}, ax=ax)
 
     @property
     def _footer(self) -> dict[str, Any]:
