@@ -26,7 +26,8 @@ ADDRESS = re.compile(r"\bhttps?:/[^\s\"'`<>)\]}\\\\|]*")
 #: Sites that we link to. A new one is added by hand, after a look at it.
 HOSTS = {
     "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "doi.org", "github.com",
-    "groupdro.github.io", "img.shields.io", "perfwiki.github.io", "proceedings.mlr.press",
+    "docs.astral.sh", "groupdro.github.io", "img.shields.io", "nox.thea.codes", "perfwiki.github.io",
+    "proceedings.mlr.press",
     "pypi.org", "raw.githubusercontent.com", "scientific-python.org", "www.contributor-covenant.org",
     "www.cs.toronto.edu",
     "skops.readthedocs.io",

@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.parser import Parser
 from importlib import import_module
 
 import pytest
 
+from groupdro.version import __version__
 from tests.packaging.first_time import ROOT, install, main
 
 OPTIONAL = (
@@ -83,6 +85,25 @@ def test_networks_without_torch_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # what makes an import fail
     with pytest.raises(ImportError, match=r'pip install "groupdro\[torch\]"'):
         import_module("groupdro.torch")
+
+
+def test_the_conda_recipe_has_the_version_and_the_requirements_of_the_project():
+    recipe = pytest.importorskip("yaml").safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert recipe["context"]["version"] == __version__
+    assert recipe["about"]["summary"] == project["project"]["description"]
+    needs = {
+        section: [line.replace(" ", "") for line in recipe["requirements"][section]] for section in ("host", "run")
+    }
+    assert needs["run"] == ["python>=${{python_min}}", *project["project"]["dependencies"]]
+    assert needs["host"][2:] == project["build-system"]["requires"]
+
+
+def test_the_constraints_are_a_part_of_the_lock_file():
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    locked = {f"{package['name']}=={package.get('version')}" for package in lock["package"]}  # groupdro has none
+    assert set((ROOT / "constraints.txt").read_text().splitlines()) <= locked
+    assert {package["source"].get("registry", "") for package in lock["package"]} == {"https://pypi.org/simple", ""}
 
 
 @pytest.mark.long

@@ -1,0 +1,1 @@
+"""Fits that asv runs on one commit after the other."""
