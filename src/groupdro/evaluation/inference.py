@@ -261,8 +261,8 @@ def few_carry(
     mass = sizes / largest * (1.0 if weights is None else weights)
     own = effective_sizes(grouping, clusters, mass) / np.maximum(n, 1.0)  # the squared mean over the mean square
     each = np.repeat(np.arange(len(n)), grouping.sizes)
-    total = np.bincount(each, weights=None if weights is None else weights[grouping.members])
-    means = np.bincount(each, weights=mass[grouping.members]) / np.where(total > 0, total, 1.0)
+    total = np.bincount(each, weights=None if weights is None else weights[grouping.members], minlength=len(n))
+    means = np.bincount(each, weights=mass[grouping.members], minlength=len(n)) / np.where(total > 0, total, 1.0)
     some = own > 0
     share = np.maximum(1.0 / np.mean(1.0 / own[some]), means**2 / np.max(means[some] ** 2 / own[some]))
     few = n * share < (_FEWEST_OF_CLASSES if classes else _FEWEST_CARRYING)
