@@ -158,7 +158,11 @@ def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) ->
     others = {name: change for name, change in changes.items() if name != rule.baseline}
     gaining = {name: change for name, change in others.items() if change.better and not change.note}
     if not gaining:
-        return "no other model is significantly better, neither for its worst group nor over all rows"
+        unjudged = [IN_WORDS.get(name, name) for name, change in others.items() if change.note]
+        which = "no other model that can be judged is" if unjudged else "no other model is"
+        text = f"{which} significantly better, neither for its worst group nor over all rows"
+        more = f"; of {', '.join(unjudged)}, a few rows have most of the loss in some group" if unjudged else ""
+        return text + more
     best = max(gaining, key=lambda name: gaining[name].net)
     who = IN_WORDS.get(best, best)
     if rule.supports(gaining[best]) and not rule.reaches(worst[best]):
