@@ -25,7 +25,7 @@ NAMED = re.compile(r"`((?:src|tests|docs|benchmarks|examples|changelog\.d)/[\w./
 ADDRESS = re.compile(r"\bhttps?:/[^\s\"'`<>)\]}\\\\|]*")
 #: Sites that we link to. A new one is added by hand, after a look at it.
 HOSTS = {
-    "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "doi.org", "github.com",
+    "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "doi.org", "download.pytorch.org", "github.com",
     "groupdro.github.io", "img.shields.io", "perfwiki.github.io", "proceedings.mlr.press",
     "pypi.org", "raw.githubusercontent.com", "scientific-python.org", "www.contributor-covenant.org",
     "www.cs.toronto.edu",
