@@ -25,8 +25,8 @@ NAMED = re.compile(r"`((?:src|tests|docs|benchmarks|examples|changelog\.d)/[\w./
 ADDRESS = re.compile(r"\bhttps?:/[^\s\"'`<>)\]}\\\\|]*")
 #: Sites that we link to. A new one is added by hand, after a look at it.
 HOSTS = {
-    "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "doi.org", "github.com",
-    "docs.astral.sh", "groupdro.github.io", "img.shields.io", "nox.thea.codes", "perfwiki.github.io",
+    "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "docs.astral.sh", "doi.org", "download.pytorch.org",
+    "github.com", "groupdro.github.io", "img.shields.io", "nox.thea.codes", "perfwiki.github.io",
     "proceedings.mlr.press",
     "pypi.org", "raw.githubusercontent.com", "scientific-python.org", "www.contributor-covenant.org",
     "www.cs.toronto.edu",

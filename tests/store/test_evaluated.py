@@ -1,6 +1,7 @@
 """Stores from end to end: split, predicted, reported, compared and searched in parts."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
@@ -91,6 +92,27 @@ def test_a_report_on_a_store_is_that_of_its_rows(tmp_path, sparse, weighted):
     assert model.report(train).in_sample
     with pytest.raises(ValueError, match="y must be None if X is a store"):
         group_report(model, test, y[at])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("at_once", [2**10, 2**26])
+def test_columns_with_names_are_judged_without_a_warning(tmp_path, sparse, at_once, monkeypatch):
+    """Rows of a store come without the names that its table had."""
+    pa = pytest.importorskip("pyarrow")
+    monkeypatch.setattr(models, "_AT_ONCE", at_once)
+    X, y, groups, _ = rows()
+    table = pa.table({**{f"x{k}": column for k, column in enumerate(X.T)}, "y": y, "site": groups})
+    train, test = GroupedStore.write(
+        tmp_path / "s", table, target="y", groups="site", sparse=sparse, dtype="float64", test_size=0.25
+    )
+    model = GroupDROClassifier().fit(train)
+    assert model.feature_names_in_.tolist() == [f"x{k}" for k in range(5)]
+    expected = (y[test.source] == model.predict(pd.DataFrame(X[test.source], columns=model.feature_names_in_))).mean()
+    assert group_report(model, test, metrics="accuracy").overall["accuracy"] == pytest.approx(expected)
+    for given in (test, test.X):
+        assert (model.predict(given) == test.y).mean() == pytest.approx(expected)
+    found = compare(train, held_out=test, cv=3, metrics="accuracy")
+    assert found.recommended in found.models
 
 
 def test_a_comparison_of_stores_is_that_of_their_rows(tmp_path):

@@ -12,6 +12,7 @@ from groupdro.compare.contenders import CHOSEN, ERM, MERO
 from groupdro.compare.verdict import Choice, Rule, evidence_of, recommend, verdict_on
 from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping
+from groupdro.data.mapping import nameless
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
 from groupdro.evaluation.by_group import why_not_judged
 from groupdro.evaluation.headroom import Headroom, headroom, linear_columns
@@ -358,4 +359,5 @@ def _headroom(model: Any, plain: Any, rows: GivenRows, judged: Mask, how: Judgin
     members = np.unique(large.members)
     part = rows.take(members)
     columns = FunctionTransformer(lambda X: linear_columns(plain, X))
-    return headroom(model, part.X, part.y, large.restrict(members), linear=columns, sample_weight=part.weights)
+    with nameless(rows.X):  # also of those taken from a file
+        return headroom(model, part.X, part.y, large.restrict(members), linear=columns, sample_weight=part.weights)

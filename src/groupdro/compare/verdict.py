@@ -160,10 +160,13 @@ def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) ->
     if not gaining:
         on_average = {name: change for name, change in others.items() if change.better_on_average and not change.note}
         if on_average:
-            best = max(on_average, key=lambda name: -on_average[name].relative_cost)
+            best = min(on_average, key=lambda name: on_average[name].relative_cost)
             harmed = ", ".join(group_name(group) for group in on_average[best].harmed[:5]) or "its worst group"
             return f"{IN_WORDS.get(best, best)} is better over all rows, but worse for {harmed}"
-        return "no other model is significantly better, neither for its worst group nor over all rows"
+        unjudged = ", ".join(IN_WORDS.get(name, name) for name, change in others.items() if change.note)
+        which = "no other model that can be judged is" if unjudged else "no other model is"
+        text = f"{which} significantly better, neither for its worst group nor over all rows"
+        return text + (f" (not {unjudged}: see the details)" if unjudged else "")
     best = max(gaining, key=lambda name: gaining[name].net)
     who = IN_WORDS.get(best, best)
     if rule.supports(gaining[best]) and not rule.reaches(worst[best]):

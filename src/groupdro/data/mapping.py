@@ -2,14 +2,18 @@
 
 import mmap
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from groupdro.utils.types import Array
 
-__all__ = ["RANDOM", "SEQUENTIAL", "advise", "mapping_of", "memory_limit", "release"]
+__all__ = ["RANDOM", "SEQUENTIAL", "advise", "mapping_of", "memory_limit", "nameless", "release"]
 
 _NONE = -1  # no advice, on systems without madvise
 RANDOM = getattr(mmap, "MADV_RANDOM", _NONE)
@@ -24,6 +28,15 @@ def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
             return array
         array = array.base
     return None
+
+
+@contextmanager
+def nameless(X: Any) -> Iterator[None]:
+    """Accept rows of a file, whose columns have no names, without scikit-learn's warning."""
+    with warnings.catch_warnings():
+        if mapping_of(X.data if sp.issparse(X) else X) is not None:
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        yield
 
 
 def release(X: Array, place: slice) -> None:

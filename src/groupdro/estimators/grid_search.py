@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.parallel import Parallel, delayed
 
 from groupdro.data.given import GivenRows
+from groupdro.data.mapping import nameless
 from groupdro.data.rows import piece_rows
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning, Task
@@ -199,7 +200,8 @@ class StoredFold:
         given = self.store.given()
         step = piece_rows(_AT_ONCE, self.store.n_features)
         parts = (given.take(self.test[start : start + step]) for start in range(0, len(self.test), step))
-        return np.concatenate([row_losses(model, part.X, part.y, loss, offset=part.offset) for part in parts])
+        with nameless(given.X):
+            return np.concatenate([row_losses(model, part.X, part.y, loss, offset=part.offset) for part in parts])
 
 
 class FoldFits:

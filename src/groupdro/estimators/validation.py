@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from groupdro.data.mapping import nameless
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import LARGEST, refuse_masked
@@ -47,7 +48,7 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         if odd:
             raise ValueError(f"X has columns that are not numeric: {odd}. Encode them first.")
     half = dtype == np.float16  # which becomes float64 elsewhere, as in a data frame or a sparse matrix
-    with error_prefix("X"):
+    with error_prefix("X"), nameless(X):
         return validate_data(
             estimator,
             X,

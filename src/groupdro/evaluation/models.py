@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
-from groupdro.data.mapping import mapping_of
+from groupdro.data.mapping import mapping_of, nameless
 from groupdro.data.rows import piece_rows
 from groupdro.utils.arguments import check_choice, number_of_rows, short_repr
 from groupdro.utils.types import Floats
@@ -147,12 +147,13 @@ def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
     """
     places = _pieces(X)
     if len(places) > 1:
-        return np.concatenate(
-            [
-                predictions_of(model, method, np.array(X[place]), None if offset is None else offset[place])
-                for place in places
-            ]
-        )
+        with nameless(X):
+            return np.concatenate(
+                [
+                    predictions_of(model, method, np.array(X[place]), None if offset is None else offset[place])
+                    for place in places
+                ]
+            )
     if offset is None:
         return np.asarray(getattr(model, method)(X))
     inner = final_estimator(model)
@@ -231,12 +232,15 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
     """
     places = _pieces(X)
     if len(places) > 1:
-        return np.concatenate(
-            [
-                row_losses(model, np.array(X[place]), y[place], loss, offset=None if offset is None else offset[place])
-                for place in places
-            ]
-        )
+        with nameless(X):
+            return np.concatenate(
+                [
+                    row_losses(
+                        model, np.array(X[place]), y[place], loss, offset=None if offset is None else offset[place]
+                    )
+                    for place in places
+                ]
+            )
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":
