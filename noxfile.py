@@ -4,6 +4,8 @@
 # ///
 """One word per task: `nox -s lint`, `nox -s tests`, `nox -s docs` and so on; `nox -l` lists them."""
 
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2025.2.9"
@@ -48,6 +50,30 @@ def build(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "build", "twine")
     session.run("python", "-m", "build")
     session.run("twine", "check", "--strict", "dist/*")
+
+
+@nox.session(default=False)
+def history(session: nox.Session) -> None:
+    """Time a dozen fits on two commits, `-- BEFORE AFTER`, and write benchmarks/results/asv.txt."""
+    before, after = session.posargs
+    session.install("asv", "virtualenv")
+    session.run("asv", "machine", "--yes")
+    for commit in (before, after):
+        session.run("asv", "run", f"{commit}^!")
+    table = session.run("asv", "compare", "--no-only-changed", before, after, silent=True)
+    Path("benchmarks/results/asv.txt").write_text(f"CPU seconds and passes of {before} and {after}\n\n{table}")
+
+
+@nox.session(default=False)
+def paper(session: nox.Session) -> None:
+    """Set the paper, for proofreading: the journal's own tools set what it publishes."""
+    session.install("pypandoc-binary", "typst")
+    convert = (
+        "import pypandoc, typst; options = ['--citeproc', '--standalone', '--resource-path=paper']; "
+        "pypandoc.convert_file('paper/paper.md', 'typst', outputfile='paper/paper.typ', extra_args=options); "
+        "typst.compile('paper/paper.typ', output='paper/paper.pdf', root='.')"
+    )
+    session.run("python", "-c", convert)
 
 
 @nox.session(default=False)

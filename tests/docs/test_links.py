@@ -28,8 +28,8 @@ ADDRESS = re.compile(r"\bhttps?:/[^\s\"'`<>)\]}\\\\|]*")
 HOSTS = {
     "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "docs.astral.sh", "doi.org", "github.com",
     "groupdro.github.io", "img.shields.io", "mapie.readthedocs.io", "mcgrad.readthedocs.io", "nox.thea.codes",
-    "perfwiki.github.io", "proceedings.mlr.press", "pypi.org", "raw.githubusercontent.com", "scientific-python.org",
-    "skops.readthedocs.io", "www.contributor-covenant.org", "www.cs.toronto.edu",
+    "openreview.net", "perfwiki.github.io", "proceedings.mlr.press", "pypi.org", "raw.githubusercontent.com",
+    "scientific-python.org", "skops.readthedocs.io", "www.contributor-covenant.org", "www.cs.toronto.edu",
 }  # fmt: skip
 
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
