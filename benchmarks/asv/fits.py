@@ -87,11 +87,3 @@ class Fits:
         return self.model.n_passes_ if self.model.status_ == "converged" else np.inf
 
     track_passes.unit = "passes"
-
-
-class Import:
-    """The import, in a new process."""
-
-    def timeraw_import(self):
-        """Return what is timed."""
-        return "import groupdro"

@@ -18,7 +18,7 @@ from types import ModuleType
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 #: Every page whose code is run.
-PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("recipes/*.md")))
 
 _OPENING = re.compile(r"^([ >]*)(`{3,}|~{3,})\s*(.*?)\s*$")
 _WRITTEN = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")

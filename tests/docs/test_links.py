@@ -13,6 +13,7 @@ FILES = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("recipes/*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
@@ -26,11 +27,10 @@ ADDRESS = re.compile(r"\bhttps?:/[^\s\"'`<>)\]}\\\\|]*")
 #: Sites that we link to. A new one is added by hand, after a look at it.
 HOSTS = {
     "archive.ics.uci.edu", "arxiv.org", "bloomberg.github.io", "docs.astral.sh", "doi.org", "download.pytorch.org",
-    "github.com", "groupdro.github.io", "img.shields.io", "nox.thea.codes", "perfwiki.github.io",
-    "proceedings.mlr.press",
-    "pypi.org", "raw.githubusercontent.com", "scientific-python.org", "www.contributor-covenant.org",
+    "github.com", "groupdro.github.io", "img.shields.io", "mapie.readthedocs.io", "mcgrad.readthedocs.io",
+    "nox.thea.codes", "openreview.net", "perfwiki.github.io", "proceedings.mlr.press", "pypi.org",
+    "raw.githubusercontent.com", "scientific-python.org", "skops.readthedocs.io", "www.contributor-covenant.org",
     "www.cs.toronto.edu",
-    "skops.readthedocs.io",
 }  # fmt: skip
 
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
@@ -111,7 +111,13 @@ def test_the_check_finds_broken_links(tmp_path, text, wrong):
 
 def addresses():
     """Return every external address with the files that have it."""
-    places = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("*.rst"), *(ROOT / "benchmarks").glob("*.md")]
+    places = [
+        *ROOT.glob("*.md"),
+        *DOCS.glob("*.md"),
+        *DOCS.glob("recipes/*.md"),
+        *DOCS.glob("*.rst"),
+        *(ROOT / "benchmarks").glob("*.md"),
+    ]
     places += [*(ROOT / "src").rglob("*.py"), *(ROOT / "examples").glob("*.py"), ROOT / "pyproject.toml"]
     found = {}
     for place in places:

@@ -42,6 +42,10 @@ NEEDS = {
     "command_line.md": ("click", "pyarrow", "torch"),
     "last_layer.md": ("torch",),
     "whole_networks.md": ("torch",),
+    "conformal.md": ("mapie",),
+    "model_card.md": ("skops",),
+    "multicalibration.md": ("mcgrad",),
+    "tracking.md": ("mlflow", "skops"),
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 

@@ -185,6 +185,21 @@ def test_times_of_other_solvers_are_the_stored_ones():
     assert_quotes("comparison.md", "Run times", str(record["clarabel"]["CPU seconds"]["groupdro"]))
 
 
+def test_the_paper_quotes_stored_results():
+    speed, (accuracies, times, *_) = (
+        stored("speed.json"),
+        (RESULTS / "last_layers.md").read_text().split("\n| method |")[1:],
+    )
+    clarabel = speed["clarabel"]["CPU seconds"]
+    accuracy, seconds = ({row[0]: row[1].split()[0] for row in rows_of(table)} for table in (accuracies, times))
+    ours, published = "retrain_last_layer, robustness 1.0", "deep feature reweighting, as published"
+    assert_quotes(
+        "../paper/paper.md", "Results",
+        str(clarabel["groupdro"]), str(clarabel["Clarabel"]), str(speed["text"]["lbfgs"]["ours over theirs"]),
+        *(f"{accuracy[name]}%" for name in ("the network", ours, published)), seconds[ours], seconds[published],
+    )  # fmt: skip
+
+
 HASHED = "Sparse rows with millions of features"
 
 

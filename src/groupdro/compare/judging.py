@@ -101,7 +101,11 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
     found = _resample(metric, statistics, rows, rows.groups, how)
     overall = _resample(metric, statistics, rows, _of_all(len(rows.y)), how)
     large = effective_sizes(rows.groups, rows.clusters, rows.weights) >= how.min_rows - 1e-9
-    notes = [why_not_judged(s, outputs[name], rows, large) for s, name in zip(statistics, names, strict=True)]
+    # A group with hardly any errors under the baseline is not judged; under another model, that speaks for the model.
+    notes = [
+        why_not_judged(statistic, outputs[name], rows, large, count_errors=name == how.baseline)
+        for statistic, name in zip(statistics, names, strict=True)
+    ]
     judged = (notes[place] == "") & ~np.isnan(found.means[:, place])
     left_out = [name for name, enough in zip(rows.groups.names, judged, strict=True) if not enough]
     some = bool(judged.any())

@@ -104,7 +104,9 @@ def _bounds(metric: Metric, statistic: Statistic) -> tuple[float, float]:
     return max(least, 0.0) if nonnegative else least, most
 
 
-def why_not_judged(statistic: Statistic, outputs: Outputs, given: GivenRows, large: Mask) -> Array:
+def why_not_judged(
+    statistic: Statistic, outputs: Outputs, given: GivenRows, large: Mask, *, count_errors: bool = True
+) -> Array:
     """Return why each group has too few rows to judge a statistic; empty text if it has enough.
 
     Parameters
@@ -117,6 +119,8 @@ def why_not_judged(statistic: Statistic, outputs: Outputs, given: GivenRows, lar
         The rows, with groups, weights and clusters.
     large : ndarray of bool of shape (n_groups,)
         Groups with enough rows to judge anything.
+    count_errors : bool
+        Whether a classifier must be wrong on some rows of a group.
 
     Returns
     -------
@@ -126,7 +130,7 @@ def why_not_judged(statistic: Statistic, outputs: Outputs, given: GivenRows, lar
     of = given.groups, given.clusters, given.weights
     notes = np.full(len(large), "", dtype=object)
     if statistic.sizes is not None:
-        errors = ~outputs.right if outputs.classifies else None
+        errors = ~outputs.right if outputs.classifies and count_errors else None
         notes[few_carry(statistic.sizes, *of, classes=outputs.classifies, errors=errors)] = "few errors"
     notes[~has_enough(statistic, *of)] = "few rows"
     notes[~large] = "small"
